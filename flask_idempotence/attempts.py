@@ -1,0 +1,206 @@
+"""One request at one guard: what it is called by, and what it holds while its view runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flask import has_request_context, request
+
+from .keyring import SHORT_HASH
+from .signals import emit
+
+if TYPE_CHECKING:
+    from blinker import NamedSignal
+    from flask import Flask, Request
+
+    from .engine import Engine, Guard
+
+T = TypeVar("T")
+
+
+class Attempt:
+    """A request (or a call outside one) at a guard, as signals and log lines name it.
+
+    Attributes:
+        app: the application.
+        mode: `"token"` or `"lock"`.
+        endpoint: the request's endpoint, or None outside a request.
+        key: the store key, once it is known.
+    """
+
+    __slots__ = ("app", "endpoint", "key", "mode")
+
+    def __init__(self, app: Flask, mode: str, endpoint: str | None) -> None:
+        self.app = app
+        self.mode = mode
+        self.endpoint = endpoint
+        self.key: str | None = None
+
+    @property
+    def short_key(self) -> str | None:
+        """The first characters of the key's hash: enough to follow it, too few to find it out."""
+        return self.key and self.key.rpartition(":")[2][:SHORT_HASH]
+
+    def emit(self, signal: NamedSignal, **arguments: Any) -> None:
+        """Send a signal about this attempt."""
+        if signal.receivers:
+            emit(
+                signal,
+                self.app,
+                mode=self.mode,
+                endpoint=self.endpoint,
+                key=self.short_key,
+                **arguments,
+            )
+
+    def __str__(self) -> str:
+        return f"mode={self.mode} endpoint={self.endpoint} key={self.short_key}"
+
+
+class Hold:
+    """What a granted attempt holds until it is settled.
+
+    Attributes:
+        attempt: whose it is.
+        key: the store key.
+        owner: 16 random bytes; empty for a spent token, which has no lease.
+        lease: seconds of the lease that runs.
+        leased_at: when that lease began, on the engine's clock, before it was asked for.
+        granted_at: when the first one began.
+        renewals: how often the lease was renewed.
+        lost: whether the claim turned out to have ended or to be another's.
+        failed: what the view decided by hand, or None.
+        raised: whether the view raised an exception.
+        streaming: whether the response is settled when it is closed.
+        detail: what the guard wants to remember.
+    """
+
+    __slots__ = (
+        "_settling",
+        "attempt",
+        "detail",
+        "engine",
+        "failed",
+        "granted_at",
+        "guard",
+        "key",
+        "lease",
+        "leased_at",
+        "lost",
+        "owner",
+        "raised",
+        "renew_at",
+        "renewals",
+        "streaming",
+    )
+
+    def __init__(self, engine: Engine, guard: Guard, attempt: Attempt, key: str) -> None:
+        self.engine = engine
+        self.guard = guard
+        self.attempt = attempt
+        self.key = key
+        self.owner = b""
+        self.lease = 0.0
+        self.leased_at = self.granted_at = self.renew_at = 0.0
+        self.renewals = 0
+        self.lost = False
+        self.failed: bool | None = None
+        self.raised = False
+        self.streaming = False
+        self.detail: Any = None
+        self._settling = threading.Lock()
+
+    @property
+    def settled(self) -> bool:
+        """Whether its settlement has begun."""
+        return self._settling.locked()
+
+    def begin_settlement(self) -> bool:
+        """Whether the caller is the one who settles it: true once."""
+        return self._settling.acquire(blocking=False)
+
+    def begin_lease(self, lease: float, at: float) -> None:
+        """Note a lease of so many seconds that was asked for at this time."""
+        self.lease = lease
+        self.leased_at = at
+        self.renew_at = at + lease / 3
+
+    @property
+    def lease_end(self) -> float:
+        """When the lease ends, on the engine's clock."""
+        return self.leased_at + self.lease
+
+
+_HOLDS = "_flask_idempotence_holds"
+
+
+def add_hold(request: Request, hold: Hold) -> None:
+    """Note what a request holds from now on."""
+    vars(request).setdefault(_HOLDS, []).append(hold)
+
+
+def holds_of(request: Request) -> Sequence[Hold]:
+    """Return what a request holds, outermost first."""
+    holds: Sequence[Hold] = vars(request).get(_HOLDS, ())
+    return holds
+
+
+def actual(proxied: T) -> T:
+    """Return the object behind one of Flask's proxies."""
+    thing: T = proxied._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001 - a proxy
+    return thing
+
+
+class CurrentGuard:
+    """The innermost guard around the code that is running; a no-op where there is none."""
+
+    @property
+    def _hold(self) -> Hold | None:
+        if not has_request_context():
+            return None
+        holds = holds_of(actual(request))
+        return holds[-1] if holds else None
+
+    @property
+    def mode(self) -> str | None:
+        """`"token"` or `"lock"`, or None where nothing is guarded."""
+        return None if (hold := self._hold) is None else hold.attempt.mode
+
+    @property
+    def key(self) -> str | None:
+        """The shortened hash that log lines and signals show, or None."""
+        return None if (hold := self._hold) is None else hold.attempt.short_key
+
+    @property
+    def lost(self) -> bool:
+        """Whether the claim is known to have ended while the view ran."""
+        return (hold := self._hold) is not None and hold.lost
+
+    def release(self) -> None:
+        """Let the same request be sent again, whatever the view answers."""
+        if (hold := self._hold) is not None:
+            hold.failed = True
+
+    def keep(self) -> None:
+        """Let this count as done, whatever the view answers."""
+        if (hold := self._hold) is not None:
+            hold.failed = False
+
+    def ensure_held(self) -> None:
+        """Renew the lease at the store, in one round trip; call it before what cannot be undone.
+
+        At least two thirds of a lease are left afterwards. It narrows the gap in which a frozen
+        process loses its claim without noticing; it does not close it.
+
+        Raises:
+            LeaseLost: the claim is no longer ours.
+            StoreUnavailable: the store does not answer, and the policy is to refuse then.
+        """
+        if (hold := self._hold) is not None and hold.owner:
+            hold.engine.ensure_held(hold)
+
+
+current_guard = CurrentGuard()
+"""What guards the running view: `mode`, `key`, `lost`; `release()`, `keep()`, `ensure_held()`."""

@@ -1,0 +1,227 @@
+"""The settings: one table that the schema, the documentation and the engine read."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from marshmallow import RAISE, Schema, ValidationError, fields, validate
+
+from .errors import ConfigurationError
+
+NAMESPACE = "IDEMPOTENCE_"
+SHORTEST_LEASE = 0.5
+"""Seconds. A shorter lease could end before its first renewal has been answered."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.1
+
+
+class Duration(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
+    """A positive length of time: seconds as a number, or a timedelta; becomes a float."""
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> float:
+        del attr, data, kwargs
+        return seconds(value)
+
+
+def seconds(value: Any) -> float:
+    """Return a length of time as seconds.
+
+    Args:
+        value: a positive number of seconds, or a `timedelta`.
+
+    Raises:
+        ValidationError: it is neither, or not positive and finite.
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValidationError("Must be a number of seconds or a timedelta.")
+    if not 0 < value < float("inf"):
+        raise ValidationError("Must be more than 0 seconds.")
+    return float(value)
+
+
+class Names(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
+    """A list or tuple of strings; becomes a tuple."""
+
+    def __init__(self, *, choices: tuple[str, ...] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.choices = choices
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> tuple[str, ...]:
+        del attr, data, kwargs
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            raise ValidationError("Must be a list or tuple of strings.")
+        if self.choices and not set(value) <= set(self.choices):
+            raise ValidationError(f"May only hold {', '.join(map(repr, self.choices))}.")
+        return tuple(value)
+
+
+class Message(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
+    """Anything with a `str()`, kept as it is, so that lazy translations stay lazy."""
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> Any:
+        del attr, data, kwargs
+        return value
+
+
+class Secret(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
+    """A string or bytes of at least 16 characters; becomes bytes."""
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> bytes:
+        del attr, data, kwargs
+        if isinstance(value, str):
+            value = value.encode()
+        if not isinstance(value, bytes) or len(value) < 16:
+            raise ValidationError("Must be a string or bytes, 16 characters or more.")
+        return value
+
+
+def _setting(
+    field: fields.Field[Any], default: Any, *, live: bool = False, secret: bool = False
+) -> Any:
+    metadata = {"field": field, "live": live, "secret": secret}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata, repr=not secret)
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
+
+
+def _header(*, allow_none: bool = False) -> fields.String:
+    error = "Must be the name of a header."
+    known = validate.Regexp(_HEADER_NAME.pattern + r"\Z", error=error)
+    return fields.String(validate=known, allow_none=allow_none)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """All settings of one application, validated and immutable.
+
+    Field `lock_interval` is the setting `IDEMPOTENCE_LOCK_INTERVAL`, and so on. A field marked
+    `live` is a toggle that is read from the application's configuration at request time; one
+    marked `secret` may hold a password or key and is never shown.
+    """
+
+    enabled: bool = _setting(fields.Boolean(), True, live=True)
+    storage_uri: str = _setting(
+        fields.String(validate=validate.Length(min=1)), "memory://", secret=True
+    )
+    storage_options: Mapping[str, Any] = _setting(
+        fields.Dict(keys=fields.String()), {}, secret=True
+    )
+    prefix: str = _setting(
+        fields.String(
+            validate=validate.Regexp(
+                r"[A-Za-z0-9_.-]+\Z",
+                error="Must consist of letters, digits, '_', '.' and '-'.",
+            )
+        ),
+        "idempotence",
+    )
+    on_store_error: str = _setting(
+        fields.String(validate=validate.OneOf(("reject", "allow"))), "reject"
+    )
+    identity: tuple[str, ...] = _setting(
+        Names(choices=("session", "authorization", "ip")), ("session", "authorization", "ip")
+    )
+    ip_header: str | None = _setting(_header(allow_none=True), None)
+    hash_key: bytes | None = _setting(Secret(allow_none=True), None, secret=True)
+    ignored_args: tuple[str, ...] = _setting(Names(), ("csrf_token", "idempotence_token"))
+    duplicate_status: int = _setting(
+        fields.Integer(strict=True, validate=validate.Range(200, 599)), 409
+    )
+    problem_base: str = _setting(fields.String(), "urn:flask-idempotence:")
+    lease: float = _setting(Duration(validate=validate.Range(min=SHORTEST_LEASE)), 30.0)
+    max_hold: float = _setting(Duration(), 3600.0)
+    token_enabled: bool = _setting(fields.Boolean(), True, live=True)
+    token_url: str | None = _setting(
+        fields.String(
+            validate=validate.Regexp(r"/\S*\Z", error="Must begin with '/', or be None."),
+            allow_none=True,
+        ),
+        "/token",
+    )
+    token_ttl: float = _setting(Duration(), 300)
+    token_header: str = _setting(_header(), "Idempotence-Token")
+    token_field: str = _setting(
+        fields.String(validate=validate.Length(min=1)), "idempotence_token"
+    )
+    lock_enabled: bool = _setting(fields.Boolean(), True, live=True)
+    lock_interval: float = _setting(Duration(), 1.0)
+    lock_message: Any = _setting(
+        Message(), "This has just been submitted. Please do not submit it twice."
+    )
+
+    @property
+    def uses_process_memory(self) -> bool:
+        """Whether claims are kept in this process only, so that other workers do not see them."""
+        return self.storage_uri.startswith("memory:")
+
+
+def setting_name(field_name: str) -> str:
+    """Return the application's name of a setting: `lease` → `IDEMPOTENCE_LEASE`."""
+    return NAMESPACE + field_name.upper()
+
+
+SETTINGS: dict[str, dataclasses.Field[Any]] = {
+    setting_name(field.name): field for field in dataclasses.fields(Config)
+}
+"""Every setting by its name in the application's configuration."""
+
+SchemaOfSettings: type[Schema] = Schema.from_dict(
+    {name: field.metadata["field"] for name, field in SETTINGS.items()},
+    name="SchemaOfSettings",
+)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """Validate the settings found in an application's configuration.
+
+    Args:
+        values: the application's configuration; names outside `IDEMPOTENCE_` are passed over.
+
+    Returns:
+        All settings, defaults filled in.
+
+    Raises:
+        ConfigurationError: an unknown name or a bad value. The text names the setting and what
+            is allowed, and never repeats the value, which may hold a password.
+    """
+    given = {name: value for name, value in values.items() if name.startswith(NAMESPACE)}
+    try:
+        loaded = SchemaOfSettings(unknown=RAISE).load(given)
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error.messages_dict)) from None
+    config = Config(**{SETTINGS[name].name: value for name, value in loaded.items()})
+    _check_together(config)
+    return config
+
+
+def _check_together(config: Config) -> None:
+    if config.max_hold < config.lease:
+        raise ConfigurationError(
+            f"{setting_name('max_hold')} must not be less than {setting_name('lease')}."
+        )
+
+
+def _explain(problems: Mapping[str, Any]) -> str:
+    return " ".join(_explain_one(name, problem) for name, problem in sorted(problems.items()))
+
+
+def _explain_one(name: str, problem: Any) -> str:
+    if name in SETTINGS:
+        return f"{name}: {' '.join(_sentences(problem))}"
+    nearest = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0)[0]
+    return f"{name} is not a setting. Did you mean {nearest}?"
+
+
+def _sentences(problem: Any) -> list[str]:
+    if isinstance(problem, Mapping):
+        return [sentence for value in problem.values() for sentence in _sentences(value)]
+    if isinstance(problem, list):
+        return [sentence for value in problem for sentence in _sentences(value)]
+    return [str(problem)]

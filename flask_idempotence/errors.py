@@ -1,0 +1,192 @@
+"""Every error of the library: one base, and for HTTP a problem document in each."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from werkzeug.datastructures import MIMEAccept
+from werkzeug.exceptions import HTTPException
+from werkzeug.http import parse_accept_header
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+PROBLEM_TYPE = "application/problem+json"  # RFC 9457
+
+
+class IdempotenceError(Exception):
+    """Base of every error that this library raises."""
+
+
+class ConfigurationError(IdempotenceError):
+    """The application is set up in a way that cannot work; the text says what to change."""
+
+
+class StoreError(IdempotenceError):
+    """The store did not answer in time, or answered with an error.
+
+    Whether the operation took effect is unknown.
+    """
+
+
+class Running(IdempotenceError):
+    """The same operation is being carried out by somebody else at this moment."""
+
+
+class Refusal(IdempotenceError, HTTPException):
+    """A request that the library answers itself, as a problem document (RFC 9457).
+
+    A client that prefers HTML gets the framework's ordinary error page instead.
+
+    Attributes:
+        slug: the last part of the problem's `type`.
+        title: the fixed summary of the problem type.
+        description: what is told to this caller, the problem's `detail`.
+        retry_after: whole seconds for the `Retry-After` header, or None for no such header.
+        problem_base: the first part of the problem's `type`.
+    """
+
+    slug: ClassVar[str]
+    title: ClassVar[str]
+    is_duplicate: ClassVar[bool] = False
+    """Whether `IDEMPOTENCE_DUPLICATE_STATUS` replaces the status."""
+
+    problem_base: str = "urn:flask-idempotence:"
+
+    def __init__(self, description: object = None, *, retry_after: float | None = None) -> None:
+        """Prepare the answer.
+
+        Args:
+            description: replaces the class's own; anything with a `str()`.
+            retry_after: seconds, rounded up to whole ones, at least 1.
+        """
+        HTTPException.__init__(self, None if description is None else str(description))
+        self.retry_after = None if retry_after is None else max(1, math.ceil(retry_after))
+
+    @property
+    def type(self) -> str:
+        """The problem's type, a URI."""
+        return self.problem_base + self.slug
+
+    def get_headers(
+        self, environ: WSGIEnvironment | None = None, scope: dict[str, Any] | None = None
+    ) -> list[tuple[str, str]]:
+        """Return the headers of the answer."""
+        if _prefers_html(environ):
+            headers = super().get_headers(environ, scope)
+        else:
+            headers = [("Content-Type", PROBLEM_TYPE)]
+        headers.append(("Vary", "Accept"))
+        if self.retry_after is not None:
+            headers.append(("Retry-After", str(self.retry_after)))
+        return headers
+
+    def get_body(
+        self, environ: WSGIEnvironment | None = None, scope: dict[str, Any] | None = None
+    ) -> str:
+        """Return the body of the answer: a problem document, or an HTML page."""
+        if _prefers_html(environ):
+            return super().get_body(environ, scope)
+        problem = {
+            "type": self.type,
+            "title": self.title,
+            "status": self.code,
+            "detail": self.description,
+        }
+        return json.dumps(problem)
+
+
+def _prefers_html(environ: WSGIEnvironment | None) -> bool:
+    accept = parse_accept_header((environ or {}).get("HTTP_ACCEPT"), MIMEAccept)
+    return accept["text/html"] > _best(accept, ("application/json", PROBLEM_TYPE))
+
+
+def _best(accept: MIMEAccept, types: Iterable[str]) -> float:
+    return max(accept[mimetype] for mimetype in types)
+
+
+class RepeatSubmit(Refusal):
+    """The same submit again within the interval, or while the first one runs."""
+
+    code = 409
+    slug = "repeat-submit"
+    title = "Repeated submit"
+    description = "This has just been submitted. Please do not submit it twice."
+    is_duplicate = True
+
+
+class TokenError(Refusal):
+    """Base of the errors of one-time tokens."""
+
+
+class TokenMissing(TokenError):
+    """The request carries no token."""
+
+    code = 400
+    slug = "token-missing"
+    title = "Token missing"
+    description = "This request needs a one-time token. Load the page again, or fetch a token."
+
+
+class TokenInvalid(TokenError):
+    """The token is malformed, forged, or was issued for another purpose."""
+
+    code = 400
+    slug = "token-invalid"
+    title = "Token invalid"
+    description = "The one-time token is not valid here. Load the page again, or fetch a token."
+
+
+class TokenExpired(TokenError):
+    """The token is older than its lifetime."""
+
+    code = 400
+    slug = "token-expired"
+    title = "Token expired"
+    description = "The one-time token has expired. Load the page again, or fetch a token."
+
+
+class TokenNotYours(TokenError):
+    """The token was issued to another user; it stays unspent."""
+
+    code = 403
+    slug = "token-not-yours"
+    title = "Token of another user"
+    description = "The one-time token belongs to another user. Load the page again."
+
+
+class TokenSpent(TokenError):
+    """The token has been spent, or is no longer known."""
+
+    code = 409
+    slug = "token-spent"
+    title = "Token already spent"
+    description = "This has already been submitted. To submit again, load the page again."
+    is_duplicate = True
+
+
+class LeaseLost(Refusal):
+    """The claim was lost while the view ran, and the view asked."""
+
+    code = 409
+    slug = "lease-lost"
+    title = "Lease lost"
+    description = "The operation took too long and was stopped. Please try again."
+
+    def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
+        super().__init__(description, retry_after=retry_after)
+
+
+class StoreUnavailable(Refusal):
+    """The store does not answer, and the application chose to refuse requests then."""
+
+    code = 503
+    slug = "store-unavailable"
+    title = "Store unavailable"
+    description = "The request cannot be protected against repetition right now. Try again soon."
+
+    def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
+        super().__init__(description, retry_after=retry_after)

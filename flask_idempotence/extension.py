@@ -1,0 +1,175 @@
+"""The extension: the only place that registers anything on an application."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from flask import current_app, has_request_context, request, request_started
+
+from .attempts import Attempt, actual
+from .config import Config, read_config
+from .engine import Engine, engine_of
+from .errors import ConfigurationError, Refusal, TokenInvalid
+from .guards.decorating import check_order
+from .hooks import FailedPredicate, Hooks, IdentityLoader
+from .identity import Identities
+from .keyring import Keyring
+from .stores import Store, open_store
+from .switches import Switches
+from .tokens import Tokens
+from .views import BLUEPRINT, token_blueprint
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+
+class Idempotence:
+    """Makes side effects happen once.
+
+    Settings, store and keeper belong to each application; this object holds only what is told to
+    it through its decorators, and may serve any number of applications.
+
+    Args:
+        app: an application to register on at once; or call `init_app` in a factory.
+        store: a store of your own, instead of the one that `IDEMPOTENCE_STORAGE_URI` names.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or the extension is registered already.
+    """
+
+    def __init__(self, app: Flask | None = None, *, store: Store | None = None) -> None:
+        self._hooks = Hooks()
+        if app is not None:
+            self.init_app(app, store=store)
+
+    def init_app(self, app: Flask, *, store: Store | None = None) -> None:
+        """Register on an application, whose settings are read now, all but the toggles.
+
+        Args:
+            app: the application.
+            store: a store of your own, instead of the one that `IDEMPOTENCE_STORAGE_URI` names.
+
+        Raises:
+            ConfigurationError: a setting is wrong, or the extension is registered already.
+        """
+        if "idempotence" in app.extensions:
+            raise ConfigurationError(
+                f"Flask-Idempotence is already registered on the application {app.name!r}. Call "
+                "Idempotence(app) or idempotence.init_app(app) once, not both."
+            )
+        config = read_config(app.config)
+        if store is None:
+            store = open_store(config.storage_uri, config.storage_options)
+        state = State(app, config, store, self._hooks)
+        app.extensions["idempotence"] = state
+        if config.token_url is not None:
+            app.register_blueprint(token_blueprint(config.token_url))
+        app.teardown_request(state.tear_down)
+        request_started.connect(state.check_once, app)
+
+    def identity_loader(self, function: IdentityLoader) -> IdentityLoader:
+        """Register the application's own source of identities, asked before all others.
+
+        Args:
+            function: called without arguments in a request; returns a string that is the same
+                whenever the same user asks, or None for "ask the next source".
+        """
+        self._hooks.load_identity = function
+        return function
+
+    def result_failed(self, function: FailedPredicate) -> FailedPredicate:
+        """Register what tells a failed result, in place of the built-in predicate.
+
+        Args:
+            function: takes the response, returns whether the result failed.
+        """
+        self._hooks.result_failed = function
+        return function
+
+    def issue_token(self, purpose: str | None = None) -> str:
+        """Issue a one-time token; in a request it is bound to the signed-in user, if any.
+
+        Args:
+            purpose: 1 to 64 letters, digits, `_`, `.` and `-`; it must be given again to spend it.
+
+        Raises:
+            ValueError: the purpose has another form.
+            StoreUnavailable: the store does not answer, and the policy is to refuse.
+        """
+        app = actual(current_app)
+        return engine_of(app).tokens.issue(app, _current_request(), purpose)
+
+    def redeem_token(self, token: str, purpose: str | None = None) -> None:
+        """Spend a token by hand; returns if it was good.
+
+        Args:
+            token: as `issue_token` or the token URL gave it.
+            purpose: what it must have been issued for.
+
+        Raises:
+            TokenError: one of its subclasses says which check failed.
+            StoreUnavailable: the store does not answer, and the policy is to refuse.
+        """
+        app, asked = actual(current_app), _current_request()
+        engine = engine_of(app)
+        attempt = Attempt(app, "token", asked.endpoint if asked is not None else None)
+        try:
+            if not isinstance(token, str):
+                raise TokenInvalid
+            engine.tokens.spend(attempt, asked, engine.tokens.read(attempt, token, purpose))
+        except Refusal as refusal:
+            engine.announce(refusal, attempt)
+            raise
+
+
+class State:
+    """What belongs to one application; `app.extensions["idempotence"]`.
+
+    Attributes:
+        config: its settings.
+        store: where its claims and tokens are kept.
+        engine: carries its guarded requests through their steps.
+    """
+
+    def __init__(self, app: Flask, config: Config, store: Store, hooks: Hooks) -> None:
+        self.config = config
+        self.store = store
+        self.engine = Engine(
+            config,
+            store,
+            hooks=hooks,
+            identities=Identities(config, hooks),
+            keyring=Keyring(config.hash_key),
+            switches=Switches(app, config),
+        )
+        self.engine.tokens = Tokens(self.engine)
+        self._lock = threading.Lock()
+
+    def tear_down(self, error: BaseException | None) -> None:
+        """Settle what no response has settled."""
+        self.engine.tear_down(actual(request), error)
+
+    def check_once(self, app: Flask, **_: Any) -> None:
+        """Look at the finished application when its first request comes, and until it is right."""
+        with self._lock:
+            check_order(app)
+            self._check_token_url(app)
+            request_started.disconnect(self.check_once)
+
+    def _check_token_url(self, app: Flask) -> None:
+        ours = f"{BLUEPRINT}.token"
+        for rule in app.url_map.iter_rules():
+            if (
+                rule.rule == self.config.token_url
+                and rule.endpoint != ours
+                and "GET" in (rule.methods or ())
+            ):
+                raise ConfigurationError(
+                    f"Both {ours!r} (IDEMPOTENCE_TOKEN_URL) and {rule.endpoint!r} answer GET "
+                    f"{rule.rule}. Set IDEMPOTENCE_TOKEN_URL to another path, or to None."
+                )
+
+
+def _current_request() -> Any:
+    return actual(request) if has_request_context() else None

@@ -1,0 +1,180 @@
+"""Lock mode: the same request from the same sender runs once in an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from marshmallow import ValidationError
+
+from ..attempts import Attempt, Hold
+from ..config import SHORTEST_LEASE, seconds
+from ..engine import KEPT, Engine, Guard, Settlement
+from ..errors import ConfigurationError, RepeatSubmit
+from ..fingerprint import canonical, canonical_request, selection_of
+from ..stores.base import NO_FINGERPRINT, Running
+from .decorating import guarded
+
+if TYPE_CHECKING:
+    from flask import Request, Response
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class LockGuard(Guard):
+    """What lock mode does in its own way."""
+
+    mode = "lock"
+    toggle = "IDEMPOTENCE_LOCK_ENABLED"
+
+    def __init__(
+        self,
+        interval: float | None,
+        message: object | None,
+        *,
+        only: Collection[str] | None,
+        ignore: Collection[str],
+        key: Callable[[], Any] | None,
+        failed: Callable[[Response], bool] | None,
+        methods: Collection[str],
+    ) -> None:
+        self.interval = interval
+        self.message = message
+        self.only = only
+        self.ignore = ignore
+        self.key = key
+        self.failed = failed
+        self.methods = frozenset(method.upper() for method in methods)
+
+    def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | None:
+        """Claim the hash of who asks for what, for the interval."""
+        digest = engine.keyring.digest(attempt.app, self._question(engine, attempt, request))
+        key = engine.name_key(attempt, digest)
+        if engine.is_held(request, key):
+            return None
+        interval = self._interval(engine)
+        lease = min(max(interval, SHORTEST_LEASE), engine.config.lease)
+        outcome = engine.claim(self, attempt, key, NO_FINGERPRINT, lease, keep=0)
+        if outcome is None or isinstance(outcome, Hold):
+            return outcome
+        left = outcome.remaining if isinstance(outcome, Running) else interval
+        message = engine.config.lock_message if self.message is None else self.message
+        raise RepeatSubmit(message, retry_after=left)
+
+    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
+        """Release what failed; hold what succeeded until the interval is over."""
+        interval = self._interval(engine)
+        if failed:
+            return engine.release(hold)
+        if hold.renewals:  # a slow view: whoever clicked meanwhile is looked at after it
+            return engine.end_at(hold, engine.now() + interval)
+        if hold.lease != interval:
+            return engine.end_at(hold, hold.granted_at + interval)
+        return KEPT
+
+    def has_failed(self, engine: Engine, response: Response) -> bool:
+        """Ask the route's own predicate, or the application's."""
+        return (self.failed or engine.hooks.result_failed)(response)
+
+    def _interval(self, engine: Engine) -> float:
+        return engine.config.lock_interval if self.interval is None else self.interval
+
+    def _question(self, engine: Engine, attempt: Attempt, request: Request) -> bytes:
+        identity = engine.identities.of(attempt.app, request)
+        if self.key is not None:
+            return canonical(["lock", identity, request.method, request.endpoint, self.key()])
+        selection = selection_of(self.only, self.ignore, engine.config.ignored_args)
+        return canonical(["lock", identity]) + canonical_request(request, selection)
+
+
+@overload
+def no_repeat_submit(interval: Callable[P, R]) -> Callable[P, R]: ...
+
+
+@overload
+def no_repeat_submit(
+    interval: float | timedelta | None = None,
+    message: object | None = None,
+    *,
+    only: Collection[str] | None = None,
+    ignore: Collection[str] = (),
+    key: Callable[[], Any] | None = None,
+    failed: Callable[[Response], bool] | None = None,
+    methods: Collection[str] | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def no_repeat_submit(
+    interval: Any = None,
+    message: object | None = None,
+    *,
+    only: Collection[str] | None = None,
+    ignore: Collection[str] = (),
+    key: Callable[[], Any] | None = None,
+    failed: Callable[[Response], bool] | None = None,
+    methods: Collection[str] | None = None,
+) -> Any:
+    """Turn away the same request from the same sender while it runs, and for an interval.
+
+    Also bare: `@no_repeat_submit`. Nothing is asked of the client. A repeat is recognised by who
+    asks (the identity) and what is asked (method, endpoint, arguments and body, without files).
+    A failed result or an exception gives the request free at once.
+
+    Args:
+        interval: seconds, fractions included, or a `timedelta`; counted from the claim, and from
+            the end of a view that ran for longer than a third of it. None: the setting
+            `IDEMPOTENCE_LOCK_INTERVAL`.
+        message: what the sender of a repeat is told; anything with a `str()`. None: the setting
+            `IDEMPOTENCE_LOCK_MESSAGE`.
+        only: names of the arguments that count; None for all.
+        ignore: names of arguments that do not count, besides `IDEMPOTENCE_IGNORED_ARGS`.
+        key: called without arguments, returns what stands for the arguments (anything that JSON
+            is made of); the body is then not read.
+        failed: takes the response and returns whether it is a failed result. None: the
+            application's predicate.
+        methods: safe methods that are guarded too, such as `("GET",)`.
+
+    Raises:
+        ConfigurationError: an argument of the wrong kind.
+    """
+    if callable(interval):
+        return guarded(_lock_guard(None, None), interval)
+    guard = _lock_guard(
+        interval, message, only=only, ignore=ignore, key=key, failed=failed, methods=methods
+    )
+    return lambda view: guarded(guard, view)
+
+
+def _lock_guard(
+    interval: float | timedelta | None,
+    message: object | None,
+    *,
+    only: Collection[str] | None = None,
+    ignore: Collection[str] = (),
+    key: Callable[[], Any] | None = None,
+    failed: Callable[[Response], bool] | None = None,
+    methods: Collection[str] | None = None,
+) -> LockGuard:
+    for name, function in (("key", key), ("failed", failed)):
+        if function is not None and not callable(function):
+            raise ConfigurationError(f"no_repeat_submit({name}=...) must be callable.")
+    for name, names in (("only", only), ("ignore", ignore), ("methods", methods)):
+        if isinstance(names, str):
+            raise ConfigurationError(
+                f"no_repeat_submit({name}=...) takes a collection of names, not one string."
+            )
+    try:
+        length = None if interval is None else seconds(interval)
+    except ValidationError as error:
+        raise ConfigurationError(f"no_repeat_submit(interval=...): {error.messages[0]}") from None
+    return LockGuard(
+        length,
+        message,
+        only=only,
+        ignore=ignore,
+        key=key,
+        failed=failed,
+        methods=methods or (),
+    )

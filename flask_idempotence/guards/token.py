@@ -1,0 +1,80 @@
+"""Token mode: the server issues a token, and a request that spends it runs once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from ..attempts import Attempt, Hold
+from ..engine import KEPT, Engine, Guard, Settlement
+from ..errors import TokenInvalid, TokenMissing
+from ..signals import released
+from .decorating import guarded
+
+if TYPE_CHECKING:
+    from flask import Request
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TokenGuard(Guard):
+    """What token mode does in its own way."""
+
+    mode = "token"
+    toggle = "IDEMPOTENCE_TOKEN_ENABLED"
+
+    def __init__(self, purpose: str | None, *, restore_on_failure: bool) -> None:
+        self.purpose = purpose
+        self.restore_on_failure = restore_on_failure
+
+    def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | None:
+        """Check the request's token, and spend it."""
+        sent = self._sent(engine, request)
+        token = engine.tokens.read(attempt, sent, self.purpose)
+        if engine.is_held(request, token.key):
+            return None
+        spent = engine.tokens.spend(attempt, request, token)
+        if spent is None:
+            return None
+        hold = Hold(engine, self, attempt, token.key)
+        hold.detail = spent
+        return hold
+
+    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
+        """Leave it spent, or put it back once if the route asked for that."""
+        by_hand = hold.failed is True
+        if failed and (self.restore_on_failure or by_hand) and not hold.detail.again:
+            put_back = partial(engine.tokens.put_back, hold.detail)
+            return Settlement(released, "put_token", put_back, repeatable=False)
+        return KEPT
+
+    def _sent(self, engine: Engine, request: Request) -> str:
+        token = request.headers.get(engine.config.token_header)
+        if token is not None:
+            return token
+        fields = set(request.form.getlist(engine.config.token_field)) - {""}
+        if not fields:
+            raise TokenMissing
+        if len(fields) > 1:
+            raise TokenInvalid
+        return fields.pop()
+
+
+def one_time_token(
+    *, purpose: str | None = None, restore_on_failure: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a request in once for each token that the server issued.
+
+    The token travels in the header `IDEMPOTENCE_TOKEN_HEADER`, or in the form field
+    `IDEMPOTENCE_TOKEN_FIELD`; it is spent before the view runs, and stays spent whatever comes of
+    it.
+
+    Args:
+        purpose: what the token must have been issued for; None for no purpose.
+        restore_on_failure: put the token back once after a failed result or an exception, with
+            the lifetime it had left, so that a form can be corrected and sent again.
+    """
+    guard = TokenGuard(purpose, restore_on_failure=restore_on_failure)
+    return lambda view: guarded(guard, view)

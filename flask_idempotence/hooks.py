@@ -1,0 +1,28 @@
+"""What an application tells the extension in its own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .responses import result_failed
+
+if TYPE_CHECKING:
+    from flask import Response
+
+IdentityLoader = Callable[[], "str | None"]
+FailedPredicate = Callable[["Response"], bool]
+
+
+@dataclass(slots=True)
+class Hooks:
+    """The application's own functions, which may be registered after `init_app`.
+
+    Attributes:
+        load_identity: the first source of identities, or None.
+        result_failed: tells a failed result.
+    """
+
+    load_identity: IdentityLoader | None = None
+    result_failed: FailedPredicate = result_failed

@@ -1,0 +1,226 @@
+"""The keeper: renews leases while views run, and finishes what could not be settled.
+
+    time     the view                   the keeper
+    0        claim, lease 1 s
+    0.33     still running              renews: lease 30 s
+    10.33    still running              renews: lease 30 s
+    12       done: stop renewing        (a renewal under way is waited for)
+             settle
+
+Without the waiting, a renewal that is under way while the view settles could arrive after the
+settlement and bring a lease of 30 s back to life that nobody holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .attempts import Attempt, Hold
+from .forks import call_in_children
+from .signals import lease_lost
+from .stores.base import Outcome, Renewal
+
+if TYPE_CHECKING:
+    from .config import Config
+    from .policy import FailurePolicy
+    from .stores.base import Store
+
+_logger = logging.getLogger("flask_idempotence")
+
+LINGER = 5.0
+"""Seconds without work after which the thread ends; the next work starts another."""
+
+RETRY_EVERY = 0.5
+"""Seconds between attempts at what the store did not answer."""
+
+QUIET_WITHIN = 1.5
+"""Seconds that a settlement waits for a renewal under way, before it is left to the keeper."""
+
+
+class Unsettled:
+    """A settlement that the store has not answered yet.
+
+    Attributes:
+        attempt: whose settlement it is.
+        operation: its name.
+        call: sends it.
+        until: when it no longer matters, on the engine's clock.
+        settled: is told the outcome, if anybody wants to know.
+    """
+
+    __slots__ = ("attempt", "call", "operation", "settled", "until")
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        operation: str,
+        call: Callable[[], Outcome],
+        until: float,
+        settled: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        self.attempt = attempt
+        self.operation = operation
+        self.call = call
+        self.until = until
+        self.settled = settled
+
+
+class Keeper:
+    """One daemon thread that renews the leases of views that are still running.
+
+    It starts with the first work and ends when there has been none for a while; it survives
+    everything the store does, and a fork: the child begins with nothing to keep.
+
+    Args:
+        store: where the leases are.
+        policy: what carries out the operations.
+        config: for the length of a renewed lease and the longest hold.
+        clock: returns seconds that never go back.
+    """
+
+    def __init__(
+        self, store: Store, policy: FailurePolicy, config: Config, clock: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self._lease = config.lease
+        self._max_hold = config.max_hold
+        self._clock = clock
+        self._forget()
+        call_in_children(self._forget)
+
+    def _forget(self) -> None:
+        self._changed = threading.Condition()
+        self._held: set[Hold] = set()
+        self._unsettled: deque[Unsettled] = deque()
+        self._renewing: frozenset[Hold] = frozenset()
+        self._thread: threading.Thread | None = None
+        self._wake_at = 0.0
+        self._pace = self._lease / 3
+        self._busy_at = 0.0
+
+    def watch(self, hold: Hold) -> None:
+        """Renew a hold's lease from now on."""
+        with self._changed:
+            self._held.add(hold)
+            self._pace = min(self._pace, hold.lease / 3)
+            self._be_awake_at(hold.renew_at)
+
+    def unwatch(self, hold: Hold, *, within: float = QUIET_WITHIN) -> bool:
+        """Stop renewing a hold's lease.
+
+        Returns:
+            Whether no renewal is under way any more; false after `within` seconds of waiting.
+        """
+        with self._changed:
+            self._held.discard(hold)
+            if hold not in self._renewing:
+                return True
+            return self._changed.wait_for(lambda: hold not in self._renewing, within)
+
+    def finish(self, unsettled: Unsettled) -> None:
+        """Go on trying a settlement until the store answers, or it no longer matters."""
+        with self._changed:
+            self._unsettled.append(unsettled)
+            self._pace = min(self._pace, RETRY_EVERY)
+            self._be_awake_at(self._clock() + RETRY_EVERY)
+
+    def tick(self) -> None:
+        """Do what is due: renew in one batch, then settle."""
+        now = self._clock()
+        with self._changed:
+            # What is due soon is renewed along, so that a thousand leases make few batches.
+            due = [hold for hold in self._held if hold.renew_at <= now + hold.lease / 12]
+            self._renewing = frozenset(due)
+        try:
+            if due:
+                self._renew(due, now)
+        finally:
+            with self._changed:
+                self._renewing = frozenset()
+                self._changed.notify_all()
+        self._settle()
+
+    def _renew(self, due: list[Hold], now: float) -> None:
+        kept = [hold for hold in due if now < hold.granted_at + self._max_hold]
+        for hold in set(due).difference(kept):
+            _logger.error(
+                "A view has run for too long and is no longer protected: %s", hold.attempt
+            )
+            self._drop(hold)
+        if not kept:
+            return
+        renewals = [Renewal(hold.key, hold.owner, self._lease) for hold in kept]
+        outcomes = self._policy.tell(kept[0].attempt, "renew", lambda: self._store.renew(renewals))
+        if outcomes is None:
+            for hold in kept:
+                hold.renew_at = now + min(RETRY_EVERY, hold.lease / 6)
+            return
+        for hold, outcome in zip(kept, outcomes, strict=True):
+            if outcome is Outcome.OK:
+                hold.begin_lease(self._lease, now)
+                hold.renewals += 1
+            elif not hold.settled:
+                self._drop(hold)
+                hold.lost = True
+                _logger.warning("A lease was lost while its view ran: %s", hold.attempt)
+                hold.attempt.emit(lease_lost, during="renew")
+
+    def _drop(self, hold: Hold) -> None:
+        with self._changed:
+            self._held.discard(hold)
+
+    def _settle(self) -> None:
+        for _ in range(len(self._unsettled)):
+            unsettled = self._unsettled[0]
+            if self._clock() < unsettled.until:
+                outcome = self._policy.tell(unsettled.attempt, unsettled.operation, unsettled.call)
+                if outcome is None:
+                    return  # the store is still away; the others would not fare better
+                if unsettled.settled is not None:
+                    unsettled.settled(outcome)
+            else:
+                _logger.warning("A settlement came too late: %s", unsettled.attempt)
+            with self._changed:
+                self._unsettled.popleft()
+
+    def _be_awake_at(self, time: float) -> None:
+        if self._thread is None:
+            self._wake_at = time
+            self._busy_at = self._clock()
+            self._thread = threading.Thread(
+                target=self._run, name="flask-idempotence-keeper", daemon=True
+            )
+            self._thread.start()
+        elif time < self._wake_at:
+            self._wake_at = time
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while self._sleep():
+            try:
+                self.tick()
+            except Exception:
+                _logger.exception("The keeper failed, and goes on.")
+                time.sleep(RETRY_EVERY)
+
+    def _sleep(self) -> bool:
+        with self._changed:
+            now = self._clock()
+            if self._held or self._unsettled:
+                self._busy_at = now
+            elif now > self._busy_at + LINGER:
+                self._thread = None
+                self._pace = self._lease / 3
+                return False
+            # Awake at least at the pace of the shortest lease: whoever adds a hold of that length
+            # finds the keeper awake early enough, and need not wake it.
+            soonest = min((hold.renew_at for hold in self._held), default=now + self._pace)
+            self._wake_at = min(soonest, now + self._pace)
+            self._changed.wait(max(0.0, self._wake_at - now))
+            return True

@@ -1,0 +1,75 @@
+"""The application's secrets, and what is made with them: keyed hashes and signatures."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import threading
+from typing import Any
+
+from flask import Flask
+
+from .errors import ConfigurationError
+
+HASH_BYTES = 16
+"""A keyed hash is cut to 128 bits: nobody without the key can search for collisions."""
+
+SHORT_HASH = 8
+"""How many characters of a hash a log line shows."""
+
+
+class Keyring:
+    """Derives keys from the application's configuration, anew whenever that has changed."""
+
+    def __init__(self, hash_key: bytes | None) -> None:
+        self._configured = hash_key
+        self._derived: tuple[Any, bytes] = (None, b"")
+        self._lock = threading.Lock()
+
+    def digest(self, app: Flask, message: bytes) -> bytes:
+        """Return the keyed hash of a message: HMAC-SHA-256, the first 16 bytes.
+
+        Raises:
+            ConfigurationError: the application has no secret to take the key from.
+        """
+        secret = self._configured or _oldest_secret(app)
+        known, key = self._derived
+        if known != secret:
+            key = hmac.digest(_as_bytes(secret), b"flask-idempotence/hash", hashlib.sha256)
+            self._derived = (secret, key)
+        return hmac.digest(key, message, "sha256")[:HASH_BYTES]
+
+    def signing_keys(self, app: Flask) -> list[bytes]:
+        """Return the keys for signatures, oldest first: the last one signs, all are accepted."""
+        fallbacks = app.config.get("SECRET_KEY_FALLBACKS") or ()
+        secrets = [*reversed(fallbacks), app.secret_key or self._configured]
+        if secrets[-1] is None:
+            raise _no_secret()
+        return [_as_bytes(secret) for secret in secrets]
+
+
+def printable(digest: bytes) -> str:
+    """Return a hash in 22 characters that are safe in a store key."""
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+
+
+def _oldest_secret(app: Flask) -> str | bytes:
+    # Flask lists its fallbacks most recent first. The oldest one keeps the hashes as they are
+    # while a secret is being rotated, until it is dropped from the list.
+    fallbacks = app.config.get("SECRET_KEY_FALLBACKS")
+    secret = fallbacks[-1] if fallbacks else app.secret_key
+    if not secret:
+        raise _no_secret()
+    return secret
+
+
+def _no_secret() -> ConfigurationError:
+    return ConfigurationError(
+        "Flask-Idempotence stores and compares keyed hashes and needs a key for them: set "
+        "app.config['SECRET_KEY'], or app.config['IDEMPOTENCE_HASH_KEY'] before init_app."
+    )
+
+
+def _as_bytes(secret: str | bytes) -> bytes:
+    return secret.encode() if isinstance(secret, str) else secret

@@ -1,0 +1,63 @@
+"""What happens when the store does not answer: the only place that catches a `StoreError`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from .attempts import Attempt
+from .config import Config
+from .errors import StoreError, StoreUnavailable
+from .signals import store_failed
+
+_logger = logging.getLogger("flask_idempotence")
+
+T = TypeVar("T")
+
+
+class FailurePolicy:
+    """Carries out store operations, and decides what a missing answer means.
+
+    Before a view runs, a missing answer is a matter of `IDEMPOTENCE_ON_STORE_ERROR`: see `ask`.
+    After it has run, its answer goes out whatever the store does: see `tell`.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._refuses = config.on_store_error == "reject"
+
+    def ask(self, attempt: Attempt, operation: str, call: Callable[[], T]) -> T | None:
+        """Carry out an operation on which it depends whether the view may run.
+
+        Returns:
+            What the store answered; None where it did not and the view shall run unguarded.
+
+        Raises:
+            StoreUnavailable: it did not answer, and the policy is to refuse.
+        """
+        try:
+            return call()
+        except StoreError as error:
+            self._report(attempt, operation, error)
+            if self._refuses:
+                raise StoreUnavailable from error
+            return None
+
+    def tell(self, attempt: Attempt, operation: str, call: Callable[[], T]) -> T | None:
+        """Carry out an operation whose outcome can no longer change the answer.
+
+        Returns:
+            What the store answered, None where it did not.
+        """
+        try:
+            return call()
+        except StoreError as error:
+            self._report(attempt, operation, error)
+            return None
+
+    @staticmethod
+    def _report(attempt: Attempt, operation: str, error: StoreError) -> None:
+        _logger.warning(
+            "The store did not answer: operation=%s %s (%s)", operation, attempt, error
+        )
+        attempt.emit(store_failed, operation=operation, error=error)

@@ -1,0 +1,55 @@
+"""Signals: what the library did, for logs, metrics and tests.
+
+The sender is always the application object. Every signal carries `mode` (`"token"` or `"lock"`),
+`endpoint` (None outside a request) and `key`, the shortened hash that the log lines show too;
+what a signal carries besides stands beside it below. A receiver that raises is logged and
+otherwise ignored: watching must not change what happens.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from blinker import NamedSignal, Namespace
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+_signals = Namespace()
+_logger = logging.getLogger("flask_idempotence")
+
+claimed = _signals.signal("claimed")
+"""A request was the first and its view is about to run. `lease`: seconds."""
+
+rejected = _signals.signal("rejected")
+"""A request was turned away. `error`: the exception that answers it."""
+
+completed = _signals.signal("completed")
+"""The view succeeded, and repeats go on being recognised."""
+
+released = _signals.signal("released")
+"""The claim was given up, so that the same request may be sent again."""
+
+lease_lost = _signals.signal("lease_lost")
+"""The claim ended, or was taken over, before it was settled. `during`: `"renew"` or `"settle"`."""
+
+store_failed = _signals.signal("store_failed")
+"""The store did not answer. `operation`: its name; `error`: the `StoreError`."""
+
+token_issued = _signals.signal("token_issued")
+"""A token was issued. `purpose`: as given."""
+
+token_spent = _signals.signal("token_spent")
+"""A token was spent, by a guarded view or by `redeem_token`. `purpose`: as given."""
+
+
+def emit(signal: NamedSignal, app: Flask, /, **arguments: Any) -> None:
+    """Send a signal; what a receiver raises is logged, never passed on."""
+    if not signal.receivers:
+        return
+    for receiver in list(signal.receivers_for(app)):
+        try:
+            app.ensure_sync(receiver)(app, **arguments)
+        except Exception:
+            _logger.exception("A receiver of the signal %r failed.", signal.name)

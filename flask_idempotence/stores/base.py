@@ -1,0 +1,201 @@
+"""The contract of a store, in terms of outcomes."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+OWNER_BYTES = 16
+"""An owner is this many random bytes: 128 bits."""
+
+FINGERPRINT_BYTES = 16
+"""A fingerprint is a keyed hash of this many bytes."""
+
+NO_FINGERPRINT = bytes(FINGERPRINT_BYTES)
+"""Stands for the fingerprint where the key itself says what is being asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The claim is granted: the caller is the first, or already held it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Another owner holds a live claim.
+
+    Attributes:
+        matches: whether its fingerprint is the caller's.
+        remaining: seconds until its lease ends.
+    """
+
+    matches: bool
+    remaining: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The operation was completed before.
+
+    Attributes:
+        matches: whether its fingerprint is the caller's.
+        record: what its owner left behind.
+    """
+
+    matches: bool
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """Another owner's lease ended without a settlement, and its claim asked to be kept.
+
+    Attributes:
+        matches: whether its fingerprint is the caller's.
+    """
+
+    matches: bool
+
+
+ClaimOutcome = Claimed | Running | Done | Crashed
+CLAIMED = Claimed()
+
+
+class Outcome(enum.Enum):
+    """What a fenced write came to: it counts only if the caller is (still) the owner."""
+
+    OK = "ok"
+    STALE = "stale"
+
+
+class TokenOutcome(enum.Enum):
+    """What became of an attempt to take a token."""
+
+    TAKEN = "taken"
+    TAKEN_AGAIN = "taken again"
+    """Taken, after it had been put back once."""
+    ABSENT = "absent"
+    NOT_YOURS = "not yours"
+
+
+class Renewal(NamedTuple):
+    """One entry of a batch of renewals: the claim's key and owner, the new lease in seconds."""
+
+    key: str
+    owner: bytes
+    lease: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a key holds, for tools and tests.
+
+    Attributes:
+        kind: `"claim"`, `"record"` or `"token"`.
+        expires_in: seconds until the store forgets it.
+        size: bytes of the stored value.
+    """
+
+    kind: str
+    expires_in: float
+    size: int
+
+
+class Store(ABC):
+    """Where claims, records and tokens are kept.
+
+    Keys are complete names, made by the caller. All durations are seconds, counted on the store's
+    own clock. Every operation is atomic on its one key. `flask_idempotence.testing.StoreContract`
+    is the suite that every implementation has to pass.
+
+    Every method raises `StoreError` where the store does not answer within its deadline; whether
+    the operation took effect is then unknown. Claim, renew, complete and release may be repeated
+    by an implementation within that deadline. Putting and taking a token are sent once.
+    """
+
+    shared: bool = True
+    """Whether other processes see what this one stores."""
+
+    @abstractmethod
+    def claim(
+        self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
+    ) -> ClaimOutcome:
+        """Take the key for its first caller, or say what is there.
+
+        Args:
+            key: the store key.
+            owner: 16 random bytes. The owner of a live claim is granted it again, and the lease
+                begins anew.
+            fingerprint: 16 bytes that stand for what is being asked.
+            lease: how long the claim lives without renewal.
+            keep: 0: the key is free when the lease ends. More: for so long after the end of the
+                last lease the key answers `Crashed`.
+        """
+
+    @abstractmethod
+    def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
+        """Begin the leases of live claims anew, in one round trip where that is possible.
+
+        Returns:
+            One outcome each, in order: STALE where the claim has ended or is not the owner's.
+        """
+
+    @abstractmethod
+    def complete(
+        self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
+    ) -> Outcome:
+        """Replace the claim by a record, for `keep` seconds.
+
+        Depends on the owner only, never on the lease's time: a claim whose lease has ended and
+        that nobody took over is completed, and an absent key is stored. The owner may repeat it.
+        """
+
+    @abstractmethod
+    def release(self, key: str, owner: bytes) -> Outcome:
+        """Give the claim up. Never removes a record.
+
+        Returns:
+            OK where nothing of this owner's is left, STALE where the key is another owner's claim
+            or holds a record.
+        """
+
+    @abstractmethod
+    def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
+        """Store a token for `ttl` seconds.
+
+        Args:
+            key: the store key.
+            subject: whose it is; empty for anybody's.
+            ttl: its lifetime.
+            again: whether it is put back after having been taken.
+        """
+
+    @abstractmethod
+    def take_token(self, key: str, subject: bytes) -> TokenOutcome:
+        """Compare and remove a token; it stays where it is another subject's."""
+
+    @abstractmethod
+    def peek(self, key: str) -> Entry | None:
+        """Return what a key holds, or None."""
+
+    @abstractmethod
+    def scan(self, prefix: str) -> Iterator[str]:
+        """Iterate over the keys that begin with `prefix`, without blocking the store."""
+
+    def clear(self, prefix: str) -> int:
+        """Remove every key that begins with `prefix`; returns how many."""
+        keys = list(self.scan(prefix))
+        for key in keys:
+            self.remove(key)
+        return len(keys)
+
+    @abstractmethod
+    def remove(self, key: str) -> None:
+        """Remove a key, whatever it holds."""
+
+    @abstractmethod
+    def ping(self) -> None:
+        """Return if the store answers."""

@@ -1,0 +1,35 @@
+-- Take a key for its first caller, or say what is there. One key, one round trip.
+--
+-- KEYS[1]  the key of the claim
+-- ARGV[1]  owner, 16 bytes
+-- ARGV[2]  fingerprint, 16 bytes
+-- ARGV[3]  lease in milliseconds
+-- ARGV[4]  keep in milliseconds: for how long after the last lease's end the key says "crashed"
+--
+-- Returns  0                       claimed (also to the owner who already holds it)
+--          {1, matches, left}      running: another's claim, its lease ends in `left` ms
+--          {2, matches, record}    done
+--          {3, matches}            crashed: its lease has ended, and nobody settled it
+--          `matches` is 1 where the fingerprint is the caller's, else 0
+--
+-- A value is  "C" owner fingerprint keep    for a claim, which lives for lease + keep
+--         or  "D" owner fingerprint record  for a record.
+-- Hence what is left of a claim's lease is its time to live less its keep, and no clock is read.
+
+local value = redis.call("GET", KEYS[1])
+local state = value and string.sub(value, 1, 1)
+
+if value and not (state == "C" and string.sub(value, 2, 17) == ARGV[1]) then
+  local matches = string.sub(value, 18, 33) == ARGV[2] and 1 or 0
+  if state == "D" then
+    return {2, matches, string.sub(value, 34)}
+  end
+  local left = redis.call("PTTL", KEYS[1]) - tonumber(string.sub(value, 34))
+  if left > 0 then
+    return {1, matches, left}
+  end
+  return {3, matches}
+end
+
+redis.call("SET", KEYS[1], "C" .. ARGV[1] .. ARGV[2] .. ARGV[4], "PX", ARGV[3] + ARGV[4])
+return 0

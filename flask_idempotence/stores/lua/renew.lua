@@ -1,0 +1,22 @@
+-- Begin the lease of a live claim anew, if it is the caller's.
+--
+-- KEYS[1]  the key of the claim
+-- ARGV[1]  owner, 16 bytes
+-- ARGV[2]  lease in milliseconds
+--
+-- Returns  1 renewed, 0 the claim has ended, has been settled, or is another's
+--
+-- What would go wrong without the look at the owner: A freezes, its lease ends, B claims, A wakes
+-- and prolongs what is now B's; B dies, and the key stays taken for as long as A lives.
+
+local value = redis.call("GET", KEYS[1])
+if not value or string.sub(value, 1, 17) ~= "C" .. ARGV[1] then
+  return 0
+end
+
+local keep = tonumber(string.sub(value, 34))
+if redis.call("PTTL", KEYS[1]) <= keep then
+  return 0
+end
+redis.call("PEXPIRE", KEYS[1], ARGV[2] + keep)
+return 1

@@ -1,0 +1,172 @@
+"""Sending commands to Redis within one deadline, over connections of our own.
+
+The connections are made like those of the application's client, but they are not the client's:
+its retries, timeouts and decoding do not apply here, and it is not altered.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redis import ConnectionPool, Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry
+
+from ..errors import ConfigurationError, StoreError
+
+Command = tuple[str | bytes | int, ...]
+Reply = Any
+
+_ATTEMPTS = 2
+"""How often a repeatable command is sent at most: an idle connection may have been closed by the
+server long ago, and the first command on it is how one finds out."""
+
+_BOUND_TO_A_POOL = ("maint_notifications", "orig_", "event_dispatcher", "himport_")
+"""Connection arguments that newer releases of redis-py add for the pool they belong to."""
+
+
+class _Deadline(threading.local):
+    at: float = float("inf")
+
+    def left(self) -> float:
+        left = self.at - time.monotonic()
+        if left <= 0:
+            raise RedisTimeoutError("The deadline has passed.")
+        return left
+
+
+_deadline = _Deadline()
+
+
+class Link:
+    """Sends commands and returns their replies, each call within one deadline.
+
+    Args:
+        client: a `redis.Redis`; its connection settings are copied.
+        deadline: seconds for a call in all, connecting included. (The look-up of a host name is
+            the operating system's and not bounded by it.)
+
+    Raises:
+        ConfigurationError: the client is of a kind that is not supported, or its connection
+            settings cannot be used.
+    """
+
+    def __init__(self, client: Redis, *, deadline: float) -> None:
+        pool = getattr(client, "connection_pool", None)
+        if not isinstance(client, Redis) or not isinstance(pool, ConnectionPool):
+            raise ConfigurationError(
+                f"A redis.Redis client is needed, not {type(client).__module__}."
+                f"{type(client).__qualname__}."
+            )
+        self.deadline = deadline
+        self._pool = _pool_like(pool)
+        try:
+            self._pool.connection_class(**self._pool.connection_kwargs)
+        except (TypeError, ValueError, RedisError) as error:
+            raise ConfigurationError(
+                f"The connection to Redis cannot be set up: {error}"
+            ) from None
+
+    def send(self, commands: Sequence[Command], *, repeatable: bool) -> list[Reply]:
+        """Send commands in one round trip and return their replies.
+
+        Args:
+            commands: each a tuple of its words.
+            repeatable: whether the commands may be sent again where it is unknown if they arrived.
+
+        Returns:
+            A reply each; an error reply is returned, not raised.
+
+        Raises:
+            StoreError: no answer within the deadline.
+        """
+        attempts = _ATTEMPTS if repeatable else 1
+        _deadline.at = time.monotonic() + self.deadline
+        while True:
+            attempts -= 1
+            try:
+                return self._send_once(commands)
+            except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+                if not attempts or time.monotonic() >= _deadline.at:
+                    raise StoreError(f"{type(error).__name__}: {error}") from error
+            except RedisError as error:  # refused in the handshake: credentials, no such database
+                raise StoreError(f"{type(error).__name__}: {error}") from error
+
+    def _send_once(self, commands: Sequence[Command]) -> list[Reply]:
+        connection: Any = self._pool.get_connection()
+        try:
+            connection.send_packed_command(connection.pack_commands(commands))
+            return [_read(connection) for _ in commands]
+        except BaseException:
+            connection.disconnect()  # part of an answer may still be on its way
+            raise
+        finally:
+            self._pool.release(connection)
+
+
+def _read(connection: Any) -> Reply:
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error
+
+
+def _pool_like(pool: ConnectionPool) -> ConnectionPool:
+    settings = {
+        name: value
+        for name, value in pool.connection_kwargs.items()
+        if not name.startswith(_BOUND_TO_A_POOL)
+    }
+    settings.update(
+        decode_responses=False,
+        health_check_interval=0,
+        retry=Retry(NoBackoff(), 0),
+        retry_on_error=[],
+        retry_on_timeout=False,
+        **_no_maintenance_notifications(),
+    )
+    return ConnectionPool(
+        connection_class=_deadlined(pool.connection_class),
+        max_connections=pool.max_connections,
+        **settings,
+    )
+
+
+def _no_maintenance_notifications() -> dict[str, Any]:
+    # They relax a connection's timeouts while the server is being moved; the deadline is ours.
+    try:
+        from redis.maint_notifications import MaintNotificationsConfig  # noqa: PLC0415 - new
+    except ImportError:
+        return {}
+    return {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}
+
+
+@functools.cache
+def _deadlined(connection_class: Any) -> Any:
+    """Return a kind of connection whose every wait ends at the calling thread's deadline."""
+
+    class DeadlinedConnection(connection_class):  # type: ignore[misc]  # the base is given
+        def _connect(self) -> Any:
+            left = _deadline.left()
+            self.socket_connect_timeout = left / 2  # a name may have a second address
+            self.socket_timeout = left
+            return super()._connect()
+
+        def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
+            if self._sock is not None:
+                self._sock.settimeout(_deadline.left())
+            return super().send_packed_command(*args, **kwargs)
+
+        def read_response(self, *args: Any, **kwargs: Any) -> Any:
+            if self._sock is not None:
+                self._sock.settimeout(_deadline.left())
+            return super().read_response(*args, **kwargs)
+
+    return DeadlinedConnection

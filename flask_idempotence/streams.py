@@ -1,0 +1,65 @@
+"""Responses whose body is made while it is being sent."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flask import Response
+
+
+def settle_when_closed(
+    response: Response, *, settle: Callable[[bool], None], abandon: Callable[[], None]
+) -> None:
+    """Settle when a streamed response is closed, or is dropped without having been closed.
+
+    Args:
+        response: its body is watched, unless the server sends it without us (a file).
+        settle: is told whether the body broke off with an exception; may be called repeatedly.
+        abandon: is called where the body was killed by what is no `Exception`.
+    """
+    broken = [False]
+
+    def end() -> None:
+        settle(broken[0])
+
+    if not response.direct_passthrough:
+        response.response = _Watched(response.response, broken, abandon)
+    response.call_on_close(end)
+    # Another hook may replace the response, and a HEAD request never opens it.
+    weakref.finalize(response, end).atexit = False
+
+
+class _Watched(Iterator[Any]):
+    """An iterable body that notes how it ended."""
+
+    def __init__(
+        self,
+        body: Iterable[Any],
+        broken: list[bool],
+        abandon: Callable[[], None],
+    ) -> None:
+        self._body = body
+        self._parts = iter(body)
+        self._broken = broken
+        self._abandon = abandon
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._parts)
+        except StopIteration:
+            raise
+        except Exception:
+            self._broken[0] = True
+            raise
+        except BaseException:
+            self._abandon()
+            raise
+
+    def close(self) -> None:
+        """Close the body that is watched."""
+        close = getattr(self._body, "close", None)
+        if close is not None:
+            close()

@@ -1,0 +1,166 @@
+"""One-time tokens: signed when issued, stored for their lifetime, spent once."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from itsdangerous import BadSignature, TimestampSigner
+
+from .attempts import Attempt
+from .errors import TokenExpired, TokenInvalid, TokenNotYours, TokenSpent
+from .fingerprint import canonical
+from .signals import token_issued, token_spent
+from .stores.base import Outcome, TokenOutcome
+
+if TYPE_CHECKING:
+    from flask import Flask, Request
+
+    from .engine import Engine
+
+_ID_BYTES = 16
+_LONGEST_TOKEN = 256
+_PURPOSE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+CLOCK_SKEW = 30
+"""Seconds by which the clocks of issuing machines may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token whose signature is good.
+
+    Attributes:
+        key: its store key.
+        purpose: as given when it was issued.
+        expires: when its lifetime ends, on the wall clock.
+    """
+
+    key: str
+    purpose: str | None
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A token that was taken out of the store.
+
+    Attributes:
+        token: the token.
+        subject: the keyed hash of who spent it; empty for a guest.
+        again: whether it had been put back before.
+    """
+
+    token: Token
+    subject: bytes
+    again: bool
+
+
+class Tokens:
+    """Issues and spends the tokens of one application.
+
+    Attributes:
+        clock: returns the wall clock's seconds, which go into the tokens.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._ttl = engine.config.token_ttl
+        self.clock: Callable[[], float] = time.time
+
+    def issue(self, app: Flask, request: Request | None, purpose: str | None) -> str:
+        """Issue a token, bound to the request's signed-in user if there is one.
+
+        Raises:
+            ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
+            StoreUnavailable: the store does not answer, and the policy is to refuse.
+        """
+        if purpose is not None and not _PURPOSE.fullmatch(purpose):
+            raise ValueError("A token's purpose is 1 to 64 letters, digits, '_', '.' and '-'.")
+        attempt = Attempt(app, "token", request.endpoint if request is not None else None)
+        unique = base64.urlsafe_b64encode(os.urandom(_ID_BYTES)).rstrip(b"=")
+        key = self._key(attempt, unique, purpose)
+        subject = self._subject(app, request)
+        self._engine.policy.ask(
+            attempt,
+            "put_token",
+            lambda: self._engine.store.put_token(key, subject, self._ttl),
+        )
+        attempt.emit(token_issued, purpose=purpose)
+        return self._signer(app, purpose).sign(unique).decode("ascii")
+
+    def read(self, attempt: Attempt, token: str, purpose: str | None) -> Token:
+        """Check a token's signature and age, without asking the store.
+
+        Raises:
+            TokenInvalid: it was not issued by this application for this purpose.
+            TokenExpired: it is older than its lifetime.
+        """
+        if not token.isascii() or len(token) > _LONGEST_TOKEN:
+            raise TokenInvalid
+        signer = self._signer(attempt.app, purpose)
+        try:
+            unique, issued = signer.unsign(token, return_timestamp=True)
+        except BadSignature:
+            raise TokenInvalid from None
+        key = self._key(attempt, unique, purpose)
+        expires = issued.timestamp() + self._ttl
+        if expires < self.clock() - CLOCK_SKEW:
+            raise TokenExpired
+        return Token(key, purpose, expires)
+
+    def spend(self, attempt: Attempt, request: Request | None, token: Token) -> Spent | None:
+        """Take a token out of the store.
+
+        Returns:
+            What was taken; None where the store does not answer and the policy is to allow.
+
+        Raises:
+            TokenNotYours, TokenExpired, TokenSpent: it cannot be taken.
+            StoreUnavailable: the store does not answer, and the policy is to refuse.
+        """
+        subject = self._subject(attempt.app, request)
+        outcome = self._engine.policy.ask(
+            attempt, "take_token", lambda: self._engine.store.take_token(token.key, subject)
+        )
+        if outcome is None:
+            return None
+        if outcome is TokenOutcome.NOT_YOURS:
+            raise TokenNotYours
+        if outcome is TokenOutcome.ABSENT:
+            raise TokenExpired if token.expires < self.clock() else TokenSpent
+        attempt.emit(token_spent, purpose=token.purpose)
+        return Spent(token, subject, again=outcome is TokenOutcome.TAKEN_AGAIN)
+
+    def put_back(self, spent: Spent) -> Outcome:
+        """Store a spent token again, for whoever spent it and for what is left of its lifetime."""
+        left = spent.token.expires - self.clock()
+        if left > 0:
+            self._engine.store.put_token(spent.token.key, spent.subject, left, again=True)
+        return Outcome.OK
+
+    def _subject(self, app: Flask, request: Request | None) -> bytes:
+        bearer = self._engine.identities.bearer_of(app, request) if request is not None else ""
+        if not bearer:
+            return b""
+        return self._engine.keyring.digest(app, canonical(["subject", bearer]))
+
+    def _key(self, attempt: Attempt, unique: bytes, purpose: str | None) -> str:
+        digest = self._engine.keyring.digest(attempt.app, b"token " + unique)
+        return self._engine.name_key(attempt, digest, part=purpose or "-")
+
+    def _signer(self, app: Flask, purpose: str | None) -> TimestampSigner:
+        signer = TimestampSigner(
+            self._engine.keyring.signing_keys(app),
+            salt=f"flask-idempotence/token/{purpose or ''}",
+            key_derivation="hmac",
+            digest_method=hashlib.sha256,
+        )
+        signer.get_timestamp = lambda: int(self.clock())  # type: ignore[method-assign]  # injected
+        return signer

