@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from blinker import NamedSignal
     from flask import Flask, Request
 
-    from .engine import Engine, Guard
+    from .engine import Engine
+    from .modes import Guard
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ class Hold:
         lease: seconds of the lease that runs.
         leased_at: when that lease began, on the engine's clock, before it was asked for.
         granted_at: when the first one began.
-        renewals: how often the lease was renewed.
+        renewed: whether a renewal was sent; its answer may have been lost.
         lost: whether the claim turned out to have ended or to be another's.
         failed: what the view decided by hand, or None.
         raised: whether the view raised an exception.
@@ -92,7 +93,7 @@ class Hold:
         "owner",
         "raised",
         "renew_at",
-        "renewals",
+        "renewed",
         "streaming",
     )
 
@@ -104,7 +105,7 @@ class Hold:
         self.owner = b""
         self.lease = 0.0
         self.leased_at = self.granted_at = self.renew_at = 0.0
-        self.renewals = 0
+        self.renewed = False
         self.lost = False
         self.failed: bool | None = None
         self.raised = False

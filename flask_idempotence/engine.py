@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from flask import after_this_request
 
@@ -16,14 +14,14 @@ from .attempts import Attempt, Hold, add_hold, holds_of
 from .errors import ConfigurationError, LeaseLost, Refusal
 from .keeper import Keeper, Unsettled
 from .keyring import printable
+from .modes import SAFE_METHODS, Guard, Settlement
 from .policy import FailurePolicy
-from .signals import claimed, completed, lease_lost, rejected, released
+from .settling import Settling
+from .signals import claimed, completed, rejected, released
 from .stores.base import OWNER_BYTES, Claimed, ClaimOutcome, Outcome, Renewal
-from .streams import settle_when_closed
 
 if TYPE_CHECKING:
-    from blinker import NamedSignal
-    from flask import Flask, Request, Response
+    from flask import Flask, Request
 
     from .config import Config
     from .hooks import Hooks
@@ -34,59 +32,6 @@ if TYPE_CHECKING:
     from .tokens import Tokens
 
 _logger = logging.getLogger("flask_idempotence")
-
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """How a hold ends.
-
-    Attributes:
-        signal: what is announced once it has ended so.
-        operation: the name of what the store is told.
-        call: tells it; None where there is nothing to tell.
-        repeatable: whether the keeper may go on trying.
-    """
-
-    signal: NamedSignal
-    operation: str = "settle"
-    call: Callable[[], Outcome] | None = None
-    repeatable: bool = True
-
-
-KEPT = Settlement(completed)
-"""Nothing to tell the store: what it holds ends by itself at the right time."""
-
-
-class Guard(ABC):
-    """What one mode does in its own way; the engine does the rest."""
-
-    mode: ClassVar[str]
-    toggle: ClassVar[str]
-    """The setting that switches the mode off."""
-
-    methods: Collection[str] = frozenset()
-    """Methods that are guarded besides the unsafe ones."""
-
-    @abstractmethod
-    def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | None:
-        """Identify the request and claim.
-
-        Returns:
-            What is now held; None where the view runs without.
-
-        Raises:
-            Refusal: the request is turned away.
-        """
-
-    @abstractmethod
-    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
-        """Say how a hold ends."""
-
-    def has_failed(self, engine: Engine, response: Response) -> bool:
-        """Whether a response is a failed result."""
-        return engine.hooks.result_failed(response)
 
 
 class Engine:
@@ -100,6 +45,8 @@ class Engine:
         identities: says who asks.
         keyring: makes keyed hashes.
         policy: carries out store operations.
+        keeper: renews leases while views run.
+        settling: ends what is held.
         tokens: issues and spends tokens.
     """
 
@@ -123,6 +70,7 @@ class Engine:
         self._told_of_memory = store.shared
         self.policy = FailurePolicy(config)
         self.keeper = Keeper(store, self.policy, config, self.now)
+        self.settling = Settling(self)
         self.tokens: Tokens
 
     def now(self) -> float:
@@ -159,7 +107,7 @@ class Engine:
             hold.raised = True
             raise
         except BaseException:
-            self.abandon(hold)
+            self.settling.abandon(hold)
             raise
 
     def _enter(self, app: Flask, request: Request, guard: Guard) -> Hold | None:
@@ -172,7 +120,7 @@ class Engine:
         if hold is None:
             return None
         add_hold(request, hold)
-        after_this_request(lambda response: self._answer(hold, response))
+        after_this_request(lambda response: self.settling.answer(hold, response))
         if hold.owner:
             self.keeper.watch(hold)
         attempt.emit(claimed, lease=hold.lease)
@@ -188,11 +136,14 @@ class Engine:
 
     def announce(self, refusal: Refusal, attempt: Attempt) -> None:
         """Finish a refusal by the settings, log it, and send the signal."""
+        self._finish(refusal)
+        _logger.info("Request rejected: reason=%s %s", refusal.slug, attempt)
+        attempt.emit(rejected, error=refusal)
+
+    def _finish(self, refusal: Refusal) -> None:
         refusal.problem_base = self.config.problem_base
         if refusal.is_duplicate:
             refusal.code = self.config.duplicate_status
-        _logger.info("Request rejected: reason=%s %s", refusal.slug, attempt)
-        attempt.emit(rejected, error=refusal)
 
     def name_key(self, attempt: Attempt, digest: bytes, *, part: str | None = None) -> str:
         """Name the store key of an attempt; `part` stands in for the endpoint."""
@@ -266,100 +217,29 @@ class Engine:
         return Settlement(completed, "renew", end)
 
     def ensure_held(self, hold: Hold) -> None:
-        """Renew a hold's lease now; raises `LeaseLost` where it is no longer ours."""
+        """Renew a hold's lease now.
+
+        Raises:
+            LeaseLost: it is no longer ours.
+            StoreUnavailable: the store does not answer, and the policy is to refuse.
+        """
+        try:
+            self._renew(hold)
+        except Refusal as refusal:
+            self._finish(refusal)
+            raise
+
+    def _renew(self, hold: Hold) -> None:
         now = self.now()
         renewal = Renewal(hold.key, hold.owner, self.config.lease)
+        hold.renewed = True
         outcomes = self.policy.ask(hold.attempt, "renew", lambda: self.store.renew([renewal]))
         if outcomes is None:
             return
-        if outcomes[0] is Outcome.OK:
-            hold.begin_lease(self.config.lease, now)
-            hold.renewals += 1
-            return
-        self._lost(hold, "renew")
-        raise LeaseLost
-
-    def _answer(self, hold: Hold, response: Response) -> Response:
-        if hold.settled:
-            return response
-        failed = self._has_failed(hold, response)
-        if response.is_streamed:
-            hold.streaming = True
-            settle_when_closed(
-                response,
-                settle=lambda broken: self._settle(hold, failed=failed or broken),
-                abandon=lambda: self.abandon(hold),
-            )
-        else:
-            self._settle(hold, failed=failed)
-        return response
-
-    def _has_failed(self, hold: Hold, response: Response) -> bool:
-        try:
-            return hold.guard.has_failed(self, response)
-        except Exception:
-            # The side effect may have happened: a repeat is the greater evil.
-            _logger.exception("Could not tell whether the result failed: %s", hold.attempt)
-            return False
-
-    def tear_down(self, request: Request, error: BaseException | None) -> None:
-        """Settle what no response has settled."""
-        for hold in reversed(holds_of(request)):
-            if hold.settled or hold.streaming:
-                continue
-            if error is not None and not isinstance(error, Exception):
-                self.abandon(hold)
-            else:
-                self._settle(hold, failed=hold.raised or error is not None)
-
-    def abandon(self, hold: Hold) -> None:
-        """Leave a claim to its lease: the view was killed, and what it did is unknown."""
-        if hold.begin_settlement():
-            self.keeper.unwatch(hold, within=0)
-            _logger.warning("A view was killed; its claim ends with its lease: %s", hold.attempt)
-
-    def _settle(self, hold: Hold, *, failed: bool) -> None:
-        if not hold.begin_settlement():
-            return
-        quiet = self.keeper.unwatch(hold)
-        failed = failed if hold.failed is None else hold.failed
-        settlement = hold.guard.settle(self, hold, failed=failed)
-        if settlement.call is None:
-            hold.attempt.emit(settlement.signal)
-            return
-        outcome = (
-            self.policy.tell(hold.attempt, settlement.operation, settlement.call)
-            if quiet
-            else None
-        )
-        if outcome is None:
-            self._finish(hold, settlement)
-        else:
-            self._settled(hold, settlement, outcome)
-
-    def _finish(self, hold: Hold, settlement: Settlement) -> None:
-        if settlement.repeatable and settlement.call is not None:
-            self.keeper.finish(
-                Unsettled(
-                    hold.attempt,
-                    settlement.operation,
-                    settlement.call,
-                    hold.lease_end,
-                    lambda outcome: self._settled(hold, settlement, outcome),
-                )
-            )
-
-    def _settled(self, hold: Hold, settlement: Settlement, outcome: Outcome) -> None:
-        if outcome is Outcome.OK:
-            hold.attempt.emit(settlement.signal)
-        else:
-            self._lost(hold, "settle")
-
-    def _lost(self, hold: Hold, during: str) -> None:
-        if not hold.lost:
-            hold.lost = True
-            _logger.warning("A lease was lost: %s", hold.attempt)
-            hold.attempt.emit(lease_lost, during=during)
+        if outcomes[0] is Outcome.STALE:
+            self.settling.lost(hold, "renew")
+            raise LeaseLost
+        hold.begin_lease(self.config.lease, now)
 
 
 def engine_of(app: Flask) -> Engine:

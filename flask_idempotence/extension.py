@@ -148,7 +148,7 @@ class State:
 
     def tear_down(self, error: BaseException | None) -> None:
         """Settle what no response has settled."""
-        self.engine.tear_down(actual(request), error)
+        self.engine.settling.tear_down(actual(request), error)
 
     def check_once(self, app: Flask, **_: Any) -> None:
         """Look at the finished application when its first request comes, and until it is right."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flask import Flask, session
 
@@ -73,11 +73,12 @@ def _session(app: Flask, request: Request) -> str | None:
     if hasattr(app, "login_manager"):
         from flask_login import current_user  # noqa: PLC0415 - only where it is set up
 
-        return f"session:{current_user.get_id()}" if current_user.is_authenticated else None
+        user: Any = current_user
+        return f"session:{user.get_id()}" if user.is_authenticated else None
     for name in ("user_id", "_user_id"):
-        user = session.get(name)
-        if user is not None:
-            return f"session:{user}"
+        signed_in = session.get(name)
+        if signed_in is not None:
+            return f"session:{signed_in}"
     return None
 
 

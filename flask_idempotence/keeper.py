@@ -155,6 +155,8 @@ class Keeper:
             self._drop(hold)
         if not kept:
             return
+        for hold in kept:
+            hold.renewed = True
         renewals = [Renewal(hold.key, hold.owner, self._lease) for hold in kept]
         outcomes = self._policy.tell(kept[0].attempt, "renew", lambda: self._store.renew(renewals))
         if outcomes is None:
@@ -164,7 +166,6 @@ class Keeper:
         for hold, outcome in zip(kept, outcomes, strict=True):
             if outcome is Outcome.OK:
                 hold.begin_lease(self._lease, now)
-                hold.renewals += 1
             elif not hold.settled:
                 self._drop(hold)
                 hold.lost = True

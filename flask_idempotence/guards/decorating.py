@@ -17,7 +17,7 @@ from ..errors import ConfigurationError
 if TYPE_CHECKING:
     from flask import Flask
 
-    from ..engine import Guard
+    from ..modes import Guard
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,9 +10,10 @@ from marshmallow import ValidationError
 
 from ..attempts import Attempt, Hold
 from ..config import SHORTEST_LEASE, seconds
-from ..engine import KEPT, Engine, Guard, Settlement
+from ..engine import Engine
 from ..errors import ConfigurationError, RepeatSubmit
 from ..fingerprint import canonical, canonical_request, selection_of
+from ..modes import KEPT, Guard, Settlement
 from ..stores.base import NO_FINGERPRINT, Running
 from .decorating import guarded
 
@@ -68,7 +69,7 @@ class LockGuard(Guard):
         interval = self._interval(engine)
         if failed:
             return engine.release(hold)
-        if hold.renewals:  # a slow view: whoever clicked meanwhile is looked at after it
+        if hold.renewed:  # a slow view: whoever clicked meanwhile is looked at after it
             return engine.end_at(hold, engine.now() + interval)
         if hold.lease != interval:
             return engine.end_at(hold, hold.granted_at + interval)

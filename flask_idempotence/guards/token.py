@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ..attempts import Attempt, Hold
-from ..engine import KEPT, Engine, Guard, Settlement
+from ..engine import Engine
 from ..errors import TokenInvalid, TokenMissing
+from ..modes import KEPT, Guard, Settlement
 from ..signals import released
 from .decorating import guarded
 

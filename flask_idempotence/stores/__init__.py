@@ -44,9 +44,13 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
             return MemoryStore(**options)
         if scheme in _REDIS_SCHEMES:
             return _open_redis(_REDIS_SCHEMES[scheme] + uri[len(scheme) :], dict(options))
-    except (TypeError, ValueError) as error:
+    except TypeError as error:
+        raise ConfigurationError(f"IDEMPOTENCE_STORAGE_OPTIONS: {error}") from None
+    except ValueError:
+        # What the parser says may hold a piece of the password.
         raise ConfigurationError(
-            f"IDEMPOTENCE_STORAGE_URI or IDEMPOTENCE_STORAGE_OPTIONS: {error}"
+            "IDEMPOTENCE_STORAGE_URI cannot be read. Percent-encode what is special in it, such "
+            "as '/', '#' and '@' in a password."
         ) from None
     known = ", ".join(f"{name}://" for name in ("memory", *_REDIS_SCHEMES))
     raise ConfigurationError(f"IDEMPOTENCE_STORAGE_URI: the scheme must be one of {known}")

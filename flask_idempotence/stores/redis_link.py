@@ -69,9 +69,11 @@ class Link:
         self._pool = _pool_like(pool)
         try:
             self._pool.connection_class(**self._pool.connection_kwargs)
-        except (TypeError, ValueError, RedisError) as error:
+        except TypeError as error:
+            raise ConfigurationError(f"An option of the connection to Redis: {error}") from None
+        except (ValueError, RedisError) as error:
             raise ConfigurationError(
-                f"The connection to Redis cannot be set up: {error}"
+                f"The connection to Redis cannot be set up ({type(error).__name__})."
             ) from None
 
     def send(self, commands: Sequence[Command], *, repeatable: bool) -> list[Reply]:

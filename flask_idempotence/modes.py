@@ -1,0 +1,71 @@
+"""What a mode tells the engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from .signals import completed
+from .stores.base import Outcome
+
+if TYPE_CHECKING:
+    from blinker import NamedSignal
+    from flask import Request, Response
+
+    from .attempts import Attempt, Hold
+    from .engine import Engine
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a hold ends.
+
+    Attributes:
+        signal: what is announced once it has ended so.
+        operation: the name of what the store is told.
+        call: tells it; None where there is nothing to tell.
+        repeatable: whether the keeper may go on trying.
+    """
+
+    signal: NamedSignal
+    operation: str = "settle"
+    call: Callable[[], Outcome] | None = None
+    repeatable: bool = True
+
+
+KEPT = Settlement(completed)
+"""Nothing to tell the store: what it holds ends by itself at the right time."""
+
+
+class Guard(ABC):
+    """What one mode does in its own way; the engine does the rest."""
+
+    mode: ClassVar[str]
+    toggle: ClassVar[str]
+    """The setting that switches the mode off."""
+
+    methods: Collection[str] = frozenset()
+    """Methods that are guarded besides the unsafe ones."""
+
+    @abstractmethod
+    def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | None:
+        """Identify the request and claim.
+
+        Returns:
+            What is now held; None where the view runs without.
+
+        Raises:
+            Refusal: the request is turned away.
+        """
+
+    @abstractmethod
+    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
+        """Say how a hold ends."""
+
+    def has_failed(self, engine: Engine, response: Response) -> bool:
+        """Whether a response is a failed result."""
+        return engine.hooks.result_failed(response)

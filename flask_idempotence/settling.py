@@ -1,0 +1,121 @@
+"""Settling: what ends a hold, on every way out of a view.
+
+A response settles, whether the view returned it or an error handler made it; where none comes
+about, the end of the request does. A streamed response settles when it is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .attempts import Hold, holds_of
+from .keeper import Unsettled
+from .signals import lease_lost
+from .stores.base import Outcome
+from .streams import settle_when_closed
+
+if TYPE_CHECKING:
+    from flask import Request, Response
+
+    from .engine import Engine
+    from .modes import Settlement
+
+_logger = logging.getLogger("flask_idempotence")
+
+
+class Settling:
+    """Settles the holds of one application, each exactly once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def answer(self, hold: Hold, response: Response) -> Response:
+        """Settle by a response: now, or where it is streamed when it is closed."""
+        if hold.settled:
+            return response
+        failed = self._has_failed(hold, response)
+        if response.is_streamed:
+            hold.streaming = True
+            settle_when_closed(
+                response,
+                settle=lambda broken: self._settle(hold, failed=failed or broken),
+                abandon=lambda: self.abandon(hold),
+            )
+        else:
+            self._settle(hold, failed=failed)
+        return response
+
+    def _has_failed(self, hold: Hold, response: Response) -> bool:
+        try:
+            return hold.guard.has_failed(self._engine, response)
+        except Exception:
+            # The side effect may have happened: a repeat is the greater evil.
+            _logger.exception("Could not tell whether the result failed: %s", hold.attempt)
+            return False
+
+    def tear_down(self, request: Request, error: BaseException | None) -> None:
+        """Settle what no response has settled."""
+        for hold in reversed(holds_of(request)):
+            if hold.settled or hold.streaming:
+                continue
+            if error is not None and not isinstance(error, Exception):
+                self.abandon(hold)
+            else:
+                self._settle(hold, failed=hold.raised or error is not None)
+
+    def abandon(self, hold: Hold) -> None:
+        """Leave a claim to its lease: the view was killed, and what it did is unknown."""
+        if hold.begin_settlement():
+            self._engine.keeper.unwatch(hold, within=0)
+            _logger.warning("A view was killed; its claim ends with its lease: %s", hold.attempt)
+
+    def _settle(self, hold: Hold, *, failed: bool) -> None:
+        if not hold.begin_settlement():
+            return
+        try:
+            self._carry_out(hold, failed=failed if hold.failed is None else hold.failed)
+        except Exception:
+            # The view has run, and its answer must go out. The claim ends with its lease.
+            _logger.exception("The settlement failed: %s", hold.attempt)
+
+    def _carry_out(self, hold: Hold, *, failed: bool) -> None:
+        quiet = self._engine.keeper.unwatch(hold)
+        settlement = hold.guard.settle(self._engine, hold, failed=failed)
+        if settlement.call is None:
+            hold.attempt.emit(settlement.signal)
+            return
+        outcome = None
+        if quiet:
+            outcome = self._engine.policy.tell(hold.attempt, settlement.operation, settlement.call)
+        if outcome is not None:
+            self._settled(hold, settlement, outcome)
+        elif settlement.repeatable:
+            self._leave_to_keeper(hold, settlement, settlement.call)
+
+    def _leave_to_keeper(
+        self, hold: Hold, settlement: Settlement, call: Callable[[], Outcome]
+    ) -> None:
+        self._engine.keeper.finish(
+            Unsettled(
+                hold.attempt,
+                settlement.operation,
+                call,
+                self._engine.now() + max(hold.lease, self._engine.config.lease),
+                lambda outcome: self._settled(hold, settlement, outcome),
+            )
+        )
+
+    def _settled(self, hold: Hold, settlement: Settlement, outcome: Outcome) -> None:
+        if outcome is Outcome.OK:
+            hold.attempt.emit(settlement.signal)
+        else:
+            self.lost(hold, "settle")
+
+    def lost(self, hold: Hold, during: str) -> None:
+        """Note that a claim was lost, and say so once."""
+        if not hold.lost:
+            hold.lost = True
+            _logger.warning("A lease was lost: %s", hold.attempt)
+            hold.attempt.emit(lease_lost, during=during)

@@ -1,0 +1,28 @@
+"""What an application needs to test itself with this library, and a third party its store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .clock import FakeClock
+from .contract import StoreContract
+from .recorder import SignalRecorder, record_signals
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+__all__ = ["FakeClock", "SignalRecorder", "StoreContract", "clear_store", "record_signals"]
+
+
+def clear_store(app: Flask) -> int:
+    """Forget all claims and tokens of an application: the keys under its own prefix, no others.
+
+    Args:
+        app: an application on which the extension is registered.
+
+    Returns:
+        How many keys were removed.
+    """
+    state = app.extensions["idempotence"]
+    removed: int = state.store.clear(f"{state.config.prefix}:")
+    return removed

@@ -1,0 +1,279 @@
+"""The suite that every store has to pass; run it with pytest.
+
+class TestMyStore(StoreContract):
+    @pytest.fixture
+    def store(self):
+        return MyStore(...)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..stores.base import (
+    FINGERPRINT_BYTES,
+    NO_FINGERPRINT,
+    OWNER_BYTES,
+    Claimed,
+    Crashed,
+    Done,
+    Outcome,
+    Renewal,
+    Running,
+    Store,
+    TokenOutcome,
+)
+
+THREADS = 32
+
+
+def _owner() -> bytes:
+    return os.urandom(OWNER_BYTES)
+
+
+ASKED = b"a" * FINGERPRINT_BYTES
+OTHER = b"b" * FINGERPRINT_BYTES
+
+
+class StoreContract:
+    """Subclass it, and provide a fixture `store` that returns an empty store.
+
+    A store whose clock is injected overrides `advance`; otherwise the suite sleeps.
+    """
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for the store."""
+        time.sleep(seconds)
+
+    # claim
+
+    def test_the_first_caller_is_granted_the_claim(self, store: Store) -> None:
+        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+
+    def test_a_rival_is_told_that_it_runs_and_for_how_long(self, store: Store) -> None:
+        store.claim("k", _owner(), ASKED, 10, 0)
+        outcome = store.claim("k", _owner(), ASKED, 10, 0)
+        assert isinstance(outcome, Running)
+        assert outcome.matches
+        assert 8 < outcome.remaining <= 10
+
+    def test_a_rival_that_asks_something_else_is_told_so(self, store: Store) -> None:
+        store.claim("k", _owner(), ASKED, 10, 0)
+        outcome = store.claim("k", _owner(), OTHER, 10, 0)
+        assert isinstance(outcome, Running)
+        assert not outcome.matches
+
+    def test_the_owner_is_granted_its_own_claim_again(self, store: Store) -> None:
+        owner = _owner()
+        store.claim("k", owner, ASKED, 10, 0)
+        assert store.claim("k", owner, ASKED, 10, 0) == Claimed()
+
+    def test_two_keys_do_not_meet(self, store: Store) -> None:
+        store.claim("k", _owner(), ASKED, 10, 0)
+        assert store.claim("l", _owner(), ASKED, 10, 0) == Claimed()
+
+    def test_one_of_many_simultaneous_callers_is_granted(self, store: Store) -> None:
+        outcomes = _at_once(lambda: store.claim("k", _owner(), ASKED, 10, 0))
+        assert outcomes.count(Claimed()) == 1
+        assert sum(isinstance(outcome, Running) for outcome in outcomes) == THREADS - 1
+
+    def test_different_keys_are_all_granted_at_once(self, store: Store) -> None:
+        outcomes = _at_once(lambda: store.claim(os.urandom(8).hex(), _owner(), ASKED, 10, 0))
+        assert outcomes.count(Claimed()) == THREADS
+
+    # the lease
+
+    def test_a_key_is_free_when_the_lease_ends(self, store: Store) -> None:
+        store.claim("k", _owner(), ASKED, 0.2, 0)
+        self.advance(0.25)
+        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+
+    def test_a_fraction_of_a_second_is_a_lease(self, store: Store) -> None:
+        store.claim("k", _owner(), ASKED, 0.2, 0)
+        outcome = store.claim("k", _owner(), ASKED, 0.2, 0)
+        assert isinstance(outcome, Running)
+        assert 0 < outcome.remaining < 0.201
+
+    def test_a_kept_claim_says_crashed_when_its_lease_ends(self, store: Store) -> None:
+        store.claim("k", _owner(), ASKED, 0.2, 60)
+        assert isinstance(store.claim("k", _owner(), ASKED, 0.2, 60), Running)
+        self.advance(0.25)
+        assert store.claim("k", _owner(), ASKED, 10, 60) == Crashed(matches=True)
+        assert store.claim("k", _owner(), OTHER, 10, 60) == Crashed(matches=False)
+
+    def test_a_kept_claim_is_forgotten_in_the_end(self, store: Store) -> None:
+        store.claim("k", _owner(), ASKED, 0.1, 0.1)
+        self.advance(0.25)
+        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+
+    def test_renewing_begins_the_lease_anew(self, store: Store) -> None:
+        owner = _owner()
+        store.claim("k", owner, ASKED, 0.3, 0)
+        assert store.renew([Renewal("k", owner, 10)]) == [Outcome.OK]
+        self.advance(0.4)
+        assert isinstance(store.claim("k", _owner(), ASKED, 10, 0), Running)
+
+    def test_renewing_may_shorten_a_lease(self, store: Store) -> None:
+        owner = _owner()
+        store.claim("k", owner, ASKED, 10, 0)
+        store.renew([Renewal("k", owner, 0.1)])
+        self.advance(0.2)
+        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+
+    def test_renewing_keeps_what_is_kept(self, store: Store) -> None:
+        owner = _owner()
+        store.claim("k", owner, ASKED, 10, 60)
+        store.renew([Renewal("k", owner, 0.1)])
+        self.advance(0.2)
+        assert isinstance(store.claim("k", _owner(), ASKED, 10, 60), Crashed)
+
+    def test_only_the_owner_of_a_live_claim_renews_it(self, store: Store) -> None:
+        owner, late, done = _owner(), _owner(), _owner()
+        store.claim("k", owner, ASKED, 10, 0)
+        store.claim("late", late, ASKED, 0.1, 60)
+        store.complete("done", done, ASKED, b"", 60)
+        self.advance(0.15)
+        renewals = [
+            Renewal("k", _owner(), 10),
+            Renewal("k", owner, 10),
+            Renewal("late", late, 10),
+            Renewal("done", done, 10),
+            Renewal("absent", owner, 10),
+        ]
+        stale = Outcome.STALE
+        assert store.renew(renewals) == [stale, Outcome.OK, stale, stale, stale]
+        assert store.renew([]) == []
+
+    # completion
+
+    def test_a_record_is_remembered(self, store: Store) -> None:
+        owner = _owner()
+        store.claim("k", owner, ASKED, 10, 0)
+        assert store.complete("k", owner, ASKED, b"\x00\xffrecord", 60) is Outcome.OK
+        assert store.claim("k", _owner(), ASKED, 10, 0) == Done(True, b"\x00\xffrecord")
+        assert store.claim("k", _owner(), OTHER, 10, 0) == Done(False, b"\x00\xffrecord")
+        assert store.claim("k", owner, ASKED, 10, 0) == Done(True, b"\x00\xffrecord")
+
+    def test_a_record_is_forgotten_after_its_own_time(self, store: Store) -> None:
+        owner = _owner()
+        store.claim("k", owner, ASKED, 10, 0)
+        store.complete("k", owner, ASKED, b"r", 0.1)
+        self.advance(0.2)
+        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+
+    def test_the_owner_may_complete_again(self, store: Store) -> None:
+        owner = _owner()
+        store.claim("k", owner, ASKED, 10, 0)
+        assert store.complete("k", owner, ASKED, b"r", 60) is Outcome.OK
+        assert store.complete("k", owner, ASKED, b"r", 60) is Outcome.OK
+
+    def test_completing_does_not_depend_on_the_lease(self, store: Store) -> None:
+        gone, kept = _owner(), _owner()
+        store.claim("gone", gone, ASKED, 0.1, 0)
+        store.claim("kept", kept, ASKED, 0.1, 60)
+        self.advance(0.2)
+        assert store.complete("gone", gone, ASKED, b"r", 60) is Outcome.OK
+        assert store.complete("kept", kept, ASKED, b"r", 60) is Outcome.OK
+        assert store.claim("gone", _owner(), ASKED, 10, 0) == Done(True, b"r")
+        assert store.claim("kept", _owner(), ASKED, 10, 0) == Done(True, b"r")
+
+    def test_a_stale_owner_completes_nothing(self, store: Store) -> None:
+        stale, owner = _owner(), _owner()
+        store.claim("k", stale, ASKED, 0.1, 0)
+        self.advance(0.2)
+        store.claim("k", owner, ASKED, 10, 0)
+        assert store.complete("k", stale, ASKED, b"stale", 60) is Outcome.STALE
+        store.complete("k", owner, ASKED, b"right", 60)
+        assert store.complete("k", stale, ASKED, b"stale", 60) is Outcome.STALE
+        assert store.claim("k", _owner(), ASKED, 10, 0) == Done(True, b"right")
+
+    # release
+
+    def test_a_released_key_is_free(self, store: Store) -> None:
+        owner = _owner()
+        store.claim("k", owner, ASKED, 10, 60)
+        assert store.release("k", owner) is Outcome.OK
+        assert store.release("k", owner) is Outcome.OK
+        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+
+    def test_only_the_owner_releases(self, store: Store) -> None:
+        store.claim("k", _owner(), ASKED, 10, 0)
+        assert store.release("k", _owner()) is Outcome.STALE
+        assert isinstance(store.claim("k", _owner(), ASKED, 10, 0), Running)
+
+    def test_a_record_is_never_released(self, store: Store) -> None:
+        owner = _owner()
+        store.complete("k", owner, ASKED, b"r", 60)
+        assert store.release("k", owner) is Outcome.STALE
+        assert store.claim("k", _owner(), ASKED, 10, 0) == Done(True, b"r")
+
+    # tokens
+
+    def test_a_token_is_taken_once(self, store: Store) -> None:
+        store.put_token("t", b"", 60)
+        outcomes = _at_once(lambda: store.take_token("t", b""))
+        assert outcomes.count(TokenOutcome.TAKEN) == 1
+        assert outcomes.count(TokenOutcome.ABSENT) == THREADS - 1
+
+    def test_a_token_stays_where_it_is_another_subjects(self, store: Store) -> None:
+        store.put_token("t", b"alice", 60)
+        assert store.take_token("t", b"bob") is TokenOutcome.NOT_YOURS
+        assert store.take_token("t", b"") is TokenOutcome.NOT_YOURS
+        assert store.take_token("t", b"alice") is TokenOutcome.TAKEN
+
+    def test_a_token_without_a_subject_is_anybodys(self, store: Store) -> None:
+        store.put_token("t", b"", 60)
+        assert store.take_token("t", b"alice") is TokenOutcome.TAKEN
+
+    def test_a_token_ends_with_its_lifetime(self, store: Store) -> None:
+        store.put_token("t", b"", 0.1)
+        self.advance(0.2)
+        assert store.take_token("t", b"") is TokenOutcome.ABSENT
+
+    def test_a_token_that_was_put_back_says_so(self, store: Store) -> None:
+        store.put_token("t", b"alice", 60, again=True)
+        assert store.take_token("t", b"bob") is TokenOutcome.NOT_YOURS
+        assert store.take_token("t", b"alice") is TokenOutcome.TAKEN_AGAIN
+        assert store.take_token("t", b"alice") is TokenOutcome.ABSENT
+
+    # looking behind
+
+    def test_peek_tells_what_a_key_holds(self, store: Store) -> None:
+        store.claim("c", _owner(), NO_FINGERPRINT, 10, 5)
+        store.complete("r", _owner(), NO_FINGERPRINT, b"record", 20)
+        store.put_token("t", b"", 30)
+        entries = [store.peek(key) for key in "crt"]
+        assert [entry.kind for entry in entries if entry] == ["claim", "record", "token"]
+        assert [round(entry.expires_in) for entry in entries if entry] == [15, 20, 30]
+        assert store.peek("absent") is None
+
+    def test_scan_and_clear_stay_within_the_prefix(self, store: Store) -> None:
+        for key in ("p:1", "p:2", "pp:1", "P:1", "p*:1"):
+            store.put_token(key, b"", 60)
+        assert set(store.scan("p:")) == {"p:1", "p:2"}
+        assert set(store.scan("p*")) == {"p*:1"}
+        assert store.clear("p:") == 2
+        assert set(store.scan("")) == {"pp:1", "P:1", "p*:1"}
+
+    def test_it_answers(self, store: Store) -> None:
+        store.ping()
+
+
+def _at_once(call: Callable[[], Any]) -> list[Any]:
+    barrier = threading.Barrier(THREADS)
+    outcomes: list[Any] = []
+
+    def run() -> None:
+        barrier.wait()
+        outcomes.append(call())
+
+    threads = [threading.Thread(target=run) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes

@@ -1,0 +1,58 @@
+"""What the signals told, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .. import signals
+
+if TYPE_CHECKING:
+    from blinker import NamedSignal
+    from flask import Flask
+
+ALL_SIGNALS: tuple[NamedSignal, ...] = (
+    signals.claimed,
+    signals.rejected,
+    signals.completed,
+    signals.released,
+    signals.lease_lost,
+    signals.store_failed,
+    signals.token_issued,
+    signals.token_spent,
+)
+
+
+class SignalRecorder:
+    """Holds what was sent.
+
+    Attributes:
+        events: each a pair of the signal's name and its arguments.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the signals sent, in order."""
+        return [name for name, _ in self.events]
+
+    def count(self, name: str) -> int:
+        """Return how often the signal of this name was sent."""
+        return self.names.count(name)
+
+
+@contextmanager
+def record_signals(app: Flask) -> Iterator[SignalRecorder]:
+    """Record every signal that an application sends within the block."""
+    recorder = SignalRecorder()
+    with ExitStack() as stack:
+        for signal in ALL_SIGNALS:
+
+            def note(_app: Flask, /, *, _name: str = signal.name, **arguments: Any) -> None:
+                recorder.events.append((_name, arguments))
+
+            stack.enter_context(signal.connected_to(note, sender=app))
+        yield recorder
