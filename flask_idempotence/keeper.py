@@ -134,8 +134,10 @@ class Keeper:
         """Do what is due: renew in one batch, then settle."""
         now = self._clock()
         with self._changed:
-            # What is due soon is renewed along, so that a thousand leases make few batches.
-            due = [hold for hold in self._held if hold.renew_at <= now + hold.lease / 12]
+            due = [hold for hold in self._held if hold.renew_at <= now]
+            if due:
+                # What is due soon is renewed along, so that a thousand leases make few batches.
+                due = [hold for hold in self._held if hold.renew_at <= now + hold.lease / 12]
             self._renewing = frozenset(due)
         try:
             if due:

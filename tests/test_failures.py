@@ -1,0 +1,263 @@
+"""The store does not answer: what each path costs, and what it does."""
+
+import socketserver
+import threading
+import time
+
+import pytest
+import redis
+from apps import make_app
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+from servers import Proxy, SilentServer
+
+from flask_idempotence import Idempotence, RedisStore, no_repeat_submit, one_time_token
+from flask_idempotence.testing import record_signals
+
+PATIENCE = 1.5  # seconds that a request may wait for a store that is away
+
+
+class Shop:
+    """An application on a store that can be taken away, with one view of each mode."""
+
+    def __init__(self, url, **settings):
+        self.idempotence = Idempotence()
+        settings = {"TESTING": False, "IDEMPOTENCE_STORAGE_URI": url, **settings}
+        self.app = make_app(idempotence=self.idempotence, **settings)
+        self.client = self.app.test_client()
+        self.runs = []
+        self.in_view = lambda: None
+        self.status = 200
+
+        @self.app.post("/lock")
+        @no_repeat_submit(interval=20)
+        def lock():
+            return self.run("lock")
+
+        @self.app.post("/token")
+        @one_time_token(restore_on_failure=True)
+        def token():
+            return self.run("token")
+
+    def run(self, mode):
+        self.runs.append(mode)
+        self.in_view()
+        return {"runs": len(self.runs)}, self.status
+
+    def post_token(self, token):
+        return self.client.post("/token", headers={"Idempotence-Token": token})
+
+    def timed(self, call):
+        started = time.monotonic()
+        answer = call()
+        return answer, time.monotonic() - started
+
+
+def refuse(proxy):
+    proxy.refuse()
+
+
+def fall_silent(proxy):
+    proxy.black_hole = True
+    proxy.refuse()  # cuts what is connected
+    proxy.accept()
+
+
+TROUBLES = pytest.mark.parametrize("trouble", [refuse, fall_silent])
+
+
+@pytest.fixture
+def proxy(redis_server, redis_url):
+    with Proxy(redis_server) as proxy:
+        yield proxy
+
+
+@TROUBLES
+def test_a_claim_without_an_answer_is_refused_in_time_and_the_view_does_not_run(proxy, trouble):
+    shop = Shop(proxy.url)
+    trouble(proxy)
+    with record_signals(shop.app) as signals:
+        answer, took = shop.timed(lambda: shop.client.post("/lock"))
+    assert answer.status_code == 503
+    assert answer.json["type"] == "urn:flask-idempotence:store-unavailable"
+    assert answer.headers["Retry-After"] == "1"
+    assert took < PATIENCE
+    assert shop.runs == []
+    assert signals.names[:2] == ["store_failed", "rejected"]
+
+
+@TROUBLES
+def test_a_claim_without_an_answer_is_let_through_where_the_policy_is_to_allow(proxy, trouble):
+    shop = Shop(proxy.url, IDEMPOTENCE_ON_STORE_ERROR="allow")
+    trouble(proxy)
+    answer, took = shop.timed(lambda: shop.client.post("/lock"))
+    assert answer.status_code == 200
+    assert took < PATIENCE
+    assert shop.runs == ["lock"]
+
+
+@TROUBLES
+def test_a_token_is_neither_issued_nor_spent_without_an_answer(proxy, trouble):
+    shop = Shop(proxy.url)
+    token = shop.client.get("/token").json["token"]
+    trouble(proxy)
+    issued, took = shop.timed(lambda: shop.client.get("/token"))
+    assert (issued.status_code, took < PATIENCE) == (503, True)
+    spent, took = shop.timed(lambda: shop.post_token(token))
+    assert (spent.status_code, took < PATIENCE) == (503, True)
+    assert shop.runs == []
+
+
+@TROUBLES
+def test_tokens_go_on_working_where_the_policy_is_to_allow(proxy, trouble):
+    shop = Shop(proxy.url, IDEMPOTENCE_ON_STORE_ERROR="allow")
+    trouble(proxy)
+    token = shop.client.get("/token").json["token"]
+    assert shop.post_token(token).status_code == 200
+    assert shop.runs == ["token"]
+
+
+@TROUBLES
+def test_an_answer_goes_out_when_settling_is_not_answered_and_the_keeper_settles(proxy, trouble):
+    shop = Shop(proxy.url)
+    shop.status = 422
+    shop.in_view = lambda: trouble(proxy)
+    answer, took = shop.timed(lambda: shop.client.post("/lock"))
+    assert answer.status_code == 422
+    assert took < PATIENCE
+    proxy.black_hole = False
+    proxy.refuse()
+    proxy.accept()
+    shop.in_view = lambda: None
+    assert _until(lambda: shop.client.post("/lock").status_code == 422)
+    assert shop.runs == ["lock", "lock"]
+
+
+def test_a_claim_whose_answer_was_lost_is_granted_when_it_is_sent_again(proxy):
+    shop = Shop(proxy.url)
+    shop.client.get("/token")  # a connection
+    proxy.drop_next_replies(1, after=b"EVAL")
+    assert shop.client.post("/lock").status_code == 200
+    assert shop.client.post("/lock").status_code == 409
+    assert shop.runs == ["lock"]
+
+
+def test_a_claim_that_may_have_been_granted_is_given_back(proxy):
+    shop = Shop(proxy.url)
+    proxy.drop_replies = True
+    assert shop.client.post("/lock").status_code == 503
+    proxy.drop_replies = False
+    assert _until(lambda: shop.client.post("/lock").status_code == 200)
+    assert shop.runs == ["lock"]
+
+
+def test_a_token_whose_spending_was_not_answered_is_never_spent_twice(proxy):
+    shop = Shop(proxy.url)
+    tokens = [shop.client.get("/token").json["token"] for _ in range(2)]
+    assert shop.post_token(tokens[0]).status_code == 200  # now the server knows the script
+    proxy.drop_next_replies(1, after=b"EVALSHA")
+    assert shop.post_token(tokens[1]).status_code == 503
+    assert shop.post_token(tokens[1]).status_code == 409
+    assert shop.runs == ["token"]
+
+
+def test_a_token_is_not_put_back_twice(proxy):
+    shop = Shop(proxy.url)
+    shop.status = 422
+    token = shop.client.get("/token").json["token"]
+    proxy.drop_next_replies(1, after=b"SET")
+    assert shop.post_token(token).status_code == 422
+    shop.status = 200
+    assert shop.post_token(token).status_code == 200
+    assert shop.post_token(token).status_code == 409
+    assert shop.runs == ["token", "token"]
+
+
+def test_a_server_that_accepts_and_stays_silent_costs_no_more_than_the_deadline():
+    with SilentServer() as server:
+        shop = Shop(server.url)
+        for _ in range(2):
+            answer, took = shop.timed(lambda: shop.client.post("/lock"))
+            assert answer.status_code == 503
+            assert took < PATIENCE
+
+
+def test_a_ready_client_that_retries_for_long_costs_no_more_than_the_deadline():
+    with SilentServer() as server:
+        client = redis.Redis.from_url(
+            server.url, socket_timeout=30, retry=Retry(ConstantBackoff(1), 10)
+        )
+        app = make_app(store=RedisStore(client), TESTING=False)
+
+        @app.post("/")
+        @no_repeat_submit
+        def view():
+            return {}
+
+        started = time.monotonic()
+        assert app.test_client().post("/").status_code == 503
+        assert time.monotonic() - started < PATIENCE
+        client.close()
+
+
+def test_the_deadline_is_an_option():
+    with SilentServer() as server:
+        shop = Shop(server.url, IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 0.2})
+        answer, took = shop.timed(lambda: shop.client.post("/lock"))
+        assert answer.status_code == 503
+        assert took < 0.6
+
+
+def test_a_server_that_answers_byte_by_byte_costs_no_more_than_the_deadline(redis_server):
+    class Trickle(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(4096)
+            for _ in range(100):
+                try:
+                    self.request.sendall(b"+OK\r\n")
+                except OSError:
+                    return
+                time.sleep(0.4)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Trickle) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        shop = Shop(f"redis://127.0.0.1:{server.server_address[1]}/3?protocol=2")
+        answer, took = shop.timed(lambda: shop.client.post("/lock"))
+        server.shutdown()
+    assert answer.status_code == 503
+    assert took < PATIENCE
+
+
+def test_a_restarted_server_is_found_again(fresh_redis):
+    shop = Shop(fresh_redis.url)
+    assert shop.client.post("/lock").status_code == 200
+    fresh_redis.kill()
+    assert shop.client.post("/lock").status_code == 503
+    fresh_redis.restart()
+    assert shop.client.post("/lock").status_code == 200  # nothing was persisted
+    assert shop.client.post("/lock").status_code == 409
+
+
+def test_a_full_or_read_only_server_is_a_store_that_does_not_answer(fresh_redis):
+    shop = Shop(fresh_redis.url)
+    with fresh_redis.client() as behind:
+        behind.config_set("maxmemory", "1")
+        behind.config_set("maxmemory-policy", "noeviction")
+        assert shop.client.post("/lock").status_code == 503
+        assert shop.client.get("/token").status_code == 503
+        behind.config_set("maxmemory", "0")
+        behind.replicaof("127.0.0.1", "1")
+        assert shop.client.post("/lock").status_code == 503
+        behind.replicaof("NO", "ONE")
+    assert shop.client.post("/lock").status_code == 200
+    assert shop.runs == ["lock"]
+
+
+def _until(condition, seconds=5):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
