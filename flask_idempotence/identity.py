@@ -41,25 +41,26 @@ class Identities:
 
     def of(self, app: Flask, request: Request) -> str:
         """Return the identity of the request's sender; empty where no source knows one."""
-        return self._ask(app, request, self._sources)
+        return _at_host(app, request, self._ask(app, request, self._sources) or "")
 
     def bearer_of(self, app: Flask, request: Request) -> str:
         """Return whom a token is bound to: a signed-in user, or nobody (empty).
 
         An address is no one to bind to: a guest's changes with the network.
         """
-        return self._ask(app, request, self._binding)
+        bearer = self._ask(app, request, self._binding)
+        return _at_host(app, request, bearer) if bearer is not None else ""
 
-    def _ask(self, app: Flask, request: Request, sources: list[_Source]) -> str:
+    def _ask(self, app: Flask, request: Request, sources: list[_Source]) -> str | None:
         load = self._hooks.load_identity
         loaded = load() if load is not None else None
         if loaded is not None:
-            return _at_host(app, request, f"loader:{loaded}")
+            return f"loader:{loaded}"
         for source in sources:
             identity = source(app, request)
             if identity is not None:
-                return _at_host(app, request, identity)
-        return ""
+                return identity
+        return None
 
     def _address(self, app: Flask, request: Request) -> str | None:
         del app

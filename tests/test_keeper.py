@@ -202,6 +202,7 @@ def test_a_settlement_waits_for_the_renewal_under_way():
 
 def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):
     monkeypatch.setattr("flask_idempotence.keeper.LINGER", 0.2)
+    before = set(threading.enumerate())
     app = make_app(IDEMPOTENCE_LEASE=0.6)
     keeper = app.extensions["idempotence"].engine.keeper
     running, finish = threading.Barrier(6), threading.Event()
@@ -221,7 +222,10 @@ def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):
         post.start()
     running.wait()
     time.sleep(1.5)  # two leases and a half, on the real clock
-    assert sum("keeper" in thread.name for thread in threading.enumerate()) == 1
+    started = set(threading.enumerate()) - before
+    assert [thread.name for thread in started if "keeper" in thread.name] == [
+        "flask-idempotence-keeper"
+    ]
     assert app.test_client().post("/0").status_code == 409
     finish.set()
     for post in posts:
