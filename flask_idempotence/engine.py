@@ -17,7 +17,7 @@ from .keyring import printable
 from .modes import SAFE_METHODS, Guard, Settlement
 from .policy import FailurePolicy
 from .settling import Settling
-from .signals import claimed, completed, rejected, released
+from .signals import claimed, rejected, released
 from .stores.base import OWNER_BYTES, Claimed, ClaimOutcome, Outcome, Renewal
 
 if TYPE_CHECKING:
@@ -204,17 +204,6 @@ class Engine:
     def release(self, hold: Hold) -> Settlement:
         """Give a claim up."""
         return Settlement(released, "release", lambda: self.store.release(hold.key, hold.owner))
-
-    def end_at(self, hold: Hold, moment: float) -> Settlement:
-        """Let a claim go on until a moment on the engine's clock, and count as completed."""
-
-        def end() -> Outcome:
-            left = moment - self.now()
-            if left <= 0:
-                return self.store.release(hold.key, hold.owner)
-            return self.store.renew([Renewal(hold.key, hold.owner, left)])[0]
-
-        return Settlement(completed, "renew", end)
 
     def ensure_held(self, hold: Hold) -> None:
         """Renew a hold's lease now.

@@ -237,6 +237,17 @@ class TestSlowViews:
         shop.clock.advance(0.02)
         assert shop.codes({}) == [200]
 
+    def test_a_view_that_lets_no_other_thread_in_is_no_way_around(self):
+        def greedy(shop):
+            shop.clock.advance(1.5)  # and the keeper never ran
+
+        shop = Shop(1, in_view=greedy)
+        with record_signals(shop.app) as signals:
+            assert shop.codes({}, {}) == [200, 409]
+        assert signals.count("lease_lost") == 1  # for others could have come in meanwhile
+        shop.clock.advance(1.01)
+        assert shop.codes({}) == [200]
+
     def test_a_lease_that_was_lost_is_known_to_the_view_and_its_answer_goes_out(self):
         lost = []
 

@@ -57,7 +57,10 @@ class Service:
         self.effects.flushall()
         database = redis_server.url.removesuffix("/0")
         environment = {"STORE": f"{database}/1", "EFFECTS": f"{database}/0", **environment}
-        options = {"workers": 2, "threads": 32, }
+        options = {
+            "workers": 2,
+            "threads": 32,
+        }
         self.server = Gunicorn("processes:app", env=environment, cwd=tmp_path, **options)
 
     def __enter__(self):

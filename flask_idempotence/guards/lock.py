@@ -14,7 +14,8 @@ from ..engine import Engine
 from ..errors import ConfigurationError, RepeatSubmit
 from ..fingerprint import canonical, canonical_request, selection_of
 from ..modes import KEPT, Guard, Settlement
-from ..stores.base import NO_FINGERPRINT, Running
+from ..signals import completed
+from ..stores.base import NO_FINGERPRINT, Outcome, Renewal, Running
 from .decorating import guarded
 
 if TYPE_CHECKING:
@@ -66,14 +67,32 @@ class LockGuard(Guard):
 
     def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
         """Release what failed; hold what succeeded until the interval is over."""
-        interval = self._interval(engine)
         if failed:
             return engine.release(hold)
-        if hold.renewed:  # a slow view: whoever clicked meanwhile is looked at after it
-            return engine.end_at(hold, engine.now() + interval)
+        interval = self._interval(engine)
+        if hold.renewed or engine.now() >= hold.lease_end:
+            # A slow view: whoever clicked meanwhile may be looked at only after it.
+            return self._hold_until(engine, hold, engine.now() + interval)
         if hold.lease != interval:
-            return engine.end_at(hold, hold.granted_at + interval)
+            return self._hold_until(engine, hold, hold.granted_at + interval)
         return KEPT
+
+    @staticmethod
+    def _hold_until(engine: Engine, hold: Hold, moment: float) -> Settlement:
+        store, key, owner = engine.store, hold.key, hold.owner
+
+        def end() -> Outcome:
+            left = moment - engine.now()
+            if left <= 0:
+                return store.release(key, owner)
+            outcome = store.renew([Renewal(key, owner, left)])[0]
+            if outcome is Outcome.STALE:
+                # The keeper could not run (a view that lets no other thread in): if nobody took
+                # the key, hold it again, for whoever queued behind this view is still a repeat.
+                store.claim(key, owner, NO_FINGERPRINT, left, keep=0)
+            return outcome
+
+        return Settlement(completed, "renew", end)
 
     def has_failed(self, engine: Engine, response: Response) -> bool:
         """Ask the route's own predicate, or the application's."""
