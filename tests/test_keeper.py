@@ -236,6 +236,7 @@ def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):
     assert keeper._thread is None
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_process_keeps_nothing_of_its_parents(monkeypatch):
     app = make_app()
     keeper = app.extensions["idempotence"].engine.keeper

@@ -47,6 +47,7 @@ class TestMemoryStore(StoreContract):
         clock.advance(5)
         assert store.claim("c", os.urandom(16), NO_FINGERPRINT, 10, 0) == Claimed()
 
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_a_child_process_does_not_inherit_a_locked_lock(self, store):
         store._lock.acquire()
         child = os.fork()
@@ -117,6 +118,7 @@ class TestRedisStoreAlone:
         with pytest.raises(StoreError):
             store.claim("k", os.urandom(16), NO_FINGERPRINT, 10, 0)
 
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_a_child_process_makes_connections_of_its_own(self, store):
         store.ping()
         child = os.fork()
