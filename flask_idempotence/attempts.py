@@ -75,6 +75,7 @@ class Hold:
         failed: what the view decided by hand, or None.
         raised: whether the view raised an exception.
         streaming: whether the response is settled when it is closed.
+        result_failed: whether the response is a failed result.
         detail: what the guard wants to remember.
     """
 
@@ -94,6 +95,7 @@ class Hold:
         "raised",
         "renew_at",
         "renewed",
+        "result_failed",
         "streaming",
     )
 
@@ -110,6 +112,7 @@ class Hold:
         self.failed: bool | None = None
         self.raised = False
         self.streaming = False
+        self.result_failed = False
         self.detail: Any = None
         self._settling = threading.Lock()
 

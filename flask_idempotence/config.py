@@ -156,11 +156,6 @@ class Config:
         Message(), "This has just been submitted. Please do not submit it twice."
     )
 
-    @property
-    def uses_process_memory(self) -> bool:
-        """Whether claims are kept in this process only, so that other workers do not see them."""
-        return self.storage_uri.startswith("memory:")
-
 
 def setting_name(field_name: str) -> str:
     """Return the application's name of a setting: `lease` → `IDEMPOTENCE_LEASE`."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from flask import after_this_request
+from flask import after_this_request, has_request_context
 
 from .attempts import Attempt, Hold, add_hold, holds_of
 from .errors import ConfigurationError, LeaseLost, Refusal
@@ -45,6 +45,7 @@ class Engine:
         identities: says who asks.
         keyring: makes keyed hashes.
         policy: carries out store operations.
+        switches: tells which modes are on.
         keeper: renews leases while views run.
         settling: ends what is held.
         tokens: issues and spends tokens.
@@ -66,7 +67,7 @@ class Engine:
         self.keyring = keyring
         self.hooks = hooks
         self.clock: Callable[[], float] = time.monotonic
-        self._switches = switches
+        self.switches = switches
         self._told_of_memory = store.shared
         self.policy = FailurePolicy(config)
         self.keeper = Keeper(store, self.policy, config, self.now)
@@ -94,7 +95,7 @@ class Engine:
         """
         if request.method in SAFE_METHODS and request.method not in guard.methods:
             return call()
-        if not self._switches.is_on(app, guard.toggle):
+        if not self.switches.is_on(app, guard.toggle):
             return call()
         if not self._told_of_memory:
             self._tell_of_memory(app)
@@ -144,6 +145,8 @@ class Engine:
         refusal.problem_base = self.config.problem_base
         if refusal.is_duplicate:
             refusal.code = self.config.duplicate_status
+        if refusal.retry_after is not None and has_request_context():
+            after_this_request(refusal.keep_retry_after)
 
     def name_key(self, attempt: Attempt, digest: bytes, *, part: str | None = None) -> str:
         """Name the store key of an attempt; `part` stands in for the endpoint."""

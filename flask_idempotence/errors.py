@@ -7,12 +7,14 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from flask import current_app
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_accept_header
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
+    from flask import Response
 
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
 
@@ -30,10 +32,6 @@ class StoreError(IdempotenceError):
 
     Whether the operation took effect is unknown.
     """
-
-
-class Running(IdempotenceError):
-    """The same operation is being carried out by somebody else at this moment."""
 
 
 class Refusal(IdempotenceError, HTTPException):
@@ -65,6 +63,22 @@ class Refusal(IdempotenceError, HTTPException):
         """
         HTTPException.__init__(self, None if description is None else str(description))
         self.retry_after = None if retry_after is None else max(1, math.ceil(retry_after))
+
+    @property
+    def data(self) -> dict[str, str]:
+        """What flask-smorest looks for in an error; absent where it is not in use.
+
+        Flask-RESTX looks for it too, and would prefer it to what an error handler returned.
+        """
+        if not current_app or "flask-smorest" not in current_app.extensions:
+            raise AttributeError("data")
+        return {"message": self.description or self.title}
+
+    def keep_retry_after(self, response: Response) -> Response:
+        """Add `Retry-After` to a response that somebody else's handler made of this error."""
+        if self.retry_after is not None and response.status_code == self.code:
+            response.headers.setdefault("Retry-After", str(self.retry_after))
+        return response
 
     @property
     def type(self) -> str:

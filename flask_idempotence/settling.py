@@ -35,17 +35,29 @@ class Settling:
         """Settle by a response: now, or where it is streamed when it is closed."""
         if hold.settled:
             return response
-        failed = self._has_failed(hold, response)
-        if response.is_streamed:
-            hold.streaming = True
+        if hold.streaming:
+            # A hook failed, and this is the error page: what was to be streamed is dropped.
+            self._settle(hold, failed=hold.result_failed)
+            return response
+        hold.streaming = self._is_streamed(hold, response)
+        hold.result_failed = self._has_failed(hold, response)
+        if hold.streaming:
             settle_when_closed(
                 response,
-                settle=lambda broken: self._settle(hold, failed=failed or broken),
+                settle=lambda broken: self._settle(hold, failed=hold.result_failed or broken),
                 abandon=lambda: self.abandon(hold),
             )
         else:
-            self._settle(hold, failed=failed)
+            self._settle(hold, failed=hold.result_failed)
         return response
+
+    @staticmethod
+    def _is_streamed(hold: Hold, response: Response) -> bool:
+        if response.is_streamed and hold.raised and response.content_length is not None:
+            # What Flask makes of abort() looks streamed, since it runs the error as an
+            # application of its own; but the view is over, and the page is there.
+            response.make_sequence()
+        return response.is_streamed
 
     def _has_failed(self, hold: Hold, response: Response) -> bool:
         try:

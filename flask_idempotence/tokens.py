@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _ID_BYTES = 16
 _LONGEST_TOKEN = 256
 _PURPOSE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+PURPOSE_RULE = "A token's purpose is 1 to 64 letters, digits, '_', '.' and '-'."
 
 CLOCK_SKEW = 30
 """Seconds by which the clocks of issuing machines may differ."""
@@ -62,6 +63,11 @@ class Spent:
     again: bool
 
 
+def is_purpose(text: str) -> bool:
+    """Whether a token may be issued for this purpose."""
+    return _PURPOSE.fullmatch(text) is not None
+
+
 class Tokens:
     """Issues and spends the tokens of one application.
 
@@ -81,17 +87,16 @@ class Tokens:
             ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
             StoreUnavailable: the store does not answer, and the policy is to refuse.
         """
-        if purpose is not None and not _PURPOSE.fullmatch(purpose):
-            raise ValueError("A token's purpose is 1 to 64 letters, digits, '_', '.' and '-'.")
+        if purpose is not None and not is_purpose(purpose):
+            raise ValueError(PURPOSE_RULE)
         attempt = Attempt(app, "token", request.endpoint if request is not None else None)
         unique = base64.urlsafe_b64encode(os.urandom(_ID_BYTES)).rstrip(b"=")
         key = self._key(attempt, unique, purpose)
         subject = self._subject(app, request)
-        self._engine.policy.ask(
-            attempt,
-            "put_token",
-            lambda: self._engine.store.put_token(key, subject, self._ttl),
-        )
+        # Where tokens are switched off nobody asks for them, but pages go on working.
+        is_on = self._engine.switches.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
+        put = self._engine.policy.ask if is_on else self._engine.policy.tell
+        put(attempt, "put_token", lambda: self._engine.store.put_token(key, subject, self._ttl))
         attempt.emit(token_issued, purpose=purpose)
         return self._signer(app, purpose).sign(unique).decode("ascii")
 

@@ -24,8 +24,10 @@ def token_blueprint(url: str) -> Blueprint:
 
 
 def issue_token() -> Response:
-    """Issue a token for the purpose in the query, if there is one."""
+    """Issue a token for the purpose in the query, if there is one; to HEAD, none."""
     app = actual(current_app)
+    if request.method == "HEAD":
+        return app.response_class(headers={"Cache-Control": "no-store"})
     engine = engine_of(app)
     try:
         token = engine.tokens.issue(app, actual(request), request.args.get("purpose"))
@@ -36,7 +38,7 @@ def issue_token() -> Response:
         raise
     response = jsonify(
         token=token,
-        expires_in=engine.config.token_ttl,
+        expires_in=int(engine.config.token_ttl),
         header=engine.config.token_header,
         field=engine.config.token_field,
     )

@@ -1,11 +1,21 @@
 """Small applications for the tests."""
 
 import contextlib
-from functools import cached_property
+from functools import cached_property, partial
 
-from flask import Flask
+from flask import Flask, Response, abort, jsonify, make_response, redirect
 
-from flask_idempotence import Idempotence, MemoryStore, no_repeat_submit, one_time_token
+from flask_idempotence import (
+    Idempotence,
+    MemoryStore,
+    claimed,
+    completed,
+    lease_lost,
+    no_repeat_submit,
+    one_time_token,
+    rejected,
+    released,
+)
 
 GUARDS = {
     "lock": no_repeat_submit(interval=10),
@@ -13,6 +23,14 @@ GUARDS = {
     "restoring token": one_time_token(restore_on_failure=True),
 }
 """One guard for each set of rules by which a view's outcome is settled."""
+
+
+HOW_OFTEN_IT_RUNS = {
+    "lock": {"success": 1, "failure": 3},
+    "token": {"success": 1, "failure": 1},
+    "restoring token": {"success": 1, "failure": 2},
+}
+"""How often a view runs in three equal submits."""
 
 
 class Clock:
@@ -52,6 +70,7 @@ class Site:
         self.app = make_app(idempotence=self.idempotence, store=store, **settings)
         self.engine = self.app.extensions["idempotence"].engine
         self.engine.clock = self.clock
+        self.events = events_of(self.app)
         self.runs = 0
 
         def counted():
@@ -80,3 +99,61 @@ class Site:
             with contextlib.suppress(Exception):
                 self.submit()
         return self.runs
+
+
+def events_of(app):
+    """Return a list that grows by the name of every signal about a guard that the app sends."""
+    names = []
+    for signal in (claimed, rejected, completed, released, lease_lost):
+        signal.connect(partial(_note, names, signal.name), app, weak=False)
+    return names
+
+
+def _note(names, name, app, **arguments):
+    names.append(name)
+
+
+def fail():
+    raise ValueError("the view failed")
+
+
+def killed():
+    raise SystemExit("worker timeout")
+
+
+SUCCESSES = {
+    "a string": lambda: "done",
+    "an empty string": lambda: "",
+    "bytes": lambda: b"done",
+    "a dict": lambda: {"done": True},
+    "a list": lambda: [1, 2],
+    "a tuple with a status": lambda: ("done", 201),
+    "a tuple with headers": lambda: ("done", {"X-Done": "yes"}),
+    "a tuple with both": lambda: ({"done": True}, 201, {"X-Done": "yes"}),
+    "a response": lambda: Response("done", 202),
+    "jsonify": lambda: (jsonify(done=True), 201),
+    "a redirect": lambda: redirect("/done", 303),
+    "an aborting redirect": lambda: abort(redirect("/done")),
+    "a WSGI application": lambda: Response("done").__call__,
+    "the word success in a text": lambda: '{"success": false}',
+    "a nested success": lambda: {"steps": {"success": False}},
+    "a success in a list": lambda: [{"success": False}],
+    "a success that is 0": lambda: {"success": 0},
+    "broken JSON": lambda: Response('{"success": false', mimetype="application/json"),
+}
+
+FAILURES = {
+    "abort(400)": lambda: abort(400),
+    "abort(404)": lambda: abort(404),
+    "abort(500)": lambda: abort(500),
+    "abort with a response": lambda: abort(Response("no", 422)),
+    "a status in a tuple": lambda: ("no", 422),
+    "a response with a status": lambda: make_response("no", 503),
+    "a dict without success": lambda: {"success": False},
+    "jsonify without success": lambda: (jsonify(success=False), 200),
+    "problem JSON": lambda: Response('{"success":false}', mimetype="application/problem+json"),
+    "an exception": fail,
+    "None": lambda: None,
+    "a number": lambda: 42,
+    "a tuple that is too long": lambda: ("done", 200, {}, "more"),
+}

@@ -170,7 +170,7 @@ class TestUris:
         assert "hunter2" not in str(caught.value)
 
     def test_a_password_that_breaks_the_uri_is_not_repeated(self):
-        with pytest.raises(ConfigurationError, match="Percent-encode") as caught:
+        with pytest.raises(ConfigurationError, match="percent-encode") as caught:
             open_store("redis://:hunter2/x@localhost", {})
         assert "hunter2" not in str(caught.value)
 

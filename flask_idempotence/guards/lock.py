@@ -61,7 +61,7 @@ class LockGuard(Guard):
         outcome = engine.claim(self, attempt, key, NO_FINGERPRINT, lease, keep=0)
         if outcome is None or isinstance(outcome, Hold):
             return outcome
-        left = outcome.remaining if isinstance(outcome, Running) else interval
+        left = min(outcome.remaining, interval) if isinstance(outcome, Running) else interval
         message = engine.config.lock_message if self.message is None else self.message
         raise RepeatSubmit(message, retry_after=left)
 

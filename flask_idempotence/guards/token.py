@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ..attempts import Attempt, Hold
 from ..engine import Engine
-from ..errors import TokenInvalid, TokenMissing
+from ..errors import ConfigurationError, TokenInvalid, TokenMissing
 from ..modes import KEPT, Guard, Settlement
 from ..signals import released
+from ..tokens import PURPOSE_RULE, is_purpose
 from .decorating import guarded
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ def one_time_token(
         purpose: what the token must have been issued for; None for no purpose.
         restore_on_failure: put the token back once after a failed result or an exception, with
             the lifetime it had left, so that a form can be corrected and sent again.
+
+    Raises:
+        ConfigurationError: no token could have such a purpose.
     """
+    if purpose is not None and not is_purpose(purpose):
+        raise ConfigurationError(f"one_time_token(purpose={purpose!r}): {PURPOSE_RULE}")
     guard = TokenGuard(purpose, restore_on_failure=restore_on_failure)
     return lambda view: guarded(guard, view)

@@ -49,8 +49,8 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
     except ValueError:
         # What the parser says may hold a piece of the password.
         raise ConfigurationError(
-            "IDEMPOTENCE_STORAGE_URI cannot be read. Percent-encode what is special in it, such "
-            "as '/', '#' and '@' in a password."
+            "IDEMPOTENCE_STORAGE_URI cannot be read. Check its port and options, and "
+            "percent-encode what is special in a password, such as '/', '#' and '@'."
         ) from None
     known = ", ".join(f"{name}://" for name in ("memory", *_REDIS_SCHEMES))
     raise ConfigurationError(f"IDEMPOTENCE_STORAGE_URI: the scheme must be one of {known}")

@@ -18,6 +18,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
+from redis.sentinel import SentinelConnectionPool
 
 from ..errors import ConfigurationError, StoreError
 
@@ -65,6 +66,8 @@ class Link:
                 f"A redis.Redis client is needed, not {type(client).__module__}."
                 f"{type(client).__qualname__}."
             )
+        if isinstance(pool, SentinelConnectionPool):
+            raise ConfigurationError("Clients of Redis Sentinel are not supported yet.")
         self.deadline = deadline
         self._pool = _pool_like(pool)
         try:

@@ -1,0 +1,137 @@
+"""Timing WSGI applications against each other in one process."""
+
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+BLOCK = 100
+"""Requests of each variant between two collections of garbage; also the size of one sample of a
+ratio, from which its spread is told."""
+
+
+@dataclass
+class Variant:
+    """One way to do the work.
+
+    `prepare` makes so many WSGI environments, each good for one request; it is not timed.
+    """
+
+    name: str
+    app: Any
+    prepare: Callable[[int], list[dict]]
+    blocks: list[list[int]] = field(default_factory=list)
+
+    @property
+    def nanoseconds(self) -> list[int]:
+        return [time for block in self.blocks for time in block]
+
+
+class Server:
+    """What a WSGI server does for a request, and no more: call, read the body, close it."""
+
+    def __init__(self):
+        self.status = ""
+
+    def start_response(self, status, *_):
+        self.status = status
+
+    def send(self, app, environ) -> bytes:
+        """Answer one request."""
+        chunks = app.wsgi_app(environ, self.start_response)
+        try:
+            return b"".join(chunks)
+        finally:
+            chunks.close()
+
+    def time(self, app, environ) -> int:
+        """Answer one request that must succeed; return its nanoseconds."""
+        start = time.perf_counter_ns()
+        body = self.send(app, environ)
+        end = time.perf_counter_ns()
+        if not self.status.startswith("200"):
+            raise RuntimeError(f"{app.name} answered {self.status}: {body!r}")
+        return end - start
+
+
+def interleave(title: str, variants: list[Variant], requests: int) -> None:
+    """Send each variant so many requests, one of each in turn, in changing order."""
+    progress = _Progress(title, requests)
+    _run_block(variants, min(BLOCK, requests))  # warms everything up, and is not counted
+    for variant in variants:
+        variant.blocks.clear()
+    done = 0
+    while done < requests:
+        count = min(BLOCK, requests - done)
+        _run_block(variants, count)
+        done += count
+        progress.tell(done)
+
+
+def _run_block(variants: list[Variant], count: int) -> None:
+    environs = [variant.prepare(count) for variant in variants]
+    block: list[list[int]] = [[] for _ in variants]
+    order = list(range(len(variants)))
+    server = Server()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        for number in range(count):
+            for which in order:
+                block[which].append(server.time(variants[which].app, environs[which][number]))
+            order.append(order.pop(0))  # nobody always follows the same one
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    for variant, times in zip(variants, block, strict=True):
+        variant.blocks.append(times)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median and what lies around it."""
+
+    median: float
+    p10: float
+    p90: float
+
+    @classmethod
+    def of(cls, values: list) -> "Spread":
+        if len(values) < 2:
+            return cls(values[0], values[0], values[0])
+        deciles = statistics.quantiles(values, n=10, method="inclusive")
+        return cls(statistics.median(values), deciles[0], deciles[8])
+
+
+def ratio(one: Variant, other: Variant) -> Spread:
+    """Compare two variants that were interleaved.
+
+    The ratio is that of the medians of all requests; its spread is that of the same ratio over
+    the blocks, each of which both went through at the same time.
+    """
+    of_blocks = Spread.of(
+        [
+            statistics.median(mine) / statistics.median(its)
+            for mine, its in zip(one.blocks, other.blocks, strict=True)
+        ]
+    )
+    whole = statistics.median(one.nanoseconds) / statistics.median(other.nanoseconds)
+    return Spread(whole, of_blocks.p10, of_blocks.p90)
+
+
+class _Progress:
+    EVERY = 2.0
+
+    def __init__(self, title: str, total: int):
+        self._title, self._total = title, total
+        self._told = time.monotonic()
+
+    def tell(self, done: int) -> None:
+        now = time.monotonic()
+        if now > self._told + self.EVERY:
+            self._told = now
+            print(f"... {self._title}: {done} of {self._total}", file=sys.stderr, flush=True)
