@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from flask import has_request_context, request
 
 from .keyring import SHORT_HASH
+from .proxies import actual
 from .signals import emit
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from .engine import Engine
     from .modes import Guard
-
-T = TypeVar("T")
 
 
 class Attempt:
@@ -149,12 +148,6 @@ def holds_of(request: Request) -> Sequence[Hold]:
     """Return what a request holds, outermost first."""
     holds: Sequence[Hold] = vars(request).get(_HOLDS, ())
     return holds
-
-
-def actual(proxied: T) -> T:
-    """Return the object behind one of Flask's proxies."""
-    thing: T = proxied._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001 - a proxy
-    return thing
 
 
 class CurrentGuard:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flask import current_app, has_request_context, request, request_started
 
-from .attempts import Attempt, actual
+from .attempts import Attempt
 from .config import Config, read_config
 from .engine import Engine, engine_of
 from .errors import ConfigurationError, Refusal, TokenInvalid
@@ -15,6 +15,7 @@ from .guards.decorating import check_order
 from .hooks import FailedPredicate, Hooks, IdentityLoader
 from .identity import Identities
 from .keyring import Keyring
+from .proxies import actual
 from .stores import Store, open_store
 from .switches import Switches
 from .tokens import Tokens

@@ -7,10 +7,12 @@ changing the text changes every store key.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import io
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -47,8 +49,13 @@ class Selection:
         return {name: value for name, value in arguments.items() if name not in self.ignored}
 
 
-def canonical_request(request: Request, selection: Selection) -> bytes:
+def canonical_request(request: Request, selection: Selection, *asker: str) -> bytes:
     """Return the canonical text of a request: method, endpoint, arguments and body.
+
+    Args:
+        request: the request.
+        selection: which of its arguments count.
+        asker: what else counts, and stands before it: the mode, and who asks.
 
     Uploaded files are left out. The body stays readable for the view, in every way but one: of a
     multipart body, the view gets the parsed fields and files, not the raw bytes.
@@ -58,12 +65,18 @@ def canonical_request(request: Request, selection: Selection) -> bytes:
         ConfigurationError: somebody else has read the body and left nothing of it.
     """
     asked = [
+        *asker,
         request.method,
         request.endpoint,
         _path_arguments(request, selection),
         selection.of(_lists(request.args)) if request.query_string else {},
     ]
-    return (_encode(asked) + _body(request, selection)).encode("ascii")
+    for reading in _readings(request, selection):
+        try:
+            return canonical([*asked, *reading])
+        except (TypeError, ValueError, RecursionError):
+            continue  # made of objects of an application's own JSON provider, or nested too deep
+    raise AssertionError("The bytes of a body always have a canonical text.")
 
 
 def canonical(value: Any) -> bytes:
@@ -100,44 +113,36 @@ def _plain(request: Request, value: Any) -> Any:
     return ["path", request.path]
 
 
-def _body(request: Request, selection: Selection) -> str:
+def _readings(request: Request, selection: Selection) -> Iterator[tuple[Any, ...]]:
+    """Yield what a body can be read as, best first; the last one always has a canonical text."""
     mimetype = request.mimetype
     if mimetype == _MULTIPART:
-        return _encode(["form", selection.of(_lists(request.form))])
+        yield "form", selection.of(_lists(request.form))
+        return
     data = request.get_data(cache=True)
-    try:
-        if mimetype == _FORM:
-            return _encode(["form", selection.of(_lists(request.form))])
-        if not data:
-            return _empty(request)
+    fields = _lists(request.form) if mimetype == _FORM else None
+    # Whoever reads the stream instead of the data finds it at its beginning.
+    vars(request)["stream"] = io.BytesIO(data)
+    if fields is not None:
+        yield "form", selection.of(fields)
+    elif not data:
+        _check_untouched(request)
+        yield ()
+    else:
         if request.is_json:
-            return _json_body(request, data, selection)
-        return _raw_body(data, selection)
-    finally:
-        # Whoever reads the stream instead of the data finds it at its beginning.
-        vars(request)["stream"] = io.BytesIO(data)
+            yield from _json_readings(request, data, selection)
+        yield () if selection.only is not None else ("bytes", hashlib.sha256(data).hexdigest())
 
 
-def _empty(request: Request) -> str:
-    if request.content_length:
-        raise ConfigurationError(
-            f"The body of a request to {request.endpoint!r} was read before its guard could see "
-            "it. Read it with request.get_data(), which keeps it, or give the guard a key=."
-        )
-    return "[]"
-
-
-def _json_body(request: Request, data: bytes, selection: Selection) -> str:
-    try:
+def _json_readings(
+    request: Request, data: bytes, selection: Selection
+) -> Iterator[tuple[str, Any]]:
+    with contextlib.suppress(RecursionError):
         value = request.get_json(silent=True)
         if value is not None:
-            return _encode(["json", _named(value, selection)])
-    except (TypeError, ValueError, RecursionError):
-        pass  # the application's own JSON provider makes objects, or the nesting is too deep
-    try:
-        return _encode(["json", _named(json.loads(data), selection)])
-    except (ValueError, RecursionError):
-        return _raw_body(data, selection)
+            yield "json", _named(value, selection)
+    with contextlib.suppress(ValueError, RecursionError):
+        yield "json", _named(json.loads(data), selection)
 
 
 def _named(value: Any, selection: Selection) -> Any:
@@ -146,25 +151,21 @@ def _named(value: Any, selection: Selection) -> Any:
     return None if selection.only is not None else value
 
 
-def _raw_body(data: bytes, selection: Selection) -> str:
-    if selection.only is not None:
-        return "[]"
-    return _encode(["bytes", hashlib.sha256(data).hexdigest()])
+def _check_untouched(request: Request) -> None:
+    if request.content_length:
+        raise ConfigurationError(
+            f"The body of a request to {request.endpoint!r} was read before its guard could see "
+            "it. Read it with request.get_data(), which keeps it, or give the guard a key=."
+        )
 
 
 def _lists(values: MultiDict[str, str]) -> dict[str, Any]:
     return dict(values.lists())
 
 
-def names(values: Iterable[str] | str) -> frozenset[str]:
-    """Return argument names as a set; one name may stand alone."""
-    return frozenset((values,) if isinstance(values, str) else values)
-
-
+@functools.lru_cache(maxsize=1024)
 def selection_of(
-    only: Collection[str] | str | None, ignore: Collection[str] | str, ignored: Collection[str]
+    only: frozenset[str] | None, ignore: frozenset[str], ignored: tuple[str, ...]
 ) -> Selection:
     """Combine a route's `only` and `ignore` with the setting's ignored arguments."""
-    return Selection(
-        only=None if only is None else names(only), ignored=names(ignore) | names(ignored)
-    )
+    return Selection(only=only, ignored=ignore.union(ignored))

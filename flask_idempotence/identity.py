@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from flask import Flask, session
+from flask import Flask
+
+from .proxies import session_with_content
 
 if TYPE_CHECKING:
     from flask import Request
@@ -76,6 +78,9 @@ def _session(app: Flask, request: Request) -> str | None:
 
         user: Any = current_user
         return f"session:{user.get_id()}" if user.is_authenticated else None
+    session = session_with_content()
+    if session is None:
+        return None
     for name in ("user_id", "_user_id"):
         signed_in = session.get(name)
         if signed_in is not None:

@@ -95,7 +95,7 @@ class Keeper:
         call_in_children(self._forget)
 
     def _forget(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.Lock())
         self._held: set[Hold] = set()
         self._unsettled: deque[Unsettled] = deque()
         self._renewing: frozenset[Hold] = frozenset()

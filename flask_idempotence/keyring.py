@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
-import threading
 from typing import Any
 
 from flask import Flask
@@ -24,8 +22,7 @@ class Keyring:
 
     def __init__(self, hash_key: bytes | None) -> None:
         self._configured = hash_key
-        self._derived: tuple[Any, bytes] = (None, b"")
-        self._lock = threading.Lock()
+        self._prepared: tuple[Any, hmac.HMAC | None] = (None, None)
 
     def digest(self, app: Flask, message: bytes) -> bytes:
         """Return the keyed hash of a message: HMAC-SHA-256, the first 16 bytes.
@@ -34,11 +31,14 @@ class Keyring:
             ConfigurationError: the application has no secret to take the key from.
         """
         secret = self._configured or _oldest_secret(app)
-        known, key = self._derived
-        if known != secret:
-            key = hmac.digest(_as_bytes(secret), b"flask-idempotence/hash", hashlib.sha256)
-            self._derived = (secret, key)
-        return hmac.digest(key, message, "sha256")[:HASH_BYTES]
+        known, prepared = self._prepared
+        if prepared is None or known != secret:
+            key = hmac.digest(_as_bytes(secret), b"flask-idempotence/hash", "sha256")
+            prepared = hmac.new(key, digestmod="sha256")
+            self._prepared = (secret, prepared)
+        mac = prepared.copy()
+        mac.update(message)
+        return mac.digest()[:HASH_BYTES]
 
     def signing_keys(self, app: Flask) -> list[bytes]:
         """Return the keys for signatures, oldest first: the last one signs, all are accepted."""

@@ -15,7 +15,7 @@ def result_failed(response: Response) -> bool:
     """
     if response.status_code >= 400:
         return True
-    if response.is_streamed or not response.is_json or b'"success"' not in response.data:
+    if response.is_streamed or b'"success"' not in response.data or not response.is_json:
         return False
     result = response.get_json(silent=True)
     return isinstance(result, dict) and result.get("success") is False

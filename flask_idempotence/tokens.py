@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
+import hmac
 import os
 import re
 import time
@@ -15,7 +17,6 @@ from itsdangerous import BadSignature, TimestampSigner
 
 from .attempts import Attempt
 from .errors import TokenExpired, TokenInvalid, TokenNotYours, TokenSpent
-from .fingerprint import canonical
 from .signals import token_issued, token_spent
 from .stores.base import Outcome, TokenOutcome
 
@@ -79,6 +80,7 @@ class Tokens:
         self._engine = engine
         self._ttl = engine.config.token_ttl
         self.clock: Callable[[], float] = time.time
+        self._signer_with = functools.lru_cache(maxsize=64)(self._make_signer)
 
     def issue(self, app: Flask, request: Request | None, purpose: str | None) -> str:
         """Issue a token, bound to the request's signed-in user if there is one.
@@ -154,17 +156,21 @@ class Tokens:
         bearer = self._engine.identities.bearer_of(app, request) if request is not None else ""
         if not bearer:
             return b""
-        return self._engine.keyring.digest(app, canonical(["subject", bearer]))
+        subject = f"subject {bearer}".encode("utf-8", "surrogatepass")
+        return self._engine.keyring.digest(app, subject)
 
     def _key(self, attempt: Attempt, unique: bytes, purpose: str | None) -> str:
         digest = self._engine.keyring.digest(attempt.app, b"token " + unique)
         return self._engine.name_key(attempt, digest, part=purpose or "-")
 
     def _signer(self, app: Flask, purpose: str | None) -> TimestampSigner:
+        return self._signer_with(tuple(self._engine.keyring.signing_keys(app)), purpose)
+
+    def _make_signer(self, secrets: tuple[bytes, ...], purpose: str | None) -> TimestampSigner:
+        salt = f"flask-idempotence/token/{purpose or ''}".encode()
         signer = TimestampSigner(
-            self._engine.keyring.signing_keys(app),
-            salt=f"flask-idempotence/token/{purpose or ''}",
-            key_derivation="hmac",
+            [hmac.digest(secret, salt, "sha256") for secret in secrets],
+            key_derivation="none",
             digest_method=hashlib.sha256,
         )
         signer.get_timestamp = lambda: int(self.clock())  # type: ignore[method-assign]  # injected

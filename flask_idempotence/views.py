@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, current_app, jsonify, request
 
-from .attempts import Attempt, actual
+from .attempts import Attempt
 from .engine import engine_of
 from .errors import Refusal
+from .proxies import actual
 
 if TYPE_CHECKING:
     from flask import Response

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from flask import current_app, request
 
-from ..attempts import actual
 from ..engine import engine_of
 from ..errors import ConfigurationError
+from ..proxies import actual
 
 if TYPE_CHECKING:
     from flask import Flask

@@ -44,8 +44,8 @@ class LockGuard(Guard):
     ) -> None:
         self.interval = interval
         self.message = message
-        self.only = only
-        self.ignore = ignore
+        self.only = None if only is None else frozenset(only)
+        self.ignore = frozenset(ignore)
         self.key = key
         self.failed = failed
         self.methods = frozenset(method.upper() for method in methods)
@@ -106,7 +106,7 @@ class LockGuard(Guard):
         if self.key is not None:
             return canonical(["lock", identity, request.method, request.endpoint, self.key()])
         selection = selection_of(self.only, self.ignore, engine.config.ignored_args)
-        return canonical(["lock", identity]) + canonical_request(request, selection)
+        return canonical_request(request, selection, "lock", identity)
 
 
 @overload

@@ -7,9 +7,10 @@ its retries, timeouts and decoding do not apply here, and it is not altered.
 from __future__ import annotations
 
 import functools
+import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis import ConnectionPool, Redis
@@ -21,6 +22,7 @@ from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
 from ..errors import ConfigurationError, StoreError
+from ..forks import call_in_children
 
 Command = tuple[str | bytes | int, ...]
 Reply = Any
@@ -69,9 +71,11 @@ class Link:
         if isinstance(pool, SentinelConnectionPool):
             raise ConfigurationError("Clients of Redis Sentinel are not supported yet.")
         self.deadline = deadline
-        self._pool = _pool_like(pool)
+        self._make = _connections_like(pool)
+        self._forget()
+        call_in_children(self._forget)
         try:
-            self._pool.connection_class(**self._pool.connection_kwargs)
+            self._make()
         except TypeError as error:
             raise ConfigurationError(f"An option of the connection to Redis: {error}") from None
         except (ValueError, RedisError) as error:
@@ -105,15 +109,45 @@ class Link:
                 raise StoreError(f"{type(error).__name__}: {error}") from error
 
     def _send_once(self, commands: Sequence[Command]) -> list[Reply]:
-        connection: Any = self._pool.get_connection()
+        connection = self._take()
         try:
-            connection.send_packed_command(connection.pack_commands(commands))
-            return [_read(connection) for _ in commands]
+            connection.send_packed_command([b"".join(map(_pack, commands))], check_health=False)
+            replies = [_read(connection) for _ in commands]
         except BaseException:
             connection.disconnect()  # part of an answer may still be on its way
             raise
-        finally:
-            self._pool.release(connection)
+        self._idle.append(connection)
+        return replies
+
+    def _take(self) -> Any:
+        # Not the pool's way, which costs as much as the rest of the client does.
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._make()
+                connection.connect()
+                return connection
+            if not _is_stale(connection):
+                return connection
+            connection.disconnect()
+
+    def _forget(self) -> None:
+        # Never the parent's connections: two processes would read each other's answers.
+        self._idle: list[Any] = []
+
+
+def _is_stale(connection: Any) -> bool:
+    # An idle connection has nothing to read, unless the server has closed it.
+    return bool(connection.poll(0))
+
+
+def _pack(command: Command) -> bytes:
+    parts = [b"*%d\r\n" % len(command)]
+    for word in command:
+        data = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
 
 
 def _read(connection: Any) -> Reply:
@@ -123,7 +157,8 @@ def _read(connection: Any) -> Reply:
         return error
 
 
-def _pool_like(pool: ConnectionPool) -> ConnectionPool:
+def _connections_like(pool: ConnectionPool) -> Callable[[], Any]:
+    """Return what makes connections like a pool's, but within our deadline and without retries."""
     settings = {
         name: value
         for name, value in pool.connection_kwargs.items()
@@ -137,11 +172,7 @@ def _pool_like(pool: ConnectionPool) -> ConnectionPool:
         retry_on_timeout=False,
         **_no_maintenance_notifications(),
     )
-    return ConnectionPool(
-        connection_class=_deadlined(pool.connection_class),
-        max_connections=pool.max_connections,
-        **settings,
-    )
+    return functools.partial(_deadlined(pool.connection_class), **settings)
 
 
 def _no_maintenance_notifications() -> dict[str, Any]:
@@ -162,7 +193,11 @@ def _deadlined(connection_class: Any) -> Any:
             left = _deadline.left()
             self.socket_connect_timeout = left / 2  # a name may have a second address
             self.socket_timeout = left
-            return super()._connect()
+            connected = super()._connect()
+            poller = select.poll()
+            poller.register(connected, select.POLLIN)
+            self.poll = poller.poll
+            return connected
 
         def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
             if self._sock is not None:
