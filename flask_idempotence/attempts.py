@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flask import has_request_context, request
+from flask.globals import request_ctx
 
 from .keyring import SHORT_HASH
 from .proxies import actual
@@ -65,6 +66,8 @@ class Hold:
     Attributes:
         attempt: whose it is.
         key: the store key.
+        context: the id of the request context in which it was granted.
+        in_view: whether the view is running.
         owner: 16 random bytes; empty for a spent token, which has no lease.
         lease: seconds of the lease that runs.
         leased_at: when that lease began, on the engine's clock, before it was asked for.
@@ -81,11 +84,13 @@ class Hold:
     __slots__ = (
         "_settling",
         "attempt",
+        "context",
         "detail",
         "engine",
         "failed",
         "granted_at",
         "guard",
+        "in_view",
         "key",
         "lease",
         "leased_at",
@@ -103,6 +108,8 @@ class Hold:
         self.guard = guard
         self.attempt = attempt
         self.key = key
+        self.context = 0
+        self.in_view = False
         self.owner = b""
         self.lease = 0.0
         self.leased_at = self.granted_at = self.renew_at = 0.0
@@ -140,7 +147,9 @@ _HOLDS = "_flask_idempotence_holds"
 
 
 def add_hold(request: Request, hold: Hold) -> None:
-    """Note what a request holds from now on."""
+    """Note what a request holds from now on, while its view runs and until it is settled."""
+    hold.context = id(actual(request_ctx))
+    hold.in_view = True
     vars(request).setdefault(_HOLDS, []).append(hold)
 
 
@@ -150,15 +159,24 @@ def holds_of(request: Request) -> Sequence[Hold]:
     return holds
 
 
+def _around() -> Sequence[Hold]:
+    """Return the holds of the guards around the code that is running, outermost first."""
+    if not has_request_context():
+        return ()
+    holds = holds_of(actual(request))
+    # A body that is still being made runs after its view has returned.
+    return [hold for hold in holds if hold.in_view] or holds[:1]
+
+
 class CurrentGuard:
-    """The innermost guard around the code that is running; a no-op where there is none."""
+    """The innermost guard around the code that is running; a no-op where there is none.
+
+    Where guards stand around one another, `ensure_held` is about all of them.
+    """
 
     @property
     def _hold(self) -> Hold | None:
-        if not has_request_context():
-            return None
-        holds = holds_of(actual(request))
-        return holds[-1] if holds else None
+        return next(reversed(_around()), None)
 
     @property
     def mode(self) -> str | None:
@@ -195,8 +213,9 @@ class CurrentGuard:
             LeaseLost: the claim is no longer ours.
             StoreUnavailable: the store does not answer, and the policy is to refuse then.
         """
-        if (hold := self._hold) is not None and hold.owner:
-            hold.engine.ensure_held(hold)
+        for hold in _around():
+            if hold.owner:
+                hold.engine.ensure_held(hold)
 
 
 current_guard = CurrentGuard()

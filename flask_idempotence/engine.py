@@ -110,6 +110,8 @@ class Engine:
         except BaseException:
             self.settling.abandon(hold)
             raise
+        finally:
+            hold.in_view = False
 
     def _enter(self, app: Flask, request: Request, guard: Guard) -> Hold | None:
         attempt = Attempt(app, guard.mode, request.endpoint)
@@ -182,19 +184,16 @@ class Engine:
         # never ends there before it ends here.
         hold.granted_at = self.now()
         hold.begin_lease(lease, hold.granted_at)
-        outcome: ClaimOutcome | None = None
-        try:
-            outcome = self.policy.ask(
-                attempt,
-                "claim",
-                lambda: self.store.claim(key, hold.owner, fingerprint, lease, keep),
-            )
-        finally:
-            if outcome is None:  # it may have been granted all the same
-                self._take_back(hold, keep)
+        outcome = self.policy.ask(
+            attempt,
+            "claim",
+            lambda: self.store.claim(key, hold.owner, fingerprint, lease, keep),
+            unsure=lambda: self._take_back(hold, keep),
+        )
         return hold if isinstance(outcome, Claimed) else outcome
 
     def _take_back(self, hold: Hold, keep: float) -> None:
+        # The claim may have been granted although its answer was lost.
         self.keeper.finish(
             Unsettled(
                 hold.attempt,

@@ -30,8 +30,13 @@ class ConfigurationError(IdempotenceError):
 class StoreError(IdempotenceError):
     """The store did not answer in time, or answered with an error.
 
-    Whether the operation took effect is unknown.
+    Attributes:
+        sent: whether the operation may have reached the store and taken effect.
     """
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class Refusal(IdempotenceError, HTTPException):

@@ -19,7 +19,7 @@ from .proxies import actual
 from .stores import Store, open_store
 from .switches import Switches
 from .tokens import Tokens
-from .views import BLUEPRINT, token_blueprint
+from .views import check_token_url, token_blueprint
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -65,7 +65,7 @@ class Idempotence:
         state = State(app, config, store, self._hooks)
         app.extensions["idempotence"] = state
         if config.token_url is not None:
-            app.register_blueprint(token_blueprint(config.token_url))
+            app.register_blueprint(token_blueprint(app, config.token_url))
         app.teardown_request(state.tear_down)
         request_started.connect(state.check_once, app)
 
@@ -155,21 +155,17 @@ class State:
         """Look at the finished application when its first request comes, and until it is right."""
         with self._lock:
             check_order(app)
-            self._check_token_url(app)
+            check_token_url(app)
+            self._tear_down_first(app)
             request_started.disconnect(self.check_once)
 
-    def _check_token_url(self, app: Flask) -> None:
-        ours = f"{BLUEPRINT}.token"
-        for rule in app.url_map.iter_rules():
-            if (
-                rule.rule == self.config.token_url
-                and rule.endpoint != ours
-                and "GET" in (rule.methods or ())
-            ):
-                raise ConfigurationError(
-                    f"Both {ours!r} (IDEMPOTENCE_TOKEN_URL) and {rule.endpoint!r} answer GET "
-                    f"{rule.rule}. Set IDEMPOTENCE_TOKEN_URL to another path, or to None."
-                )
+    def _tear_down_first(self, app: Flask) -> None:
+        # The function registered last is called first, and one that raises is the last called:
+        # an application's must not keep ours from running.
+        functions = app.teardown_request_funcs[None]
+        if self.tear_down in functions:
+            functions.remove(self.tear_down)
+            functions.append(self.tear_down)
 
 
 def _current_request() -> Any:

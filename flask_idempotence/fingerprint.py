@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from flask.globals import request_ctx
+
 from .errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -93,24 +95,36 @@ _encode: Callable[[Any], str] = json.JSONEncoder(
 ).encode
 
 
+_PLAIN = frozenset({str, int, float})
+
+
 def _path_arguments(request: Request, selection: Selection) -> dict[str, Any]:
-    arguments = request.view_args
+    rule, arguments = request.url_rule, request.view_args or {}
+    if rule is not None and not rule.arguments <= arguments.keys():
+        # A `url_value_preprocessor` took some out, as in Flask's own pattern for languages.
+        arguments = {**_matched_again(request), **arguments}
     if not arguments:
         return {}
     return {
-        name: value if type(value) in _PLAIN else _plain(request, value)
+        name: value if type(value) in _PLAIN else _plain(request, name, value)
         for name, value in selection.of(arguments).items()
     }
 
 
-_PLAIN = frozenset({str, int, float})
+def _matched_again(request: Request) -> dict[str, Any]:
+    adapter = request_ctx.url_adapter
+    matched = adapter.match(method=request.method)[1] if adapter is not None else {}
+    return dict(matched)
 
 
-def _plain(request: Request, value: Any) -> Any:
+def _plain(request: Request, name: str, value: Any) -> Any:
     if isinstance(value, UUID):
         return ["uuid", value.hex]
-    # What an application's own converter made of it is unknown here: the address stands for it.
-    return ["path", request.path]
+    converters: dict[str, Any] = getattr(request.url_rule, "_converters", {})
+    try:
+        return ["url", converters[name].to_url(value)]
+    except Exception:  # noqa: BLE001 - it is the application's, and made for other values
+        return ["path", request.path]
 
 
 def _readings(request: Request, selection: Selection) -> Iterator[tuple[Any, ...]]:

@@ -38,6 +38,9 @@ LINGER = 5.0
 RETRY_EVERY = 0.5
 """Seconds between attempts at what the store did not answer."""
 
+SETTLE_FOR = 0.1
+"""Seconds for which it settles before it looks at the leases again."""
+
 QUIET_WITHIN = 1.5
 """Seconds that a settlement waits for a renewal under way, before it is left to the keeper."""
 
@@ -98,6 +101,8 @@ class Keeper:
         self._changed = threading.Condition(threading.Lock())
         self._held: set[Hold] = set()
         self._unsettled: deque[Unsettled] = deque()
+        self._deferred: deque[Callable[[], None]] = deque()
+        self._settle_at = 0.0
         self._renewing: frozenset[Hold] = frozenset()
         self._thread: threading.Thread | None = None
         self._wake_at = 0.0
@@ -127,11 +132,26 @@ class Keeper:
         """Go on trying a settlement until the store answers, or it no longer matters."""
         with self._changed:
             self._unsettled.append(unsettled)
-            self._pace = min(self._pace, RETRY_EVERY)
-            self._be_awake_at(self._clock() + RETRY_EVERY)
+            if len(self._unsettled) == 1:
+                self._settle_at = self._clock() + RETRY_EVERY
+            self._be_awake_at(self._settle_at)
+
+    def defer(self, call: Callable[[], None]) -> None:
+        """Have something called soon; for the garbage collector, which may hold any lock.
+
+        Nothing here waits for a lock: the thread that collects may be the one that holds it.
+        """
+        self._deferred.append(call)
+        if self._changed.acquire(blocking=False):
+            try:
+                self._be_awake_at(self._clock())
+            finally:
+                self._changed.release()
 
     def tick(self) -> None:
         """Do what is due: renew in one batch, then settle."""
+        while self._deferred:
+            self._deferred.popleft()()
         now = self._clock()
         with self._changed:
             due = [hold for hold in self._held if hold.renew_at <= now]
@@ -179,30 +199,38 @@ class Keeper:
             self._held.discard(hold)
 
     def _settle(self) -> None:
-        for _ in range(len(self._unsettled)):
+        # Only for a while: after a long outage there is much to settle, and leases do not wait.
+        stop_at = self._clock() + SETTLE_FOR
+        while self._unsettled and self._settle_at <= self._clock() < stop_at:
             unsettled = self._unsettled[0]
             if self._clock() < unsettled.until:
                 outcome = self._policy.tell(unsettled.attempt, unsettled.operation, unsettled.call)
-                if outcome is None:
-                    return  # the store is still away; the others would not fare better
+                if outcome is None:  # still away; the others would not fare better
+                    self._settle_at = self._clock() + RETRY_EVERY
+                    return
                 if unsettled.settled is not None:
                     unsettled.settled(outcome)
             else:
                 _logger.warning("A settlement came too late: %s", unsettled.attempt)
-            with self._changed:
-                self._unsettled.popleft()
+            self._unsettled.popleft()
 
     def _be_awake_at(self, time: float) -> None:
         if self._thread is None:
             self._wake_at = time
             self._busy_at = self._clock()
-            self._thread = threading.Thread(
-                target=self._run, name="flask-idempotence-keeper", daemon=True
-            )
-            self._thread.start()
+            self._start()
         elif time < self._wake_at:
             self._wake_at = time
             self._changed.notify_all()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="flask-idempotence-keeper", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # out of threads: the next work tries again
+            _logger.exception("The keeper could not be started: leases are not being renewed.")
+        else:
+            self._thread = thread
 
     def _run(self) -> None:
         while self._sleep():
@@ -215,7 +243,7 @@ class Keeper:
     def _sleep(self) -> bool:
         with self._changed:
             now = self._clock()
-            if self._held or self._unsettled:
+            if self._held or self._unsettled or self._deferred:
                 self._busy_at = now
             elif now > self._busy_at + LINGER:
                 self._thread = None
@@ -223,7 +251,11 @@ class Keeper:
                 return False
             # Awake at least at the pace of the shortest lease: whoever adds a hold of that length
             # finds the keeper awake early enough, and need not wake it.
-            soonest = min((hold.renew_at for hold in self._held), default=now + self._pace)
-            self._wake_at = min(soonest, now + self._pace)
+            due = [hold.renew_at for hold in self._held]
+            if self._unsettled:
+                due.append(self._settle_at)
+            if self._deferred:
+                due.append(now)
+            self._wake_at = min([*due, now + self._pace])
             self._changed.wait(max(0.0, self._wake_at - now))
             return True

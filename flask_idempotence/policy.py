@@ -26,8 +26,21 @@ class FailurePolicy:
     def __init__(self, config: Config) -> None:
         self._refuses = config.on_store_error == "reject"
 
-    def ask(self, attempt: Attempt, operation: str, call: Callable[[], T]) -> T | None:
+    def ask(
+        self,
+        attempt: Attempt,
+        operation: str,
+        call: Callable[[], T],
+        *,
+        unsure: Callable[[], None] | None = None,
+    ) -> T | None:
         """Carry out an operation on which it depends whether the view may run.
+
+        Args:
+            attempt: on whose behalf.
+            operation: its name.
+            call: carries it out.
+            unsure: is called where it is unknown whether the operation took effect.
 
         Returns:
             What the store answered; None where it did not and the view shall run unguarded.
@@ -39,6 +52,8 @@ class FailurePolicy:
             return call()
         except StoreError as error:
             self._report(attempt, operation, error)
+            if unsure is not None and error.sent:
+                unsure()
             if self._refuses:
                 raise StoreUnavailable from error
             return None

@@ -10,8 +10,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from flask.globals import request_ctx
+
 from .attempts import Hold, holds_of
 from .keeper import Unsettled
+from .proxies import actual
 from .signals import lease_lost
 from .stores.base import Outcome
 from .streams import settle_when_closed
@@ -46,6 +49,7 @@ class Settling:
                 response,
                 settle=lambda broken: self._settle(hold, failed=hold.result_failed or broken),
                 abandon=lambda: self.abandon(hold),
+                defer=lambda end: None if hold.settled else self._engine.keeper.defer(end),
             )
         else:
             self._settle(hold, failed=hold.result_failed)
@@ -57,7 +61,8 @@ class Settling:
             # What Flask makes of abort() looks streamed, since it runs the error as an
             # application of its own; but the view is over, and the page is there.
             response.make_sequence()
-        return response.is_streamed
+        # A file is sent by the server itself, which forgets the response before it begins.
+        return response.is_streamed and not response.direct_passthrough
 
     def _has_failed(self, hold: Hold, response: Response) -> bool:
         try:
@@ -68,9 +73,13 @@ class Settling:
             return False
 
     def tear_down(self, request: Request, error: BaseException | None) -> None:
-        """Settle what no response has settled."""
+        """Settle what no response has settled, when the context that took the holds ends.
+
+        A copy of the context, in a thread that the view has started, ends earlier.
+        """
+        context = id(actual(request_ctx))
         for hold in reversed(holds_of(request)):
-            if hold.settled or hold.streaming:
+            if hold.settled or hold.streaming or hold.context != context:
                 continue
             if error is not None and not isinstance(error, Exception):
                 self.abandon(hold)

@@ -11,25 +11,30 @@ if TYPE_CHECKING:
 
 
 def settle_when_closed(
-    response: Response, *, settle: Callable[[bool], None], abandon: Callable[[], None]
+    response: Response,
+    *,
+    settle: Callable[[bool], None],
+    abandon: Callable[[], None],
+    defer: Callable[[Callable[[], None]], None],
 ) -> None:
     """Settle when a streamed response is closed, or is dropped without having been closed.
 
     Args:
-        response: its body is watched, unless the server sends it without us (a file).
+        response: its body is watched.
         settle: is told whether the body broke off with an exception; may be called repeatedly.
         abandon: is called where the body was killed by what is no `Exception`.
+        defer: calls something soon and in another thread. The garbage collector tells of a
+            dropped response in the middle of anything, where no lock may be waited for.
     """
     broken = [False]
 
     def end() -> None:
         settle(broken[0])
 
-    if not response.direct_passthrough:
-        response.response = _Watched(response.response, broken, abandon)
+    response.response = _Watched(response.response, broken, abandon)
     response.call_on_close(end)
     # Another hook may replace the response, and a HEAD request never opens it.
-    weakref.finalize(response, end).atexit = False
+    weakref.finalize(response, defer, end).atexit = False
 
 
 class _Watched(Iterator[Any]):

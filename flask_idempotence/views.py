@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, abort, current_app, jsonify, request
 
 from .attempts import Attempt
 from .engine import engine_of
-from .errors import Refusal
+from .errors import ConfigurationError, Refusal
 from .proxies import actual
 
 if TYPE_CHECKING:
-    from flask import Response
+    from flask import Flask, Response
+    from werkzeug.routing import Rule
 
 BLUEPRINT = "idempotence"
+ENDPOINT = f"{BLUEPRINT}.token"
 
 
-def token_blueprint(url: str) -> Blueprint:
-    """Return a blueprint whose one route issues a token."""
+def token_blueprint(app: Flask, url: str) -> Blueprint:
+    """Return a blueprint whose one route issues a token, on any host of the application."""
     blueprint = Blueprint(BLUEPRINT, __name__)
-    blueprint.add_url_rule(url, "token", issue_token, methods=["GET"])
+    hosts: dict[str, Any] = {"host": "<idempotence_host>"} if app.url_map.host_matching else {}
+    blueprint.add_url_rule(url, "token", issue_token, methods=["GET"], **hosts)
     return blueprint
 
 
-def issue_token() -> Response:
+def check_token_url(app: Flask) -> None:
+    """Look for a route of the application that answers where ours does.
+
+    Raises:
+        ConfigurationError: names both.
+    """
+    for ours in app.url_map.iter_rules():
+        if ours.endpoint != ENDPOINT:
+            continue
+        for rule in app.url_map.iter_rules():
+            if rule.endpoint != ENDPOINT and _place(rule) == _place(ours) and _gets(rule):
+                raise ConfigurationError(
+                    f"Both {ENDPOINT!r} (IDEMPOTENCE_TOKEN_URL) and {rule.endpoint!r} answer GET "
+                    f"{rule.rule}. Set IDEMPOTENCE_TOKEN_URL to another path, or to None."
+                )
+
+
+def _place(rule: Rule) -> tuple[str, str | None]:
+    return rule.rule, rule.subdomain
+
+
+def _gets(rule: Rule) -> bool:
+    return rule.methods is None or "GET" in rule.methods
+
+
+def issue_token(**_: str) -> Response:
     """Issue a token for the purpose in the query, if there is one; to HEAD, none."""
     app = actual(current_app)
     if request.method == "HEAD":

@@ -153,7 +153,7 @@ def test_an_unanswered_settlement_is_repeated_until_the_store_answers():
     attempt = Attempt(nursery.app, "lock", "view")
     until = nursery.clock() + 30
     nursery.keeper.finish(Unsettled(attempt, "release", call, until, outcomes.append))
-    nursery.pass_time(1)
+    nursery.pass_time(2)
     assert outcomes == [Outcome.OK]
     assert answers == []
 
@@ -167,7 +167,7 @@ def test_an_unanswered_settlement_is_given_up_when_it_no_longer_matters():
         raise StoreError("away")
 
     attempt = Attempt(nursery.app, "lock", "view")
-    nursery.keeper.finish(Unsettled(attempt, "release", call, nursery.clock() + 1))
+    nursery.keeper.finish(Unsettled(attempt, "release", call, nursery.clock() + 1.7))
     nursery.pass_time(5, step=0.25)
     assert len(calls) == 3
 

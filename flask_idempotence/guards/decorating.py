@@ -78,7 +78,8 @@ def check_order(app: Flask) -> None:
                 raise ConfigurationError(
                     f"The guard of the view {endpoint!r} stands above its route, where it guards "
                     "nothing. The right order is: the route decorator outermost, then the login "
-                    "check, then the guard, then the view."
+                    "check, then the guard, then the view. (Where the bare view is meant, "
+                    "register a function of its own that calls it.)"
                 )
 
 

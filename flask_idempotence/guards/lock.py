@@ -49,6 +49,8 @@ class LockGuard(Guard):
         self.key = key
         self.failed = failed
         self.methods = frozenset(method.upper() for method in methods)
+        if "GET" in self.methods:  # the same view answers both
+            self.methods |= {"HEAD"}
 
     def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | None:
         """Claim the hash of who asks for what, for the interval."""
@@ -154,7 +156,7 @@ def no_repeat_submit(
             is made of); the body is then not read.
         failed: takes the response and returns whether it is a failed result. None: the
             application's predicate.
-        methods: safe methods that are guarded too, such as `("GET",)`.
+        methods: safe methods that are guarded too, such as `("GET",)`, which includes HEAD.
 
     Raises:
         ConfigurationError: an argument of the wrong kind.

@@ -98,18 +98,20 @@ class Link:
         """
         attempts = _ATTEMPTS if repeatable else 1
         _deadline.at = time.monotonic() + self.deadline
+        sent = False
         while True:
             attempts -= 1
             try:
-                return self._send_once(commands)
+                connection = self._take()
+                sent = True
+                return self._send_over(connection, commands)
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:
                 if not attempts or time.monotonic() >= _deadline.at:
-                    raise StoreError(f"{type(error).__name__}: {error}") from error
+                    raise StoreError(f"{type(error).__name__}: {error}", sent=sent) from error
             except RedisError as error:  # refused in the handshake: credentials, no such database
-                raise StoreError(f"{type(error).__name__}: {error}") from error
+                raise StoreError(f"{type(error).__name__}: {error}", sent=sent) from error
 
-    def _send_once(self, commands: Sequence[Command]) -> list[Reply]:
-        connection = self._take()
+    def _send_over(self, connection: Any, commands: Sequence[Command]) -> list[Reply]:
         try:
             connection.send_packed_command([b"".join(map(_pack, commands))], check_health=False)
             replies = [_read(connection) for _ in commands]
