@@ -13,7 +13,6 @@ from flask import after_this_request, has_request_context
 from .attempts import Attempt, Hold, add_hold, holds_of
 from .errors import ConfigurationError, LeaseLost, Refusal
 from .keeper import Keeper, Unsettled
-from .keyring import printable
 from .modes import SAFE_METHODS, Guard, Settlement
 from .policy import FailurePolicy
 from .settling import Settling
@@ -153,7 +152,7 @@ class Engine:
     def name_key(self, attempt: Attempt, digest: bytes, *, part: str | None = None) -> str:
         """Name the store key of an attempt; `part` stands in for the endpoint."""
         name = attempt.endpoint if part is None else part
-        attempt.key = f"{self.config.prefix}:1:{attempt.mode}:{name}:{printable(digest)}"
+        attempt.key = f"{self.config.prefix}:1:{attempt.mode}:{name}:{digest.hex()}"
         return attempt.key
 
     def is_held(self, request: Request, key: str) -> bool:

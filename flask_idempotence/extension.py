@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from flask import current_app, has_request_context, request, request_started
+from flask.globals import request_ctx
 
 from .attempts import Attempt
 from .config import Config, read_config
@@ -149,7 +150,7 @@ class State:
 
     def tear_down(self, error: BaseException | None) -> None:
         """Settle what no response has settled."""
-        self.engine.settling.tear_down(actual(request), error)
+        self.engine.settling.tear_down(actual(request_ctx), error)
 
     def check_once(self, app: Flask, **_: Any) -> None:
         """Look at the finished application when its first request comes, and until it is right."""

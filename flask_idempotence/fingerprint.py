@@ -7,12 +7,11 @@ changing the text changes every store key.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -73,12 +72,11 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
         _path_arguments(request, selection),
         selection.of(_lists(request.args)) if request.query_string else {},
     ]
-    for reading in _readings(request, selection):
-        try:
-            return canonical([*asked, *reading])
-        except (TypeError, ValueError, RecursionError):
-            continue  # made of objects of an application's own JSON provider, or nested too deep
-    raise AssertionError("The bytes of a body always have a canonical text.")
+    try:
+        return canonical(asked + _body(request, selection))
+    except (TypeError, ValueError, RecursionError):
+        # Made of objects of the application's own JSON provider, or nested too deep for it.
+        return _with_raw_body(asked, request, selection)
 
 
 def canonical(value: Any) -> bytes:
@@ -127,36 +125,38 @@ def _plain(request: Request, name: str, value: Any) -> Any:
         return ["path", request.path]
 
 
-def _readings(request: Request, selection: Selection) -> Iterator[tuple[Any, ...]]:
-    """Yield what a body can be read as, best first; the last one always has a canonical text."""
+def _body(request: Request, selection: Selection) -> list[Any]:
     mimetype = request.mimetype
     if mimetype == _MULTIPART:
-        yield "form", selection.of(_lists(request.form))
-        return
+        return ["form", selection.of(_lists(request.form))]
     data = request.get_data(cache=True)
     fields = _lists(request.form) if mimetype == _FORM else None
     # Whoever reads the stream instead of the data finds it at its beginning.
     vars(request)["stream"] = io.BytesIO(data)
     if fields is not None:
-        yield "form", selection.of(fields)
-    elif not data:
+        return ["form", selection.of(fields)]
+    if not data:
         _check_untouched(request)
-        yield ()
-    else:
-        if request.is_json:
-            yield from _json_readings(request, data, selection)
-        yield () if selection.only is not None else ("bytes", hashlib.sha256(data).hexdigest())
-
-
-def _json_readings(
-    request: Request, data: bytes, selection: Selection
-) -> Iterator[tuple[str, Any]]:
-    with contextlib.suppress(RecursionError):
+        return []
+    if request.is_json:
         value = request.get_json(silent=True)
-        if value is not None:
-            yield "json", _named(value, selection)
-    with contextlib.suppress(ValueError, RecursionError):
-        yield "json", _named(json.loads(data), selection)
+        # None is null, or no JSON at all.
+        return ["json", _named(json.loads(data) if value is None else value, selection)]
+    return _raw_body(data, selection)
+
+
+def _with_raw_body(asked: list[Any], request: Request, selection: Selection) -> bytes:
+    data = request.get_data(cache=True)
+    try:
+        return canonical([*asked, "json", _named(json.loads(data), selection)])
+    except (ValueError, RecursionError):
+        return canonical(asked + _raw_body(data, selection))
+
+
+def _raw_body(data: bytes, selection: Selection) -> list[Any]:
+    if selection.only is not None:
+        return []
+    return ["bytes", hashlib.sha256(data).hexdigest()]
 
 
 def _named(value: Any, selection: Selection) -> Any:

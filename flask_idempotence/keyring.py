@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hmac
 from typing import Any
 
@@ -13,7 +12,7 @@ from .errors import ConfigurationError
 HASH_BYTES = 16
 """A keyed hash is cut to 128 bits: nobody without the key can search for collisions."""
 
-SHORT_HASH = 8
+SHORT_HASH = 12
 """How many characters of a hash a log line shows."""
 
 
@@ -47,11 +46,6 @@ class Keyring:
         if secrets[-1] is None:
             raise _no_secret()
         return [_as_bytes(secret) for secret in secrets]
-
-
-def printable(digest: bytes) -> str:
-    """Return a hash in 22 characters that are safe in a store key."""
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
 
 
 def _oldest_secret(app: Flask) -> str | bytes:

@@ -25,7 +25,7 @@ def session_with_content() -> SessionMixin | None:
     Flask notes who looks at a session and adds `Vary: Cookie` to the response. An empty one is
     passed over before that, where this Flask lets us: a response says nothing about it.
     """
-    held: Any = getattr(request_ctx, "_session", None)
+    held: Any = getattr(actual(request_ctx), "_session", None)
     if held is not None and not held:
         return None
     return actual(session)

@@ -10,17 +10,15 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flask.globals import request_ctx
-
 from .attempts import Hold, holds_of
 from .keeper import Unsettled
-from .proxies import actual
 from .signals import lease_lost
 from .stores.base import Outcome
 from .streams import settle_when_closed
 
 if TYPE_CHECKING:
-    from flask import Request, Response
+    from flask import Response
+    from flask.ctx import RequestContext
 
     from .engine import Engine
     from .modes import Settlement
@@ -72,14 +70,13 @@ class Settling:
             _logger.exception("Could not tell whether the result failed: %s", hold.attempt)
             return False
 
-    def tear_down(self, request: Request, error: BaseException | None) -> None:
+    def tear_down(self, context: RequestContext, error: BaseException | None) -> None:
         """Settle what no response has settled, when the context that took the holds ends.
 
         A copy of the context, in a thread that the view has started, ends earlier.
         """
-        context = id(actual(request_ctx))
-        for hold in reversed(holds_of(request)):
-            if hold.settled or hold.streaming or hold.context != context:
+        for hold in reversed(holds_of(context.request)):
+            if hold.settled or hold.streaming or hold.context != id(context):
                 continue
             if error is not None and not isinstance(error, Exception):
                 self.abandon(hold)

@@ -45,6 +45,9 @@ class Switches:
         """
         if _read_fixed(app.config) != self._seen:
             self._report(app)
+        config = app.config
+        if config["IDEMPOTENCE_ENABLED"] is True and config[toggle] is True:
+            return True
         return _truth(app, "IDEMPOTENCE_ENABLED") and _truth(app, toggle)
 
     def _report(self, app: Flask) -> None:

@@ -236,7 +236,7 @@ def test_redis_holds_what_the_page_of_the_keyspace_says(redis_url, redis_server)
     server, client = redis_server.client(), app.test_client()
     client.post("/orders")
     key, claim, left = stored()
-    assert re.fullmatch(r"shop:1:lock:order:[\w-]{22}", key)
+    assert re.fullmatch(r"shop:1:lock:order:[0-9a-f]{32}", key)
     assert (claim[:1], len(claim[1:17]), claim[17:]) == (b"C", 16, bytes(16) + b"0")
     assert 50 < left <= 60
 
@@ -244,13 +244,13 @@ def test_redis_holds_what_the_page_of_the_keyspace_says(redis_url, redis_server)
         session["user_id"] = "1"
     client.get("/token?purpose=pay")
     key, token, left = stored()
-    assert re.fullmatch(r"shop:1:token:pay:[\w-]{22}", key)
+    assert re.fullmatch(r"shop:1:token:pay:[0-9a-f]{32}", key)
     assert (token[:1], len(token[1:])) == (b"T", 16)
     assert 290 < left <= 300
 
     headers = {"Idempotence-Token": app.test_client().get("/token").get_json()["token"]}
     app.test_client().post("/checkout", headers=headers)
     key, token, left = stored()
-    assert re.fullmatch(r"shop:1:token:-:[\w-]{22}", key)
+    assert re.fullmatch(r"shop:1:token:-:[0-9a-f]{32}", key)
     assert token == b"R"
     assert 290 < left <= 300

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from flask import current_app, request
+from flask.globals import request_ctx
 
 from ..engine import engine_of
 from ..errors import ConfigurationError
@@ -41,9 +41,10 @@ def guarded(guard: Guard, view: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(view)
     def behind_guard(*args: P.args, **kwargs: P.kwargs) -> Any:
-        app = actual(current_app)
+        context = actual(request_ctx)
+        app = context.app
         call = functools.partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
-        return engine_of(app).run(app, actual(request), guard, call)
+        return engine_of(app).run(app, context.request, guard, call)
 
     # `functools.wraps` copies attributes from function to function: each mark names its bearer.
     setattr(behind_guard, _GUARD, behind_guard)
