@@ -74,7 +74,7 @@ class Hold:
         granted_at: when the first one began.
         renewed: whether a renewal was sent; its answer may have been lost.
         lost: whether the claim turned out to have ended or to be another's.
-        failed: what the view decided by hand, or None.
+        failed_by_hand: what the view decided of its result by hand, or None.
         raised: whether the view raised an exception.
         streaming: whether the response is settled when it is closed.
         result_failed: whether the response is a failed result.
@@ -87,7 +87,7 @@ class Hold:
         "context",
         "detail",
         "engine",
-        "failed",
+        "failed_by_hand",
         "granted_at",
         "guard",
         "in_view",
@@ -115,7 +115,7 @@ class Hold:
         self.leased_at = self.granted_at = self.renew_at = 0.0
         self.renewed = False
         self.lost = False
-        self.failed: bool | None = None
+        self.failed_by_hand: bool | None = None
         self.raised = False
         self.streaming = False
         self.result_failed = False
@@ -196,12 +196,12 @@ class CurrentGuard:
     def release(self) -> None:
         """Let the same request be sent again, whatever the view answers."""
         if (hold := self._hold) is not None:
-            hold.failed = True
+            hold.failed_by_hand = True
 
     def keep(self) -> None:
         """Let this count as done, whatever the view answers."""
         if (hold := self._hold) is not None:
-            hold.failed = False
+            hold.failed_by_hand = False
 
     def ensure_held(self) -> None:
         """Renew the lease at the store, in one round trip; call it before what cannot be undone.

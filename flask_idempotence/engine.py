@@ -69,8 +69,8 @@ class Engine:
         self.switches = switches
         self._told_of_memory = store.shared
         self.policy = FailurePolicy(config)
-        self.keeper = Keeper(store, self.policy, config, self.now)
         self.settling = Settling(self)
+        self.keeper = Keeper(store, self.policy, config, self.now, self.settling.lost)
         self.tokens: Tokens
 
     def now(self) -> float:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from flask.globals import request_ctx
+from werkzeug.exceptions import HTTPException
 
 from .errors import ConfigurationError
 
@@ -110,9 +111,11 @@ def _path_arguments(request: Request, selection: Selection) -> dict[str, Any]:
 
 
 def _matched_again(request: Request) -> dict[str, Any]:
-    adapter = request_ctx.url_adapter
-    matched = adapter.match(method=request.method)[1] if adapter is not None else {}
-    return dict(matched)
+    adapter: Any = request_ctx.url_adapter
+    try:
+        return dict(adapter.match(method=request.method)[1])
+    except (AttributeError, HTTPException):  # no adapter, or routes of another kind
+        return {"": request.path}
 
 
 def _plain(request: Request, name: str, value: Any) -> Any:

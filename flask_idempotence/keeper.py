@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from .attempts import Attempt, Hold
 from .forks import call_in_children
-from .signals import lease_lost
 from .stores.base import Outcome, Renewal
 
 if TYPE_CHECKING:
@@ -84,16 +83,23 @@ class Keeper:
         policy: what carries out the operations.
         config: for the length of a renewed lease and the longest hold.
         clock: returns seconds that never go back.
+        lost: is told of a hold whose claim turned out to be lost, and when.
     """
 
     def __init__(
-        self, store: Store, policy: FailurePolicy, config: Config, clock: Callable[[], float]
+        self,
+        store: Store,
+        policy: FailurePolicy,
+        config: Config,
+        clock: Callable[[], float],
+        lost: Callable[[Hold, str], None],
     ) -> None:
         self._store = store
         self._policy = policy
         self._lease = config.lease
         self._max_hold = config.max_hold
         self._clock = clock
+        self._lost = lost
         self._forget()
         call_in_children(self._forget)
 
@@ -190,9 +196,7 @@ class Keeper:
                 hold.begin_lease(self._lease, now)
             elif not hold.settled:
                 self._drop(hold)
-                hold.lost = True
-                _logger.warning("A lease was lost while its view ran: %s", hold.attempt)
-                hold.attempt.emit(lease_lost, during="renew")
+                self._lost(hold, "renew")
 
     def _drop(self, hold: Hold) -> None:
         with self._changed:

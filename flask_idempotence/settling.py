@@ -93,7 +93,9 @@ class Settling:
         if not hold.begin_settlement():
             return
         try:
-            self._carry_out(hold, failed=failed if hold.failed is None else hold.failed)
+            self._carry_out(
+                hold, failed=failed if hold.failed_by_hand is None else hold.failed_by_hand
+            )
         except Exception:
             # The view has run, and its answer must go out. The claim ends with its lease.
             _logger.exception("The settlement failed: %s", hold.attempt)

@@ -38,7 +38,8 @@ class Nursery:
         self.app = make_app()
         self.store = FlakyStore(clock=self.clock)
         config = Config(**settings)
-        self.keeper = Keeper(self.store, FailurePolicy(config), config, self.clock)
+        settling = self.app.extensions["idempotence"].engine.settling
+        self.keeper = Keeper(self.store, FailurePolicy(config), config, self.clock, settling.lost)
         self.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
 
     def hold(self, key="k", lease=1.0):

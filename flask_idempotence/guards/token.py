@@ -46,7 +46,7 @@ class TokenGuard(Guard):
 
     def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
         """Leave it spent, or put it back once if the route asked for that."""
-        by_hand = hold.failed is True
+        by_hand = hold.failed_by_hand is True
         if failed and (self.restore_on_failure or by_hand) and not hold.detail.again:
             put_back = partial(engine.tokens.put_back, hold.detail)
             return Settlement(released, "put_token", put_back, repeatable=False)
