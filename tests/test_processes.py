@@ -51,7 +51,7 @@ def token():
 class Service:
     """The application above on two worker processes, and what its side effects were."""
 
-    def __init__(self, tmp_path, redis_server, **environment):
+    def __init__(self, tmp_path, redis_server, *, extra=(), **environment):
         (tmp_path / "processes.py").write_text(APP)
         self.effects = redis_server.client(decode_responses=True)
         self.effects.flushall()
@@ -171,3 +171,15 @@ def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_of_its_successo
         second.join()
         assert service.count("lock") == 2
     assert "lease was lost" in service.server.log
+
+
+@pytest.mark.parametrize("extra", [("--preload",), ()], ids=["preloaded", "forked first"])
+def test_a_worker_keeps_its_leases_however_it_came_about(tmp_path, redis_server, extra):
+    with Service(tmp_path, redis_server, extra=extra, INTERVAL="1") as service:
+        first = threading.Thread(target=service.post, args=("/lock?sleep=2.5",))
+        first.start()
+        _running_worker(service)
+        time.sleep(1.8)  # the first lease has ended: what answers is a renewed one
+        assert service.post("/lock") == 409
+        first.join()
+        assert service.count("lock") == 1
