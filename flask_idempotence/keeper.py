@@ -120,7 +120,8 @@ class Keeper:
         with self._changed:
             self._held.add(hold)
             self._pace = min(self._pace, hold.lease / 3)
-            self._be_awake_at(hold.renew_at)
+            thread = self._be_awake_at(hold.renew_at)
+        self._start(thread)
 
     def unwatch(self, hold: Hold, *, within: float = QUIET_WITHIN) -> bool:
         """Stop renewing a hold's lease.
@@ -140,7 +141,8 @@ class Keeper:
             self._unsettled.append(unsettled)
             if len(self._unsettled) == 1:
                 self._settle_at = self._clock() + RETRY_EVERY
-            self._be_awake_at(self._settle_at)
+            thread = self._be_awake_at(self._settle_at)
+        self._start(thread)
 
     def defer(self, call: Callable[[], None]) -> None:
         """Have something called soon; for the garbage collector, which may hold any lock.
@@ -150,9 +152,10 @@ class Keeper:
         self._deferred.append(call)
         if self._changed.acquire(blocking=False):
             try:
-                self._be_awake_at(self._clock())
+                thread = self._be_awake_at(self._clock())
             finally:
                 self._changed.release()
+            self._start(thread)
 
     def tick(self) -> None:
         """Do what is due: renew in one batch, then settle."""
@@ -218,23 +221,29 @@ class Keeper:
                 _logger.warning("A settlement came too late: %s", unsettled.attempt)
             self._unsettled.popleft()
 
-    def _be_awake_at(self, time: float) -> None:
-        if self._thread is None:
-            self._wake_at = time
-            self._busy_at = self._clock()
-            self._start()
-        elif time < self._wake_at:
-            self._wake_at = time
-            self._changed.notify_all()
+    def _be_awake_at(self, time: float) -> threading.Thread | None:
+        if self._thread is not None:
+            if time < self._wake_at:
+                self._wake_at = time
+                self._changed.notify_all()
+            return None
+        self._wake_at = time
+        self._busy_at = self._clock()
+        self._thread = threading.Thread(
+            target=self._run, name="flask-idempotence-keeper", daemon=True
+        )
+        return self._thread
 
-    def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name="flask-idempotence-keeper", daemon=True)
+    def _start(self, thread: threading.Thread | None) -> None:
+        # Never while the lock is held: where gevent has patched threads after the lock was made,
+        # starting one switches to it, and it would wait for the lock without letting us go on.
+        if thread is None:
+            return
         try:
             thread.start()
         except RuntimeError:  # out of threads: the next work tries again
             _logger.exception("The keeper could not be started: leases are not being renewed.")
-        else:
-            self._thread = thread
+            self._thread = None
 
     def _run(self) -> None:
         while self._sleep():

@@ -1,5 +1,6 @@
 """Fixtures shared by all tests."""
 
+import importlib.util
 from collections.abc import Iterator
 
 import pytest
@@ -8,13 +9,18 @@ from servers import RedisServer, redis_binary, redis_version
 pytest.register_assert_rewrite("flask_idempotence.testing.contract")
 
 
-def pytest_report_header() -> str:
-    """Name the server that the tests run against."""
+HAS_GEVENT = importlib.util.find_spec("gevent") is not None
+collect_ignore = [] if HAS_GEVENT else ["test_gevent.py"]
+
+
+def pytest_report_header() -> list[str]:
+    """Name the server that the tests run against, and what is left out."""
+    lines = [] if HAS_GEVENT else ["gevent: not installed, its tests are left out"]
     try:
         binary = redis_binary()
-        return f"redis server: {binary} {redis_version(binary)}"
+        return [f"redis server: {binary} {redis_version(binary)}", *lines]
     except Exception as error:
-        return f"redis server: none ({error})"
+        return [f"redis server: none ({error})", *lines]
 
 
 @pytest.fixture(scope="session")

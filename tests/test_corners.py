@@ -17,7 +17,7 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.attempts import Attempt
+from flask_idempotence.attempts import Attempt, Hold
 from flask_idempotence.keeper import Unsettled
 from flask_idempotence.stores.base import Outcome
 from flask_idempotence.testing import FakeClock
@@ -244,6 +244,27 @@ class TestKeeperInTrouble:
         monkeypatch.undo()
         assert post(app, "/2") == 200
         assert keeper._thread is not None
+
+    def test_its_thread_is_never_started_while_its_lock_is_held(self, monkeypatch):
+        """Where threads are greenlets, starting one switches to it, and it wants the lock."""
+        app, held = make_app(), []
+        keeper = app.extensions["idempotence"].engine.keeper
+        hold = Hold(None, None, Attempt(app, "lock", "v"), "k")
+        hold.begin_lease(30, 0)
+        unsettled = Unsettled(Attempt(app, "lock", "v"), "release", lambda: Outcome.OK, 0)
+
+        def watched(thread):
+            held.append(keeper._changed._lock.locked())
+
+        monkeypatch.setattr(threading.Thread, "start", watched)
+        for begin in (
+            lambda: keeper.watch(hold),
+            lambda: keeper.finish(unsettled),
+            lambda: keeper.defer(int),
+        ):
+            keeper._thread = None
+            begin()
+        assert held == [False] * 3
 
     def test_a_claim_that_was_never_sent_is_not_taken_back(self):
         class Unreachable(MemoryStore):

@@ -51,17 +51,21 @@ def token():
 class Service:
     """The application above on two worker processes, and what its side effects were."""
 
-    def __init__(self, tmp_path, redis_server, *, extra=(), **environment):
+    def __init__(self, tmp_path, redis_server, *, extra=(), worker_class="gthread", **environment):
         (tmp_path / "processes.py").write_text(APP)
         self.effects = redis_server.client(decode_responses=True)
         self.effects.flushall()
         database = redis_server.url.removesuffix("/0")
         environment = {"STORE": f"{database}/1", "EFFECTS": f"{database}/0", **environment}
-        options = {
-            "workers": 2,
-            "threads": 32,
-        }
-        self.server = Gunicorn("processes:app", env=environment, cwd=tmp_path, **options)
+        self.server = Gunicorn(
+            "processes:app",
+            workers=2,
+            threads=32,
+            worker_class=worker_class,
+            extra=extra,
+            env=environment,
+            cwd=tmp_path,
+        )
 
     def __enter__(self):
         self.server.__enter__()

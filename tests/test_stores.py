@@ -118,6 +118,17 @@ class TestRedisStoreAlone:
         with pytest.raises(StoreError):
             store.claim("k", os.urandom(16), NO_FINGERPRINT, 10, 0)
 
+    def test_one_broken_key_does_not_keep_the_others_from_being_renewed(self, redis_server, store):
+        owners = [os.urandom(16) for _ in range(3)]
+        for number, owner in enumerate(owners):
+            store.claim(f"k{number}", owner, NO_FINGERPRINT, 10, 0)
+        redis_server.client().delete("k1")
+        redis_server.client().lpush("k1", "a list")
+        renewals = [Renewal(f"k{number}", owner, 10) for number, owner in enumerate(owners)]
+        assert store.renew(renewals) == [Outcome.OK, Outcome.STALE, Outcome.OK]
+        with pytest.raises(StoreError):
+            store.renew(renewals[1:2])
+
     @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_a_child_process_makes_connections_of_its_own(self, store):
         store.ping()

@@ -100,7 +100,11 @@ class RedisStore(Store):
         commands = [
             _RENEW.by_hash(key, owner, _milliseconds(lease)) for key, owner, lease in renewals
         ]
-        return [_OUTCOMES[reply] for reply in self._run_all(_RENEW, commands)]
+        replies = self._run_all(_RENEW, commands)
+        if all(isinstance(reply, ResponseError) for reply in replies):
+            _checked(replies[0])  # the server refuses: read-only, out of memory, loading
+        # A single key that is not what it should be must not keep the others from being renewed.
+        return [_OUTCOMES.get(reply, Outcome.STALE) for reply in replies]
 
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
@@ -151,7 +155,8 @@ class RedisStore(Store):
     def _run(
         self, script: _Script, key: str, *arguments: bytes | int, repeatable: bool = True
     ) -> Any:
-        return self._run_all(script, [script.by_hash(key, *arguments)], repeatable=repeatable)[0]
+        command = script.by_hash(key, *arguments)
+        return _checked(self._run_all(script, [command], repeatable=repeatable)[0])
 
     def _run_all(
         self, script: _Script, commands: list[Command], *, repeatable: bool = True
@@ -169,7 +174,7 @@ class RedisStore(Store):
             replies = [
                 next(fresh) if no else reply for reply, no in zip(replies, unknown, strict=True)
             ]
-        return [_checked(reply) for reply in replies]
+        return replies
 
     def _send(self, command: Command, *, repeatable: bool = True) -> Any:
         return _checked(self._link.send([command], repeatable=repeatable)[0])
