@@ -17,6 +17,9 @@ NAMESPACE = "IDEMPOTENCE_"
 SHORTEST_LEASE = 0.5
 """Seconds. A shorter lease could end before its first renewal has been answered."""
 
+LONGEST = 1_000_000_000
+"""Seconds; about 30 years. A server's clock has an end, too."""
+
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.1
 
 
@@ -41,8 +44,8 @@ def seconds(value: Any) -> float:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValidationError("Must be a number of seconds or a timedelta.")
-    if not 0 < value < float("inf"):
-        raise ValidationError("Must be more than 0 seconds.")
+    if not 0 < value <= LONGEST:
+        raise ValidationError(f"Must be more than 0 and at most {LONGEST:,} seconds.")
     return float(value)
 
 

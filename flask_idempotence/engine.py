@@ -220,6 +220,8 @@ class Engine:
             raise
 
     def _renew(self, hold: Hold) -> None:
+        if hold.settled:  # after the response: nothing is held any more
+            raise LeaseLost
         now = self.now()
         renewal = Renewal(hold.key, hold.owner, self.config.lease)
         hold.renewed = True

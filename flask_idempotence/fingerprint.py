@@ -71,7 +71,7 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
         request.method,
         request.endpoint,
         _path_arguments(request, selection),
-        selection.of(_lists(request.args)) if request.query_string else {},
+        _query(request, selection) if request.query_string else {},
     ]
     try:
         return canonical(asked + _body(request, selection))
@@ -130,16 +130,12 @@ def _plain(request: Request, name: str, value: Any) -> Any:
 
 def _body(request: Request, selection: Selection) -> list[Any]:
     mimetype = request.mimetype
-    if mimetype == _MULTIPART:
-        return ["form", selection.of(_lists(request.form))]
-    data = request.get_data(cache=True)
-    fields = _lists(request.form) if mimetype == _FORM else None
-    # Whoever reads the stream instead of the data finds it at its beginning.
-    vars(request)["stream"] = io.BytesIO(data)
-    if fields is not None:
-        return ["form", selection.of(fields)]
+    if mimetype in {_MULTIPART, _FORM}:
+        return ["form", selection.of(_lists(form_of(request)))]
+    was_touched = "stream" in vars(request)
+    data = _data_of(request)
     if not data:
-        _check_untouched(request)
+        _check_unread(request, was_touched=was_touched)
         return []
     if request.is_json:
         value = request.get_json(silent=True)
@@ -168,12 +164,37 @@ def _named(value: Any, selection: Selection) -> Any:
     return None if selection.only is not None else value
 
 
-def _check_untouched(request: Request) -> None:
-    if request.content_length:
+def form_of(request: Request) -> MultiDict[str, str]:
+    """Return a request's form, and leave the body readable for the view."""
+    if request.mimetype != _FORM:
+        return request.form
+    data = request.get_data(cache=True)
+    form = request.form
+    vars(request)["stream"] = io.BytesIO(data)
+    return form
+
+
+def _data_of(request: Request) -> bytes:
+    data = request.get_data(cache=True)
+    # Whoever reads the stream instead of the data finds it at its beginning.
+    vars(request)["stream"] = io.BytesIO(data)
+    return data
+
+
+def _check_unread(request: Request, *, was_touched: bool) -> None:
+    is_chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
+    if request.content_length or (is_chunked and was_touched):
         raise ConfigurationError(
             f"The body of a request to {request.endpoint!r} was read before its guard could see "
             "it. Read it with request.get_data(), which keeps it, or give the guard a key=."
         )
+
+
+def _query(request: Request, selection: Selection) -> dict[str, Any]:
+    try:
+        return selection.of(_lists(request.args))
+    except UnicodeDecodeError:  # bytes that are no text, and that nobody has escaped
+        return {"": hashlib.sha256(request.query_string).hexdigest()}
 
 
 def _lists(values: MultiDict[str, str]) -> dict[str, Any]:

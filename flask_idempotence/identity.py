@@ -43,7 +43,9 @@ class Identities:
 
     def of(self, app: Flask, request: Request) -> str:
         """Return the identity of the request's sender; empty where no source knows one."""
-        return _at_host(app, request, self._ask(app, request, self._sources) or "")
+        identity = _at_host(app, request, self._ask(app, request, self._sources) or "")
+        # One application may be mounted at several places, each with users of its own.
+        return f"{request.script_root} {identity}" if request.script_root else identity
 
     def bearer_of(self, app: Flask, request: Request) -> str:
         """Return whom a token is bound to: a signed-in user, or nobody (empty).

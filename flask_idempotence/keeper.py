@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .attempts import Attempt, Hold
@@ -159,8 +159,7 @@ class Keeper:
 
     def tick(self) -> None:
         """Do what is due: renew in one batch, then settle."""
-        while self._deferred:
-            self._deferred.popleft()()
+        self._call_deferred()
         now = self._clock()
         with self._changed:
             due = [hold for hold in self._held if hold.renew_at <= now]
@@ -177,6 +176,11 @@ class Keeper:
                 self._changed.notify_all()
         self._settle()
 
+    def _call_deferred(self) -> None:
+        stop_at = self._clock() + SETTLE_FOR
+        while self._deferred and self._clock() < stop_at:
+            self._deferred.popleft()()
+
     def _renew(self, due: list[Hold], now: float) -> None:
         kept = [hold for hold in due if now < hold.granted_at + self._max_hold]
         for hold in set(due).difference(kept):
@@ -188,18 +192,30 @@ class Keeper:
             return
         for hold in kept:
             hold.renewed = True
-        renewals = [Renewal(hold.key, hold.owner, self._lease) for hold in kept]
-        outcomes = self._policy.tell(kept[0].attempt, "renew", lambda: self._store.renew(renewals))
-        if outcomes is None:
-            for hold in kept:
-                hold.renew_at = now + min(RETRY_EVERY, hold.lease / 6)
-            return
-        for hold, outcome in zip(kept, outcomes, strict=True):
+        for hold, outcome in zip(kept, self._outcomes(kept), strict=True):
             if outcome is Outcome.OK:
                 hold.begin_lease(self._lease, now)
+            elif outcome is None:
+                hold.renew_at = now + min(RETRY_EVERY, hold.lease / 6)
             elif not hold.settled:
                 self._drop(hold)
                 self._lost(hold, "renew")
+
+    def _outcomes(self, holds: list[Hold]) -> Sequence[Outcome | None]:
+        renewals = [Renewal(hold.key, hold.owner, self._lease) for hold in holds]
+        try:
+            outcomes = self._policy.tell(
+                holds[0].attempt, "renew", lambda: self._store.renew(renewals)
+            )
+        except Exception:
+            _logger.exception(
+                "The store failed otherwise than by a StoreError: %s", holds[0].attempt
+            )
+            if len(holds) == 1:
+                return [None]
+            # Which one it was is unknown: the others must not go without a lease.
+            return [outcome for hold in holds for outcome in self._outcomes([hold])]
+        return [None] * len(holds) if outcomes is None else outcomes
 
     def _drop(self, hold: Hold) -> None:
         with self._changed:
@@ -210,16 +226,22 @@ class Keeper:
         stop_at = self._clock() + SETTLE_FOR
         while self._unsettled and self._settle_at <= self._clock() < stop_at:
             unsettled = self._unsettled[0]
-            if self._clock() < unsettled.until:
-                outcome = self._policy.tell(unsettled.attempt, unsettled.operation, unsettled.call)
-                if outcome is None:  # still away; the others would not fare better
-                    self._settle_at = self._clock() + RETRY_EVERY
-                    return
-                if unsettled.settled is not None:
-                    unsettled.settled(outcome)
-            else:
+            if self._clock() >= unsettled.until:
                 _logger.warning("A settlement came too late: %s", unsettled.attempt)
+            elif not self._finished(unsettled):  # still away; the others would not fare better
+                self._settle_at = self._clock() + RETRY_EVERY
+                return
             self._unsettled.popleft()
+
+    def _finished(self, unsettled: Unsettled) -> bool:
+        try:
+            outcome = self._policy.tell(unsettled.attempt, unsettled.operation, unsettled.call)
+        except Exception:
+            _logger.exception("A settlement failed: %s", unsettled.attempt)
+            return True
+        if outcome is not None and unsettled.settled is not None:
+            unsettled.settled(outcome)
+        return outcome is not None
 
     def _be_awake_at(self, time: float) -> threading.Thread | None:
         if self._thread is not None:

@@ -10,6 +10,7 @@ from .attempts import Attempt
 from .engine import engine_of
 from .errors import ConfigurationError, Refusal
 from .proxies import actual
+from .tokens import PURPOSE_RULE
 
 if TYPE_CHECKING:
     from flask import Flask, Response
@@ -59,7 +60,10 @@ def issue_token(**_: str) -> Response:
         return app.response_class(headers={"Cache-Control": "no-store"})
     engine = engine_of(app)
     try:
-        token = engine.tokens.issue(app, actual(request), request.args.get("purpose"))
+        purpose = request.args.get("purpose")
+        token = engine.tokens.issue(app, actual(request), purpose)
+    except UnicodeDecodeError:
+        abort(400, PURPOSE_RULE)
     except ValueError as error:
         abort(400, str(error))
     except Refusal as refusal:

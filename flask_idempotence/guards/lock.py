@@ -106,7 +106,14 @@ class LockGuard(Guard):
     def _question(self, engine: Engine, attempt: Attempt, request: Request) -> bytes:
         identity = engine.identities.of(attempt.app, request)
         if self.key is not None:
-            return canonical(["lock", identity, request.method, request.endpoint, self.key()])
+            asked = ["lock", identity, request.method, request.endpoint, self.key()]
+            try:
+                return canonical(asked)
+            except TypeError as error:
+                raise ConfigurationError(
+                    f"no_repeat_submit(key=...) of {request.endpoint!r} must return what JSON is "
+                    f"made of: {error}."
+                ) from None
         selection = selection_of(self.only, self.ignore, engine.config.ignored_args)
         return canonical_request(request, selection, "lock", identity)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from ..attempts import Attempt, Hold
 from ..engine import Engine
 from ..errors import ConfigurationError, TokenInvalid, TokenMissing
+from ..fingerprint import form_of
 from ..modes import KEPT, Guard, Settlement
 from ..signals import released
 from ..tokens import PURPOSE_RULE, is_purpose
@@ -56,7 +57,7 @@ class TokenGuard(Guard):
         token = request.headers.get(engine.config.token_header)
         if token is not None:
             return token
-        fields = set(request.form.getlist(engine.config.token_field)) - {""}
+        fields = set(form_of(request).getlist(engine.config.token_field)) - {""}
         if not fields:
             raise TokenMissing
         if len(fields) > 1:

@@ -168,6 +168,7 @@ def _connections_like(pool: ConnectionPool) -> Callable[[], Any]:
     }
     settings.update(
         decode_responses=False,
+        encoding="utf-8",
         health_check_interval=0,
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],
