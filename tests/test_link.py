@@ -43,6 +43,26 @@ def _timed_failure(store):
     return caught.value, time.monotonic() - started
 
 
+@contextlib.contextmanager
+def _serving(handle):
+    """Run a server that does so with each connection, and return its URL."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            with contextlib.suppress(OSError):
+                handle(self.request)
+
+    with socketserver.ThreadingTCPServer((HOST, 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=[0.02])
+        thread.start()
+        try:
+            yield f"redis://{HOST}:{server.server_address[1]}/0?protocol=2"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.fixture(params=["memory", "redis"])
 def store(request):
     uri = "memory://" if request.param == "memory" else request.getfixturevalue("redis_url")
@@ -115,38 +135,27 @@ class TestLink:
                 assert behind.info("commandstats")["cmdstat_set"]["calls"] == 1
 
     def test_a_second_attempt_gets_what_the_first_has_left_of_the_deadline(self):
-        class HangsUp(socketserver.BaseRequestHandler):
-            def handle(self):
-                self.request.recv(4096)
-                time.sleep(0.9)
+        def hang_up(connection):
+            connection.recv(4096)
+            time.sleep(0.9)
 
-        with socketserver.ThreadingTCPServer((HOST, 0), HangsUp) as server:
-            threading.Thread(target=server.serve_forever, args=[0.02]).start()
-            url = f"redis://{HOST}:{server.server_address[1]}/0"
+        with _serving(hang_up) as url:
             _, took = _timed_failure(open_store(url, {"deadline": 1.0}))
-            server.shutdown()
         assert 0.95 < took < 1.5
 
     def test_the_answers_to_a_batch_count_against_one_deadline(self):
-        class Slow(socketserver.BaseRequestHandler):
-            def handle(self):
-                with contextlib.suppress(OSError):
-                    while asked := self.request.recv(4096):
-                        for _ in range(asked.count(b"SETINFO")):
-                            self.request.sendall(b"+OK\r\n")
-                        for _ in range(asked.count(b"PING")):
-                            time.sleep(0.6)
-                            self.request.sendall(b"+PONG\r\n")
+        def answer_slowly(connection):
+            while asked := connection.recv(4096):
+                connection.sendall(b"+OK\r\n" * asked.count(b"SETINFO"))
+                for _ in range(asked.count(b"PING")):
+                    time.sleep(0.6)
+                    connection.sendall(b"+PONG\r\n")
 
-        with socketserver.ThreadingTCPServer((HOST, 0), Slow) as server:
-            server.daemon_threads = True
-            threading.Thread(target=server.serve_forever, args=[0.02]).start()
-            url = f"redis://{HOST}:{server.server_address[1]}/0?protocol=2"
+        with _serving(answer_slowly) as url:
             link, started = open_store(url, {"deadline": 1.0})._link, time.monotonic()
             with pytest.raises(StoreError):
                 link.send([("PING",)] * 4, repeatable=False)
             took = time.monotonic() - started
-            server.shutdown()
         assert 0.95 < took < 1.5
 
     def test_a_host_that_takes_no_connection_costs_no_more_than_the_deadline(self):

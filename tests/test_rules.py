@@ -250,3 +250,28 @@ class TestLeases:
         view = no_repeat_submit(1)(lambda: clock.advance(0.7) or {})
         app.add_url_rule("/", "view", view, methods=["POST"])
         assert [app.test_client().post("/").status_code for _ in range(2)] == [200, 409]
+
+    def test_a_lease_that_was_made_sure_of_is_renewed_again_at_its_own_third(self):
+        clock, renewals = FakeClock(), []
+
+        class Counting(MemoryStore):
+            def renew(self, batch):
+                renewals.append(clock())
+                return super().renew(batch)
+
+        app = make_app(store=Counting(clock=clock))
+        clock.rule(app)
+        keeper = app.extensions["idempotence"].engine.keeper
+        keeper._be_awake_at = lambda time: None
+        began = clock()
+
+        def careful():
+            current_guard.ensure_held()
+            for _ in range(12):
+                clock.advance(1)
+                keeper.tick()
+            return {}
+
+        app.add_url_rule("/", "view", no_repeat_submit(1)(careful), methods=["POST"])
+        assert app.test_client().post("/").status_code == 200
+        assert [moment - began for moment in renewals] == [0, 10, 12]  # the last one settles

@@ -1,6 +1,7 @@
 """The stores: the contract on each, and what is special about one."""
 
 import os
+import signal
 import threading
 
 import pytest
@@ -52,6 +53,7 @@ class TestMemoryStore(StoreContract):
         store._lock.acquire()
         child = os.fork()
         if child == 0:
+            signal.alarm(5)  # instead of waiting for ever
             os._exit(0 if len(list(store.scan(""))) == 0 else 1)
         store._lock.release()
         assert os.waitpid(child, 0)[1] == 0

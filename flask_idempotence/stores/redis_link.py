@@ -200,16 +200,31 @@ def _deadlined(connection_class: Any) -> Any:
             poller = select.poll()
             poller.register(connected, select.POLLIN)
             self.poll = poller.poll
-            return connected
-
-        def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
-            if self._sock is not None:
-                self._sock.settimeout(_deadline.left())
-            return super().send_packed_command(*args, **kwargs)
-
-        def read_response(self, *args: Any, **kwargs: Any) -> Any:
-            if self._sock is not None:
-                self._sock.settimeout(_deadline.left())
-            return super().read_response(*args, **kwargs)
+            return _DeadlinedSocket(connected)
 
     return DeadlinedConnection
+
+
+class _DeadlinedSocket:
+    """A socket whose every wait ends at the calling thread's deadline.
+
+    A time-out of the socket's own would begin anew with each byte that a slow server sends.
+    """
+
+    def __init__(self, connected: Any) -> None:
+        self._connected = connected
+
+    def sendall(self, data: bytes) -> None:
+        self._connected.settimeout(_deadline.left())
+        self._connected.sendall(data)
+
+    def recv(self, *arguments: Any) -> Any:
+        self._connected.settimeout(_deadline.left())
+        return self._connected.recv(*arguments)
+
+    def recv_into(self, *arguments: Any) -> Any:
+        self._connected.settimeout(_deadline.left())
+        return self._connected.recv_into(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connected, name)
