@@ -77,6 +77,16 @@ def all_at_once(calls) -> list:
     return [future.result() for future in futures]
 
 
+def until(condition, seconds: float = 5) -> bool:
+    """Whether a condition comes true within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
 class ServerProcess:
     """A child process with a temporary directory, where its output goes to a file."""
 

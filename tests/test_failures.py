@@ -9,7 +9,7 @@ import redis
 from apps import make_app
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
-from servers import Proxy, SilentServer
+from servers import Proxy, SilentServer, until
 
 from flask_idempotence import Idempotence, RedisStore, no_repeat_submit, one_time_token
 from flask_idempotence.testing import record_signals
@@ -129,7 +129,7 @@ def test_an_answer_goes_out_when_settling_is_not_answered_and_the_keeper_settles
     proxy.refuse()
     proxy.accept()
     shop.in_view = lambda: None
-    assert _until(lambda: shop.client.post("/lock").status_code == 422)
+    assert until(lambda: shop.client.post("/lock").status_code == 422)
     assert shop.runs == ["lock", "lock"]
 
 
@@ -243,12 +243,3 @@ def test_a_full_or_read_only_server_is_a_store_that_does_not_answer(fresh_redis)
         behind.replicaof("NO", "ONE")
     assert shop.client.post("/lock").status_code == 200
     assert shop.runs == ["lock"]
-
-
-def _until(condition, seconds=5):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False

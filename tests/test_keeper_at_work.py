@@ -5,6 +5,7 @@ import threading
 import time
 
 from apps import make_app
+from servers import until
 
 from flask_idempotence import (
     MemoryStore,
@@ -18,15 +19,6 @@ from flask_idempotence.keeper import Keeper, Unsettled
 from flask_idempotence.policy import FailurePolicy
 from flask_idempotence.stores.base import Outcome
 from flask_idempotence.testing import FakeClock
-
-
-def _until(condition, seconds=5):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 class Nursery:
@@ -121,7 +113,7 @@ class TestKeeper:
         keeper.watch(long := _hold(app, 20, time.monotonic()))
         time.sleep(0.1)
         keeper.watch(short := _hold(app, 0.6, time.monotonic()))
-        assert _until(lambda: short.renewed, 2)
+        assert until(lambda: short.renewed, 2)
         assert not long.renewed
         for hold in (long, short):
             keeper.unwatch(hold)
@@ -153,7 +145,7 @@ class TestKeeper:
         monkeypatch.undo()
         keeper.watch(hold := _hold(app, 0.6, time.monotonic()))
         assert keeper._thread.is_alive()
-        assert _until(lambda: hold.renewed, 2)
+        assert until(lambda: hold.renewed, 2)
         keeper._forget()
 
 
@@ -170,9 +162,9 @@ class TestKeeperAndSettling:
             return Outcome.OK
 
         keeper._pace = 0.1
-        attempt, until = Attempt(app, "lock", "view"), time.monotonic() + 60
-        keeper.finish(Unsettled(attempt, "release", call, until, outcomes.append))
-        assert _until(lambda: outcomes == [Outcome.OK])
+        attempt, matters_until = Attempt(app, "lock", "view"), time.monotonic() + 60
+        keeper.finish(Unsettled(attempt, "release", call, matters_until, outcomes.append))
+        assert until(lambda: outcomes == [Outcome.OK])
 
     def test_a_settlement_never_overtakes_a_renewal_that_is_under_way(self, monkeypatch):
         store = MemoryStore()

@@ -11,7 +11,7 @@ import time
 import pytest
 from apps import make_app
 from redis.exceptions import NoScriptError
-from servers import HOST, Proxy, SilentServer, free_port
+from servers import HOST, Proxy, SilentServer, free_port, until
 
 from flask_idempotence import (
     MemoryStore,
@@ -24,15 +24,6 @@ from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Rene
 
 def answer():
     return {}
-
-
-def _until(condition, seconds=5):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def _timed_failure(store):
@@ -228,5 +219,5 @@ def test_a_claim_that_was_granted_without_an_answer_is_given_back(redis_server, 
         assert client.post("/second").status_code == 503
         assert runs == ["first"]
         assert client.post("/second").status_code == 409  # it was granted
-        assert _until(lambda: client.post("/second").status_code == 200)
+        assert until(lambda: client.post("/second").status_code == 200)
         assert runs == ["first", "second"]
