@@ -7,12 +7,11 @@ import time
 
 import pytest
 from apps import make_app
+from nursery import Nursery
 
 from flask_idempotence import MemoryStore, StoreError, no_repeat_submit
 from flask_idempotence.attempts import Attempt, Hold
-from flask_idempotence.config import Config
-from flask_idempotence.keeper import Keeper, Unsettled
-from flask_idempotence.policy import FailurePolicy
+from flask_idempotence.keeper import Unsettled
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running
 from flask_idempotence.testing import FakeClock, record_signals
 
@@ -30,40 +29,24 @@ class FlakyStore(MemoryStore):
         return super().renew(renewals)
 
 
-class Nursery:
-    """A keeper whose ticks the test makes itself, on a clock of the test's."""
+class ClaimingNursery(Nursery):
+    """One whose holds are really claimed, in a store that can be told to be away."""
 
     def __init__(self, **settings):
-        self.clock = FakeClock()
-        self.app = make_app()
-        self.store = FlakyStore(clock=self.clock)
-        config = Config(**settings)
-        settling = self.app.extensions["idempotence"].engine.settling
-        self.keeper = Keeper(self.store, FailurePolicy(config), config, self.clock, settling.lost)
-        self.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
+        clock = FakeClock()
+        super().__init__(FlakyStore(clock=clock), clock=clock, **settings)
 
-    def hold(self, key="k", lease=1.0):
-        attempt = Attempt(self.app, "lock", "view")
-        attempt.key = key
-        hold = Hold(None, None, attempt, key)
-        hold.owner = os.urandom(16)
-        hold.granted_at = self.clock()
-        hold.begin_lease(lease, self.clock())
+    def hold(self, key="k", *, lease=1.0):
+        hold = super().hold(key, lease=lease)
         assert self.store.claim(key, hold.owner, NO_FINGERPRINT, lease, 0) == Claimed()
-        self.keeper.watch(hold)
         return hold
-
-    def pass_time(self, seconds, step=0.1):
-        for _ in range(round(seconds / step)):
-            self.clock.advance(step)
-            self.keeper.tick()
 
     def rival(self, key="k"):
         return self.store.claim(key, os.urandom(16), NO_FINGERPRINT, 1, 0)
 
 
 def test_a_lease_of_a_second_is_raised_at_a_third_and_then_renewed_at_every_third():
-    nursery = Nursery(lease=30)
+    nursery = ClaimingNursery(lease=30)
     hold = nursery.hold(lease=1)
     nursery.pass_time(0.2)
     assert nursery.store.batches == 0
@@ -76,7 +59,7 @@ def test_a_lease_of_a_second_is_raised_at_a_third_and_then_renewed_at_every_thir
 
 
 def test_a_view_that_runs_ten_times_its_lease_keeps_its_claim():
-    nursery = Nursery(lease=0.6)
+    nursery = ClaimingNursery(lease=0.6)
     hold = nursery.hold(lease=0.6)
     for _ in range(60):
         nursery.pass_time(0.1)
@@ -85,7 +68,7 @@ def test_a_view_that_runs_ten_times_its_lease_keeps_its_claim():
 
 
 def test_what_is_no_longer_watched_is_not_renewed():
-    nursery = Nursery(lease=1)
+    nursery = ClaimingNursery(lease=1)
     hold = nursery.hold()
     assert nursery.keeper.unwatch(hold)
     nursery.pass_time(1.1)
@@ -94,7 +77,7 @@ def test_what_is_no_longer_watched_is_not_renewed():
 
 
 def test_many_leases_are_renewed_in_few_batches():
-    nursery = Nursery(lease=30)
+    nursery = ClaimingNursery(lease=30)
     for number in range(1000):
         nursery.hold(f"k{number}", lease=30)
         nursery.clock.advance(0.01)
@@ -105,7 +88,7 @@ def test_many_leases_are_renewed_in_few_batches():
 
 
 def test_a_lost_lease_is_said_once_and_renewed_no_more():
-    nursery = Nursery(lease=1)
+    nursery = ClaimingNursery(lease=1)
     hold = nursery.hold()
     nursery.store.remove("k")
     assert nursery.rival() == Claimed()
@@ -119,7 +102,7 @@ def test_a_lost_lease_is_said_once_and_renewed_no_more():
 
 
 def test_it_survives_a_store_that_is_away_and_comes_back():
-    nursery = Nursery(lease=6)
+    nursery = ClaimingNursery(lease=6)
     hold = nursery.hold(lease=6)
     nursery.store.away = True
     with record_signals(nursery.app) as signals:
@@ -132,7 +115,7 @@ def test_it_survives_a_store_that_is_away_and_comes_back():
 
 
 def test_nothing_is_held_for_longer_than_the_longest_hold():
-    nursery = Nursery(lease=10, max_hold=60)
+    nursery = ClaimingNursery(lease=10, max_hold=60)
     nursery.hold(lease=10)
     nursery.pass_time(59)
     assert isinstance(nursery.rival(), Running)
@@ -141,7 +124,7 @@ def test_nothing_is_held_for_longer_than_the_longest_hold():
 
 
 def test_an_unanswered_settlement_is_repeated_until_the_store_answers():
-    nursery = Nursery()
+    nursery = ClaimingNursery()
     answers = [StoreError("away"), StoreError("away"), Outcome.OK]
     outcomes = []
 
@@ -160,7 +143,7 @@ def test_an_unanswered_settlement_is_repeated_until_the_store_answers():
 
 
 def test_an_unanswered_settlement_is_given_up_when_it_no_longer_matters():
-    nursery = Nursery()
+    nursery = ClaimingNursery()
     calls = []
 
     def call():
@@ -175,7 +158,7 @@ def test_an_unanswered_settlement_is_given_up_when_it_no_longer_matters():
 
 def test_a_settlement_waits_for_the_renewal_under_way():
     """A renewal that arrives after the settlement would bring a dead lease back to life."""
-    nursery = Nursery(lease=30)
+    nursery = ClaimingNursery(lease=30)
     hold = nursery.hold(lease=1)
     under_way, go_on = threading.Event(), threading.Event()
     renew = nursery.store.renew

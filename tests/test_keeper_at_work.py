@@ -1,10 +1,10 @@
 """The keeper and the settlements: what is waited for, what is repeated, and for how long."""
 
-import os
 import threading
 import time
 
 from apps import make_app
+from nursery import Nursery, leased_hold
 from servers import until
 
 from flask_idempotence import (
@@ -13,42 +13,9 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.attempts import Attempt, Hold
-from flask_idempotence.config import Config
-from flask_idempotence.keeper import Keeper, Unsettled
-from flask_idempotence.policy import FailurePolicy
+from flask_idempotence.attempts import Attempt
+from flask_idempotence.keeper import Unsettled
 from flask_idempotence.stores.base import Outcome
-from flask_idempotence.testing import FakeClock
-
-
-class Nursery:
-    """A keeper whose ticks the test makes itself, on a clock of the test's."""
-
-    def __init__(self, store, **settings):
-        self.clock = FakeClock()
-        self.app = make_app()
-        config = Config(**settings)
-        settling = self.app.extensions["idempotence"].engine.settling
-        self.keeper = Keeper(store, FailurePolicy(config), config, self.clock, settling.lost)
-        self.keeper._be_awake_at = lambda time: None
-
-    def hold(self, lease):
-        hold = _hold(self.app, lease, self.clock())
-        self.keeper.watch(hold)
-        return hold
-
-    def pass_time(self, seconds, step=0.1):
-        for _ in range(round(seconds / step)):
-            self.clock.advance(step)
-            self.keeper.tick()
-
-
-def _hold(app, lease, now):
-    hold = Hold(None, None, Attempt(app, "lock", "view"), "k")
-    hold.owner = os.urandom(16)
-    hold.granted_at = now
-    hold.begin_lease(lease, now)
-    return hold
 
 
 class Renewing:
@@ -69,7 +36,7 @@ class Renewing:
 class TestKeeper:
     def test_a_view_that_is_given_up_is_logged_as_an_error(self, caplog):
         nursery = Nursery(Renewing(), lease=10, max_hold=60)
-        nursery.hold(10)
+        nursery.hold(lease=10)
         nursery.pass_time(80)
         told = [record for record in caplog.records if "no longer protected" in record.message]
         assert [record.levelname for record in told] == ["ERROR"]
@@ -80,7 +47,7 @@ class TestKeeper:
 
         store = Renewing(away)
         nursery = Nursery(store, lease=6)
-        nursery.hold(6)
+        nursery.hold(lease=6)
         nursery.pass_time(4, step=0.05)
         assert 3 <= store.asked <= 5
 
@@ -92,7 +59,7 @@ class TestKeeper:
             go_on.wait(5)
 
         nursery = Nursery(Renewing(slow), lease=30)
-        hold = nursery.hold(1)
+        hold = nursery.hold(lease=1)
         nursery.clock.advance(0.5)
         ticking = threading.Thread(target=nursery.keeper.tick)
         waiting = threading.Thread(
@@ -110,9 +77,9 @@ class TestKeeper:
     def test_a_short_lease_wakes_the_keeper_out_of_a_long_sleep(self):
         app = make_app(store=Renewing())
         keeper = app.extensions["idempotence"].engine.keeper
-        keeper.watch(long := _hold(app, 20, time.monotonic()))
+        keeper.watch(long := leased_hold(app, 20, time.monotonic()))
         time.sleep(0.1)
-        keeper.watch(short := _hold(app, 0.6, time.monotonic()))
+        keeper.watch(short := leased_hold(app, 0.6, time.monotonic()))
         assert until(lambda: short.renewed, 2)
         assert not long.renewed
         for hold in (long, short):
@@ -141,9 +108,9 @@ class TestKeeper:
             raise RuntimeError("can't start new thread")
 
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        keeper.watch(_hold(app, 0.6, time.monotonic()))
+        keeper.watch(leased_hold(app, 0.6, time.monotonic()))
         monkeypatch.undo()
-        keeper.watch(hold := _hold(app, 0.6, time.monotonic()))
+        keeper.watch(hold := leased_hold(app, 0.6, time.monotonic()))
         assert keeper._thread.is_alive()
         assert until(lambda: hold.renewed, 2)
         keeper._forget()

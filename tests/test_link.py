@@ -102,7 +102,7 @@ class TestStores:
         """Somebody may empty the server's list of scripts between two commands of a batch."""
         answers, sent = [[0, NoScriptError(), 1, NoScriptError()], [1, 0]], []
 
-        def send(commands, *, repeatable):
+        def send(commands, **how):
             sent.append([command[3] for command in commands])
             return answers.pop(0)
 
@@ -148,6 +148,29 @@ class TestLink:
                 link.send([("PING",)] * 4, repeatable=False)
             took = time.monotonic() - started
         assert 0.95 < took < 1.5
+
+    def test_sending_a_script_in_full_is_still_the_same_operation(self):
+        def slow_to_say_that_it_does_not_know(connection):
+            while b"CLIENT" in connection.recv(4096):
+                connection.sendall(b"+OK\r\n")
+            time.sleep(0.4)
+            connection.sendall(b"-NOSCRIPT No matching script.\r\n")
+            time.sleep(3)
+
+        with _serving(slow_to_say_that_it_does_not_know) as url:
+            store = open_store(url, {"deadline": 0.6})
+            started = time.monotonic()
+            with pytest.raises(StoreError):
+                store.release("k", os.urandom(16))
+            assert time.monotonic() - started < 0.8
+
+    def test_it_does_without_poll_where_there_is_none(self, redis_server, redis_url, monkeypatch):
+        monkeypatch.delattr("select.poll")
+        store = open_store(redis_url, {})
+        store.ping()
+        redis_server.client().client_kill_filter(_type="normal", skipme=True)
+        store.put_token("t", b"", 60)  # sent once, so only over a connection that is alive
+        assert store.take_token("t", b"").name == "TAKEN"
 
     def test_a_host_that_takes_no_connection_costs_no_more_than_the_deadline(self):
         with socket.create_server((HOST, 0), backlog=0) as full, contextlib.ExitStack() as stack:

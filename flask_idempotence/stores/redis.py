@@ -170,7 +170,7 @@ class RedisStore(Store):
                 for command, no in zip(commands, unknown, strict=True)
                 if no
             ]
-            fresh = iter(self._link.send(again, repeatable=repeatable))
+            fresh = iter(self._link.send(again, repeatable=repeatable, goes_on=True))
             replies = [
                 next(fresh) if no else reply for reply, no in zip(replies, unknown, strict=True)
             ]

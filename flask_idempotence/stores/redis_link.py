@@ -83,12 +83,16 @@ class Link:
                 f"The connection to Redis cannot be set up ({type(error).__name__})."
             ) from None
 
-    def send(self, commands: Sequence[Command], *, repeatable: bool) -> list[Reply]:
+    def send(
+        self, commands: Sequence[Command], *, repeatable: bool, goes_on: bool = False
+    ) -> list[Reply]:
         """Send commands in one round trip and return their replies.
 
         Args:
             commands: each a tuple of its words.
             repeatable: whether the commands may be sent again where it is unknown if they arrived.
+            goes_on: whether this is still the operation of this thread's last call, so that the
+                deadline of that one holds.
 
         Returns:
             A reply each; an error reply is returned, not raised.
@@ -97,7 +101,8 @@ class Link:
             StoreError: no answer within the deadline.
         """
         attempts = _ATTEMPTS if repeatable else 1
-        _deadline.at = time.monotonic() + self.deadline
+        if not goes_on:
+            _deadline.at = time.monotonic() + self.deadline
         sent = False
         while True:
             attempts -= 1
@@ -141,7 +146,17 @@ class Link:
 
 def _is_stale(connection: Any) -> bool:
     # An idle connection has nothing to read, unless the server has closed it.
-    return bool(connection.poll(0))
+    return bool(connection.has_input())
+
+
+def _watch_input(connected: Any) -> Callable[[], Any]:
+    """Return what says, without waiting, whether a socket has something to read."""
+    if hasattr(select, "poll"):
+        poller = select.poll()
+        poller.register(connected, select.POLLIN)
+        return functools.partial(poller.poll, 0)
+    # Not on every platform, and some libraries for cooperative threads take it away.
+    return lambda: select.select([connected], [], [], 0)[0]
 
 
 def _pack(command: Command) -> bytes:
@@ -197,9 +212,7 @@ def _deadlined(connection_class: Any) -> Any:
             self.socket_connect_timeout = left / 2  # a name may have a second address
             self.socket_timeout = left
             connected = super()._connect()
-            poller = select.poll()
-            poller.register(connected, select.POLLIN)
-            self.poll = poller.poll
+            self.has_input = _watch_input(connected)
             return _DeadlinedSocket(connected)
 
     return DeadlinedConnection
