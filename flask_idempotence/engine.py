@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from flask import after_this_request, has_request_context
 
 from .attempts import Attempt, Hold, add_hold, holds_of
+from .backlog import Unsettled
 from .errors import ConfigurationError, LeaseLost, Refusal
-from .keeper import Keeper, Unsettled
+from .keeper import Keeper
 from .modes import SAFE_METHODS, Guard, Settlement
 from .policy import FailurePolicy
 from .settling import Settling

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .attempts import Hold, holds_of
-from .keeper import Unsettled
+from .backlog import Unsettled
 from .signals import lease_lost
 from .stores.base import Outcome
 from .streams import settle_when_closed
@@ -127,10 +127,10 @@ class Settling:
             )
         )
 
-    def _settled(self, hold: Hold, settlement: Settlement, outcome: Outcome) -> None:
+    def _settled(self, hold: Hold, settlement: Settlement, outcome: Outcome | None) -> None:
         if outcome is Outcome.OK:
             hold.attempt.emit(settlement.signal)
-        else:
+        elif outcome is Outcome.STALE:
             self.lost(hold, "settle")
 
     def lost(self, hold: Hold, during: str) -> None:

@@ -18,7 +18,7 @@ from flask_idempotence import (
     one_time_token,
 )
 from flask_idempotence.attempts import Attempt, Hold
-from flask_idempotence.keeper import Unsettled
+from flask_idempotence.backlog import Unsettled
 from flask_idempotence.stores.base import Outcome
 from flask_idempotence.testing import FakeClock
 
@@ -284,10 +284,10 @@ class TestKeeperInTrouble:
             return {}
 
         assert post(app) == 503
-        assert len(keeper._unsettled) == 0
+        assert len(keeper._backlog) == 0
         store.sent = True
         assert post(app) == 503
-        assert len(keeper._unsettled) == 1
+        assert len(keeper._backlog) == 1
 
     def test_leases_do_not_wait_for_a_long_list_of_settlements(self):
         app, clock = make_app(), FakeClock()
