@@ -5,7 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from flask import current_app, has_request_context, request, request_started
+from flask import (
+    current_app,
+    got_request_exception,
+    has_request_context,
+    request,
+    request_started,
+)
 from flask.globals import request_ctx
 
 from .attempts import Attempt
@@ -70,6 +76,7 @@ class Idempotence:
             app.register_blueprint(token_blueprint(app, config.token_url))
         app.teardown_request(state.tear_down)
         request_started.connect(state.check_once, app)
+        got_request_exception.connect(state.note_exception, app)
 
     def identity_loader(self, function: IdentityLoader) -> IdentityLoader:
         """Register the application's own source of identities, asked before all others.
@@ -152,6 +159,11 @@ class State:
     def tear_down(self, error: BaseException | None) -> None:
         """Settle what no response has settled."""
         self.engine.settling.tear_down(actual(request_ctx), error)
+
+    def note_exception(self, app: Flask, **_: Any) -> None:
+        """Note an exception that nobody handled, such as that of a view that returned None."""
+        del app
+        self.engine.settling.raised(actual(request_ctx))
 
     def check_once(self, app: Flask, **_: Any) -> None:
         """Look at the finished application when its first request comes, and until it is right."""

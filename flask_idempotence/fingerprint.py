@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,15 +18,11 @@ from uuid import UUID
 from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
-from .errors import ConfigurationError
+from .bodies import FORM, MULTIPART, data_of, digest_of, form_of
 
 if TYPE_CHECKING:
     from flask import Request
     from werkzeug.datastructures import MultiDict
-
-_FORM = "application/x-www-form-urlencoded"
-_MULTIPART = "multipart/form-data"
-_PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +129,11 @@ def _plain(request: Request, name: str, value: Any) -> Any:
 
 def _body(request: Request, selection: Selection) -> list[Any]:
     mimetype = request.mimetype
-    if mimetype in {_MULTIPART, _FORM}:
+    if mimetype in {MULTIPART, FORM}:
         form = ["form", selection.of(_lists(form_of(request)))]
         return form + _files(request, selection) if selection.files else form
-    was_touched = "stream" in vars(request)
-    data = _data_of(request)
+    data = data_of(request)
     if not data:
-        _check_unread(request, was_touched=was_touched)
         return []
     if request.is_json:
         value = request.get_json(silent=True)
@@ -151,21 +144,10 @@ def _body(request: Request, selection: Selection) -> list[Any]:
 
 def _files(request: Request, selection: Selection) -> list[Any]:
     files = {
-        name: [[file.filename, _digest_of(file.stream)] for file in files]
+        name: [[file.filename, digest_of(file.stream)] for file in files]
         for name, files in selection.of(dict(request.files.lists())).items()
     }
     return ["files", files] if files else []
-
-
-def _digest_of(stream: Any) -> str:
-    """Return the SHA-256 of a file, and leave it as it was."""
-    position = stream.tell()
-    stream.seek(0)
-    digest = hashlib.sha256()
-    while piece := stream.read(_PIECE):
-        digest.update(piece)
-    stream.seek(position)
-    return digest.hexdigest()
 
 
 def _with_raw_body(asked: list[Any], request: Request, selection: Selection) -> bytes:
@@ -186,32 +168,6 @@ def _named(value: Any, selection: Selection) -> Any:
     if isinstance(value, dict):
         return selection.of(value)
     return None if selection.only is not None else value
-
-
-def form_of(request: Request) -> MultiDict[str, str]:
-    """Return a request's form, and leave the body readable for the view."""
-    if request.mimetype != _FORM:
-        return request.form
-    data = request.get_data(cache=True)
-    form = request.form
-    vars(request)["stream"] = io.BytesIO(data)
-    return form
-
-
-def _data_of(request: Request) -> bytes:
-    data = request.get_data(cache=True)
-    # Whoever reads the stream instead of the data finds it at its beginning.
-    vars(request)["stream"] = io.BytesIO(data)
-    return data
-
-
-def _check_unread(request: Request, *, was_touched: bool) -> None:
-    is_chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
-    if request.content_length or (is_chunked and was_touched):
-        raise ConfigurationError(
-            f"The body of a request to {request.endpoint!r} was read before its guard could see "
-            "it. Read it with request.get_data(), which keeps it (or give a lock a key=)."
-        )
 
 
 def _query(request: Request, selection: Selection) -> dict[str, Any]:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("flask_idempotence")
 
 
+_BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
+
+
 class Settling:
     """Settles the holds of one application, each exactly once."""
 
@@ -62,7 +65,7 @@ class Settling:
 
     @staticmethod
     def _is_streamed(hold: Hold, response: Response) -> bool:
-        if response.is_streamed and hold.raised and response.content_length is not None:
+        if response.is_streamed and hold.raised and _is_complete(response):
             # What Flask makes of abort() looks streamed, since it runs the error as an
             # application of its own; but the view is over, and the page is there.
             response.make_sequence()
@@ -150,3 +153,12 @@ class Settling:
             hold.lost = True
             _logger.warning("A lease was lost: %s", hold.attempt)
             hold.attempt.emit(lease_lost, during=during)
+
+    def raised(self, context: RequestContext) -> None:
+        """Note that nobody handled an exception, though it may be none of the view's own."""
+        for hold in holds_of(context.request):
+            hold.raised = True
+
+
+def _is_complete(response: Response) -> bool:
+    return "Content-Length" in response.headers or response.status_code in _BODYLESS

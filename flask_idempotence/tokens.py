@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from itsdangerous import BadSignature, TimestampSigner
 
 from .attempts import Attempt
+from .bodies import form_of
 from .errors import TokenExpired, TokenInvalid, TokenNotYours, TokenSpent
-from .fingerprint import form_of
 from .signals import token_issued, token_spent
 from .stores.base import Outcome, TokenOutcome
 

@@ -126,12 +126,14 @@ def layers(view: Any, method: str | None = None) -> Iterator[Any]:
     """Return a view, what it wraps, and so on; with a method, also that of a class-based view."""
     while view is not None:
         yield view
-        if method is not None and inspect.isclass(of := getattr(view, "view_class", None)):
+        inner = getattr(view, "__wrapped__", None)
+        # What wraps a class's view has a copy of this attribute: only the innermost counts.
+        of = getattr(view, "view_class", None) if inner is None else None
+        if method is not None and inspect.isclass(of):
             yield of
             for name in ("dispatch_request", method.lower()):
                 yield from layers(getattr(of, name, None))
-            return
-        view = getattr(view, "__wrapped__", None)
+        view = inner
 
 
 def bears(view: Any, mark: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -89,7 +90,7 @@ class Idempotent:
         Raises:
             ConfigurationError: an argument of the wrong kind.
         """
-        _check(key=key, ignore=ignore, remember=remember)
+        _check(required=required, key=key, ignore=ignore, remember=remember)
         _check_choice("on_repeat", on_repeat, ON_REPEAT)
         _check_choice("guarantee", guarantee, GUARANTEES)
         guard = KeyGuard(
@@ -112,7 +113,12 @@ class Idempotent:
 idempotent = Idempotent()
 
 
-def _check(*, key: Any, ignore: Any, remember: Any) -> None:
+def _check(*, required: Any, key: Any, ignore: Any, remember: Any) -> None:
+    if required is not None and not isinstance(required, bool):
+        raise ConfigurationError("idempotent(required=...) must be True or False.")
+    for name, function in (("key", key), ("remember", remember)):
+        if inspect.iscoroutinefunction(function):
+            raise ConfigurationError(f"idempotent({name}=...) cannot be an async function.")
     if isinstance(key, str) and not HEADER_NAME.fullmatch(key):
         raise ConfigurationError(f"idempotent(key={key!r}) is not the name of a header.")
     if not (key is None or isinstance(key, str) or callable(key)):

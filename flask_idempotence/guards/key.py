@@ -131,7 +131,7 @@ class KeyGuard(Guard):
                 f"The view {endpoint!r} is guarded at-most-once, which remembers every response: "
                 "leave idempotent(remember=...) out, or choose guarantee='at-least-once'."
             )
-        if self.rules.key == config.token_header and self._ttl(config) <= CLOCK_SKEW:
+        if self._takes_token(config) and self._ttl(config) <= CLOCK_SKEW:
             raise ConfigurationError(
                 f"The view {endpoint!r} takes a token for a key. Its ttl must be more than the "
                 f"{CLOCK_SKEW} seconds by which clocks may differ."
@@ -151,7 +151,8 @@ class KeyGuard(Guard):
             left = wait_until - engine.now()
             if left <= 0:
                 return outcome
-            engine.sleep(min(pause, left))
+            # The last pause takes in what would be too short for one of its own.
+            engine.sleep(pause if left >= pause + SHORTEST_PAUSE else left)
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _answer(self, engine: Engine, attempt: Attempt, found: ClaimOutcome) -> Replay:
@@ -178,9 +179,13 @@ class KeyGuard(Guard):
         source = self.rules.key
         if callable(source):
             return key_of_value(source())
-        if source == engine.config.token_header:
+        if self._takes_token(engine.config):
             return self._token(engine, attempt, request)
         return key_in_header(request, source or engine.config.key_header)
+
+    def _takes_token(self, config: Config) -> bool:
+        header = self.rules.key
+        return isinstance(header, str) and header.lower() == config.token_header.lower()
 
     def _token(self, engine: Engine, attempt: Attempt, request: Request) -> str | None:
         token = engine.tokens.sent_with(request)
@@ -191,7 +196,7 @@ class KeyGuard(Guard):
         # late repeat is refused, and never runs again.
         if engine.tokens.clock() - known.issued > self._ttl(engine.config) - CLOCK_SKEW:
             raise TokenExpired
-        return token
+        return known.key
 
     def _ttl(self, config: Config) -> float:
         return _either(self.rules.ttl, config.key_ttl)
