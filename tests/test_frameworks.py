@@ -11,7 +11,13 @@ from flask.views import MethodView
 from flask_login import LoginManager, UserMixin, login_required, login_user
 from marshmallow import Schema, fields
 
-from flask_idempotence import Idempotence, RepeatSubmit, no_repeat_submit, one_time_token
+from flask_idempotence import (
+    Idempotence,
+    RepeatSubmit,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
 
 MESSAGE = "Please do not order twice."
 locked = no_repeat_submit(interval=60, message=MESSAGE)
@@ -297,3 +303,20 @@ def test_views_made_in_a_loop_do_not_block_each_other():
         app.add_url_rule(f"/{thing}", thing, locked(order), methods=["POST"])
     found = [statuses(app, f"/{thing}") for thing in ("tea", "coffee", "cake")]
     assert (found, runs) == ([[200, 409, 409]] * 3, ["tea", "coffee", "cake"])
+
+
+def test_a_guard_among_restx_method_decorators_keeps_its_rules_in_whole_app_mode():
+    runs = []
+
+    class Pay(flask_restx.Resource):
+        method_decorators = (idempotent(guarantee="at-most-once"),)
+
+        def post(self):
+            runs.append("post")
+            return "boom", 500
+
+    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
+    flask_restx.Api(app, doc=False).add_resource(Pay, "/pay")
+    for _ in range(3):
+        app.test_client().post("/pay", headers={"Idempotency-Key": "k"})
+    assert runs == ["post"]

@@ -39,6 +39,16 @@ def guarded(guard: Guard, view: Callable[P, R]) -> Callable[P, R]:
     return behind_guard
 
 
+def decorator_of(guard: Guard) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return what puts a view behind a guard, and tells which one to whoever looks for it."""
+
+    def decorate(view: Callable[P, R]) -> Callable[P, R]:
+        return guarded(guard, view)
+
+    setattr(decorate, _BY, guard)
+    return decorate
+
+
 def put_behind(guard: Guard, view: Callable[P, R]) -> Callable[P, R]:
     """Wrap a view function, sync or async, so that it runs behind a guard.
 
@@ -81,6 +91,15 @@ def guards_of(view: Any, method: str) -> Iterator[Guard]:
     for layer in layers(view, method):
         if bears(layer, _GUARD):
             yield getattr(layer, _BY)
+        elif inspect.isclass(layer):
+            yield from _guards_to_come(layer)
+
+
+def _guards_to_come(view_class: Any) -> Iterator[Guard]:
+    # Flask-RESTX puts a method behind these at each request anew.
+    for decorate in getattr(view_class, "method_decorators", ()):
+        if (guard := getattr(decorate, _BY, None)) is not None:
+            yield guard
 
 
 def check_guards(app: Flask, config: Config) -> None:
@@ -124,16 +143,14 @@ def check_order(app: Flask) -> None:
 
 def layers(view: Any, method: str | None = None) -> Iterator[Any]:
     """Return a view, what it wraps, and so on; with a method, also that of a class-based view."""
+    view_class = getattr(view, "view_class", None)
     while view is not None:
         yield view
-        inner = getattr(view, "__wrapped__", None)
-        # What wraps a class's view has a copy of this attribute: only the innermost counts.
-        of = getattr(view, "view_class", None) if inner is None else None
-        if method is not None and inspect.isclass(of):
-            yield of
-            for name in ("dispatch_request", method.lower()):
-                yield from layers(getattr(of, name, None))
-        view = inner
+        view = getattr(view, "__wrapped__", None)
+    if method is not None and inspect.isclass(view_class):
+        yield view_class
+        for name in ("dispatch_request", method.lower()):
+            yield from layers(getattr(view_class, name, None))
 
 
 def bears(view: Any, mark: str) -> bool:

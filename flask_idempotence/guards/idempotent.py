@@ -11,7 +11,7 @@ from marshmallow import ValidationError
 
 from ..config import GUARANTEES, HEADER_NAME, ON_REPEAT, seconds
 from ..errors import ConfigurationError
-from .decorating import guarded
+from .decorating import decorator_of, guarded
 from .key import KeyGuard, KeyRules
 from .whole_app import exempt
 
@@ -107,7 +107,7 @@ class Idempotent:
         )
         if view is not None:
             return guarded(guard, view)
-        return lambda function: guarded(guard, function)
+        return decorator_of(guard)
 
 
 idempotent = Idempotent()

@@ -16,7 +16,7 @@ from ..fingerprint import canonical, canonical_request, selection_of
 from ..modes import KEPT, Guard, Settlement
 from ..signals import completed
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal, Running
-from .decorating import guarded
+from .decorating import decorator_of, guarded
 
 if TYPE_CHECKING:
     from flask import Request, Response
@@ -174,7 +174,7 @@ def no_repeat_submit(
     guard = _lock_guard(
         interval, message, only=only, ignore=ignore, key=key, failed=failed, methods=methods
     )
-    return lambda view: guarded(guard, view)
+    return decorator_of(guard)
 
 
 def _lock_guard(

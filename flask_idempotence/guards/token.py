@@ -12,7 +12,7 @@ from ..errors import ConfigurationError, TokenMissing
 from ..modes import KEPT, Guard, Settlement
 from ..signals import released
 from ..tokens import PURPOSE_RULE, is_purpose
-from .decorating import guarded
+from .decorating import decorator_of
 
 if TYPE_CHECKING:
     from flask import Request
@@ -75,4 +75,4 @@ def one_time_token(
     if purpose is not None and not is_purpose(purpose):
         raise ConfigurationError(f"one_time_token(purpose={purpose!r}): {PURPOSE_RULE}")
     guard = TokenGuard(purpose, restore_on_failure=restore_on_failure)
-    return lambda view: guarded(guard, view)
+    return decorator_of(guard)

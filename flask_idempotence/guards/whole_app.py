@@ -39,14 +39,15 @@ def guard_all(app: Flask, methods: Collection[str]) -> None:
     views: dict[str, Any] = app.view_functions
     for endpoint, view in views.items():
         open_to = frozenset(
-            method for method in answered[endpoint] if not _speaks_for_itself(view, method)
+            method for method in answered[endpoint] if not speaks_for_itself(view, method)
         )
         if open_to:
             guard = KeyGuard(KeyRules(methods=open_to))
             views[endpoint] = put_behind(guard, view)
 
 
-def _speaks_for_itself(view: Any, method: str) -> bool:
+def speaks_for_itself(view: Any, method: str) -> bool:
+    """Whether a view is exempt from whole-app mode, or has a key guard of its own."""
     return any(guard.mode == KeyGuard.mode for guard in guards_of(view, method)) or any(
         bears(layer, _EXEMPT) for layer in layers(view, method)
     )
