@@ -4,6 +4,7 @@
                / %x02 Fernet(key-digest record)     encrypted, authenticated, bound to its key
     checksum   = CRC-32 of the content, 4 bytes
     content    = "B" status headers %x00 body
+               / "Z" Zlib(status headers %x00 body)
                / "N" status                         the response was streamed or too large
     status     = 2 bytes
     headers    = *( code [name] value )             see `_NAMES` and `_PAIRS`
@@ -34,7 +35,11 @@ if TYPE_CHECKING:
 _PLAIN = b"\x01"
 _ENCRYPTED = b"\x02"
 _WITH_BODY = b"B"
+_COMPRESSED = b"Z"
 _WITHOUT_BODY = b"N"
+
+_WORTH_COMPRESSING = 512
+"""Bytes; below that there is little to be saved."""
 
 _END = 0x00
 _OTHER = 0x7F
@@ -137,10 +142,13 @@ class Records:
         try:
             if kind == _WITHOUT_BODY:
                 return False
-            if kind != _WITH_BODY:
+            if kind == _COMPRESSED:
+                _fill(response, zlib.decompress(content[1:]))
+            elif kind == _WITH_BODY:
+                _fill(response, content[1:])
+            else:
                 raise UnreadableRecord("an unknown kind of content")
-            _fill(response, content)
-        except (struct.error, IndexError, KeyError, ValueError) as error:
+        except (struct.error, IndexError, KeyError, ValueError, zlib.error) as error:
             raise UnreadableRecord(f"damaged: {type(error).__name__}") from None
         return True
 
@@ -153,10 +161,10 @@ class Records:
         if len(body) > self._max_body:
             return nothing
         try:
-            head = b"".join([_WITH_BODY, struct.pack(">H", status), *_headers_of(response)])
+            head = b"".join([struct.pack(">H", status), *_headers_of(response), bytes([_END])])
         except struct.error:  # a header of more than 64 kB
             return nothing
-        return head + bytes([_END]) + body
+        return _compact(head + body)
 
     def _seal(self, key: str, content: bytes) -> bytes:
         record = _PLAIN + struct.pack(">I", zlib.crc32(content)) + content
@@ -180,6 +188,16 @@ class Records:
         if record[1:5] != struct.pack(">I", zlib.crc32(content)):
             raise UnreadableRecord("damaged: the checksum does not fit")
         return content
+
+
+def _compact(whole: bytes) -> bytes:
+    if len(whole) >= _WORTH_COMPRESSING:
+        # A small window: of the default one, making it ready takes longer than compressing.
+        compressor = zlib.compressobj(level=1, wbits=12, memLevel=5)
+        compressed = compressor.compress(whole) + compressor.flush()
+        if len(compressed) < len(whole):
+            return _COMPRESSED + compressed
+    return _WITH_BODY + whole
 
 
 def _decrypt(vault: Any, key: str, sealed: bytes) -> bytes:
@@ -227,10 +245,10 @@ def _headers_of(response: Response) -> Iterator[bytes]:
 
 
 def _fill(response: Response, content: bytes) -> None:
-    (status,) = struct.unpack_from(">H", content, 1)
+    (status,) = struct.unpack_from(">H", content)
     response.status_code = status
     response.headers.clear()
-    position = 3
+    position = 2
     while (code := content[position]) != _END:
         position += 1
         if code in _PAIR_OF:
