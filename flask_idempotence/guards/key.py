@@ -91,8 +91,10 @@ class KeyGuard(Guard):
             if _either(self.rules.required, engine.config.key_required):
                 raise KeyMissing
             return None
-        app, identity = attempt.app, engine.identities.of(attempt.app, request)
-        named = ["key", identity, request.method, request.endpoint, sent]
+        app, identities = attempt.app, engine.identities
+        # A token is nobody else's to know: it stays one key when a guest's address changes.
+        asker = identities.bearer_of if self._takes_token(engine.config) else identities.of
+        named = ["key", asker(app, request), request.method, request.endpoint, sent]
         key = engine.name_key(attempt, engine.keyring.digest(app, canonical(named)))
         if engine.is_held(request, key):
             return None

@@ -24,11 +24,15 @@ if value and not (state == "C" and string.sub(value, 2, 17) == ARGV[1]) then
   if state == "D" then
     return {2, matches, string.sub(value, 34)}
   end
-  local left = redis.call("PTTL", KEYS[1]) - tonumber(string.sub(value, 34))
+  local keep = tonumber(string.sub(value, 34))
+  local left = redis.call("PTTL", KEYS[1]) - keep
   if left > 0 then
     return {1, matches, left}
   end
-  return {3, matches}
+  -- In its last millisecond a key without keep is still there, and yet its lease has ended.
+  if keep > 0 then
+    return {3, matches}
+  end
 end
 
 redis.call("SET", KEYS[1], "C" .. ARGV[1] .. ARGV[2] .. ARGV[4], "PX", ARGV[3] + ARGV[4])
