@@ -1,6 +1,7 @@
 """Small applications for the tests."""
 
 import contextlib
+import re
 from functools import cached_property, partial
 
 from flask import Flask, Response, abort, jsonify, make_response, redirect
@@ -10,12 +11,14 @@ from flask_idempotence import (
     MemoryStore,
     claimed,
     completed,
+    idempotent,
     lease_lost,
     no_repeat_submit,
     one_time_token,
     rejected,
     released,
 )
+from flask_idempotence.testing import FakeClock
 
 GUARDS = {
     "lock": no_repeat_submit(interval=10),
@@ -99,6 +102,58 @@ class Site:
             with contextlib.suppress(Exception):
                 self.submit()
         return self.runs
+
+
+class Till:
+    """An application with views behind key guards, which count their runs.
+
+    Its clock stands still, its keeper works when the test says so, and nobody sleeps.
+    """
+
+    def __init__(self, view=lambda: "done", *, uri=None, settings=None, **options):
+        self.clock = FakeClock()
+        self.idempotence = Idempotence()
+        self.store = None if uri else MemoryStore(clock=self.clock)
+        settings = {"IDEMPOTENCE_STORAGE_URI": uri or "memory://", **(settings or {})}
+        self.app = make_app(idempotence=self.idempotence, store=self.store, **settings)
+        self.clock.rule(self.app)
+        self.engine = self.app.extensions["idempotence"].engine
+        self.store = self.engine.store
+        self.engine.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
+        self.runs = 0
+        self.add("/", view, **options)
+
+    def add(self, rule, view, *, guards=(), **options):
+        """Register a view behind a key guard; the other guards stand outside it."""
+
+        def counted(**arguments):
+            self.runs += 1
+            return view(**arguments)
+
+        guarded = idempotent(**options)(counted)
+        for guard in guards:
+            guarded = guard(guarded)
+        methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        self.app.add_url_rule(rule, rule.strip("/") or "view", guarded, methods=methods)
+
+    def send(self, key="k", path="/", *, method="POST", headers=(), client=None, **options):
+        """Send a request with a key, or None for none; its response is closed, as by a server."""
+        named = {} if key is None else {"Idempotency-Key": key}
+        options = {"method": method, "buffered": True, **options}
+        options["headers"] = {**named, **dict(headers)}
+        return (client or self.app.test_client()).open(path, **options)
+
+    def verdicts(self, *requests, **options):
+        """Send one request after the other and say what came of each."""
+        return [verdict(self.send(**{**options, **request})) for request in requests]
+
+
+def verdict(answer):
+    """Say in a word what an answer is: a status, the replay of one, or the slug of a refusal."""
+    if answer.headers.get("Idempotent-Replayed") == "true":
+        return f"replay of {answer.status_code}"
+    refusal = re.search(rb"urn:flask-idempotence:([a-z-]+)", answer.data)
+    return refusal[1].decode() if refusal else answer.status_code
 
 
 def events_of(app):
