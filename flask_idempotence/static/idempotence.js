@@ -1,0 +1,2 @@
+// The first version; the whole of it follows.
+globalThis.idempotence ??= {};
