@@ -87,7 +87,8 @@ def check_token_url(app: Flask) -> None:
             if rule.endpoint != TOKEN_ENDPOINT and _place(rule) == _place(ours) and _gets(rule):
                 raise ConfigurationError(
                     f"Both {TOKEN_ENDPOINT!r} (IDEMPOTENCE_TOKEN_URL) and {rule.endpoint!r} "
-                    f"answer GET {rule.rule}. Set IDEMPOTENCE_TOKEN_URL to another path, or to None."
+                    f"answer GET {rule.rule}. Set IDEMPOTENCE_TOKEN_URL to another path, or to "
+                    "None."
                 )
 
 
