@@ -63,8 +63,8 @@
         backoff * (0.5 + Math.random() / 2),
         asked && asked + Math.random() * minDelay,
       );
-      response?.body?.cancel().catch(() => {});
       onRetry({ attempt, delay, response, error });
+      response?.body?.cancel().catch(() => {}); // it is being read, then
       await pause(delay, request.signal);
     }
   }
@@ -122,10 +122,7 @@
         clearTimeout(timer);
         reject(signal.reason);
       };
-      const timer = setTimeout(() => {
-        signal.removeEventListener("abort", stop);
-        resolve();
-      }, delay);
+      const timer = setTimeout(resolve, delay);
       signal.addEventListener("abort", stop, { once: true });
     });
   }
