@@ -1,4 +1,4 @@
-"""Side effects that happen once: one-time tokens and a no-repeat lock for Flask."""
+"""Side effects that happen once: tokens, a no-repeat lock and idempotency keys for Flask."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from .attempts import current_guard
 from .errors import (
     ConfigurationError,
     IdempotenceError,
+    KeyInProgress,
+    KeyInvalid,
+    KeyMissing,
+    KeyRepeated,
+    KeyReused,
     LeaseLost,
+    OutcomeUnknown,
     Refusal,
     RepeatSubmit,
+    ResponseNotStored,
     StoreError,
     StoreUnavailable,
     TokenError,
@@ -19,6 +26,7 @@ from .errors import (
     TokenSpent,
 )
 from .extension import Idempotence
+from .guards.idempotent import idempotent
 from .guards.lock import no_repeat_submit
 from .guards.token import one_time_token
 from .signals import (
@@ -27,6 +35,7 @@ from .signals import (
     lease_lost,
     rejected,
     released,
+    replayed,
     store_failed,
     token_issued,
     token_spent,
@@ -39,11 +48,18 @@ __all__ = [
     "ConfigurationError",
     "Idempotence",
     "IdempotenceError",
+    "KeyInProgress",
+    "KeyInvalid",
+    "KeyMissing",
+    "KeyRepeated",
+    "KeyReused",
     "LeaseLost",
     "MemoryStore",
+    "OutcomeUnknown",
     "RedisStore",
     "Refusal",
     "RepeatSubmit",
+    "ResponseNotStored",
     "Store",
     "StoreError",
     "StoreUnavailable",
@@ -56,11 +72,13 @@ __all__ = [
     "claimed",
     "completed",
     "current_guard",
+    "idempotent",
     "lease_lost",
     "no_repeat_submit",
     "one_time_token",
     "rejected",
     "released",
+    "replayed",
     "store_failed",
     "token_issued",
     "token_spent",

@@ -12,6 +12,7 @@ from flask.globals import request_ctx
 from .keyring import SHORT_HASH
 from .proxies import actual
 from .signals import emit
+from .stores.base import NO_FINGERPRINT
 
 if TYPE_CHECKING:
     from blinker import NamedSignal
@@ -26,7 +27,7 @@ class Attempt:
 
     Attributes:
         app: the application.
-        mode: `"token"` or `"lock"`.
+        mode: `"token"`, `"lock"` or `"key"`.
         endpoint: the request's endpoint, or None outside a request.
         key: the store key, once it is known.
     """
@@ -69,6 +70,8 @@ class Hold:
         context: the id of the request context in which it was granted.
         in_view: whether the view is running.
         owner: 16 random bytes; empty for a spent token, which has no lease.
+        fingerprint: 16 bytes that stand for what is asked.
+        keep: seconds for which the key tells of the claim if nobody settles it.
         lease: seconds of the lease that runs.
         leased_at: when that lease began, on the engine's clock, before it was asked for.
         granted_at: when the first one began.
@@ -78,6 +81,7 @@ class Hold:
         raised: whether the view raised an exception.
         streaming: whether the response is settled when it is closed.
         result_failed: whether the response is a failed result.
+        untold: whether the response goes out before the store knows of it.
         detail: what the guard wants to remember.
     """
 
@@ -88,9 +92,11 @@ class Hold:
         "detail",
         "engine",
         "failed_by_hand",
+        "fingerprint",
         "granted_at",
         "guard",
         "in_view",
+        "keep",
         "key",
         "lease",
         "leased_at",
@@ -101,6 +107,7 @@ class Hold:
         "renewed",
         "result_failed",
         "streaming",
+        "untold",
     )
 
     def __init__(self, engine: Engine, guard: Guard, attempt: Attempt, key: str) -> None:
@@ -111,7 +118,8 @@ class Hold:
         self.context = 0
         self.in_view = False
         self.owner = b""
-        self.lease = 0.0
+        self.fingerprint = NO_FINGERPRINT
+        self.lease = self.keep = 0.0
         self.leased_at = self.granted_at = self.renew_at = 0.0
         self.renewed = False
         self.lost = False
@@ -119,6 +127,7 @@ class Hold:
         self.raised = False
         self.streaming = False
         self.result_failed = False
+        self.untold = False
         self.detail: Any = None
         self._settling = threading.Lock()
 
@@ -144,6 +153,7 @@ class Hold:
 
 
 _HOLDS = "_flask_idempotence_holds"
+_REPLAYED = "_flask_idempotence_replayed"
 
 
 def add_hold(request: Request, hold: Hold) -> None:
@@ -151,6 +161,11 @@ def add_hold(request: Request, hold: Hold) -> None:
     hold.context = id(actual(request_ctx))
     hold.in_view = True
     vars(request).setdefault(_HOLDS, []).append(hold)
+
+
+def note_replay(request: Request) -> None:
+    """Note that a request is answered by a remembered response."""
+    vars(request)[_REPLAYED] = True
 
 
 def holds_of(request: Request) -> Sequence[Hold]:
@@ -180,13 +195,21 @@ class CurrentGuard:
 
     @property
     def mode(self) -> str | None:
-        """`"token"` or `"lock"`, or None where nothing is guarded."""
+        """`"token"`, `"lock"` or `"key"`, or None where nothing is guarded."""
         return None if (hold := self._hold) is None else hold.attempt.mode
 
     @property
     def key(self) -> str | None:
         """The shortened hash that log lines and signals show, or None."""
         return None if (hold := self._hold) is None else hold.attempt.short_key
+
+    @property
+    def replayed(self) -> bool:
+        """Whether this request is answered by a remembered response.
+
+        A replay does not run the view: it is `after_request` functions that may see True here.
+        """
+        return has_request_context() and _REPLAYED in vars(actual(request))
 
     @property
     def lost(self) -> bool:
@@ -219,4 +242,5 @@ class CurrentGuard:
 
 
 current_guard = CurrentGuard()
-"""What guards the running view: `mode`, `key`, `lost`; `release()`, `keep()`, `ensure_held()`."""
+"""What guards the running view: `mode`, `key`, `replayed`, `lost`; `release()`, `keep()`,
+`ensure_held()`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import difflib
 import re
@@ -20,22 +21,30 @@ SHORTEST_LEASE = 0.5
 LONGEST = 1_000_000_000
 """Seconds; about 30 years. A server's clock has an end, too."""
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.1
+ON_REPEAT = ("replay", "reject")
+GUARANTEES = ("at-least-once", "at-most-once")
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.1
 
 
 class Duration(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
-    """A positive length of time: seconds as a number, or a timedelta; becomes a float."""
+    """A length of time: seconds as a number, or a timedelta; becomes a float."""
+
+    def __init__(self, *, allow_zero: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.allow_zero = allow_zero
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> float:
         del attr, data, kwargs
-        return seconds(value)
+        return seconds(value, allow_zero=self.allow_zero)
 
 
-def seconds(value: Any) -> float:
+def seconds(value: Any, *, allow_zero: bool = False) -> float:
     """Return a length of time as seconds.
 
     Args:
         value: a positive number of seconds, or a `timedelta`.
+        allow_zero: whether it may be 0, too.
 
     Raises:
         ValidationError: it is neither, or not positive and finite.
@@ -44,6 +53,8 @@ def seconds(value: Any) -> float:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValidationError("Must be a number of seconds or a timedelta.")
+    if value == 0 and allow_zero:
+        return 0.0
     if not 0 < value <= LONGEST:
         raise ValidationError(f"Must be more than 0 and at most {LONGEST:,} seconds.")
     return float(value)
@@ -63,6 +74,27 @@ class Names(fields.Field):  # type: ignore[type-arg]  # generic since marshmallo
         if self.choices and not set(value) <= set(self.choices):
             raise ValidationError(f"May only hold {', '.join(map(repr, self.choices))}.")
         return tuple(value)
+
+
+class EncryptionKeys(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
+    """A list or tuple of Fernet keys, newest first; becomes a tuple of bytes."""
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> tuple[bytes, ...]:
+        del attr, data, kwargs
+        keys: list[Any] = list(value) if isinstance(value, list | tuple) else [None]
+        if not all(isinstance(key, str | bytes) and _is_fernet_key(key) for key in keys):
+            raise ValidationError(
+                "Must be a list or tuple of keys, newest first, each made by "
+                "cryptography.fernet.Fernet.generate_key()."
+            )
+        return tuple(key.encode() if isinstance(key, str) else key for key in keys)
+
+
+def _is_fernet_key(key: str | bytes) -> bool:
+    try:
+        return len(base64.urlsafe_b64decode(key)) == 32
+    except ValueError:
+        return False
 
 
 class Message(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
@@ -96,7 +128,7 @@ def _setting(
 
 def _header(*, allow_none: bool = False) -> fields.String:
     error = "Must be the name of a header."
-    known = validate.Regexp(_HEADER_NAME.pattern + r"\Z", error=error)
+    known = validate.Regexp(HEADER_NAME.pattern + r"\Z", error=error)
     return fields.String(validate=known, allow_none=allow_none)
 
 
@@ -158,6 +190,23 @@ class Config:
     lock_message: Any = _setting(
         Message(), "This has just been submitted. Please do not submit it twice."
     )
+    key_enabled: bool = _setting(fields.Boolean(), True, live=True)
+    key_header: str = _setting(_header(), "Idempotency-Key")
+    key_ttl: float = _setting(Duration(), 86400)
+    key_required: bool = _setting(fields.Boolean(), False)
+    key_all_routes: bool = _setting(fields.Boolean(), False)
+    key_methods: tuple[str, ...] = _setting(
+        Names(choices=("POST", "PUT", "PATCH", "DELETE")), ("POST", "PATCH")
+    )
+    key_on_repeat: str = _setting(fields.String(validate=validate.OneOf(ON_REPEAT)), "replay")
+    key_guarantee: str = _setting(
+        fields.String(validate=validate.OneOf(GUARANTEES)), "at-least-once"
+    )
+    key_wait: float = _setting(Duration(allow_zero=True), 0.0)
+    key_max_body: int = _setting(
+        fields.Integer(strict=True, validate=validate.Range(min=0)), 1_048_576
+    )
+    key_encryption_keys: tuple[bytes, ...] = _setting(EncryptionKeys(), (), secret=True)
 
 
 def setting_name(field_name: str) -> str:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from flask import after_this_request, has_request_context
 
-from .attempts import Attempt, Hold, add_hold, holds_of
+from .attempts import Attempt, Hold, add_hold, holds_of, note_replay
+from .backlog import Unsettled
 from .errors import ConfigurationError, LeaseLost, Refusal
-from .keeper import Keeper, Unsettled
-from .modes import SAFE_METHODS, Guard, Settlement
+from .keeper import Keeper
+from .modes import Guard, Replay, Settlement
 from .policy import FailurePolicy
+from .records import Records
 from .settling import Settling
-from .signals import claimed, rejected, released
+from .signals import claimed, rejected, released, replayed
 from .stores.base import OWNER_BYTES, Claimed, ClaimOutcome, Outcome, Renewal
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Engine:
         config: the settings.
         store: where claims and tokens are kept.
         clock: returns seconds that never go back; a test may replace it.
+        sleep: lets seconds pass; a test may replace it, too.
         hooks: the application's own functions.
         identities: says who asks.
         keyring: makes keyed hashes.
@@ -47,6 +50,7 @@ class Engine:
         switches: tells which modes are on.
         keeper: renews leases while views run.
         settling: ends what is held.
+        records: makes records of responses, and back.
         tokens: issues and spends tokens.
     """
 
@@ -66,9 +70,11 @@ class Engine:
         self.keyring = keyring
         self.hooks = hooks
         self.clock: Callable[[], float] = time.monotonic
+        self.sleep: Callable[[float], None] = time.sleep
         self.switches = switches
         self._told_of_memory = store.shared
         self.policy = FailurePolicy(config)
+        self.records = Records(config)
         self.settling = Settling(self)
         self.keeper = Keeper(store, self.policy, config, self.now, self.settling.lost)
         self.tokens: Tokens
@@ -87,12 +93,13 @@ class Engine:
             call: runs the view.
 
         Returns:
-            What the view returned, untouched; what it raised is passed on.
+            What the view returned, untouched; what it raised is passed on. Or the response that
+            is remembered of it.
 
         Raises:
             Refusal: the request was turned away, and the view did not run.
         """
-        if request.method in SAFE_METHODS and request.method not in guard.methods:
+        if not guard.covers(request.method):
             return call()
         if not self.switches.is_on(app, guard.toggle):
             return call()
@@ -101,6 +108,8 @@ class Engine:
         hold = self._enter(app, request, guard)
         if hold is None:
             return call()
+        if isinstance(hold, Replay):
+            return hold.response
         try:
             return call()
         except Exception:
@@ -111,8 +120,10 @@ class Engine:
             raise
         finally:
             hold.in_view = False
+            # After what the view itself has put off until its response is there.
+            after_this_request(lambda response: self.settling.answer(hold, response))
 
-    def _enter(self, app: Flask, request: Request, guard: Guard) -> Hold | None:
+    def _enter(self, app: Flask, request: Request, guard: Guard) -> Hold | Replay | None:
         attempt = Attempt(app, guard.mode, request.endpoint)
         try:
             hold = guard.enter(self, attempt, request)
@@ -121,8 +132,12 @@ class Engine:
             raise
         if hold is None:
             return None
+        if isinstance(hold, Replay):
+            note_replay(request)
+            _logger.info("Request replayed: %s", attempt)
+            attempt.emit(replayed)
+            return hold
         add_hold(request, hold)
-        after_this_request(lambda response: self.settling.answer(hold, response))
         if hold.owner:
             self.keeper.watch(hold)
         attempt.emit(claimed, lease=hold.lease)
@@ -179,6 +194,8 @@ class Engine:
         """
         hold = Hold(self, guard, attempt, key)
         hold.owner = os.urandom(OWNER_BYTES)
+        hold.fingerprint = fingerprint
+        hold.keep = keep
         # A lease is counted from before it is asked for: on the store it begins later, so it
         # never ends there before it ends here.
         hold.granted_at = self.now()
@@ -187,18 +204,18 @@ class Engine:
             attempt,
             "claim",
             lambda: self.store.claim(key, hold.owner, fingerprint, lease, keep),
-            unsure=lambda: self._take_back(hold, keep),
+            unsure=lambda: self._take_back(hold),
         )
         return hold if isinstance(outcome, Claimed) else outcome
 
-    def _take_back(self, hold: Hold, keep: float) -> None:
+    def _take_back(self, hold: Hold) -> None:
         # The claim may have been granted although its answer was lost.
         self.keeper.finish(
             Unsettled(
                 hold.attempt,
                 "release",
                 lambda: self.store.release(hold.key, hold.owner),
-                self.now() + max(hold.lease, self.config.lease) + keep,
+                self.now() + max(hold.lease, self.config.lease) + hold.keep,
             )
         )
 

@@ -187,6 +187,85 @@ class TokenSpent(TokenError):
     is_duplicate = True
 
 
+class KeyMissing(Refusal):
+    """The request carries no idempotency key where one is required."""
+
+    code = 400
+    slug = "key-missing"
+    title = "Key missing"
+    description = "This request needs an idempotency key: a new one for every new operation."
+
+
+class KeyInvalid(Refusal):
+    """The idempotency key is empty, too long, not printable ASCII, or there are several."""
+
+    code = 400
+    slug = "key-invalid"
+    title = "Key invalid"
+    description = (
+        "The idempotency key must be one value of 1 to 255 printable ASCII characters, bare or "
+        "as a quoted string."
+    )
+
+
+class KeyReused(Refusal):
+    """The idempotency key was sent before with another request."""
+
+    code = 422
+    slug = "key-reused"
+    title = "Key reused"
+    description = (
+        "This idempotency key has been used for another request. Send the first request again "
+        "unchanged, or use a new key."
+    )
+
+
+class KeyInProgress(Refusal):
+    """The first request with this idempotency key is still running."""
+
+    code = 409
+    slug = "key-in-progress"
+    title = "Request in progress"
+    description = "The first request with this idempotency key is still running. Ask again soon."
+
+    def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
+        super().__init__(description, retry_after=retry_after)
+
+
+class KeyRepeated(Refusal):
+    """The request with this idempotency key is done, and the route rejects repeats."""
+
+    code = 409
+    slug = "key-repeated"
+    title = "Key repeated"
+    description = "The request with this idempotency key has been carried out before."
+    is_duplicate = True
+
+
+class OutcomeUnknown(Refusal):
+    """The first request died in mid-view, and the route must never run twice."""
+
+    code = 409
+    slug = "outcome-unknown"
+    title = "Outcome unknown"
+    description = (
+        "The first request with this idempotency key was interrupted, and whether it took effect "
+        "is unknown. Look it up before you send it with a new key."
+    )
+
+
+class ResponseNotStored(Refusal):
+    """The first request is done, but its response cannot be shown again."""
+
+    code = 409
+    slug = "response-not-stored"
+    title = "Response not stored"
+    description = (
+        "The request with this idempotency key has been carried out, but its response was not "
+        "kept. Look its result up."
+    )
+
+
 class LeaseLost(Refusal):
     """The claim was lost while the view ran, and the view asked."""
 

@@ -12,7 +12,8 @@ from .attempts import Attempt
 from .config import Config, read_config
 from .engine import Engine, engine_of
 from .errors import ConfigurationError, Refusal, TokenInvalid
-from .guards.decorating import check_order
+from .guards.decorating import check_guards, check_order
+from .guards.whole_app import guard_all
 from .hooks import FailedPredicate, Hooks, IdentityLoader
 from .identity import Identities
 from .keyring import Keyring
@@ -160,6 +161,9 @@ class State:
         """Look at the finished application when its first request comes, and until it is right."""
         with self._lock:
             check_order(app)
+            check_guards(app, self.config)
+            if self.config.key_all_routes:
+                guard_all(app, self.config.key_methods)
             check_token_url(app)
             self._tear_down_first(app)
             request_started.disconnect(self.check_once)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
+_PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,12 @@ class Selection:
         only: names that count, and no others; None for all. A body without names does not count
             then.
         ignored: names that do not count.
+        files: whether uploaded files count, by their names and what is in them.
     """
 
     only: frozenset[str] | None = None
     ignored: frozenset[str] = frozenset()
+    files: bool = False
 
     def of(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return those of the arguments that count."""
@@ -59,8 +62,9 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
         selection: which of its arguments count.
         asker: what else counts, and stands before it: the mode, and who asks.
 
-    Uploaded files are left out. The body stays readable for the view, in every way but one: of a
-    multipart body, the view gets the parsed fields and files, not the raw bytes.
+    Uploaded files count where the selection says so. The body stays readable for the view, in
+    every way but one: of a multipart body, the view gets the parsed fields and files, not the raw
+    bytes.
 
     Raises:
         HTTPException: the body cannot be read (too large, or the client went away).
@@ -131,7 +135,8 @@ def _plain(request: Request, name: str, value: Any) -> Any:
 def _body(request: Request, selection: Selection) -> list[Any]:
     mimetype = request.mimetype
     if mimetype in {_MULTIPART, _FORM}:
-        return ["form", selection.of(_lists(form_of(request)))]
+        form = ["form", selection.of(_lists(form_of(request)))]
+        return form + _files(request, selection) if selection.files else form
     was_touched = "stream" in vars(request)
     data = _data_of(request)
     if not data:
@@ -142,6 +147,25 @@ def _body(request: Request, selection: Selection) -> list[Any]:
         # None is null, or no JSON at all.
         return ["json", _named(json.loads(data) if value is None else value, selection)]
     return _raw_body(data, selection)
+
+
+def _files(request: Request, selection: Selection) -> list[Any]:
+    files = {
+        name: [[file.filename, _digest_of(file.stream)] for file in files]
+        for name, files in selection.of(dict(request.files.lists())).items()
+    }
+    return ["files", files] if files else []
+
+
+def _digest_of(stream: Any) -> str:
+    """Return the SHA-256 of a file, and leave it as it was."""
+    position = stream.tell()
+    stream.seek(0)
+    digest = hashlib.sha256()
+    while piece := stream.read(_PIECE):
+        digest.update(piece)
+    stream.seek(position)
+    return digest.hexdigest()
 
 
 def _with_raw_body(asked: list[Any], request: Request, selection: Selection) -> bytes:
@@ -186,7 +210,7 @@ def _check_unread(request: Request, *, was_touched: bool) -> None:
     if request.content_length or (is_chunked and was_touched):
         raise ConfigurationError(
             f"The body of a request to {request.endpoint!r} was read before its guard could see "
-            "it. Read it with request.get_data(), which keeps it, or give the guard a key=."
+            "it. Read it with request.get_data(), which keeps it (or give a lock a key=)."
         )
 
 
@@ -203,7 +227,11 @@ def _lists(values: MultiDict[str, str]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1024)
 def selection_of(
-    only: frozenset[str] | None, ignore: frozenset[str], ignored: tuple[str, ...]
+    only: frozenset[str] | None,
+    ignore: frozenset[str],
+    ignored: tuple[str, ...],
+    *,
+    files: bool = False,
 ) -> Selection:
     """Combine a route's `only` and `ignore` with the setting's ignored arguments."""
-    return Selection(only=only, ignored=ignore.union(ignored))
+    return Selection(only=only, ignored=ignore.union(ignored), files=files)

@@ -20,7 +20,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .attempts import Attempt, Hold
+from .attempts import Hold
+from .backlog import RETRY_EVERY, WORK_FOR, Backlog, Unsettled
 from .forks import call_in_children
 from .stores.base import Outcome, Renewal
 
@@ -34,42 +35,8 @@ _logger = logging.getLogger("flask_idempotence")
 LINGER = 5.0
 """Seconds without work after which the thread ends; the next work starts another."""
 
-RETRY_EVERY = 0.5
-"""Seconds between attempts at what the store did not answer."""
-
-SETTLE_FOR = 0.1
-"""Seconds for which it settles before it looks at the leases again."""
-
 QUIET_WITHIN = 1.5
 """Seconds that a settlement waits for a renewal under way, before it is left to the keeper."""
-
-
-class Unsettled:
-    """A settlement that the store has not answered yet.
-
-    Attributes:
-        attempt: whose settlement it is.
-        operation: its name.
-        call: sends it.
-        until: when it no longer matters, on the engine's clock.
-        settled: is told the outcome, if anybody wants to know.
-    """
-
-    __slots__ = ("attempt", "call", "operation", "settled", "until")
-
-    def __init__(
-        self,
-        attempt: Attempt,
-        operation: str,
-        call: Callable[[], Outcome],
-        until: float,
-        settled: Callable[[Outcome], None] | None = None,
-    ) -> None:
-        self.attempt = attempt
-        self.operation = operation
-        self.call = call
-        self.until = until
-        self.settled = settled
 
 
 class Keeper:
@@ -106,9 +73,8 @@ class Keeper:
     def _forget(self) -> None:
         self._changed = threading.Condition(threading.Lock())
         self._held: set[Hold] = set()
-        self._unsettled: deque[Unsettled] = deque()
+        self._backlog = Backlog(self._policy, self._clock)
         self._deferred: deque[Callable[[], None]] = deque()
-        self._settle_at = 0.0
         self._renewing: frozenset[Hold] = frozenset()
         self._thread: threading.Thread | None = None
         self._wake_at = 0.0
@@ -138,10 +104,8 @@ class Keeper:
     def finish(self, unsettled: Unsettled) -> None:
         """Go on trying a settlement until the store answers, or it no longer matters."""
         with self._changed:
-            self._unsettled.append(unsettled)
-            if len(self._unsettled) == 1:
-                self._settle_at = self._clock() + RETRY_EVERY
-            thread = self._be_awake_at(self._settle_at)
+            self._backlog.add(unsettled)
+            thread = self._be_awake_at(self._backlog.due_at)
         self._start(thread)
 
     def defer(self, call: Callable[[], None]) -> None:
@@ -174,10 +138,10 @@ class Keeper:
             with self._changed:
                 self._renewing = frozenset()
                 self._changed.notify_all()
-        self._settle()
+        self._backlog.work()
 
     def _call_deferred(self) -> None:
-        stop_at = self._clock() + SETTLE_FOR
+        stop_at = self._clock() + WORK_FOR
         while self._deferred and self._clock() < stop_at:
             self._deferred.popleft()()
 
@@ -197,6 +161,8 @@ class Keeper:
                 hold.begin_lease(self._lease, now)
             elif outcome is None:
                 hold.renew_at = now + min(RETRY_EVERY, hold.lease / 6)
+            elif hold.untold:  # whether it is lost, the completion will find out
+                hold.renew_at = now + hold.lease / 3
             elif not hold.settled:
                 self._drop(hold)
                 self._lost(hold, "renew")
@@ -220,28 +186,6 @@ class Keeper:
     def _drop(self, hold: Hold) -> None:
         with self._changed:
             self._held.discard(hold)
-
-    def _settle(self) -> None:
-        # Only for a while: after a long outage there is much to settle, and leases do not wait.
-        stop_at = self._clock() + SETTLE_FOR
-        while self._unsettled and self._settle_at <= self._clock() < stop_at:
-            unsettled = self._unsettled[0]
-            if self._clock() >= unsettled.until:
-                _logger.warning("A settlement came too late: %s", unsettled.attempt)
-            elif not self._finished(unsettled):  # still away; the others would not fare better
-                self._settle_at = self._clock() + RETRY_EVERY
-                return
-            self._unsettled.popleft()
-
-    def _finished(self, unsettled: Unsettled) -> bool:
-        try:
-            outcome = self._policy.tell(unsettled.attempt, unsettled.operation, unsettled.call)
-        except Exception:
-            _logger.exception("A settlement failed: %s", unsettled.attempt)
-            return True
-        if outcome is not None and unsettled.settled is not None:
-            unsettled.settled(outcome)
-        return outcome is not None
 
     def _be_awake_at(self, time: float) -> threading.Thread | None:
         if self._thread is not None:
@@ -278,7 +222,7 @@ class Keeper:
     def _sleep(self) -> bool:
         with self._changed:
             now = self._clock()
-            if self._held or self._unsettled or self._deferred:
+            if self._held or self._backlog or self._deferred:
                 self._busy_at = now
             elif now > self._busy_at + LINGER:
                 self._thread = None
@@ -287,8 +231,8 @@ class Keeper:
             # Awake at least at the pace of the shortest lease: whoever adds a hold of that length
             # finds the keeper awake early enough, and need not wake it.
             due = [hold.renew_at for hold in self._held]
-            if self._unsettled:
-                due.append(self._settle_at)
+            if self._backlog:
+                due.append(self._backlog.due_at)
             if self._deferred:
                 due.append(now)
             self._wake_at = min([*due, now + self._pace])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flask import Request, Response
 
     from .attempts import Attempt, Hold
+    from .config import Config
     from .engine import Engine
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
@@ -29,16 +30,30 @@ class Settlement:
         operation: the name of what the store is told.
         call: tells it; None where there is nothing to tell.
         repeatable: whether the keeper may go on trying.
+        keeps_claim: whether the claim is renewed until the store has been told, for otherwise the
+            view would run again.
     """
 
     signal: NamedSignal
     operation: str = "settle"
     call: Callable[[], Outcome] | None = None
     repeatable: bool = True
+    keeps_claim: bool = False
 
 
 KEPT = Settlement(completed)
 """Nothing to tell the store: what it holds ends by itself at the right time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a guard has to show instead of a run of the view.
+
+    Attributes:
+        response: the remembered response.
+    """
+
+    response: Response
 
 
 class Guard(ABC):
@@ -52,11 +67,12 @@ class Guard(ABC):
     """Methods that are guarded besides the unsafe ones."""
 
     @abstractmethod
-    def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | None:
+    def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | Replay | None:
         """Identify the request and claim.
 
         Returns:
-            What is now held; None where the view runs without.
+            What is now held, or what is answered without the view; None where the view runs
+            without a hold.
 
         Raises:
             Refusal: the request is turned away.
@@ -66,6 +82,18 @@ class Guard(ABC):
     def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
         """Say how a hold ends."""
 
-    def has_failed(self, engine: Engine, response: Response) -> bool:
-        """Whether a response is a failed result."""
+    def has_failed(self, engine: Engine, hold: Hold, response: Response) -> bool:
+        """Whether a response is a failed result; notes what is to be remembered of it."""
+        del hold
         return engine.hooks.result_failed(response)
+
+    def covers(self, method: str) -> bool:
+        """Whether requests of this method are guarded at all."""
+        return method not in SAFE_METHODS or method in self.methods
+
+    def check(self, endpoint: str, config: Config) -> None:  # noqa: B027 - most have nothing to say
+        """Look at the guard of a view once the settings are known.
+
+        Raises:
+            ConfigurationError: the two do not go together.
+        """

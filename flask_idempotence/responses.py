@@ -8,6 +8,25 @@ if TYPE_CHECKING:
     from flask import Response
 
 
+STORED_HEADER = "Idempotent-Stored"
+"""Says `false` where a response goes out before the store has been told of it."""
+
+REPLAYED_HEADER = "Idempotent-Replayed"
+"""Says `true` on a response that is not the first."""
+
+
+_TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
+
+
+def is_transient(response: Response) -> bool:
+    """Whether the same request may well fare better at another time.
+
+    Those are the statuses of 500 and more; those that ask for a pause or report a rival's work;
+    and those about credentials, which the client may send anew.
+    """
+    return response.status_code >= 500 or response.status_code in _TRANSIENT
+
+
 def result_failed(response: Response) -> bool:
     """Whether a response is a failed result.
 

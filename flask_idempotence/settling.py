@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .attempts import Hold, holds_of
-from .keeper import Unsettled
+from .backlog import Unsettled
+from .responses import STORED_HEADER
 from .signals import lease_lost
 from .stores.base import Outcome
 from .streams import settle_when_closed
@@ -39,7 +40,7 @@ class Settling:
         if hold.streaming:
             # A hook failed, and this is the error page: what was to be streamed is dropped.
             self._settle(hold, failed=hold.result_failed)
-            return response
+            return self._marked(hold, response)
         hold.streaming = self._is_streamed(hold, response)
         hold.result_failed = self._has_failed(hold, response)
         if hold.streaming:
@@ -51,6 +52,12 @@ class Settling:
             )
         else:
             self._settle(hold, failed=hold.result_failed)
+        return self._marked(hold, response)
+
+    @staticmethod
+    def _marked(hold: Hold, response: Response) -> Response:
+        if hold.untold:
+            response.headers[STORED_HEADER] = "false"
         return response
 
     @staticmethod
@@ -64,7 +71,7 @@ class Settling:
 
     def _has_failed(self, hold: Hold, response: Response) -> bool:
         try:
-            return hold.guard.has_failed(self._engine, response)
+            return hold.guard.has_failed(self._engine, hold, response)
         except Exception:
             # The side effect may have happened: a repeat is the greater evil.
             _logger.exception("Could not tell whether the result failed: %s", hold.attempt)
@@ -117,20 +124,24 @@ class Settling:
     def _leave_to_keeper(
         self, hold: Hold, settlement: Settlement, call: Callable[[], Outcome]
     ) -> None:
-        self._engine.keeper.finish(
-            Unsettled(
-                hold.attempt,
-                settlement.operation,
-                call,
-                self._engine.now() + max(hold.lease, self._engine.config.lease),
-                lambda outcome: self._settled(hold, settlement, outcome),
-            )
-        )
+        keeper, config = self._engine.keeper, self._engine.config
+        if settlement.keeps_claim:
+            hold.untold = True
+            until = hold.granted_at + config.max_hold
+            keeper.watch(hold)
+        else:
+            until = self._engine.now() + max(hold.lease, config.lease) + hold.keep
 
-    def _settled(self, hold: Hold, settlement: Settlement, outcome: Outcome) -> None:
+        def ended(outcome: Outcome | None) -> None:
+            keeper.unwatch(hold)
+            self._settled(hold, settlement, outcome)
+
+        keeper.finish(Unsettled(hold.attempt, settlement.operation, call, until, ended))
+
+    def _settled(self, hold: Hold, settlement: Settlement, outcome: Outcome | None) -> None:
         if outcome is Outcome.OK:
             hold.attempt.emit(settlement.signal)
-        else:
+        elif outcome is Outcome.STALE:
             self.lost(hold, "settle")
 
     def lost(self, hold: Hold, during: str) -> None:

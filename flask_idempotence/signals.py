@@ -1,8 +1,8 @@
 """Signals: what the library did, for logs, metrics and tests.
 
-The sender is always the application object. Every signal carries `mode` (`"token"` or `"lock"`),
-`endpoint` (None outside a request) and `key`, the shortened hash that the log lines show too;
-what a signal carries besides stands beside it below. A receiver that raises is logged and
+The sender is always the application object. Every signal carries `mode` (`"token"`, `"lock"` or
+`"key"`), `endpoint` (None outside a request) and `key`, the shortened hash that the log lines show
+too; what a signal carries besides stands beside it below. A receiver that raises is logged and
 otherwise ignored: watching must not change what happens.
 """
 
@@ -25,6 +25,9 @@ claimed = _signals.signal("claimed")
 rejected = _signals.signal("rejected")
 """A request was turned away. `error`: the exception that answers it."""
 
+replayed = _signals.signal("replayed")
+"""A request was answered by a remembered response, and its view did not run."""
+
 completed = _signals.signal("completed")
 """The view succeeded, and repeats go on being recognised."""
 
@@ -42,6 +45,8 @@ token_issued = _signals.signal("token_issued")
 
 token_spent = _signals.signal("token_spent")
 """A token was spent, by a guarded view or by `redeem_token`. `purpose`: as given."""
+
+ALL_SIGNALS: tuple[NamedSignal, ...] = tuple(_signals.values())
 
 
 def emit(signal: NamedSignal, app: Flask, /, **arguments: Any) -> None:

@@ -17,6 +17,7 @@ from itsdangerous import BadSignature, TimestampSigner
 
 from .attempts import Attempt
 from .errors import TokenExpired, TokenInvalid, TokenNotYours, TokenSpent
+from .fingerprint import form_of
 from .signals import token_issued, token_spent
 from .stores.base import Outcome, TokenOutcome
 
@@ -41,11 +42,13 @@ class Token:
     Attributes:
         key: its store key.
         purpose: as given when it was issued.
-        expires: when its lifetime ends, on the wall clock.
+        issued: when it was issued, on the wall clock.
+        expires: when its lifetime ends, on the same.
     """
 
     key: str
     purpose: str | None
+    issued: float
     expires: float
 
 
@@ -102,12 +105,38 @@ class Tokens:
         attempt.emit(token_issued, purpose=purpose)
         return self._signer(app, purpose).sign(unique).decode("ascii")
 
+    def sent_with(self, request: Request) -> str | None:
+        """Return the token in a request's header or form, or None.
+
+        Raises:
+            TokenInvalid: the form holds several.
+        """
+        config = self._engine.config
+        token = request.headers.get(config.token_header)
+        if token is not None:
+            return token
+        fields = set(form_of(request).getlist(config.token_field)) - {""}
+        if len(fields) > 1:
+            raise TokenInvalid
+        return fields.pop() if fields else None
+
     def read(self, attempt: Attempt, token: str, purpose: str | None) -> Token:
         """Check a token's signature and age, without asking the store.
 
         Raises:
             TokenInvalid: it was not issued by this application for this purpose.
             TokenExpired: it is older than its lifetime.
+        """
+        known = self.verify(attempt, token, purpose)
+        if known.expires < self.clock() - CLOCK_SKEW:
+            raise TokenExpired
+        return known
+
+    def verify(self, attempt: Attempt, token: str, purpose: str | None = None) -> Token:
+        """Check a token's signature alone.
+
+        Raises:
+            TokenInvalid: it was not issued by this application for this purpose.
         """
         if not token.isascii() or len(token) > _LONGEST_TOKEN:
             raise TokenInvalid
@@ -117,10 +146,8 @@ class Tokens:
         except BadSignature:
             raise TokenInvalid from None
         key = self._key(attempt, unique, purpose)
-        expires = issued.timestamp() + self._ttl
-        if expires < self.clock() - CLOCK_SKEW:
-            raise TokenExpired
-        return Token(key, purpose, expires)
+        issued_at = issued.timestamp()
+        return Token(key, purpose, issued_at, issued_at + self._ttl)
 
     def spend(self, attempt: Attempt, request: Request | None, token: Token) -> Spent | None:
         """Take a token out of the store.

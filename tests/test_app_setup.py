@@ -71,7 +71,7 @@ def test_a_second_registration_says_what_to_do():
     [
         ("IDEMPOTENCE_LOCK_INTERVALL", "IDEMPOTENCE_LOCK_INTERVAL"),
         ("IDEMPOTENCE_STORAGE_URL", "IDEMPOTENCE_STORAGE_URI"),
-        ("IDEMPOTENCE_TTL", "IDEMPOTENCE_TOKEN_TTL"),
+        ("IDEMPOTENCE_TOKENTTL", "IDEMPOTENCE_TOKEN_TTL"),
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_name(wrong, right):

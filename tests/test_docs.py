@@ -16,6 +16,7 @@ from flask_idempotence import (
     Refusal,
     current_guard,
     errors,
+    idempotent,
     no_repeat_submit,
     one_time_token,
     testing,
@@ -181,6 +182,11 @@ def sent_signals():
                 current_guard.ensure_held()
         return what, 400 if what == "fail" else 200
 
+    @app.post("/pay")
+    @idempotent()
+    def pay():
+        return "paid"
+
     @app.post("/token/spend")
     @one_time_token()
     def spend():
@@ -193,6 +199,9 @@ def sent_signals():
         store.clear("")
         headers = {"Idempotence-Token": client.get("/token").get_json()["token"]}
         client.post("/token/spend", headers=headers)
+        store.clear("")
+        for _ in range(2):
+            client.post("/pay", headers={"Idempotency-Key": "1"})
     sent = dict(recorder.events)
     assert set(sent) == set(headings(REFERENCE / "signals.md", 2)) - {"Log lines"}
     return sent

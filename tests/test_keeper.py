@@ -11,7 +11,7 @@ from nursery import Nursery
 
 from flask_idempotence import MemoryStore, StoreError, no_repeat_submit
 from flask_idempotence.attempts import Attempt, Hold
-from flask_idempotence.keeper import Unsettled
+from flask_idempotence.backlog import Unsettled
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running
 from flask_idempotence.testing import FakeClock, record_signals
 

@@ -14,7 +14,7 @@ from flask_idempotence import (
     one_time_token,
 )
 from flask_idempotence.attempts import Attempt
-from flask_idempotence.keeper import Unsettled
+from flask_idempotence.backlog import Unsettled
 from flask_idempotence.stores.base import Outcome
 
 
@@ -143,7 +143,7 @@ class TestKeeperAndSettling:
         app.add_url_rule("/", "view", view, methods=["POST"])
         client = app.test_client()
         assert [client.post("/").status_code for _ in range(2)] == [422, 409]
-        engine.keeper._settle_at = 0.0  # it is time
+        engine.keeper._backlog.due_at = 0.0  # it is time
         engine.keeper.tick()
         assert client.post("/").status_code == 422
 
@@ -175,4 +175,4 @@ class TestKeeperAndSettling:
 
         monkeypatch.setattr(store, "put_token", away)
         assert [client.post("/", headers=headers).status_code for _ in range(2)] == [422, 409]
-        assert len(keeper._unsettled) == 0
+        assert len(keeper._backlog) == 0

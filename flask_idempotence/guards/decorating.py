@@ -17,6 +17,7 @@ from ..proxies import actual
 if TYPE_CHECKING:
     from flask import Flask
 
+    from ..config import Config
     from ..modes import Guard
 
 P = ParamSpec("P")
@@ -24,9 +25,21 @@ R = TypeVar("R")
 
 _GUARDED = "__idempotence_guarded__"
 _GUARD = "__idempotence_guard__"
+_BY = "__idempotence_by__"
 
 
 def guarded(guard: Guard, view: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a view function by hand of its author, and remember to look at the order.
+
+    Raises:
+        TypeError: it is not a function.
+    """
+    behind_guard = put_behind(guard, view)
+    _mark(view)
+    return behind_guard
+
+
+def put_behind(guard: Guard, view: Callable[P, R]) -> Callable[P, R]:
     """Wrap a view function, sync or async, so that it runs behind a guard.
 
     Raises:
@@ -48,7 +61,7 @@ def guarded(guard: Guard, view: Callable[P, R]) -> Callable[P, R]:
 
     # `functools.wraps` copies attributes from function to function: each mark names its bearer.
     setattr(behind_guard, _GUARD, behind_guard)
-    _mark(view)
+    setattr(behind_guard, _BY, guard)
     return behind_guard
 
 
@@ -56,6 +69,31 @@ def _mark(view: Callable[..., Any]) -> None:
     # A bound method or a builtin takes no mark: a wrong order around it goes unnoticed.
     with contextlib.suppress(AttributeError):
         setattr(view, _GUARDED, view)
+
+
+def guards_of(view: Any, method: str) -> Iterator[Guard]:
+    """Return the guards that stand around a view, outermost first.
+
+    Args:
+        view: a view function, or what a class-based view was made into.
+        method: which of the class's methods is meant.
+    """
+    for layer in layers(view, method):
+        if bears(layer, _GUARD):
+            yield getattr(layer, _BY)
+
+
+def check_guards(app: Flask, config: Config) -> None:
+    """Let every guard look at the settings.
+
+    Raises:
+        ConfigurationError: one does not go with them; the text names the endpoint.
+    """
+    for rule in app.url_map.iter_rules():
+        view = app.view_functions.get(rule.endpoint)
+        for method in rule.methods or ():
+            for guard in guards_of(view, method):
+                guard.check(rule.endpoint, config)
 
 
 def check_order(app: Flask) -> None:
@@ -67,15 +105,15 @@ def check_order(app: Flask) -> None:
     behind = {
         id(inner)
         for view in app.view_functions.values()
-        for outer in _layers(view)
-        if _bears(outer, _GUARD)
-        for inner in _layers(outer)
+        for outer in layers(view)
+        if bears(outer, _GUARD)
+        for inner in layers(outer)
     }
     for endpoint, view in app.view_functions.items():
-        for layer in _layers(view):
-            if _bears(layer, _GUARD):
+        for layer in layers(view):
+            if bears(layer, _GUARD):
                 break
-            if _bears(layer, _GUARDED) and id(layer) not in behind:
+            if bears(layer, _GUARDED) and id(layer) not in behind:
                 raise ConfigurationError(
                     f"The guard of the view {endpoint!r} stands above its route, where it guards "
                     "nothing. The right order is: the route decorator outermost, then the login "
@@ -84,11 +122,18 @@ def check_order(app: Flask) -> None:
                 )
 
 
-def _layers(view: Any) -> Iterator[Any]:
+def layers(view: Any, method: str | None = None) -> Iterator[Any]:
+    """Return a view, what it wraps, and so on; with a method, also that of a class-based view."""
     while view is not None:
         yield view
+        if method is not None and inspect.isclass(of := getattr(view, "view_class", None)):
+            yield of
+            for name in ("dispatch_request", method.lower()):
+                yield from layers(getattr(of, name, None))
+            return
         view = getattr(view, "__wrapped__", None)
 
 
-def _bears(view: Any, mark: str) -> bool:
+def bears(view: Any, mark: str) -> bool:
+    """Whether something was marked itself, and not only copied from what it wraps."""
     return getattr(view, mark, None) is view

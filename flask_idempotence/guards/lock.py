@@ -96,8 +96,9 @@ class LockGuard(Guard):
 
         return Settlement(completed, "renew", end)
 
-    def has_failed(self, engine: Engine, response: Response) -> bool:
+    def has_failed(self, engine: Engine, hold: Hold, response: Response) -> bool:
         """Ask the route's own predicate, or the application's."""
+        del hold
         return (self.failed or engine.hooks.result_failed)(response)
 
     def _interval(self, engine: Engine) -> float:

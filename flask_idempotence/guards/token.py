@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ..attempts import Attempt, Hold
 from ..engine import Engine
-from ..errors import ConfigurationError, TokenInvalid, TokenMissing
-from ..fingerprint import form_of
+from ..errors import ConfigurationError, TokenMissing
 from ..modes import KEPT, Guard, Settlement
 from ..signals import released
 from ..tokens import PURPOSE_RULE, is_purpose
@@ -34,7 +33,9 @@ class TokenGuard(Guard):
 
     def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | None:
         """Check the request's token, and spend it."""
-        sent = self._sent(engine, request)
+        sent = engine.tokens.sent_with(request)
+        if sent is None:
+            raise TokenMissing
         token = engine.tokens.read(attempt, sent, self.purpose)
         if engine.is_held(request, token.key):
             return None
@@ -52,17 +53,6 @@ class TokenGuard(Guard):
             put_back = partial(engine.tokens.put_back, hold.detail)
             return Settlement(released, "put_token", put_back, repeatable=False)
         return KEPT
-
-    def _sent(self, engine: Engine, request: Request) -> str:
-        token = request.headers.get(engine.config.token_header)
-        if token is not None:
-            return token
-        fields = set(form_of(request).getlist(engine.config.token_field)) - {""}
-        if not fields:
-            raise TokenMissing
-        if len(fields) > 1:
-            raise TokenInvalid
-        return fields.pop()
 
 
 def one_time_token(

@@ -42,11 +42,12 @@ class FakeClock:
         self._now += seconds
 
     def rule(self, app: Flask) -> None:
-        """Make an application's leases and tokens go by this clock.
+        """Make an application's leases, tokens and waiting go by this clock.
 
         The store has a clock of its own: give it this one too (`MemoryStore(clock=clock)`). A
         server's clock cannot be replaced.
         """
         engine = app.extensions["idempotence"].engine
         engine.clock = self
+        engine.sleep = self.advance
         engine.tokens.clock = self

@@ -6,22 +6,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .. import signals
+from ..signals import ALL_SIGNALS
 
 if TYPE_CHECKING:
-    from blinker import NamedSignal
     from flask import Flask
-
-ALL_SIGNALS: tuple[NamedSignal, ...] = (
-    signals.claimed,
-    signals.rejected,
-    signals.completed,
-    signals.released,
-    signals.lease_lost,
-    signals.store_failed,
-    signals.token_issued,
-    signals.token_spent,
-)
 
 
 class SignalRecorder:

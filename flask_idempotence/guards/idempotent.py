@@ -1,0 +1,138 @@
+"""The decorator of key mode, and what it accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from marshmallow import ValidationError
+
+from ..config import GUARANTEES, HEADER_NAME, ON_REPEAT, seconds
+from ..errors import ConfigurationError
+from .decorating import guarded
+from .key import KeyGuard, KeyRules
+from .whole_app import exempt
+
+if TYPE_CHECKING:
+    from flask import Response
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+REMEMBER = ("final", "success")
+
+
+class Idempotent:
+    """The decorator `@idempotent()`; there is one, `idempotent`."""
+
+    exempt = staticmethod(exempt)
+
+    @overload
+    def __call__(self, view: Callable[P, R], /) -> Callable[P, R]: ...
+
+    @overload
+    def __call__(
+        self,
+        view: None = None,
+        /,
+        *,
+        required: bool | None = None,
+        ttl: float | timedelta | None = None,
+        key: str | Callable[[], Any] | None = None,
+        ignore: Collection[str] = (),
+        on_repeat: str | None = None,
+        guarantee: str | None = None,
+        remember: str | Callable[[Response], bool] | None = None,
+        wait: float | timedelta | None = None,
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def __call__(
+        self,
+        view: Callable[..., Any] | None = None,
+        /,
+        *,
+        required: bool | None = None,
+        ttl: float | timedelta | None = None,
+        key: str | Callable[[], Any] | None = None,
+        ignore: Collection[str] = (),
+        on_repeat: str | None = None,
+        guarantee: str | None = None,
+        remember: str | Callable[[Response], bool] | None = None,
+        wait: float | timedelta | None = None,
+    ) -> Any:
+        """Carry a request with an `Idempotency-Key` out once, and answer its repeats alike.
+
+        Also bare: `@idempotent`. A key belongs to who sent it, and to the endpoint and method. It
+        follows draft-ietf-httpapi-idempotency-key-header-07; where that leaves room, Stripe's
+        API. What is not given here is taken from the settings `IDEMPOTENCE_KEY_…`.
+
+        Args:
+            view: the view function, where the decorator stands bare.
+            required: refuse a request without a key. Else its view runs unguarded.
+            ttl: seconds, or a `timedelta`, for which a response is remembered.
+            key: another header's name; or a function that is called without arguments and returns
+                the key, or None for none. The header `IDEMPOTENCE_TOKEN_HEADER` means a token
+                that this application has issued, in that header or in its form field.
+            ignore: names of arguments in which a repeat may differ, besides
+                `IDEMPOTENCE_IGNORED_ARGS`.
+            on_repeat: `"replay"` the first response, or `"reject"` with an error.
+            guarantee: `"at-least-once"`: what failed, or died, may run again. `"at-most-once"`:
+                what has begun is never begun again, whatever came of it.
+            remember: which responses are remembered, at-least-once: `"final"`, all but those of
+                500 and more and 401, 403, 408, 409, 425 and 429; `"success"`, those that are no
+                failed results; or a function that takes the response and returns a bool. The
+                others give the key free.
+            wait: seconds, or a `timedelta`, that a repeat waits for the first request; it occupies
+                a worker meanwhile.
+
+        Raises:
+            ConfigurationError: an argument of the wrong kind.
+        """
+        _check(key=key, ignore=ignore, remember=remember)
+        _check_choice("on_repeat", on_repeat, ON_REPEAT)
+        _check_choice("guarantee", guarantee, GUARANTEES)
+        guard = KeyGuard(
+            KeyRules(
+                required=required,
+                ttl=_length("ttl", ttl),
+                key=key,
+                ignore=frozenset(ignore),
+                on_repeat=on_repeat,
+                guarantee=guarantee,
+                remember=remember,
+                wait=_length("wait", wait, allow_zero=True),
+            )
+        )
+        if view is not None:
+            return guarded(guard, view)
+        return lambda function: guarded(guard, function)
+
+
+idempotent = Idempotent()
+
+
+def _check(*, key: Any, ignore: Any, remember: Any) -> None:
+    if isinstance(key, str) and not HEADER_NAME.fullmatch(key):
+        raise ConfigurationError(f"idempotent(key={key!r}) is not the name of a header.")
+    if not (key is None or isinstance(key, str) or callable(key)):
+        raise ConfigurationError("idempotent(key=...) must be a header's name or a function.")
+    if isinstance(ignore, str):
+        raise ConfigurationError(
+            "idempotent(ignore=...) takes a collection of names, not one string."
+        )
+    if not callable(remember):
+        _check_choice("remember", remember, REMEMBER, " or a function")
+
+
+def _check_choice(name: str, value: Any, choices: Collection[str], more: str = "") -> None:
+    if value is not None and value not in choices:
+        allowed = ", ".join(map(repr, choices))
+        raise ConfigurationError(f"idempotent({name}=...) must be one of {allowed}{more}.")
+
+
+def _length(name: str, value: Any, *, allow_zero: bool = False) -> float | None:
+    try:
+        return None if value is None else seconds(value, allow_zero=allow_zero)
+    except ValidationError as error:
+        raise ConfigurationError(f"idempotent({name}=...): {error.messages[0]}") from None

@@ -1,0 +1,207 @@
+"""Key mode: the client names its operation, and every repeat gets the first response."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..attempts import Attempt, Hold
+from ..config import Config
+from ..engine import Engine
+from ..errors import (
+    ConfigurationError,
+    KeyInProgress,
+    KeyMissing,
+    KeyRepeated,
+    KeyReused,
+    OutcomeUnknown,
+    ResponseNotStored,
+    TokenExpired,
+)
+from ..fingerprint import canonical, canonical_request, selection_of
+from ..keys import key_in_header, key_of_value
+from ..modes import Guard, Replay, Settlement
+from ..records import UnreadableRecord
+from ..responses import REPLAYED_HEADER, is_transient
+from ..signals import completed
+from ..stores.base import ClaimOutcome, Crashed, Done, Running
+from ..tokens import CLOCK_SKEW
+
+if TYPE_CHECKING:
+    from flask import Request, Response
+
+T = TypeVar("T")
+
+_logger = logging.getLogger("flask_idempotence")
+
+SHORTEST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+"""Seconds between two looks at a request that is still running."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRules:
+    """What a route wants in its own way; None for what the settings say.
+
+    Attributes:
+        required: whether a request without a key is refused.
+        ttl: seconds for which a response is remembered.
+        key: the name of a header, or a function that returns the key.
+        ignore: names of arguments that do not count, besides the setting's.
+        on_repeat: `"replay"` or `"reject"`.
+        guarantee: `"at-least-once"` or `"at-most-once"`.
+        remember: `"final"`, `"success"`, or a function that takes the response.
+        wait: seconds that a repeat waits for the first one.
+        methods: methods that are guarded; None for all but the safe ones.
+    """
+
+    required: bool | None = None
+    ttl: float | None = None
+    key: str | Callable[[], Any] | None = None
+    ignore: frozenset[str] = frozenset()
+    on_repeat: str | None = None
+    guarantee: str | None = None
+    remember: str | Callable[[Response], bool] | None = None
+    wait: float | None = None
+    methods: frozenset[str] | None = None
+
+
+class KeyGuard(Guard):
+    """What key mode does in its own way."""
+
+    mode = "key"
+    toggle = "IDEMPOTENCE_KEY_ENABLED"
+
+    def __init__(self, rules: KeyRules) -> None:
+        self.rules = rules
+
+    def covers(self, method: str) -> bool:
+        """Whether requests of this method are guarded at all."""
+        if self.rules.methods is not None:
+            return method in self.rules.methods
+        return super().covers(method)
+
+    def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | Replay | None:
+        """Claim the key that the client sent, or show what came of it before."""
+        sent = self._sent(engine, attempt, request)
+        if sent is None:
+            if _either(self.rules.required, engine.config.key_required):
+                raise KeyMissing
+            return None
+        app, identity = attempt.app, engine.identities.of(attempt.app, request)
+        named = ["key", identity, request.method, request.endpoint, sent]
+        key = engine.name_key(attempt, engine.keyring.digest(app, canonical(named)))
+        if engine.is_held(request, key):
+            return None
+        selection = selection_of(None, self.rules.ignore, engine.config.ignored_args, files=True)
+        fingerprint = engine.keyring.digest(app, canonical_request(request, selection, "key"))
+        outcome = self._claim(engine, attempt, key, fingerprint)
+        if outcome is None or isinstance(outcome, Hold):
+            return outcome
+        return self._answer(engine, attempt, outcome)
+
+    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
+        """Remember the response, or release what may be tried again."""
+        if failed and (not self._once_at_most(engine) or hold.failed_by_hand):
+            return engine.release(hold)
+        record = hold.detail or engine.records.remember_status(hold.key, 500)
+        ttl = self._ttl(engine.config)
+        call = partial(engine.store.complete, hold.key, hold.owner, hold.fingerprint, record, ttl)
+        return Settlement(completed, "complete", call, keeps_claim=True)
+
+    def has_failed(self, engine: Engine, hold: Hold, response: Response) -> bool:
+        """Whether the response is none to be remembered; it is noted in any case."""
+        hold.detail = engine.records.remember(hold.key, response)
+        if self._once_at_most(engine):
+            return False
+        remember = self.rules.remember
+        if callable(remember):
+            return not remember(response)
+        if remember == "success":
+            return engine.hooks.result_failed(response)
+        return is_transient(response)
+
+    def check(self, endpoint: str, config: Config) -> None:
+        """Look at the route's rules once the settings are known."""
+        if self._guarantee(config) == "at-most-once" and self.rules.remember is not None:
+            raise ConfigurationError(
+                f"The view {endpoint!r} is guarded at-most-once, which remembers every response: "
+                "leave idempotent(remember=...) out, or choose guarantee='at-least-once'."
+            )
+        if self.rules.key == config.token_header and self._ttl(config) <= CLOCK_SKEW:
+            raise ConfigurationError(
+                f"The view {endpoint!r} takes a token for a key. Its ttl must be more than the "
+                f"{CLOCK_SKEW} seconds by which clocks may differ."
+            )
+
+    def _claim(
+        self, engine: Engine, attempt: Attempt, key: str, fingerprint: bytes
+    ) -> Hold | ClaimOutcome | None:
+        lease = engine.config.lease
+        keep = self._ttl(engine.config) if self._once_at_most(engine) else 0.0
+        wait_until = engine.now() + _either(self.rules.wait, engine.config.key_wait)
+        pause = SHORTEST_PAUSE
+        while True:
+            outcome = engine.claim(self, attempt, key, fingerprint, lease, keep)
+            if not (isinstance(outcome, Running) and outcome.matches):
+                return outcome
+            left = wait_until - engine.now()
+            if left <= 0:
+                return outcome
+            engine.sleep(min(pause, left))
+            pause = min(1.5 * pause, LONGEST_PAUSE)
+
+    def _answer(self, engine: Engine, attempt: Attempt, found: ClaimOutcome) -> Replay:
+        if not getattr(found, "matches", True):
+            raise KeyReused
+        if isinstance(found, Crashed):
+            raise OutcomeUnknown
+        if not isinstance(found, Done):
+            raise KeyInProgress
+        if _either(self.rules.on_repeat, engine.config.key_on_repeat) == "reject":
+            raise KeyRepeated
+        response = attempt.app.response_class()
+        try:
+            is_whole = engine.records.replay(attempt.key or "", found.record, response)
+        except UnreadableRecord as error:
+            _logger.error("A record cannot be read: it is %s: %s", error, attempt)
+            is_whole = False
+        if not is_whole:
+            raise ResponseNotStored
+        response.headers[REPLAYED_HEADER] = "true"
+        return Replay(response)
+
+    def _sent(self, engine: Engine, attempt: Attempt, request: Request) -> str | None:
+        source = self.rules.key
+        if callable(source):
+            return key_of_value(source())
+        if source == engine.config.token_header:
+            return self._token(engine, attempt, request)
+        return key_in_header(request, source or engine.config.key_header)
+
+    def _token(self, engine: Engine, attempt: Attempt, request: Request) -> str | None:
+        token = engine.tokens.sent_with(request)
+        if token is None:
+            return None
+        known = engine.tokens.verify(attempt, token)
+        # Good for as long as what came of it is certain to be remembered, and no longer: then a
+        # late repeat is refused, and never runs again.
+        if engine.tokens.clock() - known.issued > self._ttl(engine.config) - CLOCK_SKEW:
+            raise TokenExpired
+        return token
+
+    def _ttl(self, config: Config) -> float:
+        return _either(self.rules.ttl, config.key_ttl)
+
+    def _guarantee(self, config: Config) -> str:
+        return _either(self.rules.guarantee, config.key_guarantee)
+
+    def _once_at_most(self, engine: Engine) -> bool:
+        return self._guarantee(engine.config) == "at-most-once"
+
+
+def _either(own: T | None, general: T) -> T:
+    return general if own is None else own

@@ -1,0 +1,52 @@
+"""Key mode for every view of an application that has no rules of its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .decorating import bears, guards_of, layers, put_behind
+from .key import KeyGuard, KeyRules
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+V = TypeVar("V")
+
+_EXEMPT = "__idempotence_exempt__"
+
+
+def exempt(view: V) -> V:
+    """Leave a view out of whole-app mode (`IDEMPOTENCE_KEY_ALL_ROUTES`).
+
+    Args:
+        view: a view function, a class-based view or one of its methods. The decorator may stand
+            above or below the route.
+    """
+    setattr(view, _EXEMPT, view)
+    return view
+
+
+def guard_all(app: Flask, methods: Collection[str]) -> None:
+    """Put every view that answers one of the methods behind a key guard.
+
+    Left out are those that are exempt, and those that have a key guard already.
+    """
+    answered: dict[str, set[str]] = defaultdict(set)
+    for rule in app.url_map.iter_rules():
+        answered[rule.endpoint] |= set(methods).intersection(rule.methods or methods)
+    views: dict[str, Any] = app.view_functions
+    for endpoint, view in views.items():
+        open_to = frozenset(
+            method for method in answered[endpoint] if not _speaks_for_itself(view, method)
+        )
+        if open_to:
+            guard = KeyGuard(KeyRules(methods=open_to))
+            views[endpoint] = put_behind(guard, view)
+
+
+def _speaks_for_itself(view: Any, method: str) -> bool:
+    return any(guard.mode == KeyGuard.mode for guard in guards_of(view, method)) or any(
+        bears(layer, _EXEMPT) for layer in layers(view, method)
+    )

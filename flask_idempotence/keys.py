@@ -1,0 +1,78 @@
+"""The idempotency key as a client sends it.
+
+The rules are those of draft-ietf-httpapi-idempotency-key-header-07, section 2.1 (the value is a
+String of Structured Fields, RFC 8941, section 3.3.3), and Stripe's for what is older than the
+draft: a bare value, and 255 characters at most.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from .errors import KeyInvalid
+
+if TYPE_CHECKING:
+    from flask import Request
+
+LONGEST_KEY = 255
+
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+_ESCAPED = re.compile(r'\\(["\\])')
+_PRINTABLE = re.compile(r"[\x20-\x7e]+")
+
+
+def key_in_header(request: Request, header: str) -> str | None:
+    """Return the key in a request's header, or None where there is no such header.
+
+    Raises:
+        KeyInvalid: there are several, or it is empty, too long, or not printable ASCII.
+    """
+    lines = request.headers.getlist(header)
+    if not lines:
+        return None
+    if len(lines) > 1:
+        raise KeyInvalid
+    return parse_key(lines[0])
+
+
+def parse_key(value: str) -> str:
+    """Return the key that a header's value stands for; the quoted and the bare form are one key.
+
+    Args:
+        value: the value. A server joins several lines of one header with commas, so a bare key
+            has none; a quoted one may.
+
+    Raises:
+        KeyInvalid: it is no such value.
+    """
+    value = value.strip(" \t")
+    if value.startswith('"'):
+        quoted = _QUOTED.fullmatch(value)
+        if quoted is None:
+            raise KeyInvalid
+        value = _ESCAPED.sub(r"\1", quoted[1])
+    elif "," in value:
+        raise KeyInvalid
+    if len(value) > LONGEST_KEY or not _PRINTABLE.fullmatch(value):
+        raise KeyInvalid
+    return value
+
+
+def key_of_value(value: Any) -> str | None:
+    """Return the key that an application's own function has found, or None for none.
+
+    What it found comes from the client, so it may be anything.
+
+    Raises:
+        KeyInvalid: it is neither a number nor a text, or not of 1 to 255 characters.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise KeyInvalid
+    # Numbers of thousands of digits are not even turned into text.
+    key = str(value) if isinstance(value, str) or abs(value) < 10**LONGEST_KEY else ""
+    if not 0 < len(key) <= LONGEST_KEY:
+        raise KeyInvalid
+    return key

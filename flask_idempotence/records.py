@@ -1,0 +1,259 @@
+"""The remembered response, as bytes.
+
+    record     = %x01 checksum content              plain
+               / %x02 Fernet(key-digest record)     encrypted, authenticated, bound to its key
+    checksum   = CRC-32 of the content, 4 bytes
+    content    = "B" status headers %x00 body
+               / "N" status                         the response was streamed or too large
+    status     = 2 bytes
+    headers    = *( code [name] value )             see `_NAMES` and `_PAIRS`
+    name/value = 2 bytes of length, text
+
+The first byte is the version: whoever does not know it must not guess. The codes belong to it, so
+they may be added to and never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from werkzeug.http import HTTP_STATUS_CODES
+
+from .errors import ConfigurationError
+from .responses import REPLAYED_HEADER, STORED_HEADER
+
+if TYPE_CHECKING:
+    from flask import Response
+
+    from .config import Config
+
+_PLAIN = b"\x01"
+_ENCRYPTED = b"\x02"
+_WITH_BODY = b"B"
+_WITHOUT_BODY = b"N"
+
+_END = 0x00
+_OTHER = 0x7F
+_REASON = 0x7E
+_NAMES = {
+    "Content-Type": 0x01,
+    "Location": 0x02,
+    "ETag": 0x03,
+    "Cache-Control": 0x04,
+    "Content-Language": 0x05,
+    "Content-Encoding": 0x06,
+    "Content-Disposition": 0x07,
+    "Vary": 0x08,
+    "Last-Modified": 0x09,
+    "Expires": 0x0A,
+    "Retry-After": 0x0B,
+    "Link": 0x0C,
+    "Access-Control-Allow-Origin": 0x0D,
+}
+_PAIRS = {
+    ("Content-Type", "application/json"): 0x80,
+    ("Content-Type", "text/html; charset=utf-8"): 0x81,
+    ("Content-Type", "text/plain; charset=utf-8"): 0x82,
+    ("Content-Type", "application/problem+json"): 0x83,
+}
+_NAME_OF = {code: name for name, code in _NAMES.items()}
+_PAIR_OF = {code: pair for pair, code in _PAIRS.items()}
+
+_FORGOTTEN = frozenset(
+    {
+        # Whom and when it was meant for.
+        "set-cookie",
+        "date",
+        "authorization",
+        "authentication-info",
+        "www-authenticate",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-authentication-info",
+        # Of the one connection (RFC 9110, section 7.6.1).
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        # Comes back by itself.
+        "content-length",
+        REPLAYED_HEADER.lower(),
+        STORED_HEADER.lower(),
+    }
+)
+
+
+class UnreadableRecord(Exception):
+    """A record is damaged, of an unknown version, or not to be trusted; the text says which."""
+
+
+class Records:
+    """Makes records of responses, and responses of records.
+
+    Args:
+        config: for the largest body and the keys to encrypt with.
+
+    Raises:
+        ConfigurationError: there are keys, and nothing to encrypt with.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._max_body = config.key_max_body
+        self._vault = _vault(config.key_encryption_keys) if config.key_encryption_keys else None
+
+    def remember(self, key: str, response: Response) -> bytes:
+        """Return the record of a response.
+
+        Args:
+            key: the store key that it is for; an encrypted record is good for no other.
+            response: the response. Where it is streamed, or its body is too large, only its
+                status is remembered.
+        """
+        content = self._content(response)
+        return self._seal(key, content)
+
+    def remember_status(self, key: str, status: int) -> bytes:
+        """Return a record that only says that there was a response."""
+        return self._seal(key, _WITHOUT_BODY + struct.pack(">H", status))
+
+    def replay(self, key: str, record: bytes, response: Response) -> bool:
+        """Fill a response with what a record remembers.
+
+        Returns:
+            Whether it holds a response at all.
+
+        Raises:
+            UnreadableRecord: it cannot be told what it holds.
+        """
+        content = self._open(key, record)
+        kind = content[:1]
+        try:
+            if kind == _WITHOUT_BODY:
+                return False
+            if kind != _WITH_BODY:
+                raise UnreadableRecord("an unknown kind of content")
+            _fill(response, content)
+        except (struct.error, IndexError, KeyError, ValueError) as error:
+            raise UnreadableRecord(f"damaged: {type(error).__name__}") from None
+        return True
+
+    def _content(self, response: Response) -> bytes:
+        status = response.status_code
+        nothing = _WITHOUT_BODY + struct.pack(">H", status if 0 <= status <= 0xFFFF else 0)
+        if response.is_streamed or response.direct_passthrough:
+            return nothing
+        body = response.get_data()
+        if len(body) > self._max_body:
+            return nothing
+        try:
+            head = b"".join([_WITH_BODY, struct.pack(">H", status), *_headers_of(response)])
+        except struct.error:  # a header of more than 64 kB
+            return nothing
+        return head + bytes([_END]) + body
+
+    def _seal(self, key: str, content: bytes) -> bytes:
+        record = _PLAIN + struct.pack(">I", zlib.crc32(content)) + content
+        if self._vault is None:
+            return record
+        sealed: bytes = self._vault.encrypt(_digest(key) + record)
+        return _ENCRYPTED + sealed
+
+    def _open(self, key: str, record: bytes) -> bytes:
+        version = record[:1]
+        if self._vault is not None:
+            if version != _ENCRYPTED:
+                raise UnreadableRecord("not encrypted, although there are keys to encrypt with")
+            record = _decrypt(self._vault, key, record[1:])
+            version = record[:1]
+        elif version == _ENCRYPTED:
+            raise UnreadableRecord("encrypted, and IDEMPOTENCE_KEY_ENCRYPTION_KEYS is empty")
+        if version != _PLAIN:
+            raise UnreadableRecord(f"of an unknown version: {version.hex() or 'empty'}")
+        content = record[5:]
+        if record[1:5] != struct.pack(">I", zlib.crc32(content)):
+            raise UnreadableRecord("damaged: the checksum does not fit")
+        return content
+
+
+def _decrypt(vault: Any, key: str, sealed: bytes) -> bytes:
+    from cryptography.fernet import InvalidToken  # noqa: PLC0415 - an extra
+
+    try:
+        opened: bytes = vault.decrypt(sealed)
+    except InvalidToken:
+        raise UnreadableRecord("encrypted with another key, or forged") from None
+    if opened[:16] != _digest(key):
+        raise UnreadableRecord("made for another key")
+    return opened[16:]
+
+
+def _vault(keys: tuple[bytes, ...]) -> Any:
+    try:
+        from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise ConfigurationError(
+            "IDEMPOTENCE_KEY_ENCRYPTION_KEYS needs the package cryptography: install "
+            "flask-idempotence[crypto]."
+        ) from None
+    return MultiFernet([Fernet(key) for key in keys])
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()[:16]
+
+
+def _headers_of(response: Response) -> Iterator[bytes]:
+    code = response.status_code
+    if response.status != f"{code} {HTTP_STATUS_CODES.get(code, 'unknown').upper()}":
+        yield bytes([_REASON]) + _text(response.status)
+    # What `Connection` names is of the one connection, too.
+    named = {name.strip().lower() for name in response.headers.get("Connection", "").split(",")}
+    for name, value in response.headers:
+        if name.lower() in _FORGOTTEN or name.lower() in named:
+            continue
+        if (name, value) in _PAIRS:
+            yield bytes([_PAIRS[name, value]])
+        elif name in _NAMES:
+            yield bytes([_NAMES[name]]) + _text(value)
+        else:
+            yield bytes([_OTHER]) + _text(name) + _text(value)
+
+
+def _fill(response: Response, content: bytes) -> None:
+    (status,) = struct.unpack_from(">H", content, 1)
+    response.status_code = status
+    response.headers.clear()
+    position = 3
+    while (code := content[position]) != _END:
+        position += 1
+        if code in _PAIR_OF:
+            response.headers.add(*_PAIR_OF[code])
+            continue
+        if code == _OTHER:
+            name, position = _read_text(content, position)
+        elif code != _REASON:
+            name = _NAME_OF[code]
+        value, position = _read_text(content, position)
+        if code == _REASON:
+            response.status = value
+        else:
+            response.headers.add(name, value)
+    response.set_data(content[position + 1 :])
+
+
+def _text(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogateescape")
+    return struct.pack(">H", len(data)) + data
+
+
+def _read_text(content: bytes, position: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from(">H", content, position)
+    start = position + 2
+    return content[start : start + length].decode("utf-8", "surrogateescape"), start + length
