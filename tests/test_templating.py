@@ -104,11 +104,13 @@ def test_the_meta_element_tells_scripts_the_settings():
         "keyHeader": "Idempotency-Key",
     }
     settings = {"TOKEN_URL": "/a/'b\"", "TOKEN_HEADER": "X-Once", "TOKEN_FIELD": "</meta>\"'"}
+    settings["KEY_HEADER"] = "X-Key"
     app = page_app(**{f"IDEMPOTENCE_{name}": value for name, value in settings.items()})
     told = json.loads(page_of(app)["meta"]["content"])
     assert set(told) == names
     assert app.test_client().get(told["tokenUrl"]).status_code == 200
     assert (told["tokenHeader"], told["tokenField"]) == ("X-Once", "</meta>\"'")
+    assert told["keyHeader"] == "X-Key"
 
 
 def test_without_a_token_url_the_rest_works():
