@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from servers import RedisServer, redis_binary, redis_version
+from topologies import Cluster, SentinelGroup, TlsServer, has_tls
 
 pytest.register_assert_rewrite("flask_idempotence.testing.contract")
 
@@ -42,4 +43,27 @@ def redis_url(redis_server: RedisServer) -> str:
 def fresh_redis() -> Iterator[RedisServer]:
     """A server of the test's own, to pause, kill or configure."""
     with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def sentinel_group() -> Iterator[SentinelGroup]:
+    """One primary, two replicas and three sentinels for the whole run, not to be broken."""
+    with SentinelGroup() as group:
+        yield group
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three primaries for the whole run; whoever moves a slot moves it back."""
+    with Cluster() as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="session")
+def tls_server() -> Iterator[TlsServer]:
+    """A server that speaks TLS only."""
+    if not has_tls():
+        pytest.skip("the server was built without TLS")
+    with TlsServer() as server:
         yield server

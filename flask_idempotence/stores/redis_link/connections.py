@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from redis import ConnectionPool
@@ -42,8 +42,16 @@ def read(connection: Any) -> Reply:
         return error
 
 
-def connections_like(pool: ConnectionPool) -> Callable[[], Any]:
-    """Return what makes connections like a pool's, but within our deadline and without retries."""
+def connections_like(
+    pool: ConnectionPool, kind: Any, changes: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Return what makes connections like a pool's, but within our deadline and without retries.
+
+    Args:
+        pool: the client's.
+        kind: the class of connections, or None for the pool's.
+        changes: arguments in place of the pool's; None leaves one out.
+    """
     settings = {
         name: value
         for name, value in pool.connection_kwargs.items()
@@ -57,8 +65,12 @@ def connections_like(pool: ConnectionPool) -> Callable[[], Any]:
         retry_on_error=[],
         retry_on_timeout=False,
         **_no_maintenance_notifications(),
+        **changes,
     )
-    return functools.partial(_deadlined(pool.connection_class), **settings)
+    left_out = [name for name in changes if changes[name] is None]
+    for name in left_out:
+        del settings[name]
+    return functools.partial(_deadlined(kind or pool.connection_class), **settings)
 
 
 def _no_maintenance_notifications() -> dict[str, Any]:

@@ -2,70 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from redis import ConnectionPool, Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
-from redis.sentinel import SentinelConnectionPool
 
-from ...errors import ConfigurationError, StoreError
+from ...errors import StoreError
 from ...forks import call_in_children
-from .connections import Command, Reply, connections_like, pack, read
+from .connections import Command, Reply
 from .deadline import deadline
+from .node import Node
+from .topology import Detour, Topology
 
 _ATTEMPTS = 2
 """How often a repeatable command is sent at most: an idle connection may have been closed by the
 server long ago, and the first command on it is how one finds out."""
+
+T = TypeVar("T")
+
+_ASKING = ("ASKING",)
 
 
 class Link:
     """Sends commands and returns their replies, each call within one deadline.
 
     Args:
-        client: a `redis.Redis`; its connection settings are copied.
-        deadline: seconds for a call in all, connecting included. (The look-up of a host name is
-            the operating system's and not bounded by it.)
-
-    Raises:
-        ConfigurationError: the client is of a kind that is not supported, or its connection
-            settings cannot be used.
+        topology: finds the server for a key.
+        seconds: the deadline of a call in all: finding the server, connecting, and following it
+            elsewhere included. (The look-up of a host name is the operating system's and not
+            bounded by it.)
     """
 
-    def __init__(self, client: Redis, *, deadline: float) -> None:
-        pool = getattr(client, "connection_pool", None)
-        if not isinstance(client, Redis) or not isinstance(pool, ConnectionPool):
-            raise ConfigurationError(
-                f"A redis.Redis client is needed, not {type(client).__module__}."
-                f"{type(client).__qualname__}."
-            )
-        if isinstance(pool, SentinelConnectionPool):
-            raise ConfigurationError("Clients of Redis Sentinel are not supported yet.")
-        self.deadline = deadline
-        self._make = connections_like(pool)
-        self._forget()
-        call_in_children(self._forget)
-        try:
-            self._make()
-        except TypeError as error:
-            raise ConfigurationError(f"An option of the connection to Redis: {error}") from None
-        except (ValueError, RedisError) as error:
-            raise ConfigurationError(
-                f"The connection to Redis cannot be set up ({type(error).__name__})."
-            ) from None
+    def __init__(self, topology: Topology, seconds: float) -> None:
+        self.seconds = seconds
+        self._topology = topology
+        call_in_children(topology.forget)
 
     def send(
-        self, commands: Sequence[Command], *, repeatable: bool, goes_on: bool = False
+        self,
+        commands: Sequence[Command],
+        *,
+        key: str | None = None,
+        repeatable: bool = True,
+        replicas: int = 0,
+        goes_on: bool = False,
+        node: Node | None = None,
     ) -> list[Reply]:
         """Send commands in one round trip and return their replies.
 
+        What a server has turned away without carrying it out (it became a replica, the slot is
+        elsewhere) is sent to the right one, whether it is repeatable or not.
+
         Args:
             commands: each a tuple of its words.
+            key: whose server is meant; None for any.
             repeatable: whether the commands may be sent again where it is unknown if they arrived.
+            replicas: 0, or how many replicas must have what was written: one reply more says how
+                many have it, after waiting for them.
             goes_on: whether this is still the operation of this thread's last call, so that the
                 deadline of that one holds.
+            node: the server itself, in place of `key`.
 
         Returns:
             A reply each; an error reply is returned, not raised.
@@ -75,48 +73,93 @@ class Link:
         """
         attempts = _ATTEMPTS if repeatable else 1
         if not goes_on:
-            deadline.begin(self.deadline)
-        sent = False
+            deadline.begin(self.seconds)
+        topology, sent = self._topology, False
         while True:
             attempts -= 1
+            server = node
             try:
-                connection = self._take()
+                if server is None:
+                    server = topology.node_for(key)
+                connection = server.take()
                 sent = True
-                return self._send_over(connection, commands)
+                replies = server.exchange(connection, commands, replicas)
+                for reply in replies:
+                    if isinstance(reply, ResponseError):
+                        return self._follow(server, commands, replies, key, replicas)
+                return replies
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+                if server is not None:
+                    topology.failed(server)
                 if not attempts or deadline.is_over:
                     raise StoreError(f"{type(error).__name__}: {error}", sent=sent) from error
             except RedisError as error:  # refused in the handshake: credentials, no such database
                 raise StoreError(f"{type(error).__name__}: {error}", sent=sent) from error
 
-    def _send_over(self, connection: Any, commands: Sequence[Command]) -> list[Reply]:
-        try:
-            connection.send_packed_command([b"".join(map(pack, commands))], check_health=False)
-            replies = [read(connection) for _ in commands]
-        except BaseException:
-            connection.disconnect()  # part of an answer may still be on its way
-            raise
-        self._idle.append(connection)
+    def _follow(
+        self,
+        server: Node,
+        commands: Sequence[Command],
+        replies: list[Reply],
+        key: str | None,
+        replicas: int,
+    ) -> list[Reply]:
+        """Send what was turned away to where it belongs, each command by itself."""
+        for index, command in enumerate(commands):
+            at, tries = server, 0
+            while isinstance(replies[index], ResponseError):
+                detour = self._topology.detour(at, replies[index], tries)
+                if detour is None or (detour.pause and not deadline.pause(detour.pause)):
+                    break
+                at = detour.node or self._topology.node_for(key)
+                replies[index], *counts = self._take_detour(at, detour, command, replicas)
+                replies[len(commands) :] = counts
+                tries += 1
         return replies
 
-    def _take(self) -> Any:
-        # Not the pool's way, which costs as much as the rest of the client does.
-        while True:
+    @staticmethod
+    def _take_detour(at: Node, detour: Detour, command: Command, replicas: int) -> list[Reply]:
+        commands = [_ASKING, command] if detour.asking else [command]
+        return at.exchange(at.take(), commands, replicas)[len(commands) - 1 :]
+
+    def scatter(self, keys: Sequence[str], call: Callable[[list[int]], None]) -> None:
+        """Call something for the keys of each server, with a fair share of one deadline.
+
+        A server that does not answer keeps no other from being asked.
+
+        Args:
+            keys: the keys.
+            call: is given the indices of one server's keys, and sends with `goes_on=True`.
+
+        Raises:
+            StoreError: a server did not answer; all have been asked.
+        """
+        deadline.begin(self.seconds)
+        problem = None
+        groups = list(self._find(lambda: self._topology.groups(keys)))
+        for asked, group in enumerate(groups):
             try:
-                connection = self._idle.pop()
-            except IndexError:
-                connection = self._make()
-                connection.connect()
-                return connection
-            if not _is_stale(connection):
-                return connection
-            connection.disconnect()
+                with deadline.share(len(groups) - asked):
+                    call(group)
+            except StoreError as error:
+                problem = problem or error
+            except RedisTimeoutError as error:
+                problem = problem or StoreError(f"TimeoutError: {error}")
+        if problem is not None:
+            raise problem
 
-    def _forget(self) -> None:
-        # Never the parent's connections: two processes would read each other's answers.
-        self._idle: list[Any] = []
+    def primaries(self) -> Sequence[Node]:
+        """Return the servers that hold all keys between them.
 
+        Raises:
+            StoreError: it could not be found out within the deadline.
+        """
+        deadline.begin(self.seconds)
+        return self._find(self._topology.primaries)
 
-def _is_stale(connection: Any) -> bool:
-    # An idle connection has nothing to read, unless the server has closed it.
-    return bool(connection.has_input())
+    @staticmethod
+    def _find(look: Callable[[], T]) -> T:
+        try:
+            return look()
+        except (RedisError, OSError) as error:
+            raise StoreError(f"{type(error).__name__}: {error}", sent=False) from error
