@@ -10,18 +10,26 @@ from topologies import Cluster, SentinelGroup, TlsServer, has_tls
 pytest.register_assert_rewrite("flask_idempotence.testing.contract")
 
 
-HAS_GEVENT = importlib.util.find_spec("gevent") is not None
-collect_ignore = [] if HAS_GEVENT else ["test_gevent.py"]
+LEFT_OUT = {}
+"""Files of tests that cannot run here, and why."""
+
+if importlib.util.find_spec("gevent") is None:
+    LEFT_OUT["test_gevent.py"] = "gevent: not installed"
+
+try:
+    binary = redis_binary()
+    SERVER = f"redis server: {binary} {redis_version(binary)}"
+    if not has_tls():
+        LEFT_OUT["test_tls.py"] = "TLS: the server was built without it"
+except Exception as error:
+    SERVER = f"redis server: none ({error})"
+
+collect_ignore = list(LEFT_OUT)
 
 
 def pytest_report_header() -> list[str]:
     """Name the server that the tests run against, and what is left out."""
-    lines = [] if HAS_GEVENT else ["gevent: not installed, its tests are left out"]
-    try:
-        binary = redis_binary()
-        return [f"redis server: {binary} {redis_version(binary)}", *lines]
-    except Exception as error:
-        return [f"redis server: none ({error})", *lines]
+    return [SERVER, *(f"{reason}, its tests are left out" for reason in LEFT_OUT.values())]
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +71,5 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def tls_server() -> Iterator[TlsServer]:
     """A server that speaks TLS only."""
-    if not has_tls():
-        pytest.skip("the server was built without TLS")
     with TlsServer() as server:
         yield server

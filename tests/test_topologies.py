@@ -1,4 +1,4 @@
-"""One store on every topology: a server with TLS, sentinels, a cluster."""
+"""One store on every topology: one server, sentinels, a cluster."""
 
 import os
 import signal
@@ -57,28 +57,6 @@ class TestClusterContract(StoreContract):
         return open_store(cluster.url, {})
 
 
-class TestTlsContract(StoreContract):
-    @pytest.fixture
-    def store(self, tls_server):
-        tls_server.client(port=0, unix_socket_path=f"{tls_server.directory}/redis.sock").flushall()
-        # Every handshake costs tens of milliseconds here, and the suite lets 32 begin together.
-        return open_store(tls_url(tls_server), {"deadline": 5})
-
-
-def tls_url(server, scheme="rediss"):
-    return f"{scheme}://{HOST}:{server.port}/0?ssl_ca_certs={server.ca}"
-
-
-class TestTls:
-    def test_valkeys_is_the_same(self, tls_server):
-        works(open_store(tls_url(tls_server, "valkeys"), {}))
-
-    def test_a_server_that_nobody_vouches_for_is_not_trusted(self, tls_server):
-        error, _ = timed_failure(open_store(f"rediss://{HOST}:{tls_server.port}/0", {}).ping)
-        assert "CERTIFICATE_VERIFY_FAILED" in str(error)
-        assert not error.sent
-
-
 class TestSentinels:
     def test_a_ready_client_of_the_primary_will_do(self, sentinel_group):
         sentinel_group.flush()
@@ -86,7 +64,6 @@ class TestSentinels:
         with manager.master_for(SERVICE, decode_responses=True) as client:
             works(RedisStore(client))
             assert client.connection_pool._created_connections == 0  # its own are not used
-        manager.close()
 
     def test_a_ready_client_of_the_replicas_will_not(self, sentinel_group):
         manager = SentinelManager(sentinel_group.addresses)
@@ -95,7 +72,6 @@ class TestSentinels:
             pytest.raises(ConfigurationError, match="master_for"),
         ):
             RedisStore(client)
-        manager.close()
 
     def test_the_database_of_the_uri_is_taken(self, sentinel_group):
         sentinel_group.flush()
@@ -278,9 +254,9 @@ class TestCluster:
         clustered.renew(renewals)  # now every node knows the script
         trips, exchange = [], Node.exchange
 
-        def counted(node, connection, commands, replicas=0):
+        def counted(node, connection, commands, quorum=None):
             trips.append(len(commands))
-            return exchange(node, connection, commands, replicas)
+            return exchange(node, connection, commands, quorum)
 
         monkeypatch.setattr(Node, "exchange", counted)
         renewals[7] = renewals[7]._replace(owner=owner())

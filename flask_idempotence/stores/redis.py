@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
@@ -28,7 +28,7 @@ from .base import (
     Store,
     TokenOutcome,
 )
-from .redis_link import Command, Link, Node, Topology, topology_of
+from .redis_link import Command, Link, Node, Quorum, Topology, topology_of
 
 _SCAN_COUNT = 500
 _MOST_REPLICAS = 1000
@@ -100,7 +100,7 @@ class RedisStore(Store):
     ) -> ClaimOutcome:
         """Take the key for its first caller, or say what is there."""
         arguments = (owner, fingerprint, _milliseconds(lease), round(keep * 1000))
-        reply = self._run_on_replicas(_CLAIM, key, *arguments, counts={0})
+        reply = self._run_on_replicas(_CLAIM, key, *arguments, written=(0,))
         if reply == 0:
             return CLAIMED
         state, matches, *rest = reply
@@ -139,7 +139,7 @@ class RedisStore(Store):
     ) -> Outcome:
         """Replace the claim by a record."""
         arguments = (owner, fingerprint, record, _milliseconds(keep))
-        return _OUTCOMES[self._run_on_replicas(_COMPLETE, key, *arguments, counts={1})]
+        return _OUTCOMES[self._run_on_replicas(_COMPLETE, key, *arguments, written=(1,))]
 
     def release(self, key: str, owner: bytes) -> Outcome:
         """Give the claim up."""
@@ -152,7 +152,7 @@ class RedisStore(Store):
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         """Compare and remove a token."""
-        reply = self._run_on_replicas(_TAKE_TOKEN, key, subject, repeatable=False, counts={1, 2})
+        reply = self._run_on_replicas(_TAKE_TOKEN, key, subject, repeatable=False, written=(1, 2))
         return _TOKEN_OUTCOMES[reply]
 
     def peek(self, key: str) -> Entry | None:
@@ -194,22 +194,21 @@ class RedisStore(Store):
         script: _Script,
         key: str,
         *arguments: bytes | int,
-        counts: Collection[int],
+        written: tuple[int, ...],
         repeatable: bool = True,
     ) -> Any:
-        """Run a script; a reply among `counts` must have reached enough replicas to count."""
+        """Run a script; what it wrote, by its reply, counts once enough replicas have it."""
+        wanted = self._wait_replicas
         replies = self._run_all(
             script,
             [script.by_hash(key, *arguments)],
             key,
             repeatable=repeatable,
-            replicas=self._wait_replicas,
+            quorum=Quorum(wanted, written) if wanted else None,
         )
         reply = _checked(replies[0])
-        if self._wait_replicas and reply in counts and _checked(replies[1]) < self._wait_replicas:
-            raise StoreError(
-                f"Only {replies[1]} replicas have what was written, not {self._wait_replicas}."
-            )
+        if wanted and reply in written and _checked(replies[1]) < wanted:
+            raise StoreError(f"Only {replies[1]} replicas have what was written, not {wanted}.")
         return reply
 
     def _run_all(

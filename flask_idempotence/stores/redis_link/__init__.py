@@ -10,7 +10,7 @@ clients     a URI, or a ready client, becomes a topology
 from .clients import SCHEMES, split_options, topology_at, topology_of
 from .connections import Command
 from .link import Link
-from .node import Node
+from .node import Node, Quorum
 from .topology import Topology
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Command",
     "Link",
     "Node",
+    "Quorum",
     "Topology",
     "split_options",
     "topology_at",

@@ -45,6 +45,16 @@ class Deadline(threading.local):
         finally:
             self.at = whole
 
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Allow so many seconds, if that much is left."""
+        whole = self.at
+        self.at = min(whole, time.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            self.at = whole
+
     def pause(self, seconds: float) -> bool:
         """Sleep, unless the operation would then be out of time; whether it has slept."""
         if time.monotonic() + seconds >= self.at:

@@ -13,7 +13,7 @@ from ...errors import StoreError
 from ...forks import call_in_children
 from .connections import Command, Reply
 from .deadline import deadline
-from .node import Node
+from .node import Node, Quorum
 from .topology import Detour, Topology
 
 _ATTEMPTS = 2
@@ -46,7 +46,7 @@ class Link:
         *,
         key: str | None = None,
         repeatable: bool = True,
-        replicas: int = 0,
+        quorum: Quorum | None = None,
         goes_on: bool = False,
         node: Node | None = None,
     ) -> list[Reply]:
@@ -59,8 +59,8 @@ class Link:
             commands: each a tuple of its words.
             key: whose server is meant; None for any.
             repeatable: whether the commands may be sent again where it is unknown if they arrived.
-            replicas: 0, or how many replicas must have what was written: one reply more says how
-                many have it, after waiting for them.
+            quorum: how many replicas must have what the last command wrote: one reply more says
+                how many have it, after waiting for them.
             goes_on: whether this is still the operation of this thread's last call, so that the
                 deadline of that one holds.
             node: the server itself, in place of `key`.
@@ -83,10 +83,10 @@ class Link:
                     server = topology.node_for(key)
                 connection = server.take()
                 sent = True
-                replies = server.exchange(connection, commands, replicas)
+                replies = server.exchange(connection, commands, quorum)
                 for reply in replies:
                     if isinstance(reply, ResponseError):
-                        return self._follow(server, commands, replies, key, replicas)
+                        return self._follow(server, commands, replies, key, quorum)
                 return replies
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:
                 if server is not None:
@@ -102,7 +102,7 @@ class Link:
         commands: Sequence[Command],
         replies: list[Reply],
         key: str | None,
-        replicas: int,
+        quorum: Quorum | None,
     ) -> list[Reply]:
         """Send what was turned away to where it belongs, each command by itself."""
         for index, command in enumerate(commands):
@@ -112,15 +112,17 @@ class Link:
                 if detour is None or (detour.pause and not deadline.pause(detour.pause)):
                     break
                 at = detour.node or self._topology.node_for(key)
-                replies[index], *counts = self._take_detour(at, detour, command, replicas)
+                replies[index], *counts = self._take_detour(at, detour, command, quorum)
                 replies[len(commands) :] = counts
                 tries += 1
         return replies
 
     @staticmethod
-    def _take_detour(at: Node, detour: Detour, command: Command, replicas: int) -> list[Reply]:
+    def _take_detour(
+        at: Node, detour: Detour, command: Command, quorum: Quorum | None
+    ) -> list[Reply]:
         commands = [_ASKING, command] if detour.asking else [command]
-        return at.exchange(at.take(), commands, replicas)[len(commands) - 1 :]
+        return at.exchange(at.take(), commands, quorum)[len(commands) - 1 :]
 
     def scatter(self, keys: Sequence[str], call: Callable[[list[int]], None]) -> None:
         """Call something for the keys of each server, with a fair share of one deadline.

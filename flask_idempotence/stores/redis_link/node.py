@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -26,6 +26,21 @@ HEARING = 0.05
 
 _WAIT_SHARE = 0.8
 """How much of the time that is left WAIT may take; the rest is for its answer to come back."""
+
+_IN_VAIN = 0.02
+"""Seconds that are spent on the answer to a WAIT behind a command that has written nothing."""
+
+
+class Quorum(NamedTuple):
+    """How many replicas must have what a command wrote.
+
+    Attributes:
+        replicas: so many.
+        written: the replies that say that it wrote something.
+    """
+
+    replicas: int
+    written: tuple[Reply, ...]
 
 
 class Node:
@@ -91,28 +106,30 @@ class Node:
         return connection
 
     def exchange(
-        self, connection: Any, commands: Sequence[Command], replicas: int = 0
+        self, connection: Any, commands: Sequence[Command], quorum: Quorum | None = None
     ) -> list[Reply]:
         """Send commands in one round trip and return their replies.
 
         Args:
             connection: as taken; it comes back by itself.
             commands: each a tuple of its words.
-            replicas: 0, or how many replicas must have what was written: one reply more says how
-                many have it, after waiting for them within the deadline.
+            quorum: how many replicas must have what the last command wrote: one reply more says
+                how many have it, after waiting for them within the deadline.
 
         Raises:
             RedisError, OSError: it is unknown what the server has done.
         """
         started = time.monotonic()
         packed = [pack(command) for command in commands]
-        if replicas:
+        if quorum is not None:
             # On this connection and no other: WAIT is about what its own connection wrote.
             patience = int(deadline.left() * 1000 * _WAIT_SHARE)
-            packed.append(pack(("WAIT", replicas, max(1, patience))))
+            packed.append(pack(("WAIT", quorum.replicas, max(1, patience))))
         try:
             connection.send_packed_command([b"".join(packed)], check_health=False)
-            replies = [read(connection) for _ in packed]
+            replies = [read(connection) for _ in commands]
+            if quorum is not None:
+                replies.append(self._acknowledged(connection, quorum, replies[-1]))
         except BaseException as error:
             connection.disconnect()  # part of an answer may still be on its way
             self._note_failure(error, started)
@@ -123,6 +140,18 @@ class Node:
         else:
             connection.disconnect()
         return replies
+
+    @staticmethod
+    def _acknowledged(connection: Any, quorum: Quorum, reply: Reply) -> Reply:
+        if reply in quorum.written:
+            return read(connection)
+        # WAIT waits for all that the server wrote before, for others, too: not our business.
+        try:
+            with deadline.within(_IN_VAIN):
+                return read(connection)
+        except RedisTimeoutError:
+            connection.home = None  # its answer may still come: this connection is done with
+            return 0
 
     def ask(self, *command: str | bytes | int) -> Reply:
         """Send one command and return its reply.
