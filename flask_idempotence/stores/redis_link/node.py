@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .connections import Command, Reply, pack, read
@@ -167,10 +168,13 @@ class Node:
     def _note_failure(self, error: BaseException, started: float) -> None:
         now = time.monotonic()
         self.failed_at = now
-        # What fails at once (nobody listens) costs nothing, and is better asked again soon.
-        if isinstance(error, RedisTimeoutError) and now - started >= HEARING:
-            self._silences += 1
-            self._probe_at = now + PROBE_EVERY
+        if isinstance(error, RedisTimeoutError):
+            if now - started >= HEARING:
+                self._silences += 1
+                self._probe_at = now + PROBE_EVERY
+        elif isinstance(error, RedisError | OSError):
+            # It refuses, which is no silence: that costs nothing, and is better asked again soon.
+            self._silences = 0
 
     def _probe_or_fail(self) -> None:
         with self._probing:
