@@ -10,7 +10,7 @@ from servers import Proxy, SilentServer, all_at_once, free_port, until
 
 from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.redis_link.node import PROBE_EVERY, SILENCES
+from flask_idempotence.stores.redis_link.patience import FAILURES, LOOK_EVERY
 
 DEADLINE = 0.3
 AT_ONCE = 0.05
@@ -27,7 +27,7 @@ def timed(call):
 
 
 def wear_out(store):
-    for _ in range(SILENCES):
+    for _ in range(FAILURES):
         assert timed(store.ping)[1] > 0.8 * DEADLINE
 
 
@@ -52,7 +52,7 @@ def test_one_at_a_time_looks_whether_it_answers_again(fresh_redis, store):
     fresh_redis.pause()
     wear_out(store)
     for _ in range(2):
-        time.sleep(PROBE_EVERY)
+        time.sleep(LOOK_EVERY)
         outcomes = all_at_once([lambda: timed(store.ping)] * 8)
         assert sum(took > AT_ONCE for _, took in outcomes) == 1
 
@@ -61,14 +61,14 @@ def test_it_recovers_by_itself(fresh_redis, store):
     fresh_redis.pause()
     wear_out(store)
     fresh_redis.resume()
-    assert until(lambda: timed(store.ping)[0] is None, PROBE_EVERY + 0.2)
+    assert until(lambda: timed(store.ping)[0] is None, LOOK_EVERY + 0.2)
     assert timed(store.ping)[0] is None
 
 
 def test_a_look_in_vain_does_not_end_the_silence(fresh_redis, store):
     fresh_redis.pause()
     wear_out(store)
-    time.sleep(PROBE_EVERY)
+    time.sleep(LOOK_EVERY)
     assert timed(store.ping)[1] > AT_ONCE
     assert timed(store.ping)[1] < AT_ONCE
 
@@ -76,14 +76,14 @@ def test_a_look_in_vain_does_not_end_the_silence(fresh_redis, store):
 def test_connections_that_are_taken_and_never_answered_count_alike():
     with SilentServer() as server:
         store = open_store(server.url, {"deadline": DEADLINE})
-        for _ in range(SILENCES):
+        for _ in range(FAILURES):
             assert timed(store.ping)[1] > AT_ONCE
         assert timed(store.ping)[1] < AT_ONCE
 
 
 def test_an_answer_in_between_begins_the_count_anew(fresh_redis, store):
     for _ in range(2):
-        for _ in range(SILENCES - 1):
+        for _ in range(FAILURES - 1):
             fresh_redis.pause()
             timed(store.ping)
             fresh_redis.resume()
@@ -94,7 +94,7 @@ def test_who_refuses_is_asked_every_time(redis_server, redis_url):
     with Proxy(redis_server) as proxy:
         store = open_store(proxy.url, {"deadline": DEADLINE})
         proxy.refuse()
-        for _ in range(3 * SILENCES):
+        for _ in range(3 * FAILURES):
             error, took = timed(store.ping)
             assert "refused" in str(error)
             assert took < AT_ONCE
@@ -106,7 +106,7 @@ def test_who_refuses_after_a_silence_is_asked_every_time(fresh_redis, store):
     fresh_redis.pause()
     wear_out(store)
     fresh_redis.kill()
-    assert until(lambda: "refused" in str(timed(store.ping)[0]), PROBE_EVERY + 0.2)
+    assert until(lambda: "refused" in str(timed(store.ping)[0]), LOOK_EVERY + 0.2)
     fresh_redis.restart()
     assert timed(store.ping)[0] is None
 
@@ -114,7 +114,7 @@ def test_who_refuses_after_a_silence_is_asked_every_time(fresh_redis, store):
 def test_too_little_time_says_nothing_about_the_server(fresh_redis):
     hasty = open_store(fresh_redis.url, {"deadline": 0.02})
     fresh_redis.pause()
-    for _ in range(3 * SILENCES):
+    for _ in range(3 * FAILURES):
         assert "silent" not in str(timed(hasty.ping)[0])
 
 
@@ -135,7 +135,7 @@ def test_a_silent_sentinel_is_soon_passed_over_at_no_cost(sentinel_group):
         url = f"redis+sentinel://{silent.address},{host}:{port},{host}:{free_port()}/shop"
         store = open_store(url, {"deadline": 1.0})
         silent_node = store._link._topology._sentinels[0]
-        for _ in range(SILENCES):
+        for _ in range(FAILURES):
             store._link._topology._sentinels.sort(key=lambda node: node is not silent_node)
             store._link._topology._node.drop_idle()
             assert timed(store.ping)[1] > AT_ONCE
@@ -154,7 +154,7 @@ def test_requests_cost_next_to_nothing_while_redis_is_silent(fresh_redis):
     client = app.test_client()
     assert client.post("/first").status_code == 200
     fresh_redis.pause()
-    for number in range(SILENCES):
+    for number in range(FAILURES):
         assert client.post(f"/{number}").status_code == 503
     started, costs = time.monotonic(), []
     while time.monotonic() < started + 2:
@@ -163,7 +163,7 @@ def test_requests_cost_next_to_nothing_while_redis_is_silent(fresh_redis):
         costs.append(time.monotonic() - asked)
     costs.sort()
     assert costs[len(costs) // 2] < 0.01
-    # The keeper and the requests together send one every PROBE_EVERY and the time it takes.
-    assert sum(cost > AT_ONCE for cost in costs) <= 2 / PROBE_EVERY
+    # The keeper and the requests together send one every LOOK_EVERY and the time it takes.
+    assert sum(cost > AT_ONCE for cost in costs) <= 2 / LOOK_EVERY
     fresh_redis.resume()
-    assert until(lambda: client.post("/last").status_code == 200, PROBE_EVERY + 0.3)
+    assert until(lambda: client.post("/last").status_code == 200, LOOK_EVERY + 0.3)

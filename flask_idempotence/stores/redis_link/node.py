@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,23 +12,19 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .connections import Command, Reply, pack, read
 from .deadline import deadline
+from .patience import Patience
 
 Address = tuple[str, int]
-
-SILENCES = 3
-"""After so many operations in a row that got no answer in time, the server is left alone."""
-
-PROBE_EVERY = 0.5
-"""Seconds between two operations that look whether a silent server answers again."""
 
 HEARING = 0.05
 """Seconds. An operation that had less time left for the server says nothing about it."""
 
-_WAIT_SHARE = 0.8
-"""How much of the time that is left WAIT may take; the rest is for its answer to come back."""
+_LATE = 0.15
+"""Seconds by which the end of a WAIT may come late: the server looks ten times a second."""
 
-_IN_VAIN = 0.02
-"""Seconds that are spent on the answer to a WAIT behind a command that has written nothing."""
+_BRIEFLY = 0.02
+"""Seconds for the answer to a WAIT of which little is to be hoped: behind a command that has
+written nothing, or where replicas have been missing for a while."""
 
 
 class Quorum(NamedTuple):
@@ -67,9 +62,8 @@ class Node:
         """Forget the connections: in a child process they are the parent's."""
         # Two processes on one connection would read each other's answers.
         self._idle: list[Any] = []
-        self._silences = 0
-        self._probe_at = 0.0
-        self._probing = threading.Lock()
+        self._answers = Patience()
+        self._replicas = Patience()
 
     def drop_idle(self) -> None:
         """Close the connections, and those in use when they come back."""
@@ -83,8 +77,10 @@ class Node:
         Raises:
             RedisError, OSError: none could be made, or the server has fallen silent.
         """
-        if self._silences >= SILENCES:
-            self._probe_or_fail()
+        if self._answers.failures and not self._answers.has_turn():
+            raise RedisConnectionError(
+                f"The server was silent {self._answers.failures} times in a row; it is left alone."
+            )
         # Not the pool's way, which costs as much as the rest of the client does.
         while True:
             try:
@@ -124,7 +120,8 @@ class Node:
         packed = [pack(command) for command in commands]
         if quorum is not None:
             # On this connection and no other: WAIT is about what its own connection wrote.
-            patience = int(deadline.left() * 1000 * _WAIT_SHARE)
+            left = deadline.left()
+            patience = int(max(left - _LATE, left / 2) * 1000)
             packed.append(pack(("WAIT", quorum.replicas, max(1, patience))))
         try:
             connection.send_packed_command([b"".join(packed)], check_health=False)
@@ -135,23 +132,32 @@ class Node:
             connection.disconnect()  # part of an answer may still be on its way
             self._note_failure(error, started)
             raise
-        self._silences = 0
+        self._answers.failures = 0
         if connection.home is self._idle:
             self._idle.append(connection)
         else:
             connection.disconnect()
         return replies
 
+    def _acknowledged(self, connection: Any, quorum: Quorum, reply: Reply) -> Reply:
+        if reply not in quorum.written:
+            # WAIT waits for all that the server wrote before, for others, too: not our business.
+            return self._read_briefly(connection)
+        patient = self._replicas.has_turn()
+        count = read(connection) if patient else self._read_briefly(connection)
+        if isinstance(count, int) and count >= quorum.replicas:
+            self._replicas.succeeded()
+        elif patient:
+            self._replicas.failed()
+        return count
+
     @staticmethod
-    def _acknowledged(connection: Any, quorum: Quorum, reply: Reply) -> Reply:
-        if reply in quorum.written:
-            return read(connection)
-        # WAIT waits for all that the server wrote before, for others, too: not our business.
+    def _read_briefly(connection: Any) -> Reply:
         try:
-            with deadline.within(_IN_VAIN):
+            with deadline.within(_BRIEFLY):
                 return read(connection)
         except RedisTimeoutError:
-            connection.home = None  # its answer may still come: this connection is done with
+            connection.home = None  # the answer may still come: this connection is done with
             return 0
 
     def ask(self, *command: str | bytes | int) -> Reply:
@@ -166,23 +172,10 @@ class Node:
         return reply
 
     def _note_failure(self, error: BaseException, started: float) -> None:
-        now = time.monotonic()
-        self.failed_at = now
+        self.failed_at = now = time.monotonic()
         if isinstance(error, RedisTimeoutError):
             if now - started >= HEARING:
-                self._silences += 1
-                self._probe_at = now + PROBE_EVERY
+                self._answers.failed()
         elif isinstance(error, RedisError | OSError):
             # It refuses, which is no silence: that costs nothing, and is better asked again soon.
-            self._silences = 0
-
-    def _probe_or_fail(self) -> None:
-        with self._probing:
-            wait = self._probe_at - time.monotonic()
-            if wait <= 0:
-                # The others wait for what comes of this one.
-                self._probe_at = deadline.at + PROBE_EVERY
-                return
-        raise RedisConnectionError(
-            f"The server was silent {self._silences} times in a row; it is not asked for now."
-        )
+            self._answers.succeeded()
