@@ -20,6 +20,9 @@ SHORTEST_LEASE = 0.5
 LONGEST = 1_000_000_000
 """Seconds; about 30 years. A server's clock has an end, too."""
 
+ON_STORE_ERROR = REJECT, ALLOW = "reject", "allow"
+"""What may happen to a request when the store does not answer."""
+
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.1
 
 
@@ -125,9 +128,7 @@ class Config:
         ),
         "idempotence",
     )
-    on_store_error: str = _setting(
-        fields.String(validate=validate.OneOf(("reject", "allow"))), "reject"
-    )
+    on_store_error: str = _setting(fields.String(validate=validate.OneOf(ON_STORE_ERROR)), REJECT)
     identity: tuple[str, ...] = _setting(
         Names(choices=("session", "authorization", "ip")), ("session", "authorization", "ip")
     )

@@ -113,7 +113,7 @@ class Engine:
             hold.in_view = False
 
     def _enter(self, app: Flask, request: Request, guard: Guard) -> Hold | None:
-        attempt = Attempt(app, guard.mode, request.endpoint)
+        attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
         try:
             hold = guard.enter(self, attempt, request)
         except Refusal as refusal:

@@ -40,8 +40,9 @@ RETRY_EVERY = 0.5
 SETTLE_FOR = 0.1
 """Seconds for which it settles before it looks at the leases again."""
 
-QUIET_WITHIN = 1.5
-"""Seconds that a settlement waits for a renewal under way, before it is left to the keeper."""
+QUIET_WITHIN = 0.4
+"""Seconds that a settlement waits for a renewal under way, before it is left to the keeper. With
+the settlement's own deadline it is what a store that is away costs a request at its end."""
 
 
 class Unsettled:
