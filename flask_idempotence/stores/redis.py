@@ -215,9 +215,9 @@ class RedisStore(Store):
         self, script: _Script, commands: list[Command], key: str, **how: Any
     ) -> list[Any]:
         replies = self._link.send(commands, key=key, **how)
-        if any(isinstance(reply, NoScriptError) for reply in replies):
+        unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:
             # The server was restarted or replaced: what it did not know it has not run either.
-            unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
             again = [script.in_full(commands[n]) for n in unknown]
             fresh = self._link.send(again, key=key, **{**how, "goes_on": True})
             for n, reply in zip(unknown, fresh, strict=False):
