@@ -116,6 +116,18 @@ class TestSentinels:
             error, _ = timed_failure(alone.ping)
         assert "no primary" in str(error)
 
+    def test_a_user_who_may_not_ask_for_the_role_may_go_on(self, sentinel_group):
+        sentinel_group.flush()
+        behind = sentinel_group.primary.client()
+        behind.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-role")
+        try:
+            works(open_store(sentinel_group.url.replace("://", "://app:secret@"), {}))
+            wrong = open_store(sentinel_group.url.replace("://", "://app:wrong@"), {})
+            error, _ = timed_failure(wrong.ping)
+        finally:
+            behind.acl_deluser("app")
+        assert not error.sent
+
     @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_a_child_process_makes_connections_of_its_own(self, sentinel_group):
         assert_fork_safe(open_store(sentinel_group.url, {}))

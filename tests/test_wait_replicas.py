@@ -5,6 +5,7 @@ import time
 
 import pytest
 from apps import make_app
+from redis.exceptions import NoScriptError
 from servers import until
 from topologies import Cluster, SentinelGroup
 
@@ -96,6 +97,12 @@ def test_what_is_turned_away_needs_no_replicas(short_of_replicas):
 def test_a_server_that_forgot_the_scripts_is_waited_for_too(short_of_replicas):
     store = store_that_waits(short_of_replicas, 2, deadline=0.5)
     short_of_replicas.primary.client().script_flush()
+    timed_failure(lambda: claim(store))
+
+
+def test_what_counts_is_the_answer_behind_the_script_that_ran(shop, monkeypatch):
+    store, answers = store_that_waits(shop, 2), [[NoScriptError(), 2], [0, 1]]
+    monkeypatch.setattr(store._link, "send", lambda commands, **how: answers.pop(0))
     timed_failure(lambda: claim(store))
 
 

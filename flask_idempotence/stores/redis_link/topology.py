@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, ReadOnlyError, RedisError, ResponseError
 
+from .connections import read
 from .deadline import deadline
 from .node import Address, Node
 
@@ -180,13 +181,16 @@ class SentinelService(SingleServer):
             connection = self._connect_to(*address)
             try:
                 connection.send_command("ROLE", check_health=False)
-                role = connection.read_response()[0]
+                role = read(connection)
+                if isinstance(role, NoPermissionError):  # then it goes without
+                    return connection
+                if isinstance(role, Exception):
+                    raise role
+                if role[0] != b"master":
+                    raise RedisConnectionError("The server that a sentinel named is no primary.")
             except BaseException:
                 connection.disconnect()
                 raise
-            if role != b"master":
-                connection.disconnect()
-                raise RedisConnectionError("The server that a sentinel named is no primary.")
             return connection
 
     def _found(self, sentinel: Node, address: Address) -> None:
