@@ -76,12 +76,6 @@ class TestRedisStoreAlone:
     def store(self, redis_url):
         return open_store(redis_url, {})
 
-    def test_the_contract_holds_over_a_unix_socket(self, redis_server, redis_url):
-        store = open_store(redis_server.unix_url, {})
-        owner = os.urandom(16)
-        assert store.claim("k", owner, NO_FINGERPRINT, 10, 0) == Claimed()
-        assert store.release("k", owner) is Outcome.OK
-
     def test_a_server_that_forgot_the_scripts_is_sent_them_again(self, redis_server, store):
         owners = [os.urandom(16) for _ in range(3)]
         for number, owner in enumerate(owners):

@@ -57,6 +57,12 @@ class TestClusterContract(StoreContract):
         return open_store(cluster.url, {})
 
 
+class TestUnixSocketContract(StoreContract):
+    @pytest.fixture
+    def store(self, redis_server, redis_url):
+        return open_store(redis_server.unix_url, {})
+
+
 class TestSentinels:
     def test_a_ready_client_of_the_primary_will_do(self, sentinel_group):
         sentinel_group.flush()
