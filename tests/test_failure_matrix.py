@@ -12,8 +12,9 @@ from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, TokenOutcome
 
 OWNER = b"o" * 16
-PATIENCE = 1.5  # seconds that an operation may cost a request
-FAST = 0.3
+DEADLINE = 0.5
+PATIENCE = DEADLINE + 0.4  # seconds that an operation may take, on a busy machine
+FAST = 0.4
 
 OPERATIONS = {
     "claim": lambda store: store.claim("claimed", OWNER, NO_FINGERPRINT, 60, 0),
@@ -48,7 +49,7 @@ class World:
     def __init__(self, server, proxy):
         self.server, self.proxy = server, proxy
         self.behind = server.client()
-        self.store = open_store(proxy.url, {})
+        self.store = open_store(proxy.url, {"deadline": DEADLINE})
         self.store.claim("held", OWNER, NO_FINGERPRINT, 60, 0)
         self.store.put_token("token", b"", 60)
         # The scripts are known.
@@ -191,7 +192,7 @@ def test_answer_lost_twice(world, operation):
 @every_operation
 def test_failover_in_the_middle(operation):
     with SentinelGroup() as group:
-        store = open_store(group.url, {"wait_replicas": group.REPLICAS})
+        store = open_store(group.url, {"wait_replicas": group.REPLICAS, "deadline": DEADLINE})
         store.claim("held", OWNER, NO_FINGERPRINT, 60, 0)
         store.put_token("token", b"", 60)
         time.sleep(0.3)  # the token is waited for by nobody

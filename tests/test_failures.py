@@ -272,15 +272,16 @@ def test_a_settlement_that_meets_a_renewal_under_way_costs_no_more_than_the_stor
 
 @TROUBLES
 def test_a_lease_outlives_a_store_that_is_away_for_a_while(proxy, trouble):
-    shop = Shop(proxy.url, IDEMPOTENCE_LEASE=3)
+    options = {"deadline": 0.4}
+    shop = Shop(proxy.url, IDEMPOTENCE_LEASE=3, IDEMPOTENCE_STORAGE_OPTIONS=options)
 
     def in_view():
         trouble(proxy)
-        time.sleep(1.7)  # the renewal at one second is not answered
+        time.sleep(1.5)  # the renewal at one second is not answered
         proxy.black_hole = False
         proxy.refuse()
         proxy.accept()
-        time.sleep(2)  # by now the lease would have ended
+        time.sleep(1.9)  # by now the lease would have ended
 
     shop.in_view = in_view
     with record_signals(shop.app) as signals:

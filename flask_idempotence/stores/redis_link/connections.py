@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import select
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -92,11 +93,44 @@ def _watch_input(connected: Any) -> Callable[[], Any]:
     return lambda: select.select([connected], [], [], 0)[0]
 
 
-@functools.cache
+class _TlsContext:
+    """What is the same for every TLS connection to one place, made once.
+
+    Making it takes some 40 ms, most of it for loading the system's certificates: many threads that
+    connect at once would spend their whole deadline on it.
+    """
+
+    def __init__(self) -> None:
+        self._context: Any = None
+        self._making = threading.Lock()
+
+    def wrap(self, connection: Any, make_and_wrap: Callable[[Any], Any], plain: Any) -> Any:
+        """Return a socket with TLS around it, its handshake done."""
+        if getattr(connection, "ssl_validate_ocsp", False) or getattr(
+            connection, "ssl_validate_ocsp_stapled", False
+        ):
+            return make_and_wrap(plain)  # which looks at the certificate, too
+        if self._context is None and self._making.acquire(timeout=deadline.left() / 4):
+            try:
+                if self._context is None:
+                    wrapped = make_and_wrap(plain)
+                    self._context = wrapped.context
+                    return wrapped
+            finally:
+                self._making.release()
+        if self._context is None:  # the one who makes it waits for a handshake
+            return make_and_wrap(plain)
+        return self._context.wrap_socket(plain, server_hostname=connection.host)
+
+
 def _deadlined(connection_class: Any) -> Any:
     """Return a kind of connection whose every wait ends at the calling thread's deadline."""
+    tls = _TlsContext()
 
     class DeadlinedConnection(connection_class):  # type: ignore[misc]  # the base is given
+        def _wrap_socket_with_ssl(self, sock: Any) -> Any:
+            return tls.wrap(self, super()._wrap_socket_with_ssl, sock)
+
         def _connect(self) -> Any:
             left = deadline.left()
             self.socket_connect_timeout = left / 2  # a name may have a second address
