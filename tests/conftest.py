@@ -57,14 +57,14 @@ def fresh_redis() -> Iterator[RedisServer]:
 @pytest.fixture(scope="session")
 def sentinel_group() -> Iterator[SentinelGroup]:
     """One primary, two replicas and three sentinels for the whole run, not to be broken."""
-    with SentinelGroup() as group:
+    with SentinelGroup(down_after=10) as group:
         yield group
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Three primaries for the whole run; whoever moves a slot moves it back."""
-    with Cluster() as nodes:
+    with Cluster(timeout=15) as nodes:
         yield nodes
 
 

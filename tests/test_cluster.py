@@ -62,14 +62,14 @@ class TestCluster:
         slot, source = cluster.slot("t"), cluster.owner("t")
         target = next(node for node in cluster.primaries if node is not source)
         source.client().delete("t")
-        cluster.end_move(slot, target)
+        cluster.move(slot, source, target)
         try:
             calls = Calls(target, "set")
             clustered.put_token("t", b"", 60)
             assert calls.made() == 1
             assert clustered.take_token("t", b"").name == "TAKEN"
         finally:
-            cluster.end_move(slot, source)
+            cluster.move(slot, target, source)
 
     def test_a_slot_on_its_way_is_asked_for_at_both_ends(self, cluster, clustered):
         here, gone = owner(), owner()

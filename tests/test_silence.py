@@ -12,8 +12,8 @@ from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.redis_link.patience import FAILURES, LOOK_EVERY
 
-DEADLINE = 0.3
-AT_ONCE = 0.05
+DEADLINE = 0.5
+AT_ONCE = 0.15
 
 
 def timed(call):
@@ -61,7 +61,7 @@ def test_it_recovers_by_itself(fresh_redis, store):
     fresh_redis.pause()
     wear_out(store)
     fresh_redis.resume()
-    assert until(lambda: timed(store.ping)[0] is None, LOOK_EVERY + 0.2)
+    assert until(lambda: timed(store.ping)[0] is None, LOOK_EVERY + 0.5)
     assert timed(store.ping)[0] is None
 
 
@@ -106,7 +106,7 @@ def test_who_refuses_after_a_silence_is_asked_every_time(fresh_redis, store):
     fresh_redis.pause()
     wear_out(store)
     fresh_redis.kill()
-    assert until(lambda: "refused" in str(timed(store.ping)[0]), LOOK_EVERY + 0.2)
+    assert until(lambda: "refused" in str(timed(store.ping)[0]), LOOK_EVERY + 0.5)
     fresh_redis.restart()
     assert timed(store.ping)[0] is None
 
@@ -162,8 +162,8 @@ def test_requests_cost_next_to_nothing_while_redis_is_silent(fresh_redis):
         assert client.post(f"/{len(costs)} again").status_code == 503
         costs.append(time.monotonic() - asked)
     costs.sort()
-    assert costs[len(costs) // 2] < 0.01
+    assert costs[len(costs) // 2] < 0.05
     # The keeper and the requests together send one every LOOK_EVERY and the time it takes.
     assert sum(cost > AT_ONCE for cost in costs) <= 2 / LOOK_EVERY
     fresh_redis.resume()
-    assert until(lambda: client.post("/last").status_code == 200, LOOK_EVERY + 0.3)
+    assert until(lambda: client.post("/last").status_code == 200, LOOK_EVERY + 0.8)

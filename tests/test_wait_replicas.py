@@ -26,7 +26,7 @@ def claim(store, key="k"):
 @pytest.fixture(scope="module")
 def group():
     """Sentinels of this module's own: its replicas are paused, which others would notice."""
-    with SentinelGroup() as sentinels:
+    with SentinelGroup(down_after=10) as sentinels:
         yield sentinels
 
 
@@ -164,7 +164,7 @@ def is_granted(store):
 
 
 def test_on_a_cluster_it_goes_to_the_node_of_the_key():
-    with Cluster(replicas=1) as cluster:
+    with Cluster(replicas=1, timeout=15) as cluster:
         store = open_store(f"{cluster.url}?wait_replicas=1&deadline=0.5", {})
         keys = [f"key {number}" for number in range(30)]
         assert {claim(store, key) for key in keys} == {Claimed()}

@@ -22,16 +22,17 @@ class Replica(RedisServer):
 class Sentinel(RedisServer):
     """A sentinel that watches one service."""
 
-    def __init__(self, primary: RedisServer, *, quorum: int):
+    def __init__(self, primary: RedisServer, *, quorum: int, down_after: float = 0.6):
         super().__init__()
         self._primary, self._quorum = primary, quorum
+        self._down_after = round(down_after * 1000)
 
     def _command(self) -> list[str]:
         settings = self.directory / "sentinel.conf"  # which it rewrites
         if not settings.exists():
             settings.write_text(
                 f"sentinel monitor {SERVICE} {HOST} {self._primary.port} {self._quorum}\n"
-                f"sentinel down-after-milliseconds {SERVICE} 600\n"
+                f"sentinel down-after-milliseconds {SERVICE} {self._down_after}\n"
                 f"sentinel failover-timeout {SERVICE} 3000\n"
                 f"sentinel parallel-syncs {SERVICE} 2\n"
             )
@@ -41,11 +42,19 @@ class Sentinel(RedisServer):
 
 
 class SentinelGroup:
-    """One primary, two replicas and three sentinels."""
+    """One primary, two replicas and three sentinels.
+
+    Args:
+        down_after: seconds after which a silent server counts as dead. On a busy machine a short
+            time means failovers that nobody has asked for.
+    """
 
     REPLICAS = 2
     SENTINELS = 3
     FAST = ("--repl-diskless-sync-delay", "0")
+
+    def __init__(self, down_after: float = 0.6):
+        self._down_after = down_after
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
@@ -54,7 +63,8 @@ class SentinelGroup:
             for _ in range(self.REPLICAS):
                 self.servers.append(stack.enter_context(Replica(first, *self.FAST)))
             self.sentinels = [
-                stack.enter_context(Sentinel(first, quorum=2)) for _ in range(self.SENTINELS)
+                stack.enter_context(Sentinel(first, quorum=2, down_after=self._down_after))
+                for _ in range(self.SENTINELS)
             ]
             if not until(self.is_whole, 30):
                 raise RuntimeError("The sentinels did not find one another.")
@@ -123,8 +133,9 @@ class SentinelGroup:
 class ClusterNode(RedisServer):
     """A node of a cluster; its bus listens 10000 ports above."""
 
-    def __init__(self, *arguments: str):
-        cluster = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1500"]
+    def __init__(self, *arguments: str, timeout: float):
+        cluster = ["--cluster-enabled", "yes"]
+        cluster += ["--cluster-node-timeout", str(round(timeout * 1000))]
         super().__init__(*cluster, "--repl-diskless-sync-delay", "0", *arguments)
 
     @staticmethod
@@ -151,13 +162,15 @@ class Cluster:
 
     PRIMARIES = 3
 
-    def __init__(self, replicas: int = 0):
-        self._replicas = replicas
+    def __init__(self, replicas: int = 0, timeout: float = 1.5):
+        self._replicas, self._timeout = replicas, timeout
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
             count = self.PRIMARIES * (1 + self._replicas)
-            self.nodes = [stack.enter_context(ClusterNode()) for _ in range(count)]
+            self.nodes = [
+                stack.enter_context(ClusterNode(timeout=self._timeout)) for _ in range(count)
+            ]
             self.primaries = self.nodes[: self.PRIMARIES]
             self._join()
             self._stack = stack.pop_all()
@@ -213,6 +226,11 @@ class Cluster:
     def slot(self, key: str) -> int:
         """Return the slot of a key."""
         return self.nodes[0].call("CLUSTER", "KEYSLOT", key)
+
+    def move(self, slot: int, source: ClusterNode, target: ClusterNode) -> None:
+        """Give an empty slot to another node."""
+        self.begin_move(slot, source, target)  # without it, the old owner would claim it back
+        self.end_move(slot, target)
 
     def begin_move(self, slot: int, source: ClusterNode, target: ClusterNode) -> None:
         """Have a slot on its way from one node to another: from now on ASK is answered."""
