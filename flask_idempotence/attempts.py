@@ -29,15 +29,19 @@ class Attempt:
         app: the application.
         mode: `"token"`, `"lock"` or `"key"`.
         endpoint: the request's endpoint, or None outside a request.
+        on_store_error: what its route says of a store that does not answer; None for the setting.
         key: the store key, once it is known.
     """
 
-    __slots__ = ("app", "endpoint", "key", "mode")
+    __slots__ = ("app", "endpoint", "key", "mode", "on_store_error")
 
-    def __init__(self, app: Flask, mode: str, endpoint: str | None) -> None:
+    def __init__(
+        self, app: Flask, mode: str, endpoint: str | None, on_store_error: str | None = None
+    ) -> None:
         self.app = app
         self.mode = mode
         self.endpoint = endpoint
+        self.on_store_error = on_store_error
         self.key: str | None = None
 
     @property

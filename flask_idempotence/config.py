@@ -26,6 +26,9 @@ GUARANTEES = ("at-least-once", "at-most-once")
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.1
 
+ON_STORE_ERROR = REJECT, ALLOW = "reject", "allow"
+"""What may happen to a request when the store does not answer."""
+
 
 class Duration(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
     """A length of time: seconds as a number, or a timedelta; becomes a float."""
@@ -157,9 +160,7 @@ class Config:
         ),
         "idempotence",
     )
-    on_store_error: str = _setting(
-        fields.String(validate=validate.OneOf(("reject", "allow"))), "reject"
-    )
+    on_store_error: str = _setting(fields.String(validate=validate.OneOf(ON_STORE_ERROR)), REJECT)
     identity: tuple[str, ...] = _setting(
         Names(choices=("session", "authorization", "ip")), ("session", "authorization", "ip")
     )

@@ -124,7 +124,7 @@ class Engine:
             after_this_request(lambda response: self.settling.answer(hold, response))
 
     def _enter(self, app: Flask, request: Request, guard: Guard) -> Hold | Replay | None:
-        attempt = Attempt(app, guard.mode, request.endpoint)
+        attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
         try:
             hold = guard.enter(self, attempt, request)
         except Refusal as refusal:

@@ -35,8 +35,9 @@ _logger = logging.getLogger("flask_idempotence")
 LINGER = 5.0
 """Seconds without work after which the thread ends; the next work starts another."""
 
-QUIET_WITHIN = 1.5
-"""Seconds that a settlement waits for a renewal under way, before it is left to the keeper."""
+QUIET_WITHIN = 0.4
+"""Seconds that a settlement waits for a renewal under way, before it is left to the keeper. With
+the settlement's own deadline it is what a store that is away costs a request at its end."""
 
 
 class Keeper:

@@ -66,6 +66,9 @@ class Guard(ABC):
     methods: Collection[str] = frozenset()
     """Methods that are guarded besides the unsafe ones."""
 
+    on_store_error: str | None = None
+    """What happens when the store does not answer, as the route says; None for the setting."""
+
     @abstractmethod
     def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | Replay | None:
         """Identify the request and claim.

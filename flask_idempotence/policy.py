@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .attempts import Attempt
-from .config import Config
-from .errors import StoreError, StoreUnavailable
+from .config import ALLOW, ON_STORE_ERROR, REJECT, Config
+from .errors import ConfigurationError, StoreError, StoreUnavailable
 from .signals import store_failed
 
 _logger = logging.getLogger("flask_idempotence")
@@ -16,15 +16,33 @@ _logger = logging.getLogger("flask_idempotence")
 T = TypeVar("T")
 
 
+def checked_policy(guard: str, value: str | None) -> str | None:
+    """Return what a route says of a store that does not answer.
+
+    Args:
+        guard: the name of its decorator.
+        value: `"reject"`, `"allow"`, or None for the setting.
+
+    Raises:
+        ConfigurationError: it is none of these.
+    """
+    if value is not None and value not in ON_STORE_ERROR:
+        raise ConfigurationError(
+            f"{guard}(on_store_error=...) must be {REJECT!r}, {ALLOW!r}, or None for the setting."
+        )
+    return value
+
+
 class FailurePolicy:
     """Carries out store operations, and decides what a missing answer means.
 
-    Before a view runs, a missing answer is a matter of `IDEMPOTENCE_ON_STORE_ERROR`: see `ask`.
+    Before a view runs, a missing answer is a matter of what its route says, else of
+    `IDEMPOTENCE_ON_STORE_ERROR`: see `ask`.
     After it has run, its answer goes out whatever the store does: see `tell`.
     """
 
     def __init__(self, config: Config) -> None:
-        self._refuses = config.on_store_error == "reject"
+        self._default = config.on_store_error
 
     def ask(
         self,
@@ -54,7 +72,7 @@ class FailurePolicy:
             self._report(attempt, operation, error)
             if unsure is not None and error.sent:
                 unsure()
-            if self._refuses:
+            if (attempt.on_store_error or self._default) == REJECT:
                 raise StoreUnavailable from error
             return None
 

@@ -6,39 +6,53 @@ from collections.abc import Iterator
 
 import pytest
 from servers import RedisServer, redis_binary, redis_version
+from topologies import Cluster, SentinelGroup, TlsServer, has_tls
 
 pytest.register_assert_rewrite("flask_idempotence.testing.contract")
 
 
-HAS_GEVENT = importlib.util.find_spec("gevent") is not None
-collect_ignore = [] if HAS_GEVENT else ["test_gevent.py"]
+LEFT_OUT = {}
+"""Files of tests that cannot run here, and why."""
+
+if importlib.util.find_spec("gevent") is None:
+    LEFT_OUT["test_gevent.py"] = "gevent: not installed"
+
+try:
+    binary = redis_binary()
+    SERVER = f"redis server: {binary} {redis_version(binary)}"
+    if not has_tls():
+        LEFT_OUT["test_tls.py"] = "TLS: the server was built without it"
+except Exception as error:
+    SERVER = f"redis server: none ({error})"
+
+collect_ignore = list(LEFT_OUT)
+
+SLOW = ("browser", "topology")
+"""Kinds of tests that run only where they are asked for."""
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Name the server that the tests run against, and what is left out."""
-    lines = [] if HAS_GEVENT else ["gevent: not installed, its tests are left out"]
+    lines = [f"{reason}, its tests are left out" for reason in LEFT_OUT.values()]
     if not shutil.which("node"):
         lines.append("node: not found, the tests of the script are left out")
-    if not asks_for_a_browser(config):
-        lines.append("browser: its tests are left out, -m browser runs them")
-    try:
-        binary = redis_binary()
-        return [f"redis server: {binary} {redis_version(binary)}", *lines]
-    except Exception as error:
-        return [f"redis server: none ({error})", *lines]
+    lines += [
+        f"{kind}: left out, -m {kind} runs them" for kind in SLOW if not asks_for(kind, config)
+    ]
+    return [SERVER, *lines]
 
 
-def asks_for_a_browser(config: pytest.Config) -> bool:
-    """Whether the expression of marks says anything about the tests in a browser."""
-    return "browser" in config.option.markexpr
+def asks_for(kind: str, config: pytest.Config) -> bool:
+    """Whether the expression of marks says anything about a kind of tests."""
+    return kind in config.option.markexpr
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests in a browser out, unless they are asked for."""
-    if not asks_for_a_browser(config):
-        left_out = [item for item in items if item.get_closest_marker("browser")]
-        items[:] = [item for item in items if not item.get_closest_marker("browser")]
-        config.hook.pytest_deselected(items=left_out)
+    """Leave the slow kinds of tests out, unless they are asked for."""
+    unasked = [kind for kind in SLOW if not asks_for(kind, config)]
+    left_out = [item for item in items if any(map(item.get_closest_marker, unasked))]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session")
@@ -60,4 +74,25 @@ def redis_url(redis_server: RedisServer) -> str:
 def fresh_redis() -> Iterator[RedisServer]:
     """A server of the test's own, to pause, kill or configure."""
     with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def sentinel_group() -> Iterator[SentinelGroup]:
+    """One primary, two replicas and three sentinels for the whole run, not to be broken."""
+    with SentinelGroup(down_after=10) as group:
+        yield group
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three primaries for the whole run; whoever moves a slot moves it back."""
+    with Cluster(timeout=15) as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="session")
+def tls_server() -> Iterator[TlsServer]:
+    """A server that speaks TLS only."""
+    with TlsServer() as server:
         yield server

@@ -173,19 +173,25 @@ class RedisServer(ServerProcess):
         self._paused = False
         first = not self.port
         for attempts_left in reversed(range(5)):
-            self.port = free_port() if first else self.port
+            self.port = self._free_port() if first else self.port
             self.url = f"redis://{HOST}:{self.port}/0"
             self.unix_url = f"unix://{self.directory}/redis.sock?db=0"
-            command = [self.binary, "--bind", HOST, "--port", str(self.port)]
-            command += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
-            command += ["--unixsocket", f"{self.directory}/redis.sock", *self._arguments]
             try:
-                self._launch(command, self._answers, seconds=10)
+                self._launch(self._command(), self._answers, seconds=10)
                 break
             except RuntimeError as error:
                 if not attempts_left or "Address already in use" not in str(error):
                     raise
                 time.sleep(0.1)
+
+    @staticmethod
+    def _free_port() -> int:
+        return free_port()
+
+    def _command(self) -> list[str]:
+        command = [self.binary, "--bind", HOST, "--port", str(self.port)]
+        command += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
+        return [*command, "--unixsocket", f"{self.directory}/redis.sock", *self._arguments]
 
     def _answers(self) -> bool:
         # Over the unix socket: on the port, somebody else's server might answer.
@@ -260,7 +266,8 @@ class SilentServer:
 
     def __enter__(self):
         self._listener = socket.create_server((HOST, 0), backlog=128)
-        self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/0"
+        self.address = f"{HOST}:{self._listener.getsockname()[1]}"
+        self.url = f"redis://{self.address}/0"
         return self
 
     def __exit__(self, *_):
@@ -294,6 +301,10 @@ class Proxy:
         """Lose the replies to the next requests that contain the marker."""
         with self._lock:
             self._drops_left, self._marker = count, after
+
+    def lead_to(self, server: RedisServer) -> None:
+        """Carry new connections to another server; those that are open stay where they are."""
+        self._server = server
 
     def accept(self) -> None:
         """Listen: the first time on a free port, then always on the same."""

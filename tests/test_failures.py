@@ -11,7 +11,14 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from servers import Proxy, SilentServer, until
 
-from flask_idempotence import Idempotence, RedisStore, no_repeat_submit, one_time_token
+from flask_idempotence import (
+    ConfigurationError,
+    Idempotence,
+    RedisStore,
+    current_guard,
+    no_repeat_submit,
+    one_time_token,
+)
 from flask_idempotence.testing import record_signals
 
 PATIENCE = 1.5  # seconds that a request may wait for a store that is away
@@ -243,3 +250,102 @@ def test_a_full_or_read_only_server_is_a_store_that_does_not_answer(fresh_redis)
         behind.replicaof("NO", "ONE")
     assert shop.client.post("/lock").status_code == 200
     assert shop.runs == ["lock"]
+
+
+@TROUBLES
+def test_a_settlement_that_meets_a_renewal_under_way_costs_no_more_than_the_store_may(
+    proxy, trouble
+):
+    shop = Shop(proxy.url, IDEMPOTENCE_LEASE=1.5)
+    shop.status = 422
+    ran_for = 0.7  # the keeper renews at half a second, and waits for an answer
+
+    def in_view():
+        trouble(proxy)
+        time.sleep(ran_for)
+
+    shop.in_view = in_view
+    answer, took = shop.timed(lambda: shop.client.post("/lock"))
+    assert answer.status_code == 422
+    assert took - ran_for < PATIENCE
+
+
+@TROUBLES
+def test_a_lease_outlives_a_store_that_is_away_for_a_while(proxy, trouble):
+    options = {"deadline": 0.4}
+    shop = Shop(proxy.url, IDEMPOTENCE_LEASE=3, IDEMPOTENCE_STORAGE_OPTIONS=options)
+
+    def in_view():
+        trouble(proxy)
+        time.sleep(1.5)  # the renewal at one second is not answered
+        proxy.black_hole = False
+        proxy.refuse()
+        proxy.accept()
+        time.sleep(1.9)  # by now the lease would have ended
+
+    shop.in_view = in_view
+    with record_signals(shop.app) as signals:
+        assert shop.client.post("/lock").status_code == 200
+    assert "store_failed" in signals.names
+    assert "lease_lost" not in signals.names
+    shop.in_view = lambda: None
+    assert shop.client.post("/lock").status_code == 409
+    assert shop.runs == ["lock"]
+
+
+class TestRoute:
+    """A route may say for itself what happens, whatever the setting says."""
+
+    def shop(self, url, *, route, setting):
+        app, runs = (
+            make_app(
+                TESTING=False, IDEMPOTENCE_STORAGE_URI=url, IDEMPOTENCE_ON_STORE_ERROR=setting
+            ),
+            [],
+        )
+        lock = no_repeat_submit(interval=20, on_store_error=route)
+        token = one_time_token(on_store_error=route)
+        app.add_url_rule("/lock", "lock", lock(lambda: runs.append(1) or {}), methods=["POST"])
+        app.add_url_rule("/spend", "spend", token(lambda: runs.append(1) or {}), methods=["POST"])
+        return app.test_client(), runs
+
+    @pytest.mark.parametrize(
+        ("route", "setting", "status"),
+        [
+            (None, "reject", 503),
+            (None, "allow", 200),
+            ("allow", "reject", 200),
+            ("reject", "allow", 503),
+        ],
+    )
+    @pytest.mark.parametrize("mode", ["lock", "spend"])
+    def test_it_wins_over_the_setting(self, proxy, mode, route, setting, status):
+        client, runs = self.shop(proxy.url, route=route, setting=setting)
+        headers = {"Idempotence-Token": client.get("/token").json["token"]}
+        proxy.refuse()
+        assert client.post(f"/{mode}", headers=headers).status_code == status
+        assert len(runs) == (status == 200)
+
+    def test_making_sure_of_a_claim_follows_it_too(self, proxy):
+        app = make_app(TESTING=False, IDEMPOTENCE_STORAGE_URI=proxy.url)
+
+        @app.post("/<policy>")
+        def view(policy):
+            @no_repeat_submit(interval=20, on_store_error=policy)
+            def inner():
+                proxy.refuse()
+                current_guard.ensure_held()
+                return "held"
+
+            proxy.accept()
+            return inner()
+
+        client = app.test_client()
+        assert client.post("/allow").status_code == 200
+        assert client.post("/reject").status_code == 503
+
+    @pytest.mark.parametrize("guard", [no_repeat_submit, one_time_token])
+    @pytest.mark.parametrize("wrong", ["ignore", True, ""])
+    def test_anything_else_is_refused(self, guard, wrong):
+        with pytest.raises(ConfigurationError, match=f"{guard.__name__}.*'reject', 'allow'"):
+            guard(on_store_error=wrong)

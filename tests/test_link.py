@@ -20,6 +20,7 @@ from flask_idempotence import (
 )
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
+from flask_idempotence.stores.redis_link.deadline import deadline
 
 
 def answer():
@@ -199,6 +200,15 @@ class TestLink:
         with redis_server.client() as behind:
             behind.client_kill_filter(_type="normal", skipme=True)
         assert redis_store.take_token("t", b"").name == "TAKEN"
+
+    def test_a_connection_that_was_in_use_when_all_were_dropped_is_dropped_too(self, redis_store):
+        node = redis_store._link._topology._node
+        deadline.begin(5)
+        connection = node.take()
+        node.drop_idle()  # it may lead to who is no longer the primary
+        node.exchange(connection, [("PING",)])
+        assert node.take() is not connection
+        assert connection._sock is None
 
     @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_a_child_process_never_uses_its_parents_connection(self, redis_store):

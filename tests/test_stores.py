@@ -1,8 +1,10 @@
 """The stores: the contract on each, and what is special about one."""
 
 import os
+import re
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 import redis
@@ -74,12 +76,6 @@ class TestRedisStoreAlone:
     def store(self, redis_url):
         return open_store(redis_url, {})
 
-    def test_the_contract_holds_over_a_unix_socket(self, redis_server, redis_url):
-        store = open_store(redis_server.unix_url, {})
-        owner = os.urandom(16)
-        assert store.claim("k", owner, NO_FINGERPRINT, 10, 0) == Claimed()
-        assert store.release("k", owner) is Outcome.OK
-
     def test_a_server_that_forgot_the_scripts_is_sent_them_again(self, redis_server, store):
         owners = [os.urandom(16) for _ in range(3)]
         for number, owner in enumerate(owners):
@@ -140,6 +136,31 @@ class TestRedisStoreAlone:
             os._exit(0 if granted else 1)
         assert os.waitpid(child, 0)[1] == 0
         assert isinstance(store.claim("child", os.urandom(16), NO_FINGERPRINT, 10, 0), Running)
+
+    def test_a_user_with_the_documented_permissions_will_do(self, redis_server, redis_url):
+        page = Path(__file__).parent.parent / "docs" / "reference" / "keyspace.md"
+        told = re.search(r"(?s)A user of its own needs(.*?);", page.read_text())[1]
+        rights = [f"+{name}" for name in re.findall(r"`([A-Z]+)`", told)]
+        behind = redis_server.client()
+        behind.execute_command(
+            "ACL", "SETUSER", "app", "on", ">secret", "~idempotence:*", "-@all", *rights
+        )
+        try:
+            url = redis_url.replace("://", "://app:secret@").removesuffix("/0") + "/1"
+            store, owner = open_store(url, {}), os.urandom(16)
+            store.ping()
+            assert store.claim("idempotence:a", owner, NO_FINGERPRINT, 10, 0) == Claimed()
+            assert store.renew([Renewal("idempotence:a", owner, 10)]) == [Outcome.OK]
+            assert store.release("idempotence:a", owner) is Outcome.OK
+            store.complete("idempotence:b", owner, NO_FINGERPRINT, b"r", 10)
+            store.put_token("idempotence:c", b"", 10)
+            assert store.take_token("idempotence:c", b"").name == "TAKEN"
+            assert store.peek("idempotence:b").kind == "record"
+            assert store.clear("idempotence:") == 1
+            with pytest.raises(StoreError):
+                store.put_token("other", b"", 10)
+        finally:
+            behind.acl_deluser("app")
 
     def test_threads_share_it(self, store):
         errors = []

@@ -46,6 +46,7 @@ class Idempotent:
         guarantee: str | None = None,
         remember: str | Callable[[Response], bool] | None = None,
         wait: float | timedelta | None = None,
+        on_store_error: str | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def __call__(
@@ -61,6 +62,7 @@ class Idempotent:
         guarantee: str | None = None,
         remember: str | Callable[[Response], bool] | None = None,
         wait: float | timedelta | None = None,
+        on_store_error: str | None = None,
     ) -> Any:
         """Carry a request with an `Idempotency-Key` out once, and answer its repeats alike.
 
@@ -86,6 +88,8 @@ class Idempotent:
                 others give the key free.
             wait: seconds, or a `timedelta`, that a repeat waits for the first request; it occupies
                 a worker meanwhile.
+            on_store_error: `"reject"` the request or `"allow"` it to run unguarded when the store
+                does not answer.
 
         Raises:
             ConfigurationError: an argument of the wrong kind.
@@ -103,6 +107,7 @@ class Idempotent:
                 guarantee=guarantee,
                 remember=remember,
                 wait=_length("wait", wait, allow_zero=True),
+                on_store_error=on_store_error,
             )
         )
         if view is not None:

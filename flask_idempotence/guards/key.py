@@ -24,6 +24,7 @@ from ..errors import (
 from ..fingerprint import canonical, canonical_request, selection_of
 from ..keys import key_in_header, key_of_value
 from ..modes import Guard, Replay, Settlement
+from ..policy import checked_policy
 from ..records import UnreadableRecord
 from ..responses import REPLAYED_HEADER, is_transient
 from ..signals import completed
@@ -55,6 +56,7 @@ class KeyRules:
         guarantee: `"at-least-once"` or `"at-most-once"`.
         remember: `"final"`, `"success"`, or a function that takes the response.
         wait: seconds that a repeat waits for the first one.
+        on_store_error: `"reject"` or `"allow"`.
         methods: methods that are guarded; None for all but the safe ones.
     """
 
@@ -66,6 +68,7 @@ class KeyRules:
     guarantee: str | None = None
     remember: str | Callable[[Response], bool] | None = None
     wait: float | None = None
+    on_store_error: str | None = None
     methods: frozenset[str] | None = None
 
 
@@ -77,6 +80,7 @@ class KeyGuard(Guard):
 
     def __init__(self, rules: KeyRules) -> None:
         self.rules = rules
+        self.on_store_error = checked_policy("idempotent", rules.on_store_error)
 
     def covers(self, method: str) -> bool:
         """Whether requests of this method are guarded at all."""

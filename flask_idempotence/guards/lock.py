@@ -14,6 +14,7 @@ from ..engine import Engine
 from ..errors import ConfigurationError, RepeatSubmit
 from ..fingerprint import canonical, canonical_request, selection_of
 from ..modes import KEPT, Guard, Settlement
+from ..policy import checked_policy
 from ..signals import completed
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal, Running
 from .decorating import decorator_of, guarded
@@ -41,6 +42,7 @@ class LockGuard(Guard):
         key: Callable[[], Any] | None,
         failed: Callable[[Response], bool] | None,
         methods: Collection[str],
+        on_store_error: str | None,
     ) -> None:
         self.interval = interval
         self.message = message
@@ -48,6 +50,7 @@ class LockGuard(Guard):
         self.ignore = frozenset(ignore)
         self.key = key
         self.failed = failed
+        self.on_store_error = checked_policy("no_repeat_submit", on_store_error)
         self.methods = frozenset(method.upper() for method in methods)
         if "GET" in self.methods:  # the same view answers both
             self.methods |= {"HEAD"}
@@ -133,6 +136,7 @@ def no_repeat_submit(
     key: Callable[[], Any] | None = None,
     failed: Callable[[Response], bool] | None = None,
     methods: Collection[str] | None = None,
+    on_store_error: str | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -145,6 +149,7 @@ def no_repeat_submit(
     key: Callable[[], Any] | None = None,
     failed: Callable[[Response], bool] | None = None,
     methods: Collection[str] | None = None,
+    on_store_error: str | None = None,
 ) -> Any:
     """Turn away the same request from the same sender while it runs, and for an interval.
 
@@ -165,6 +170,7 @@ def no_repeat_submit(
         failed: takes the response and returns whether it is a failed result. None: the
             application's predicate.
         methods: safe methods that are guarded too, such as `("GET",)`, which includes HEAD.
+        on_store_error: `"reject"` or `"allow"`, in place of `IDEMPOTENCE_ON_STORE_ERROR`.
 
     Raises:
         ConfigurationError: an argument of the wrong kind.
@@ -172,7 +178,14 @@ def no_repeat_submit(
     if callable(interval):
         return guarded(_lock_guard(None, None), interval)
     guard = _lock_guard(
-        interval, message, only=only, ignore=ignore, key=key, failed=failed, methods=methods
+        interval,
+        message,
+        only=only,
+        ignore=ignore,
+        key=key,
+        failed=failed,
+        methods=methods,
+        on_store_error=on_store_error,
     )
     return decorator_of(guard)
 
@@ -186,6 +199,7 @@ def _lock_guard(
     key: Callable[[], Any] | None = None,
     failed: Callable[[Response], bool] | None = None,
     methods: Collection[str] | None = None,
+    on_store_error: str | None = None,
 ) -> LockGuard:
     for name, function in (("key", key), ("failed", failed)):
         if function is not None and not callable(function):
@@ -207,4 +221,5 @@ def _lock_guard(
         key=key,
         failed=failed,
         methods=methods or (),
+        on_store_error=on_store_error,
     )

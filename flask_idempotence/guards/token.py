@@ -10,6 +10,7 @@ from ..attempts import Attempt, Hold
 from ..engine import Engine
 from ..errors import ConfigurationError, TokenMissing
 from ..modes import KEPT, Guard, Settlement
+from ..policy import checked_policy
 from ..signals import released
 from ..tokens import PURPOSE_RULE, is_purpose
 from .decorating import decorator_of
@@ -27,8 +28,11 @@ class TokenGuard(Guard):
     mode = "token"
     toggle = "IDEMPOTENCE_TOKEN_ENABLED"
 
-    def __init__(self, purpose: str | None, *, restore_on_failure: bool) -> None:
+    def __init__(
+        self, purpose: str | None, *, restore_on_failure: bool, on_store_error: str | None
+    ) -> None:
         self.purpose = purpose
+        self.on_store_error = checked_policy("one_time_token", on_store_error)
         self.restore_on_failure = restore_on_failure
 
     def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | None:
@@ -56,7 +60,10 @@ class TokenGuard(Guard):
 
 
 def one_time_token(
-    *, purpose: str | None = None, restore_on_failure: bool = False
+    *,
+    purpose: str | None = None,
+    restore_on_failure: bool = False,
+    on_store_error: str | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a request in once for each token that the server issued.
 
@@ -68,11 +75,14 @@ def one_time_token(
         purpose: what the token must have been issued for; None for no purpose.
         restore_on_failure: put the token back once after a failed result or an exception, with
             the lifetime it had left, so that a form can be corrected and sent again.
+        on_store_error: `"reject"` or `"allow"`, in place of `IDEMPOTENCE_ON_STORE_ERROR`.
 
     Raises:
-        ConfigurationError: no token could have such a purpose.
+        ConfigurationError: no token could have such a purpose, or an argument is wrong.
     """
     if purpose is not None and not is_purpose(purpose):
         raise ConfigurationError(f"one_time_token(purpose={purpose!r}): {PURPOSE_RULE}")
-    guard = TokenGuard(purpose, restore_on_failure=restore_on_failure)
+    guard = TokenGuard(
+        purpose, restore_on_failure=restore_on_failure, on_store_error=on_store_error
+    )
     return decorator_of(guard)

@@ -6,25 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from redis import Redis
-
 from ..errors import ConfigurationError
 from .base import Store
 from .memory import MemoryStore
 from .redis import RedisStore
+from .redis_link import SCHEMES, split_options, topology_at
 
 __all__ = ["MemoryStore", "RedisStore", "Store", "open_store"]
-
-_REDIS_SCHEMES = {
-    "redis": "redis",
-    "rediss": "rediss",
-    "unix": "unix",
-    "valkey": "redis",
-    "valkeys": "rediss",
-}
-
-_DEFAULT_MAX_CONNECTIONS = 10_000
-"""A request needs a connection at once; what bounds them is the number of threads."""
 
 
 def open_store(uri: str, options: Mapping[str, Any]) -> Store:
@@ -42,8 +30,9 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
     try:
         if scheme == "memory":
             return MemoryStore(**options)
-        if scheme in _REDIS_SCHEMES:
-            return _open_redis(_REDIS_SCHEMES[scheme] + uri[len(scheme) :], dict(options))
+        if scheme in SCHEMES:
+            uri, own, rest = split_options(uri, options)
+            return RedisStore(topology_at(uri, rest), **own)
     except TypeError as error:
         raise ConfigurationError(f"IDEMPOTENCE_STORAGE_OPTIONS: {error}") from None
     except ValueError:
@@ -52,11 +41,5 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
             "IDEMPOTENCE_STORAGE_URI cannot be read. Check its port and options, and "
             "percent-encode what is special in a password, such as '/', '#' and '@'."
         ) from None
-    known = ", ".join(f"{name}://" for name in ("memory", *_REDIS_SCHEMES))
+    known = ", ".join(f"{name}://" for name in ("memory", *SCHEMES))
     raise ConfigurationError(f"IDEMPOTENCE_STORAGE_URI: the scheme must be one of {known}")
-
-
-def _open_redis(url: str, options: dict[str, Any]) -> RedisStore:
-    own = {name: options.pop(name) for name in ("deadline",) if name in options}
-    options.setdefault("max_connections", _DEFAULT_MAX_CONNECTIONS)
-    return RedisStore(Redis.from_url(url, **options), **own)

@@ -7,14 +7,15 @@ cost twice the memory. Time is the server's.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
-from redis import Redis
+from redis import Redis, RedisCluster
 from redis.exceptions import NoScriptError, ResponseError
 
-from ..errors import StoreError
+from ..errors import ConfigurationError, StoreError
 from .base import (
     CLAIMED,
     ClaimOutcome,
@@ -27,9 +28,10 @@ from .base import (
     Store,
     TokenOutcome,
 )
-from .redis_link import Command, Link
+from .redis_link import Command, Link, Node, Quorum, Topology, topology_of
 
 _SCAN_COUNT = 500
+_MOST_REPLICAS = 1000
 _KINDS = {b"C": "claim", b"D": "record", b"T": "token", b"R": "token"}
 _OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}
 _TOKEN_OUTCOMES = {
@@ -63,27 +65,42 @@ _TAKE_TOKEN = _Script("take_token")
 
 
 class RedisStore(Store):
-    """Claims, records and tokens on a Redis (6.2 or later) or Valkey server.
+    """Claims, records and tokens on Redis (6.2 or later) or Valkey: a server or a cluster.
 
     Args:
-        client: the application's `redis.Redis`. Its connection settings are copied; the client
-            itself is neither used nor altered.
+        client: the application's `redis.Redis`, also one that `Sentinel.master_for` made, or its
+            `redis.RedisCluster`. Its connection settings are copied; the client itself is neither
+            used nor altered.
         deadline: seconds that an operation may take in all.
+        wait_replicas: how many replicas must have a claim, a completion or the spending of a token
+            before it counts. Fewer in time are a store that does not answer: it is unknown whether
+            the operation will outlive a failover.
 
     Raises:
-        ConfigurationError: the client is of a kind that is not supported.
+        ConfigurationError: the client is of a kind that is not supported, or a number is wrong.
     """
 
-    def __init__(self, client: Redis, *, deadline: float = 1.0) -> None:
-        self._link = Link(client, deadline=deadline)
+    def __init__(
+        self,
+        client: Redis | RedisCluster | Topology,
+        *,
+        deadline: float = 1.0,
+        wait_replicas: int = 0,
+    ) -> None:
+        if not _is_number(deadline) or not 0 < deadline < math.inf:
+            raise ConfigurationError("deadline must be a number of seconds greater than 0.")
+        if not isinstance(wait_replicas, int) or not 0 <= wait_replicas <= _MOST_REPLICAS:
+            raise ConfigurationError("wait_replicas must be a number of replicas, 0 for none.")
+        topology = client if isinstance(client, Topology) else topology_of(client)
+        self._link = Link(topology, deadline)
+        self._wait_replicas = int(wait_replicas)
 
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
         """Take the key for its first caller, or say what is there."""
-        reply = self._run(
-            _CLAIM, key, owner, fingerprint, _milliseconds(lease), round(keep * 1000)
-        )
+        arguments = (owner, fingerprint, _milliseconds(lease), round(keep * 1000))
+        reply = self._run_on_replicas(_CLAIM, key, *arguments, written=(0,))
         if reply == 0:
             return CLAIMED
         state, matches, *rest = reply
@@ -94,13 +111,24 @@ class RedisStore(Store):
         return Crashed(bool(matches))
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew, in one round trip."""
+        """Begin the leases of live claims anew, in one round trip for each server."""
         if not renewals:
             return []
+        outcomes = [Outcome.STALE] * len(renewals)
+
+        def renew(indices: list[int]) -> None:
+            batch = [renewals[index] for index in indices]
+            for index, outcome in zip(indices, self._renew(batch), strict=True):
+                outcomes[index] = outcome
+
+        self._link.scatter([renewal.key for renewal in renewals], renew)
+        return outcomes
+
+    def _renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         commands = [
             _RENEW.by_hash(key, owner, _milliseconds(lease)) for key, owner, lease in renewals
         ]
-        replies = self._run_all(_RENEW, commands)
+        replies = self._run_all(_RENEW, commands, renewals[0].key, goes_on=True)
         if all(isinstance(reply, ResponseError) for reply in replies):
             _checked(replies[0])  # the server refuses: read-only, out of memory, loading
         # A single key that is not what it should be must not keep the others from being renewed.
@@ -110,8 +138,8 @@ class RedisStore(Store):
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
         """Replace the claim by a record."""
-        reply = self._run(_COMPLETE, key, owner, fingerprint, record, _milliseconds(keep))
-        return _OUTCOMES[reply]
+        arguments = (owner, fingerprint, record, _milliseconds(keep))
+        return _OUTCOMES[self._run_on_replicas(_COMPLETE, key, *arguments, written=(1,))]
 
     def release(self, key: str, owner: bytes) -> Outcome:
         """Give the claim up."""
@@ -120,70 +148,95 @@ class RedisStore(Store):
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
         """Store a token."""
         value = (b"R" if again else b"T") + subject
-        self._send(("SET", key, value, "PX", _milliseconds(ttl)), repeatable=False)
+        self._send(("SET", key, value, "PX", _milliseconds(ttl)), key, repeatable=False)
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         """Compare and remove a token."""
-        return _TOKEN_OUTCOMES[self._run(_TAKE_TOKEN, key, subject, repeatable=False)]
+        reply = self._run_on_replicas(_TAKE_TOKEN, key, subject, repeatable=False, written=(1, 2))
+        return _TOKEN_OUTCOMES[reply]
 
     def peek(self, key: str) -> Entry | None:
         """Return what a key holds, or None."""
-        value = self._send(("GET", key))
-        left = self._send(("PTTL", key))
+        value = self._send(("GET", key), key)
+        left = self._send(("PTTL", key), key)
         if value is None or left < 0:
             return None
         return Entry(_KINDS.get(value[:1], "unknown"), left / 1000, len(value))
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`; a key may come twice, as with SCAN."""
-        pattern = _escape(prefix) + "*"
+        for node in self._link.primaries():
+            yield from self._scan(node, _escape(prefix) + "*")
+
+    def _scan(self, node: Node, pattern: str) -> Iterator[str]:
         cursor: Any = b"0"
         while True:
-            cursor, keys = self._send(("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT))
+            command = ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+            cursor, keys = _checked(self._link.send([command], key=None, node=node)[0])
             yield from (key.decode("utf-8", "surrogateescape") for key in keys)
             if cursor in {b"0", 0}:
                 return
 
     def remove(self, key: str) -> None:
         """Remove a key, whatever it holds."""
-        self._send(("DEL", key))
+        self._send(("DEL", key), key)
 
     def ping(self) -> None:
-        """Return if the server answers."""
-        self._send(("PING",))
+        """Return if the server answers, or all primaries of a cluster do."""
+        for node in self._link.primaries():
+            _checked(self._link.send([("PING",)], key=None, node=node)[0])
 
-    def _run(
-        self, script: _Script, key: str, *arguments: bytes | int, repeatable: bool = True
+    def _run(self, script: _Script, key: str, *arguments: bytes | int) -> Any:
+        return _checked(self._run_all(script, [script.by_hash(key, *arguments)], key)[0])
+
+    def _run_on_replicas(
+        self,
+        script: _Script,
+        key: str,
+        *arguments: bytes | int,
+        written: tuple[int, ...],
+        repeatable: bool = True,
     ) -> Any:
-        command = script.by_hash(key, *arguments)
-        return _checked(self._run_all(script, [command], repeatable=repeatable)[0])
+        """Run a script; what it wrote, by its reply, counts once enough replicas have it."""
+        wanted = self._wait_replicas
+        replies = self._run_all(
+            script,
+            [script.by_hash(key, *arguments)],
+            key,
+            repeatable=repeatable,
+            quorum=Quorum(wanted, written) if wanted else None,
+        )
+        reply = _checked(replies[0])
+        if wanted and reply in written and _checked(replies[1]) < wanted:
+            raise StoreError(f"Only {replies[1]} replicas have what was written, not {wanted}.")
+        return reply
 
     def _run_all(
-        self, script: _Script, commands: list[Command], *, repeatable: bool = True
+        self, script: _Script, commands: list[Command], key: str, **how: Any
     ) -> list[Any]:
-        replies = self._link.send(commands, repeatable=repeatable)
-        if any(isinstance(reply, NoScriptError) for reply in replies):
+        replies = self._link.send(commands, key=key, **how)
+        unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:
             # The server was restarted or replaced: what it did not know it has not run either.
-            unknown = [isinstance(reply, NoScriptError) for reply in replies]
-            again = [
-                script.in_full(command)
-                for command, no in zip(commands, unknown, strict=True)
-                if no
-            ]
-            fresh = iter(self._link.send(again, repeatable=repeatable, goes_on=True))
-            replies = [
-                next(fresh) if no else reply for reply, no in zip(replies, unknown, strict=True)
-            ]
+            again = [script.in_full(commands[n]) for n in unknown]
+            fresh = self._link.send(again, key=key, **{**how, "goes_on": True})
+            for n, reply in zip(unknown, fresh, strict=False):
+                replies[n] = reply
+            replies[len(commands) :] = fresh[len(again) :]  # how many replicas have it
         return replies
 
-    def _send(self, command: Command, *, repeatable: bool = True) -> Any:
-        return _checked(self._link.send([command], repeatable=repeatable)[0])
+    def _send(self, command: Command, key: str, *, repeatable: bool = True) -> Any:
+        return _checked(self._link.send([command], key=key, repeatable=repeatable)[0])
 
 
 def _checked(reply: Any) -> Any:
     if isinstance(reply, ResponseError):
         raise StoreError(f"{type(reply).__name__}: {reply}") from reply
     return reply
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _milliseconds(seconds: float) -> int:
