@@ -20,8 +20,9 @@ from .keyring import Keyring
 from .proxies import actual
 from .stores import Store, open_store
 from .switches import Switches
+from .templating import FUNCTIONS, keep_tokens_out_of_caches
 from .tokens import Tokens
-from .views import check_token_url, token_blueprint
+from .views import check_token_url, make_blueprint
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -66,8 +67,11 @@ class Idempotence:
             store = open_store(config.storage_uri, config.storage_options)
         state = State(app, config, store, self._hooks)
         app.extensions["idempotence"] = state
-        if config.token_url is not None:
-            app.register_blueprint(token_blueprint(app, config.token_url))
+        app.register_blueprint(make_blueprint(app, config.token_url))
+        app.jinja_env.globals.update(FUNCTIONS)
+        # The function registered first is called last: what an application's own hooks say about
+        # caching must not be the last word.
+        app.after_request_funcs.setdefault(None, []).insert(0, keep_tokens_out_of_caches)
         app.teardown_request(state.tear_down)
         request_started.connect(state.check_once, app)
 

@@ -1,10 +1,22 @@
-"""The blueprint that issues tokens."""
+"""The blueprint: a route that issues tokens, and one that serves the script for browsers."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from flask import Blueprint, abort, current_app, jsonify, request
+from flask import (
+    Blueprint,
+    abort,
+    current_app,
+    has_request_context,
+    jsonify,
+    request,
+    url_for,
+)
+from flask.globals import request_ctx
 
 from .attempts import Attempt
 from .engine import engine_of
@@ -17,15 +29,49 @@ if TYPE_CHECKING:
     from werkzeug.routing import Rule
 
 BLUEPRINT = "idempotence"
-ENDPOINT = f"{BLUEPRINT}.token"
+TOKEN_ENDPOINT = f"{BLUEPRINT}.token"
+SCRIPT_ENDPOINT = f"{BLUEPRINT}.static"
+
+SCRIPT = "idempotence.js"
+_SCRIPT_URL = f"/_{BLUEPRINT}/<filename>"
+_SCRIPTS = (SCRIPT, "idempotence.mjs")
+_FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 
-def token_blueprint(app: Flask, url: str) -> Blueprint:
-    """Return a blueprint whose one route issues a token, on any host of the application."""
+def make_blueprint(app: Flask, token_url: str | None) -> Blueprint:
+    """Return a blueprint with our routes, on every host of the application.
+
+    Args:
+        app: the application.
+        token_url: where tokens are issued; None for nowhere.
+    """
     blueprint = Blueprint(BLUEPRINT, __name__)
-    hosts: dict[str, Any] = {"host": "<idempotence_host>"} if app.url_map.host_matching else {}
-    blueprint.add_url_rule(url, "token", issue_token, methods=["GET"], **hosts)
+    for place in _places(app):
+        if token_url is not None:
+            blueprint.add_url_rule(token_url, "token", issue_token, methods=["GET"], **place)
+        blueprint.add_url_rule(_SCRIPT_URL, "static", serve_script, methods=["GET"], **place)
     return blueprint
+
+
+def _places(app: Flask) -> list[dict[str, Any]]:
+    if app.url_map.host_matching:
+        return [{"host": "<idempotence_host>"}]
+    if app.subdomain_matching:
+        return [{}, {"subdomain": "<idempotence_subdomain>"}]
+    return [{}]
+
+
+def url_on_this_host(endpoint: str, **values: Any) -> str:
+    """Return the address of one of our routes on the host that was asked, without its name.
+
+    A browser would take another host for another site: it sends no cookies there.
+    """
+    adapter = actual(request_ctx).url_adapter if has_request_context() else None
+    if adapter is not None and adapter.map.host_matching:
+        values["idempotence_host"] = adapter.server_name
+    elif adapter is not None and current_app.subdomain_matching and adapter.subdomain:
+        values["idempotence_subdomain"] = adapter.subdomain
+    return url_for(endpoint, **values)
 
 
 def check_token_url(app: Flask) -> None:
@@ -35,18 +81,20 @@ def check_token_url(app: Flask) -> None:
         ConfigurationError: names both.
     """
     for ours in app.url_map.iter_rules():
-        if ours.endpoint != ENDPOINT:
+        if ours.endpoint != TOKEN_ENDPOINT:
             continue
         for rule in app.url_map.iter_rules():
-            if rule.endpoint != ENDPOINT and _place(rule) == _place(ours) and _gets(rule):
+            if rule.endpoint != TOKEN_ENDPOINT and _place(rule) == _place(ours) and _gets(rule):
                 raise ConfigurationError(
-                    f"Both {ENDPOINT!r} (IDEMPOTENCE_TOKEN_URL) and {rule.endpoint!r} answer GET "
-                    f"{rule.rule}. Set IDEMPOTENCE_TOKEN_URL to another path, or to None."
+                    f"Both {TOKEN_ENDPOINT!r} (IDEMPOTENCE_TOKEN_URL) and {rule.endpoint!r} "
+                    f"answer GET {rule.rule}. Set IDEMPOTENCE_TOKEN_URL to another path, or to "
+                    "None."
                 )
 
 
 def _place(rule: Rule) -> tuple[str, str | None]:
-    return rule.rule, rule.subdomain
+    anywhere = rule.subdomain is not None and rule.subdomain.startswith("<")
+    return rule.rule, "<any>" if anywhere else rule.subdomain
 
 
 def _gets(rule: Rule) -> bool:
@@ -77,3 +125,27 @@ def issue_token(**_: str) -> Response:
     )
     response.headers["Cache-Control"] = "no-store"
     return response
+
+
+def serve_script(filename: str, **_: str) -> Response:
+    """Serve the script; to be kept for a year where the address names its very version."""
+    if filename not in _SCRIPTS:
+        abort(404)
+    # The type is ours to say: by what a machine's own table of types says, a browser may refuse
+    # to run it. And it is not sent as a file, which a server in front may be asked to look for.
+    response = current_app.response_class(_content_of(filename), mimetype="text/javascript")
+    is_this_very_one = request.args.get("v") == version_of(filename)
+    response.headers["Cache-Control"] = _FOR_A_YEAR if is_this_very_one else "no-cache"
+    response.set_etag(version_of(filename))
+    return response.make_conditional(request)  # type: ignore[return-value]  # it returns itself
+
+
+@functools.cache
+def version_of(filename: str) -> str:
+    """Return what changes in a script's address whenever the script does."""
+    return hashlib.sha256(_content_of(filename)).hexdigest()[:12]
+
+
+@functools.cache
+def _content_of(filename: str) -> bytes:
+    return resources.files(__package__).joinpath("static", filename).read_bytes()

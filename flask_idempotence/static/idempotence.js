@@ -1,0 +1,361 @@
+/*
+ * Flask-Idempotence in the browser: forms that are sent once, and a fetch that may be repeated.
+ *
+ * This is a plain script, which defines globalThis.idempotence; idempotence.mjs beside it is the
+ * same as a module. It runs no inline code and needs no more of a content security policy than
+ * script-src and connect-src for its own site. Times are milliseconds unless a name says seconds.
+ */
+(() => {
+  "use strict";
+  if (globalThis.idempotence) return; // on one page as a script and as a module
+
+  /* What the page says in <meta name="idempotence">, over the server's defaults. */
+  function settings() {
+    const meta = globalThis.document?.querySelector('meta[name="idempotence"]');
+    return {
+      tokenUrl: "/token",
+      tokenField: "idempotence_token",
+      tokenHeader: "Idempotence-Token",
+      keyHeader: "Idempotency-Key",
+      ...(meta && JSON.parse(meta.content)),
+    };
+  }
+
+  // ---- Requests that are repeated until they are answered
+
+  const PATIENCE = { retries: 6, minDelay: 500, maxDelay: 30_000, timeout: 0, onRetry() {} };
+
+  /* One logical request: fetch, with one key for all its tries. */
+  async function fetchOnce(resource, options = {}) {
+    const { key, retries, minDelay, maxDelay, timeout, onRetry, ...init } = options;
+    if (typeof ReadableStream !== "undefined" && init.body instanceof ReadableStream) {
+      throw new TypeError(
+        "idempotence.fetch cannot send a stream a second time: give it the whole body, " +
+          "as a string, Blob, ArrayBuffer, FormData or URLSearchParams",
+      );
+    }
+    // The request is made once, so that every try sends what the first one sent.
+    const request = new Request(resource, init);
+    const header = settings().keyHeader;
+    if (key != null || !request.headers.has(header)) {
+      request.headers.set(header, quoted(key ?? newKey()));
+    }
+    return persist(request, { retries, minDelay, maxDelay, timeout, onRetry });
+  }
+
+  async function persist(request, wishes) {
+    const given = Object.entries(wishes).filter(([, value]) => value !== undefined);
+    const { retries, minDelay, maxDelay, timeout, onRetry } = {
+      ...PATIENCE,
+      ...Object.fromEntries(given),
+    };
+    for (let attempt = 1; ; attempt++) {
+      const { response, error } = await tryOnce(request, timeout);
+      if (request.signal.aborted) throw request.signal.reason ?? error;
+      const asked = error ? 0 : await retryIn(response);
+      if (asked === null || asked > maxDelay || attempt > retries) {
+        if (error) throw error;
+        return response;
+      }
+      // Chance keeps the clients that failed together from coming back together.
+      const backoff = Math.min(maxDelay, minDelay * 2 ** (attempt - 1));
+      const delay = Math.max(
+        backoff * (0.5 + Math.random() / 2),
+        asked && asked + Math.random() * minDelay,
+      );
+      onRetry({ attempt, delay, response, error });
+      response?.body?.cancel().catch(() => {}); // it is being read, then
+      await pause(delay, request.signal);
+    }
+  }
+
+  /* Send a copy of the request; the original keeps its body for the next time. */
+  async function tryOnce(request, timeout) {
+    const limit = new AbortController();
+    const stop = () => limit.abort(request.signal.reason);
+    if (request.signal.aborted) stop();
+    request.signal.addEventListener("abort", stop);
+    const late = () => limit.abort(new DOMException("No answer in time", "TimeoutError"));
+    const timer = timeout ? setTimeout(late, timeout) : undefined;
+    try {
+      const response = await globalThis.fetch(request.clone(), { signal: limit.signal });
+      return { response };
+    } catch (error) {
+      request.signal.removeEventListener("abort", stop);
+      return { error };
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /* In what time the server wants to be asked again; null where this is the final answer. */
+  async function retryIn(response) {
+    const asked = retryAfter(response);
+    switch (response.status) {
+      case 409:
+        return (await isStillRunning(response)) ? (asked ?? 0) : null;
+      case 429:
+        return asked ?? 0;
+      case 503:
+        return asked;
+      default:
+        return null;
+    }
+  }
+
+  async function isStillRunning(response) {
+    if (!/\bjson\b/.test(response.headers.get("Content-Type"))) return false;
+    const problem = await response.clone().json().catch(() => null);
+    return /(^|[^\w-])key-in-progress$/.test(problem?.type);
+  }
+
+  function retryAfter(response) {
+    const value = response.headers.get("Retry-After");
+    if (value === null) return null;
+    const left = /^\d+$/.test(value) ? value * 1000 : Date.parse(value) - Date.now();
+    return Number.isNaN(left) ? null : Math.max(0, left);
+  }
+
+  function pause(delay, signal) {
+    return new Promise((resolve, reject) => {
+      const stop = () => {
+        clearTimeout(timer);
+        reject(signal.reason);
+      };
+      const timer = setTimeout(resolve, delay);
+      signal.addEventListener("abort", stop, { once: true });
+    });
+  }
+
+  /* 128 random bits. crypto.randomUUID is there on https only, this everywhere. */
+  function newKey() {
+    const bytes = crypto.getRandomValues(new Uint8Array(16));
+    return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  }
+
+  /* A string as RFC 9651 writes it, which is what the header is defined to hold. */
+  function quoted(key) {
+    return `"${String(key).replace(/["\\]/g, "\\$&")}"`;
+  }
+
+  /* Get a one-time token: { token, expires_in, header, field }, expires_in in seconds. */
+  async function token(purpose) {
+    const { tokenUrl } = settings();
+    if (!tokenUrl) throw new Error("This site has no address that issues tokens");
+    const query = tokenUrl.includes("?") ? "&" : "?";
+    const url = purpose ? `${tokenUrl}${query}purpose=${encodeURIComponent(purpose)}` : tokenUrl;
+    const request = new Request(url, { cache: "no-store", headers: { Accept: "application/json" } });
+    const response = await persist(request, { retries: 2, maxDelay: 3000, timeout: 10_000 });
+    if (!response.ok) throw new Error(`${url} answered ${response.status}`);
+    return response.json();
+  }
+
+  // ---- Forms that are sent once
+
+  const FORMS = "form[data-idempotence]";
+  const BUSY = "idempotence-busy";
+  const FAILED = "idempotence-failed";
+
+  /* Form → { busy, departed, resubmitting, buttons, focused, sent }: `departed` once the browser
+     sends it, `sent` the token that went out with it. */
+  const states = new WeakMap();
+  /* Token field → { token, at, lasts }: what this script put there, and when. */
+  const filled = new WeakMap();
+  /* Token field → the promise of the token that is under way. */
+  const filling = new WeakMap();
+
+  function stateOf(form) {
+    if (!states.has(form)) states.set(form, { buttons: [] });
+    return states.get(form);
+  }
+
+  /* A form's buttons and inputs; form.elements leaves images out, and an input may hide it. */
+  function controls(form) {
+    const all = form.getRootNode().querySelectorAll("button, input");
+    return [...all].filter((control) => control.form === form);
+  }
+
+  function tokenField(form) {
+    const name = settings().tokenField;
+    return controls(form).find((control) => control.name === name);
+  }
+
+  function lock(form) {
+    const state = stateOf(form);
+    state.busy = true;
+    state.departed = false;
+    state.focused = document.activeElement;
+    form.setAttribute("aria-busy", "true");
+    form.classList.add(BUSY);
+    form.classList.remove(FAILED);
+  }
+
+  function disableButtons(form) {
+    const state = stateOf(form);
+    if (!state.busy) return;
+    const buttons = controls(form).filter((control) => /^(submit|image)$/.test(control.type));
+    state.buttons = buttons.filter((button) => !button.disabled);
+    for (const button of state.buttons) {
+      button.setAttribute("autocomplete", "off"); // or Firefox disables it after a reload, too
+      button.disabled = true;
+    }
+  }
+
+  function enableButtons(state) {
+    for (const button of state.buttons) button.disabled = false;
+    state.buttons = [];
+  }
+
+  function restore(form) {
+    const state = stateOf(form);
+    if (!state.busy) return;
+    state.busy = false;
+    enableButtons(state);
+    form.removeAttribute("aria-busy");
+    form.classList.remove(BUSY);
+    // A button that is disabled loses the focus.
+    if (document.activeElement === document.body) state.focused?.focus?.();
+  }
+
+  /* Whether the page was made anew for somebody who went back or forward to it. */
+  function isFromHistory() {
+    return performance.getEntriesByType?.("navigation")[0]?.type === "back_forward";
+  }
+
+  function needsToken(form, field) {
+    if (!settings().tokenUrl) return false;
+    if (!field.value) return true;
+    // It was sent, and what became of it is not known: with another one it might be done twice.
+    if (field.value === stateOf(form).sent) return false;
+    const known = filled.get(field);
+    if (known?.token === field.value) return isOld(known);
+    const seconds = field.dataset.idempotenceExpiresIn;
+    return isFromHistory() || isOld({ at: performance.timeOrigin, lasts: seconds * 1000 });
+  }
+
+  /* By the wall clock, which goes on while a computer sleeps; a tenth is for the way. */
+  function isOld({ at, lasts }) {
+    return Date.now() - at > lasts * 0.9;
+  }
+
+  function fill(field) {
+    if (!filling.has(field)) {
+      filling.set(field, fillAnew(field).finally(() => filling.delete(field)));
+    }
+    return filling.get(field);
+  }
+
+  async function fillAnew(field) {
+    const at = Date.now();
+    const answer = await token(field.dataset.idempotencePurpose);
+    field.value = answer.token;
+    filled.set(field, { token: answer.token, at, lasts: answer.expires_in * 1000 });
+  }
+
+  /* Make a form ready for another submit, with a fresh token: somebody wants it sent again. */
+  async function renew(form) {
+    restore(form);
+    const field = tokenField(form);
+    if (!field || !settings().tokenUrl) return;
+    stateOf(form).sent = undefined;
+    field.value = ""; // whatever comes, the spent one does not go out again
+    await fill(field);
+  }
+
+  function renewQuietly(form) {
+    renew(form).catch(() => {}); // the field is empty, and is filled before it is sent
+  }
+
+  /* The browser collects the fields when the submit event has ended, the pressed button too:
+     only then may buttons be disabled. */
+  function depart(form, submitter) {
+    const state = stateOf(form);
+    state.departed = true;
+    state.sent = tokenField(form)?.value;
+    setTimeout(() => disableButtons(form));
+    const target = submitter?.getAttribute("formtarget") || form.getAttribute("target");
+    if (target && !/^_(self|parent|top)$/i.test(target)) {
+      setTimeout(() => renewQuietly(form), 1000); // the answer goes elsewhere, this page stays
+    }
+  }
+
+  async function fillAndSubmit(form, field, submitter) {
+    const state = stateOf(form);
+    disableButtons(form);
+    try {
+      await fill(field);
+    } catch (error) {
+      restore(form);
+      form.classList.add(FAILED);
+      const detail = { error };
+      form.dispatchEvent(new CustomEvent("idempotence:failed", { bubbles: true, detail }));
+      return;
+    }
+    if (!state.busy) return; // restored by the page meanwhile
+    enableButtons(state); // a disabled button would not be sent
+    state.resubmitting = true;
+    try {
+      const pressed = submitter?.form === form ? submitter : null;
+      HTMLFormElement.prototype.requestSubmit.call(form, pressed);
+    } finally {
+      // Still true: no submit event came, since what was typed meanwhile is not valid.
+      if (state.resubmitting) restore(form);
+      state.resubmitting = false;
+    }
+  }
+
+  /* First of all listeners: a submit that is ignored is seen by nobody. */
+  function onSubmitFirst(event) {
+    const form = event.target;
+    const state = states.get(form);
+    if (!state?.busy) return;
+    event.stopImmediatePropagation();
+    if (state.resubmitting) {
+      state.resubmitting = false; // the page's own listeners have seen it the first time
+      depart(form, event.submitter);
+    } else {
+      event.preventDefault();
+    }
+  }
+
+  /* Last of all listeners: the page may have handled the submit, or found a mistake. */
+  function onSubmitLast(event) {
+    const form = event.target;
+    const submitter = event.submitter;
+    if (event.defaultPrevented || !form.matches?.(FORMS)) return;
+    const method = submitter?.getAttribute("formmethod") || form.getAttribute("method");
+    if (/^dialog$/i.test(method)) return;
+    lock(form);
+    const field = tokenField(form);
+    if (field && needsToken(form, field)) {
+      event.preventDefault();
+      fillAndSubmit(form, field, submitter);
+    } else {
+      depart(form, submitter);
+    }
+  }
+
+  /* A page that the browser kept shows a form as it was left: busy, with its token spent. */
+  function onPageShow({ persisted }) {
+    if (!persisted && !isFromHistory()) return;
+    for (const form of document.querySelectorAll(FORMS)) {
+      if (!persisted || stateOf(form).busy || stateOf(form).sent) renewQuietly(form);
+    }
+  }
+
+  /* The submit was stopped, or answered by a file to save: the page stays. Its token does, too. */
+  function onNavigateError() {
+    for (const form of document.querySelectorAll(FORMS)) {
+      if (stateOf(form).departed) restore(form);
+    }
+  }
+
+  if (globalThis.document) {
+    addEventListener("submit", onSubmitFirst, true);
+    addEventListener("submit", onSubmitLast);
+    addEventListener("pageshow", onPageShow);
+    globalThis.navigation?.addEventListener("navigateerror", onNavigateError);
+  }
+
+  globalThis.idempotence = { fetch: fetchOnce, token, renew, newKey };
+})();
