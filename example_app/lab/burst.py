@@ -77,8 +77,8 @@ class Burst:
         if isinstance(connection, BaseException):
             raise connection
         reader, writer = connection
+        self._note(lane, "sent")  # before it is: the answer may be quicker than this program
         writer.write(self._request(lane))
-        self._note(lane, "sent")
         try:
             head, _, _ = (await reader.read()).partition(b"\r\n\r\n")
         finally:

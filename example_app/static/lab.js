@@ -5,7 +5,7 @@ import { Timeline } from "./timeline.js";
 const ASK_EVERY = 150; // milliseconds
 
 const form = document.getElementById("lab");
-const button = form.querySelector("button");
+const buttons = [...form.elements].filter(({ type }) => type === "submit");
 const section = document.getElementById("run");
 const verdict = document.getElementById("verdict");
 const words = document.getElementById("words");
@@ -51,6 +51,13 @@ async function follow(url) {
   }
 }
 
+/* On a small screen, what happens next would happen below its edge. */
+function showRun() {
+  section.hidden = false;
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  section.firstElementChild.scrollIntoView({ behavior: calm ? "auto" : "smooth" });
+}
+
 async function start() {
   const response = await fetch(form.action, {
     method: "POST",
@@ -60,11 +67,13 @@ async function start() {
   const answer = await response.json();
   if (!response.ok) throw new Error(answer.detail ?? `The server answered ${response.status}.`);
   history.replaceState(null, "", answer.page);
+  showRun();
   await follow(answer.events);
 }
 
 async function whileBusy(work) {
-  button.disabled = true;
+  const pressed = document.activeElement;
+  for (const button of buttons) button.disabled = true;
   form.setAttribute("aria-busy", "true");
   try {
     await work();
@@ -73,14 +82,15 @@ async function whileBusy(work) {
     verdict.textContent = String(error.message ?? error);
   } finally {
     form.removeAttribute("aria-busy");
-    button.disabled = false;
-    if (document.activeElement === document.body) button.focus({ preventScroll: true });
+    for (const button of buttons) button.disabled = false;
+    // A button that is disabled loses the focus.
+    if (document.activeElement === document.body) pressed.focus?.({ preventScroll: true });
   }
 }
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  if (!button.disabled) whileBusy(start);
+  if (!buttons[0].disabled) whileBusy(start);
 });
 
 // The same as the picture, for those who would rather read or hear it; made when it is wanted.

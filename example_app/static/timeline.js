@@ -37,7 +37,7 @@ const SHAPES = {
 };
 
 function laneHeight(count) {
-  return count <= 12 ? 26 : count <= 30 ? 18 : count <= 75 ? 11 : 6;
+  return count <= 12 ? 26 : count <= 30 ? 18 : count <= 75 ? 11 : 5;
 }
 
 function svg(name, attributes, text = "") {
@@ -47,9 +47,9 @@ function svg(name, attributes, text = "") {
   return element;
 }
 
-/* Round numbers for the axis: 1, 2 or 5 of something, eight at most. */
-function step(span) {
-  const rough = span / 8;
+/* Round numbers for the axis: 1, 2 or 5 of something, with room for their labels. */
+function step(span, room) {
+  const rough = span / Math.max(2, Math.min(8, room / 70));
   const power = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= rough);
 }
@@ -137,8 +137,8 @@ export class Timeline {
     const paths = Object.fromEntries(
       ["way", "pause", "wait", "run", ...Object.keys(SHAPES)].map((name) => [name, []]),
     );
-    const radius = Math.min(5, each / 2 - 1);
-    const thick = Math.min(12, each - 2);
+    const radius = Math.max(2, Math.min(5, each / 2 - 1));
+    const thick = Math.min(12, each - 1);
     this.#lanes.forEach((events, lane) => {
       const middle = HEAD + (lane + 0.5) * each;
       let stretch = null;
@@ -168,7 +168,7 @@ export class Timeline {
 
   #drawAxis(span, left, room, height) {
     const parts = [];
-    for (let at = 0; at <= span; at += step(span)) {
+    for (let at = 0; at <= span; at += step(span, room)) {
       const x = number(left + (at / span) * room);
       parts.push(svg("line", { class: "grid", x1: x, x2: x, y1: HEAD, y2: height }));
       const label = span < 2000 ? `${Math.round(at)} ms` : `${number(at / 1000)} s`;
