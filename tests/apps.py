@@ -46,9 +46,11 @@ class Clock:
         self.seconds += seconds
 
 
-def bare_app(**settings):
+def bare_app(*, host_matching=False, subdomain_matching=False, **settings):
     """Return an application without the extension."""
-    app = Flask("shop")
+    matching = {"host_matching": host_matching, "subdomain_matching": subdomain_matching}
+    hosts = {"static_host": "static.test"} if host_matching else {}
+    app = Flask("shop", **matching, **hosts)
     app.config.update({"SECRET_KEY": "a secret for the tests", "TESTING": True, **settings})
     return app
 

@@ -155,9 +155,10 @@
   const FORMS = "form[data-idempotence]";
   const BUSY = "idempotence-busy";
   const FAILED = "idempotence-failed";
+  const LONGEST_BUSY = 30_000;
 
-  /* Form → { busy, departed, resubmitting, buttons, focused, sent }: `departed` once the browser
-     sends it, `sent` the token that went out with it. */
+  /* Form → { busy, departed, resubmitting, buttons, focused, sent, timer }: `departed` once the
+     browser sends it, `sent` the token that went out with it. */
   const states = new WeakMap();
   /* Token field → { token, at, lasts }: what this script put there, and when. */
   const filled = new WeakMap();
@@ -210,6 +211,7 @@
     const state = stateOf(form);
     if (!state.busy) return;
     state.busy = false;
+    clearTimeout(state.timer);
     enableButtons(state);
     form.removeAttribute("aria-busy");
     form.classList.remove(BUSY);
@@ -273,6 +275,8 @@
     state.departed = true;
     state.sent = tokenField(form)?.value;
     setTimeout(() => disableButtons(form));
+    // An answer that is no page (204, a file to save) is not told to anybody: not for ever, then.
+    state.timer = setTimeout(() => restore(form), LONGEST_BUSY);
     const target = submitter?.getAttribute("formtarget") || form.getAttribute("target");
     if (target && !/^_(self|parent|top)$/i.test(target)) {
       setTimeout(() => renewQuietly(form), 1000); // the answer goes elsewhere, this page stays
@@ -343,7 +347,7 @@
     }
   }
 
-  /* The submit was stopped, or answered by a file to save: the page stays. Its token does, too. */
+  /* The submit was stopped, and the page stays. So does its token. */
   function onNavigateError() {
     for (const form of document.querySelectorAll(FORMS)) {
       if (stateOf(form).departed) restore(form);

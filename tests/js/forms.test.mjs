@@ -320,6 +320,28 @@ test("a navigation that fails while the token is fetched changes nothing", async
   }
 });
 
+test("a form without a new page is given back after half a minute, its token unchanged", async () => {
+  const { page, halfAMinute } = open({ field: HELD });
+  page.submit(page.form, page.pay);
+  await settled();
+  halfAMinute();
+  assert.deepEqual([isBusy(page), page.pay.disabled, page.field.value], [false, false, "issued"]);
+});
+
+test("the half minute of one submit does not end the next one", async () => {
+  const { page, halfAMinute } = open({ field: HELD });
+  page.submit();
+  page.show(true);
+  halfAMinute();
+  await settled();
+  page.submit();
+  page.navigation.hear({ type: "navigateerror" }, false);
+  page.field.value = "";
+  page.submit(); // fetches a token
+  halfAMinute();
+  assert.equal(isBusy(page), true);
+});
+
 test("a form whose answer goes to another window is ready again after a second", async () => {
   const { page, waits } = open({ field: HELD, form: { target: "_blank" } });
   page.submit();

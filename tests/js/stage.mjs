@@ -1,22 +1,31 @@
-// What the script stands on in these tests: a realm of its own, timers that fire at once and are
-// written down, and as much of a page as a form needs. Real browsers come in tests/browser.
+// What the script stands on in these tests: a realm of its own, timers that are written down and
+// fire at once (those of half a minute when the test says so), and as much of a page as a form needs. Real browsers come in tests/browser.
 import { readFileSync } from "node:fs";
 import vm from "node:vm";
 
 const file = new URL("../../flask_idempotence/static/idempotence.js", import.meta.url);
 const script = new vm.Script(readFileSync(process.env.IDEMPOTENCE_JS ?? file, "utf-8"));
 const PLATFORM = { AbortController, AbortSignal, Blob, DOMException, FormData, ReadableStream };
-Object.assign(PLATFORM, { Request, Response, URLSearchParams, clearTimeout, crypto });
+Object.assign(PLATFORM, { Request, Response, URLSearchParams, crypto });
 
 /** Run the script in a realm of its own; `answers` are what fetch gives, one after the other. */
 export function stage({ answers = [], page, now = () => 1_000_000, random = 0.5 } = {}) {
   const sent = [];
   const waits = [];
+  const late = new Map();
   const realm = vm.createContext({
     ...PLATFORM,
     setTimeout(callback, delay = 0) {
-      if (delay) waits.push(delay);
-      return setTimeout(callback, 0);
+      if (delay !== 30_000) {
+        if (delay) waits.push(delay);
+        return setTimeout(callback, 0);
+      }
+      const timer = {};
+      late.set(timer, callback);
+      return timer;
+    },
+    clearTimeout(timer) {
+      if (!late.delete(timer)) clearTimeout(timer);
     },
     async fetch(request, options) {
       sent.push(request);
@@ -31,7 +40,8 @@ export function stage({ answers = [], page, now = () => 1_000_000, random = 0.5 
   vm.runInContext("Date", realm).now = now;
   const load = () => script.runInContext(realm);
   load();
-  return { load, realm, sent, waits, idempotence: realm.idempotence };
+  const halfAMinute = () => late.forEach((callback) => callback());
+  return { load, halfAMinute, realm, sent, waits, idempotence: realm.idempotence };
 }
 
 export function answer(status, headers = {}, body = "") {

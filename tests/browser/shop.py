@@ -1,0 +1,165 @@
+"""A small shop for a browser, under a strict content security policy, on a server with threads."""
+
+import threading
+import time
+from socket import SHUT_RDWR
+
+from flask import Flask, Response, jsonify, render_template_string, request
+from markupsafe import Markup
+from servers import HOST
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from flask_idempotence import Idempotence, one_time_token
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+NONCE = "bm9uY2U"
+
+PAGE = """<!doctype html>
+<html lang="en">
+<title>Shop</title>
+{{ idempotence_meta() }}
+{{ idempotence_script(nonce=nonce) }}
+<form action="/orders" method="post" target="{{ target }}" data-idempotence>
+  {{ field or idempotence_field() }}
+  <input name="note" aria-label="Note" required>
+  <button name="what" value="tea">Buy</button>
+  <button name="what" value="gift">Give</button>
+</form>
+"""
+EMPTY_FIELD = '<input type="hidden" name="idempotence_token" value="">'
+CACHEABLE = {"Cache-Control": "max-age=600"}
+
+PAY_PAGE = """<!doctype html>
+<html lang="en">
+<title>Pay</title>
+{{ idempotence_meta() }}
+{{ idempotence_script() }}
+<script type="module" src="/pay.mjs"></script>
+<button>Pay</button>
+<output></output>
+"""
+PAY_SCRIPT = """
+import { fetch as persistently } from "/_idempotence/idempotence.mjs";
+
+document.querySelector("button").addEventListener("click", async () => {
+  const body = new FormData();
+  body.set("amount", "12");
+  const response = await persistently("/payments", { method: "POST", body, minDelay: 20 });
+  const { number } = await response.json();
+  const same = persistently === globalThis.idempotence.fetch;
+  document.querySelector("output").textContent = `payment ${number} ${same}`;
+});
+"""
+
+
+class QuietHandler(WSGIRequestHandler):
+    """Says nothing of requests, nor of connections that were cut on purpose."""
+
+    def log(self, *_):
+        pass
+
+
+class Shop:
+    """The shop, running; what a test wants to know of it, and the faults it may want."""
+
+    def __init__(self, **settings):
+        self.delay = 0.0
+        self.csp = POLICY
+        self.drops = 0
+        self.posts, self.orders, self.tokens = [], [], 0
+        self.payments, self.keys = {}, []
+        self.app = Flask("shop")
+        self.app.config.update(
+            {"SECRET_KEY": "a secret for the tests", "TESTING": True, **settings}
+        )
+        Idempotence(self.app)
+        self._add_hooks()
+        self._add_forms()
+        self._add_payments()
+
+    def __enter__(self):
+        self._server = make_server(HOST, 0, self.app, threaded=True, request_handler=QuietHandler)
+        self.url = f"http://{HOST}:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=[0.02])
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _add_hooks(self):
+        app = self.app
+
+        @app.before_request
+        def watch():
+            if request.endpoint == "idempotence.token":
+                self.tokens += 1
+            if request.method == "POST":
+                self.posts.append(request.path)
+
+        @app.after_request
+        def be_strict(response):
+            response.headers["Content-Security-Policy"] = self.csp
+            return response
+
+        @app.get("/favicon.ico")
+        def icon():
+            return "", 204
+
+    def _add_forms(self):
+        app = self.app
+
+        @app.get("/")
+        def form():
+            nonce = NONCE if NONCE in self.csp else None
+            return self._form(nonce=nonce)
+
+        @app.get("/elsewhere")
+        def to_another_window():
+            return self._form(target="_blank")
+
+        @app.get("/cached")
+        def cached_form():
+            # The same for everybody: the script fetches the token.
+            return self._form(field=EMPTY_FIELD), CACHEABLE
+
+        @app.get("/careless")
+        def cached_form_with_a_token():
+            token = app.test_client().get("/token").json["token"]
+            return self._form(field=EMPTY_FIELD.replace('""', f'"{token}"')), CACHEABLE
+
+        @app.post("/orders")
+        @one_time_token()
+        def order():
+            time.sleep(self.delay)
+            self.orders.append((request.form["note"], request.form.get("what")))
+            return f"<!doctype html><title>Thanks</title><h1>Order {len(self.orders)}</h1>"
+
+    @staticmethod
+    def _form(*, field="", target="_self", nonce=None):
+        return render_template_string(PAGE, field=Markup(field), target=target, nonce=nonce)
+
+    def _add_payments(self):
+        app = self.app
+
+        @app.get("/pay")
+        def pay_page():
+            return render_template_string(PAY_PAGE)
+
+        @app.get("/pay.mjs")
+        def pay_script():
+            return Response(PAY_SCRIPT, mimetype="text/javascript")
+
+        @app.post("/payments")
+        def pay():
+            key = request.headers["Idempotency-Key"]
+            self.keys.append((key, request.form["amount"]))
+            number = self.payments.setdefault(key, len(self.payments) + 1)
+            if len(self.keys) <= self.drops:
+                request.environ["werkzeug.socket"].shutdown(SHUT_RDWR)
+            return jsonify(number=number)

@@ -1,0 +1,44 @@
+"""The script for browsers: its own tests under node, and its size."""
+
+import gzip
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NODE = shutil.which("node")
+SCRIPT = ROOT / "flask_idempotence" / "static" / "idempotence.js"
+
+MUST_RUN = os.environ.get("CI") == "true"
+MOST_BYTES = 6 * 1024
+
+
+@pytest.mark.skipif(NODE is None and not MUST_RUN, reason="node is missing")
+def test_the_script_passes_its_own_tests():
+    assert NODE, "node is missing, and CI=true says that it must not be"
+    files = sorted((ROOT / "tests" / "js").glob("*.test.mjs"))
+    assert len(files) == 2
+    command = [NODE, "--test", "--test-reporter=tap", *map(str, files)]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "\n# fail 0\n" in run.stdout
+    assert "\n# skipped 0\n" in run.stdout
+
+
+def test_the_script_is_small():
+    assert len(gzip.compress(SCRIPT.read_bytes())) < MOST_BYTES
+
+
+def test_the_module_and_the_types_offer_what_the_script_does():
+    static = SCRIPT.parent
+    offered = "fetch: fetchOnce, token, renew, newKey"
+    assert f"globalThis.idempotence = {{ {offered} }};" in SCRIPT.read_text()
+    assert (
+        "export const { fetch, token, renew, newKey }" in (static / "idempotence.mjs").read_text()
+    )
+    types = (static / "idempotence.d.ts").read_text()
+    for name in ("fetch", "token", "renew", "newKey"):
+        assert f"export function {name}(" in types
