@@ -21,7 +21,8 @@ const MARKS = {
 };
 const WORDS = { began: "let in", ran: "ran", answered: "answered", arrived: "arrived" };
 const HEAD = 24; // pixels, for the axis
-const FRAME = 1000 / 30; // milliseconds between two drawings
+const PAUSE = 30; // milliseconds between two drawings, at least
+const SHARE = 5; // and so many times what a drawing takes: the page has other things to do
 
 const number = (value) => Math.round(value * 10) / 10;
 
@@ -62,6 +63,7 @@ export class Timeline {
   #ahead = 0; // how much the server's clock is ahead of performance.now()
   #running = false;
   #scheduled = false;
+  #takes = 0; // milliseconds that the last drawing took
 
   constructor(element) {
     this.#svg = element;
@@ -112,7 +114,15 @@ export class Timeline {
   #schedule() {
     if (this.#scheduled) return;
     this.#scheduled = true;
-    setTimeout(() => requestAnimationFrame(() => this.#draw()), FRAME);
+    const pause = Math.max(PAUSE, SHARE * this.#takes);
+    setTimeout(() => requestAnimationFrame(() => this.#drawAndMeasure()), pause);
+  }
+
+  #drawAndMeasure() {
+    const start = performance.now();
+    this.#draw();
+    // What is drawn is painted before this is called, so that painting counts, too.
+    requestAnimationFrame(() => (this.#takes = performance.now() - start));
   }
 
   #draw() {
@@ -145,11 +155,8 @@ export class Timeline {
       let since = 0;
       const close = (until) => {
         const [from, to] = [x(since), x(until)];
-        if (stretch === "way" || stretch === "pause") {
-          paths[stretch].push(`M${number(from)} ${number(middle)}H${number(to)}`);
-        } else if (stretch) {
-          paths[stretch].push(bar(from, middle - thick / 2, Math.max(1, to - from), thick));
-        }
+        const high = { wait: thick, run: thick, pause: 2, way: 1.2 }[stretch];
+        if (high) paths[stretch].push(bar(from, middle - high / 2, Math.max(1, to - from), high));
       };
       for (const { what, at } of events) {
         if (MARKS[what]) paths[MARKS[what]].push(SHAPES[MARKS[what]](number(x(at)), middle, radius));
