@@ -120,6 +120,8 @@ class Engine:
             raise
         finally:
             hold.in_view = False
+            # After what the view itself has put off until its response is there.
+            after_this_request(lambda response: self.settling.answer(hold, response))
 
     def _enter(self, app: Flask, request: Request, guard: Guard) -> Hold | Replay | None:
         attempt = Attempt(app, guard.mode, request.endpoint)
@@ -136,7 +138,6 @@ class Engine:
             attempt.emit(replayed)
             return hold
         add_hold(request, hold)
-        after_this_request(lambda response: self.settling.answer(hold, response))
         if hold.owner:
             self.keeper.watch(hold)
         attempt.emit(claimed, lease=hold.lease)

@@ -85,7 +85,7 @@ def idempotence_meta() -> Markup:
         "tokenUrl": None if config.token_url is None else url_on_this_host(TOKEN_ENDPOINT),
         "tokenHeader": config.token_header,
         "tokenField": config.token_field,
-        "keyHeader": getattr(config, "key_header", "Idempotency-Key"),
+        "keyHeader": config.key_header,
     }
     return _tag("meta", {"name": "idempotence", "content": json.dumps(content)})
 

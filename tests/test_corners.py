@@ -5,7 +5,14 @@ import threading
 
 import pytest
 from apps import make_app
-from flask import Flask, Response, abort, copy_current_request_context, g
+from flask import (
+    Flask,
+    Response,
+    abort,
+    after_this_request,
+    copy_current_request_context,
+    g,
+)
 from werkzeug.routing import BaseConverter
 
 from flask_idempotence import (
@@ -14,6 +21,7 @@ from flask_idempotence import (
     MemoryStore,
     StoreError,
     current_guard,
+    idempotent,
     no_repeat_submit,
     one_time_token,
 )
@@ -309,3 +317,40 @@ class TestKeeperInTrouble:
         for _ in range(40):
             keeper.tick()
         assert len(done) == 100
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_what_a_view_puts_off_until_its_response_belongs_to_the_result(status):
+    app = make_app()
+
+    @app.post("/")
+    @no_repeat_submit(60)
+    def view():
+        @after_this_request
+        def late(response):
+            response.status_code = status
+            return response
+
+        return "done"
+
+    client = app.test_client()
+    again = {200: 409, 500: 500}[status]
+    assert [client.post("/").status_code for _ in range(2)] == [status, again]
+
+
+def test_what_a_view_puts_off_until_its_response_is_replayed():
+    app = make_app()
+
+    @app.post("/")
+    @idempotent()
+    def view():
+        @after_this_request
+        def late(response):
+            response.headers["X-Late"] = "yes"
+            return response
+
+        return "done"
+
+    client = app.test_client()
+    answers = [client.post("/", headers={"Idempotency-Key": "1"}) for _ in range(2)]
+    assert [answer.headers["X-Late"] for answer in answers] == ["yes", "yes"]

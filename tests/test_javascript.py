@@ -2,15 +2,18 @@
 
 import gzip
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+import flask_idempotence
+
 ROOT = Path(__file__).parent.parent
 NODE = shutil.which("node")
-SCRIPT = ROOT / "flask_idempotence" / "static" / "idempotence.js"
+SCRIPT = Path(flask_idempotence.__file__).parent / "static" / "idempotence.js"
 
 MUST_RUN = os.environ.get("CI") == "true"
 MOST_BYTES = 6 * 1024
@@ -22,7 +25,9 @@ def test_the_script_passes_its_own_tests():
     files = sorted((ROOT / "tests" / "js").glob("*.test.mjs"))
     assert len(files) == 2
     command = [NODE, "--test", "--test-reporter=tap", *map(str, files)]
-    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    options = {"capture_output": True, "text": True, "timeout": 120}
+    options["env"] = {**os.environ, "SCRIPT_UNDER_TEST": str(SCRIPT)}
+    run = subprocess.run(command, check=False, **options)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "\n# fail 0\n" in run.stdout
     assert "\n# skipped 0\n" in run.stdout
@@ -40,5 +45,21 @@ def test_the_module_and_the_types_offer_what_the_script_does():
         "export const { fetch, token, renew, newKey }" in (static / "idempotence.mjs").read_text()
     )
     types = (static / "idempotence.d.ts").read_text()
+    page = (ROOT / "docs" / "reference" / "javascript.md").read_text()
     for name in ("fetch", "token", "renew", "newKey"):
         assert f"export function {name}(" in types
+        assert f"\n## idempotence.{name}\n" in page
+
+
+def test_the_options_have_their_types_and_stand_on_their_page():
+    page = (ROOT / "docs" / "reference" / "javascript.md").read_text()
+    types = (SCRIPT.parent / "idempotence.d.ts").read_text()
+    (written,) = re.findall(r"const PATIENCE = \{ (.*), onRetry\(\) \{\} \};", SCRIPT.read_text())
+    defaults = dict(option.split(": ") for option in written.split(", "))
+    assert set(defaults) == {"retries", "minDelay", "maxDelay", "timeout"}
+    for name, default in defaults.items():
+        assert f"| `{name}` | `{default}` |" in page
+        assert re.search(rf"Default: {default.replace('_', '')}\. \*/\n  {name}\?: number;", types)
+    for name in ("key", "onRetry"):
+        assert f"| `{name}` |" in page
+        assert f"  {name}?:" in types

@@ -6,6 +6,7 @@ import re
 import pytest
 from apps import bare_app, make_app
 from flask import Blueprint, render_template_string
+from jinja2 import DictLoader
 from pages import ALL, Elements, page_app, page_of
 from servers import HOST, free_port
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
@@ -62,8 +63,9 @@ def test_a_bad_purpose_is_a_mistake_of_the_template():
 def test_the_functions_are_there_in_imported_macros_and_outside_requests():
     app = make_app()
     macro = "{% macro form() %}{{ idempotence_field() }}{% endmacro %}"
+    app.jinja_loader = DictLoader({"macros.html": macro})
     with app.app_context():
-        text = render_template_string(macro + "{{ form() }}{{ idempotence_token() }}")
+        text = render_template_string("{% import 'macros.html' as ours %}{{ ours.form() }}")
     assert Elements(text)["input"]["value"]
 
 
@@ -102,11 +104,13 @@ def test_the_meta_element_tells_scripts_the_settings():
         "keyHeader": "Idempotency-Key",
     }
     settings = {"TOKEN_URL": "/a/'b\"", "TOKEN_HEADER": "X-Once", "TOKEN_FIELD": "</meta>\"'"}
+    settings["KEY_HEADER"] = "X-Key"
     app = page_app(**{f"IDEMPOTENCE_{name}": value for name, value in settings.items()})
     told = json.loads(page_of(app)["meta"]["content"])
     assert set(told) == names
     assert app.test_client().get(told["tokenUrl"]).status_code == 200
     assert (told["tokenHeader"], told["tokenField"]) == ("X-Once", "</meta>\"'")
+    assert told["keyHeader"] == "X-Key"
 
 
 def test_without_a_token_url_the_rest_works():

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from servers import HOST
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from flask_idempotence import Idempotence, one_time_token
+from flask_idempotence import Idempotence, idempotent, one_time_token
 
 POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -47,10 +47,13 @@ import { fetch as persistently } from "/_idempotence/idempotence.mjs";
 document.querySelector("button").addEventListener("click", async () => {
   const body = new FormData();
   body.set("amount", "12");
-  const response = await persistently("/payments", { method: "POST", body, minDelay: 20 });
+  const timeout = Number(location.hash.slice(1));
+  const options = { method: "POST", body, minDelay: 20, timeout };
+  const response = await persistently("/payments", options);
   const { number } = await response.json();
-  const same = persistently === globalThis.idempotence.fetch;
-  document.querySelector("output").textContent = `payment ${number} ${same}`;
+  const told = [number, response.status, response.headers.get("Idempotent-Replayed")];
+  told.push(persistently === globalThis.idempotence.fetch);
+  document.querySelector("output").textContent = JSON.stringify(told);
 });
 """
 
@@ -70,7 +73,7 @@ class Shop:
         self.csp = POLICY
         self.drops = 0
         self.posts, self.orders, self.tokens = [], [], 0
-        self.payments, self.keys = {}, []
+        self.payments, self.keys, self.answers = [], [], []
         self.app = Flask("shop")
         self.app.config.update(
             {"SECRET_KEY": "a secret for the tests", "TESTING": True, **settings}
@@ -156,10 +159,17 @@ class Shop:
             return Response(PAY_SCRIPT, mimetype="text/javascript")
 
         @app.post("/payments")
+        @idempotent(required=True)
         def pay():
-            key = request.headers["Idempotency-Key"]
-            self.keys.append((key, request.form["amount"]))
-            number = self.payments.setdefault(key, len(self.payments) + 1)
-            if len(self.keys) <= self.drops:
-                request.environ["werkzeug.socket"].shutdown(SHUT_RDWR)
-            return jsonify(number=number)
+            time.sleep(self.delay)
+            self.payments.append(request.form["amount"])
+            return jsonify(number=len(self.payments)), 201
+
+        @app.after_request
+        def lose_answers(response):
+            if request.path == "/payments":
+                self.keys.append(request.headers["Idempotency-Key"])
+                self.answers.append(response.status_code)
+                if len(self.answers) <= self.drops:
+                    request.environ["werkzeug.socket"].shutdown(SHUT_RDWR)
+            return response

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import vm from "node:vm";
 
 const file = new URL("../../flask_idempotence/static/idempotence.js", import.meta.url);
-const script = new vm.Script(readFileSync(process.env.IDEMPOTENCE_JS ?? file, "utf-8"));
+const script = new vm.Script(readFileSync(process.env.SCRIPT_UNDER_TEST ?? file, "utf-8"));
 const PLATFORM = { AbortController, AbortSignal, Blob, DOMException, FormData, ReadableStream };
 Object.assign(PLATFORM, { Request, Response, URLSearchParams, crypto });
 
@@ -18,14 +18,14 @@ export function stage({ answers = [], page, now = () => 1_000_000, random = 0.5 
     setTimeout(callback, delay = 0) {
       if (delay !== 30_000) {
         if (delay) waits.push(delay);
-        return setTimeout(callback, 0);
+        return setImmediate(callback);
       }
       const timer = {};
       late.set(timer, callback);
       return timer;
     },
     clearTimeout(timer) {
-      if (!late.delete(timer)) clearTimeout(timer);
+      if (!late.delete(timer)) clearImmediate(timer);
     },
     async fetch(request, options) {
       sent.push(request);
@@ -55,7 +55,10 @@ export function problem(slug, headers = {}) {
 
 export const dropped = () => new TypeError("Failed to fetch");
 
-export const settled = () => new Promise((resolve) => setTimeout(resolve, 15));
+/** Wait until all that was begun is done: in turns of the event loop, since machines are slow. */
+export async function settled() {
+  for (let turn = 0; turn < 100; turn++) await new Promise(setImmediate);
+}
 
 class Target {
   listeners = [];
