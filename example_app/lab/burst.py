@@ -44,9 +44,12 @@ class Burst:
         number = self._plan["run"]
         lanes = range(1, self._plan["lanes"] + 1)
         opened = await asyncio.gather(*(self._connect() for _ in lanes), return_exceptions=True)
-        self._write("UPDATE lab_runs SET began = ? WHERE number = ?", [(time.time(), number)])
+        began = time.time()
+        answers = asyncio.gather(*map(self._lane, lanes, opened))
+        await asyncio.sleep(0)  # each of them has sent, and now there is time to write
+        self._write("UPDATE lab_runs SET began = ? WHERE number = ?", [(began, number)])
         writing = asyncio.create_task(self._write_events())
-        await asyncio.gather(*map(self._lane, lanes, opened))
+        await answers
         writing.cancel()
         self._write_down()
         self._write("UPDATE lab_runs SET ended = ? WHERE number = ?", [(time.time(), number)])

@@ -20,7 +20,7 @@ function payWithKey(request) {
     timeout: 10_000,
     onRetry({ attempt, delay, error }) {
       const what = error ? "no answer. Was it paid?" : "not now.";
-      say(`Try ${attempt}: ${what} Asking again in ${(delay / 1000).toFixed(1)} s.`, "lost");
+      say(`Try ${attempt}: ${what} Asking again in ${(delay / 1000).toFixed(1)}\u00a0s.`, "lost");
     },
   });
 }

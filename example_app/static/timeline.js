@@ -30,7 +30,8 @@ const bar = (x, y, width, height) => `M${number(x)} ${number(y)}h${number(width)
 
 /* Each around its middle, with a radius. */
 const SHAPES = {
-  ran: (x, y, r) => `M${x - r} ${y}l${number(r * 0.7)} ${r}L${x + r} ${y - r}`,
+  // Beside the bar that it ends, or it would not be seen.
+  ran: (x, y, r) => `M${x + 4} ${y}l${number(r * 0.7)} ${r}L${x + 4 + 2 * r} ${y - r}`,
   failed: (x, y, r) => `M${x} ${y - r}l${r} ${2 * r}h${-2 * r}z`,
   rejected: (x, y, r) => `M${x - r} ${y - r}l${2 * r} ${2 * r}m0 ${-2 * r}l${-2 * r} ${2 * r}`,
   replayed: (x, y, r) => `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`,
@@ -139,7 +140,7 @@ export class Timeline {
     const x = (at) => left + (Math.max(0, at - this.#began) / span) * room;
     this.#drawAxis(span, left, room, height);
     this.#drawLabels(each, left);
-    this.#drawLanes(x, each, now);
+    if (this.#began !== null) this.#drawLanes(x, each, now);
     if (this.#running) this.#schedule();
   }
 

@@ -41,8 +41,8 @@ def expect(visit):
     return sync_api.expect
 
 
-def picture(page, name):
-    """Take a picture for the documentation, if that is wanted."""
+def picture(part, name):
+    """Take a picture of a page, or of a part, for the documentation, if that is wanted."""
     if SCREENSHOTS:
         Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=Path(SCREENSHOTS, f"{name}.png"))
+        part.screenshot(path=Path(SCREENSHOTS, f"{name}.png"))

@@ -88,12 +88,12 @@ def test_a_run_is_drawn_while_it_happens_and_told_in_words(visit, url, expect):
     expect(drawn).not_to_have_attribute("d", first or "")
     assert page.locator("#verdict").inner_text() == "Firing…"
     expect(page.locator("#verdict")).to_contain_text("the side effect happened once")
+    picture(page.locator("#run"), "example-lab")
     page.get_by_text("Every request in words").click()
     lines = page.locator("#words li").all_inner_texts()
     assert len(lines) == 12
     assert sum("ran at" in line for line in lines) == 1
     assert sum("replayed at" in line for line in lines) == 11
-    picture(page, "example-lab")
 
 
 def test_a_run_has_an_address_and_can_be_looked_at_again(visit, url, expect):
@@ -117,7 +117,7 @@ def test_with_scripts_off_a_run_is_counted_too(visit, url, expect):
     page.wait_for_url(re.compile(r"/lab/runs/\d+$"))
     page.wait_for_timeout(1500)
     page.reload()
-    expect(page.locator("#verdict")).to_have_text("20 requests: the side effect happened 1 times.")
+    expect(page.locator("#verdict")).to_have_text("20 requests: the side effect happened once.")
 
 
 def test_the_lab_with_the_keyboard_alone(visit, url, expect):

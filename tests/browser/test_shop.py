@@ -189,7 +189,7 @@ def test_a_token_that_expired_is_renewed_and_nothing_typed_is_lost(visit, forget
 
 
 def test_a_payment_whose_answers_are_lost_is_made_once(visit, url, expect):
-    page = visit(viewport={"width": 1000, "height": 900})
+    page = visit(viewport={"width": 1000, "height": 820})
     page.goto(url + "/pay?amount=34")
     page.get_by_role("button", name="Pay").dblclick()
     expect(page.locator("#verdict")).to_have_text("Paid once.")
