@@ -183,7 +183,10 @@ def test_the_environment_is_read_and_settings_win_over_it(monkeypatch, tmp_path,
     app = create_app()
     assert app.secret_key == "from the environment"
     assert "<code>redis</code>" in app.test_client().get("/").get_data(True)
-    assert create_app(SECRET_KEY="given").secret_key == "given"
+    other = create_app(SECRET_KEY="given")
+    assert other.secret_key == "given"
+    for made in (app, other):
+        made.extensions["example_database"].close()
 
 
 def test_five_clicks_on_a_server_make_one_order_and_every_process_says_so(server):

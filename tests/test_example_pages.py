@@ -129,6 +129,36 @@ def test_every_link_leads_somewhere(client, outline):
             assert client.get(link["href"]).status_code == 200, link
 
 
+def luminance(colour):
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return sum(
+        weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
+    )
+
+
+def contrast(*colours):
+    darker, lighter = sorted(map(luminance, colours))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [1, 2], ids=["light", "dark"])
+def test_the_contrasts_are_those_of_wcag(client, scheme):
+    with client.get("/static/style.css") as answer:
+        found = re.finditer(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", answer.get_data(True))
+        colours = {one[1]: one[1 + scheme] for one in found}
+    assert contrast(colours["on-accent"], colours["accent"]) >= 4.5
+    assert contrast(colours["ink"], colours["notice"]) >= 4.5
+    for ground in ("ground", "card"):
+        for text in ("ink", "soft", "accent"):
+            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+        for shape in ("field", "ran", "rejected", "replayed", "failed", "wait", "way"):
+            assert contrast(colours[shape], colours[ground]) >= 3, (shape, ground)
+
+
 @pytest.mark.parametrize("name", ["style.css", "lab.js", "timeline.js", "pay.js", "like.js"])
 def test_nothing_is_loaded_from_elsewhere(client, name):
     with client.get(f"/static/{name}") as answer:

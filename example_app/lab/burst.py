@@ -23,7 +23,7 @@ LONGEST_PAUSE = 3.0
 """Seconds, whatever `Retry-After` says."""
 
 WRITES_EVERY = 0.05
-"""Seconds. To write each event by itself would delay the requests."""
+"""Seconds."""
 
 
 class Burst:
@@ -35,7 +35,7 @@ class Burst:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self._plan = plan
-        self._database = sqlite3.connect(plan["database"], timeout=10)
+        self._database = sqlite3.connect(plan["database"], timeout=10, check_same_thread=False)
         self._connecting = asyncio.Semaphore(CONNECTS_AT_ONCE)
         self._events: list[tuple[Any, ...]] = []
 
@@ -47,12 +47,13 @@ class Burst:
         began = time.time()
         answers = asyncio.gather(*map(self._lane, lanes, opened))
         await asyncio.sleep(0)  # each of them has sent, and now there is time to write
-        self._write("UPDATE lab_runs SET began = ? WHERE number = ?", [(began, number)])
-        writing = asyncio.create_task(self._write_events())
-        await answers
-        writing.cancel()
-        self._write_down()
-        self._write("UPDATE lab_runs SET ended = ? WHERE number = ?", [(time.time(), number)])
+        await self._write("UPDATE lab_runs SET began = ? WHERE number = ?", [(began, number)])
+        while not answers.done():
+            await self._write(self._plan["insert"], self._noted())
+            await asyncio.wait([answers], timeout=WRITES_EVERY)
+        await self._write(self._plan["insert"], self._noted())
+        ended = time.time()
+        await self._write("UPDATE lab_runs SET ended = ? WHERE number = ?", [(ended, number)])
         self._database.close()
 
     async def _lane(self, lane: int, connection: Any) -> None:
@@ -109,17 +110,15 @@ class Burst:
     def _note(self, lane: int, what: str, detail: str | None = None) -> None:
         self._events.append((self._plan["run"], lane, what, detail, time.time()))
 
-    async def _write_events(self) -> None:
-        while True:
-            await asyncio.sleep(WRITES_EVERY)
-            self._write_down()
-
-    def _write_down(self) -> None:
+    def _noted(self) -> list[tuple[Any, ...]]:
         noted, self._events = self._events, []
-        if noted:
-            self._write(self._plan["insert"], noted)
+        return noted
 
-    def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+    async def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        # In a thread, one at a time: to wait for the database would delay the answers.
+        await asyncio.to_thread(self._write_now, statement, rows)
+
+    def _write_now(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
         with self._database:  # one transaction
             self._database.executemany(statement, rows)
 
