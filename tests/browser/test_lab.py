@@ -82,11 +82,13 @@ def test_the_page_stays_responsive_while_200_requests_are_drawn(visit, url, expe
 
 def test_a_run_is_drawn_while_it_happens_and_told_in_words(visit, url, expect):
     page = visit(viewport={"width": 1000, "height": 1000})
-    fire(page, url, "key", 12, delay=1500)
-    drawn = page.locator("#timeline path[data-kind=run]")
-    first = drawn.get_attribute("d")
-    expect(drawn).not_to_have_attribute("d", first or "")
-    assert page.locator("#verdict").inner_text() == "Firing…"
+    fire(page, url, "key", 12, delay=1900)
+    verdict, drawn = page.locator("#verdict"), page.locator("#timeline path[data-kind=run]")
+    expect(verdict).to_have_text("Firing…")
+    expect(drawn).to_have_attribute("d", re.compile("M"))
+    so_far = drawn.get_attribute("d")
+    expect(drawn).not_to_have_attribute("d", so_far)  # it grows
+    expect(verdict).to_have_text("Firing…", timeout=1)
     expect(page.locator("#verdict")).to_contain_text("the side effect happened once")
     picture(page.locator("#run"), "example-lab")
     page.get_by_text("Every request in words").click()
