@@ -1,0 +1,103 @@
+"""What has really happened, in an SQLite file: the one truth that all processes share.
+
+Nothing in here refuses a duplicate: what is written twice stands there twice.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+from flask import current_app
+
+BUSY_TIMEOUT = 10.0
+"""Seconds to wait while another process writes."""
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS orders (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    product TEXT NOT NULL, quantity INTEGER NOT NULL, name TEXT NOT NULL,
+    placed TEXT NOT NULL DEFAULT (datetime('now'))
+);
+CREATE TABLE IF NOT EXISTS payments (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    amount INTEGER NOT NULL, how TEXT NOT NULL,
+    paid TEXT NOT NULL DEFAULT (datetime('now'))
+);
+CREATE TABLE IF NOT EXISTS tries (operation TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS tries_of ON tries (operation);
+CREATE TABLE IF NOT EXISTS likes (product TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS comments (product TEXT NOT NULL, name TEXT, text TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS lab_runs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    mode TEXT NOT NULL, requests INTEGER NOT NULL, delay REAL NOT NULL, failure TEXT NOT NULL,
+    only_first INTEGER NOT NULL, asked REAL NOT NULL, began REAL, ended REAL
+);
+CREATE TABLE IF NOT EXISTS lab_effects (run INTEGER NOT NULL, lane INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS lab_events (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    run INTEGER NOT NULL, lane INTEGER NOT NULL, what TEXT NOT NULL, detail TEXT,
+    at REAL NOT NULL
+);
+CREATE INDEX IF NOT EXISTS lab_events_of ON lab_events (run, number);
+"""
+
+
+class Database:
+    """One connection for each process, which its threads share.
+
+    Args:
+        path: of the file; it and its folder are made where they do not exist.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._pid = 0
+        with self._lock:
+            self._open().executescript(TABLES)
+
+    def read(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Return all rows that a statement yields; one that writes is committed, too."""
+        with self._lock:
+            return [dict(row) for row in self._open().execute(statement, values)]
+
+    def value(self, statement: str, *values: Any) -> Any:
+        """Return the first column of the first row."""
+        return next(iter(self.read(statement, *values)[0].values()))
+
+    def write(self, statement: str, *values: Any) -> int:
+        """Carry a statement out, commit, and return the number of the row it added."""
+        with self._lock:
+            return self._open().execute(statement, values).lastrowid or 0
+
+    def close(self) -> None:
+        """Close the connection; the next statement opens another one."""
+        with self._lock:
+            if self._connection is not None and self._pid == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        # A connection must not be used on both sides of a fork (gunicorn --preload).
+        if self._connection is None or self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._connection = sqlite3.connect(
+                self.path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+            )
+            self._connection.row_factory = sqlite3.Row
+            # Readers and a writer do not wait for each other, whatever process they are in.
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+        return self._connection
+
+
+def database() -> Database:
+    """Return the database of the application that answers this request."""
+    found: Database = current_app.extensions["example_database"]
+    return found

@@ -1,0 +1,7 @@
+"""The extensions, made here so that every module can import them without the application."""
+
+from __future__ import annotations
+
+from flask_idempotence import Idempotence
+
+idempotence = Idempotence()

@@ -1,0 +1,127 @@
+"""Sends the requests of a run, all at once: a program of its own, started by the lab's page.
+
+It opens a connection for each request first, and sends on all of them when the last one is open.
+What a client can know it writes to the database, beside what the server's processes write there.
+It needs nothing but the standard library, so that it starts in an instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+import sys
+import time
+from http import HTTPStatus
+from typing import Any
+
+CONNECTS_AT_ONCE = 50
+"""Fewer than a server's queue holds of connections that it has not taken yet."""
+
+LONGEST_PAUSE = 3.0
+"""Seconds, whatever `Retry-After` says."""
+
+WRITES_EVERY = 0.05
+"""Seconds."""
+
+
+class Burst:
+    """The requests of one run.
+
+    Args:
+        plan: what `fire` of the page made.
+    """
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._plan = plan
+        self._database = sqlite3.connect(plan["database"], timeout=10, check_same_thread=False)
+        self._connecting = asyncio.Semaphore(CONNECTS_AT_ONCE)
+        self._events: list[tuple[Any, ...]] = []
+
+    async def run(self) -> None:
+        """Send them, and wait for all answers, though not for ever."""
+        number = self._plan["run"]
+        lanes = range(1, self._plan["lanes"] + 1)
+        opened = await asyncio.gather(*(self._connect() for _ in lanes), return_exceptions=True)
+        began = time.time()
+        answers = asyncio.gather(*map(self._lane, lanes, opened))
+        await asyncio.sleep(0)  # each of them has sent, and now there is time to write
+        await self._write("UPDATE lab_runs SET began = ? WHERE number = ?", [(began, number)])
+        while not answers.done():
+            await self._write(self._plan["insert"], self._noted())
+            await asyncio.wait([answers], timeout=WRITES_EVERY)
+        await self._write(self._plan["insert"], self._noted())
+        ended = time.time()
+        await self._write("UPDATE lab_runs SET ended = ? WHERE number = ?", [(ended, number)])
+        self._database.close()
+
+    async def _lane(self, lane: int, connection: Any) -> None:
+        """Send one request; ask again where the answer says so, as a client with a key does."""
+        tries_left = self._plan["tries"]
+        try:
+            async with asyncio.timeout(self._plan["patience"]):
+                while True:
+                    status, pause = await self._ask(lane, connection)
+                    tries_left -= 1
+                    if not tries_left or status != HTTPStatus.CONFLICT or pause is None:
+                        self._note(lane, "answered", str(status))
+                        return
+                    self._note(lane, "told to ask again", str(status))
+                    await asyncio.sleep(min(pause, LONGEST_PAUSE))
+                    connection = await self._connect()
+        except (OSError, ValueError, IndexError) as error:  # a TimeoutError is an OSError
+            self._note(lane, "no answer", type(error).__name__)
+
+    async def _connect(self) -> Any:
+        async with self._connecting:
+            return await asyncio.open_connection(*self._plan["address"])
+
+    async def _ask(self, lane: int, connection: Any) -> tuple[int, float | None]:
+        if isinstance(connection, BaseException):
+            raise connection
+        reader, writer = connection
+        self._note(lane, "sent")  # before it is: the answer may be quicker than this program
+        writer.write(self._request(lane))
+        try:
+            head, _, _ = (await reader.read()).partition(b"\r\n\r\n")
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        status_line, *lines = head.decode("latin-1").split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines)
+        pause = headers.get("retry-after")
+        return int(status_line.split()[1]), None if pause is None else float(pause)
+
+    def _request(self, lane: int) -> bytes:
+        host, port = self._plan["address"]
+        headers = {
+            "Host": f"{host}:{port}",
+            "Accept": "application/json",
+            "Connection": "close",
+            "Content-Length": "0",
+            **self._plan["headers"],
+            self._plan["lane_header"]: str(lane),
+        }
+        lines = [f"POST {self._plan['path']} HTTP/1.1", *map(": ".join, headers.items())]
+        return "\r\n".join([*lines, "", ""]).encode()
+
+    def _note(self, lane: int, what: str, detail: str | None = None) -> None:
+        self._events.append((self._plan["run"], lane, what, detail, time.time()))
+
+    def _noted(self) -> list[tuple[Any, ...]]:
+        noted, self._events = self._events, []
+        return noted
+
+    async def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        # In a thread, one at a time: to wait for the database would delay the answers.
+        await asyncio.to_thread(self._write_now, statement, rows)
+
+    def _write_now(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        with self._database:  # one transaction
+            self._database.executemany(statement, rows)
+
+
+if __name__ == "__main__":
+    asyncio.run(Burst(json.load(sys.stdin)).run())

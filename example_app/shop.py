@@ -1,0 +1,90 @@
+"""The catalogue, with likes and comments: lock mode, which asks nothing of the page."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from flask import Blueprint, abort, jsonify, redirect, render_template, request, url_for
+from flask.typing import ResponseReturnValue
+
+from flask_idempotence import RepeatSubmit, no_repeat_submit
+
+from .answers import wants_page
+from .catalogue import PRODUCTS, product_or_404
+from .database import database
+
+LONGEST_COMMENT = 280
+LONGEST_NAME = 40
+
+blueprint = Blueprint("shop", __name__)
+
+
+@blueprint.get("/")
+def catalogue() -> ResponseReturnValue:
+    """Show everything there is to buy."""
+    rows = database().read("SELECT product, count(*) AS count FROM likes GROUP BY product")
+    likes = {row["product"]: row["count"] for row in rows}
+    return render_template("catalogue.html", products=PRODUCTS.values(), likes=likes)
+
+
+@blueprint.get("/products/<slug>")
+def product(slug: str) -> ResponseReturnValue:
+    """Show one product, and what is said of it."""
+    return product_page(slug)
+
+
+# The same like from the same sender (here: the same address, since nobody signs in) is refused
+# while the first one runs, and for five seconds.
+@blueprint.post("/products/<slug>/like")
+@no_repeat_submit(5, "You have just liked this. Thank you: once is enough for now.")
+def like(slug: str) -> ResponseReturnValue:
+    """Count a like."""
+    product_or_404(slug)
+    database().write("INSERT INTO likes (product) VALUES (?)", slug)
+    if wants_page():
+        return redirect(url_for(".product", slug=slug), HTTPStatus.SEE_OTHER)
+    return jsonify(likes=count_likes(slug)), HTTPStatus.CREATED
+
+
+# A comment with another text is another request: the form's fields count.
+@blueprint.post("/products/<slug>/comments")
+@no_repeat_submit(10, "You have just said that. It is in the list below, once.")
+def comment(slug: str) -> ResponseReturnValue:
+    """Add a comment."""
+    product_or_404(slug)
+    text, name = request.form.get("text", "").strip(), request.form.get("name", "").strip()
+    if not text or len(text) > LONGEST_COMMENT or len(name) > LONGEST_NAME:
+        abort(400, f"A comment has 1 to {LONGEST_COMMENT} characters.")
+    database().write(
+        "INSERT INTO comments (product, name, text) VALUES (?, ?, ?)", slug, name, text
+    )
+    return redirect(url_for(".product", slug=slug, _anchor="comments"), HTTPStatus.SEE_OTHER)
+
+
+@blueprint.errorhandler(RepeatSubmit)
+def repeated(error: RepeatSubmit) -> ResponseReturnValue:
+    """Show a browser the page it came from; scripts get the problem document."""
+    slug = (request.view_args or {})["slug"]
+    return product_page(slug, error) if wants_page() else error
+
+
+def product_page(slug: str, error: RepeatSubmit | None = None) -> ResponseReturnValue:
+    """Return the page of a product, with a refusal above it if there was one."""
+    page = render_template(
+        "product.html",
+        product=product_or_404(slug),
+        likes=count_likes(slug),
+        comments=database().read(
+            "SELECT name, text FROM comments WHERE product = ? ORDER BY rowid DESC LIMIT 50", slug
+        ),
+        longest_comment=LONGEST_COMMENT,
+        longest_name=LONGEST_NAME,
+        notice=error and error.description,
+    )
+    return page, error.code if error else HTTPStatus.OK
+
+
+def count_likes(slug: str) -> int:
+    """Return how often a product was liked."""
+    count: int = database().value("SELECT count(*) FROM likes WHERE product = ?", slug)
+    return count
