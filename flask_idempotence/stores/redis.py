@@ -27,10 +27,11 @@ from .base import (
     Store,
     TokenOutcome,
 )
+from .facts import ServerFacts
 from .redis_link import Command, Link
+from .redis_tools import entries_from, facts_of, looks_at
 
 _SCAN_COUNT = 500
-_KINDS = {b"C": "claim", b"D": "record", b"T": "token", b"R": "token"}
 _OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}
 _TOKEN_OUTCOMES = {
     -1: TokenOutcome.NOT_YOURS,
@@ -60,6 +61,7 @@ _RENEW = _Script("renew")
 _COMPLETE = _Script("complete")
 _RELEASE = _Script("release")
 _TAKE_TOKEN = _Script("take_token")
+_DISCARD = _Script("discard")
 
 
 class RedisStore(Store):
@@ -73,6 +75,8 @@ class RedisStore(Store):
     Raises:
         ConfigurationError: the client is of a kind that is not supported.
     """
+
+    _wait_replicas = 0
 
     def __init__(self, client: Redis, *, deadline: float = 1.0) -> None:
         self._link = Link(client, deadline=deadline)
@@ -128,11 +132,13 @@ class RedisStore(Store):
 
     def peek(self, key: str) -> Entry | None:
         """Return what a key holds, or None."""
-        value = self._send(("GET", key))
-        left = self._send(("PTTL", key))
-        if value is None or left < 0:
-            return None
-        return Entry(_KINDS.get(value[:1], "unknown"), left / 1000, len(value))
+        return self.peek_all([key])[0]
+
+    def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
+        """Return what each of some keys holds, in one round trip."""
+        if not keys:
+            return []
+        return list(entries_from(self._link.send(looks_at(keys), repeatable=True)))
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`; a key may come twice, as with SCAN."""
@@ -147,6 +153,25 @@ class RedisStore(Store):
     def remove(self, key: str) -> None:
         """Remove a key, whatever it holds."""
         self._send(("DEL", key))
+
+    def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
+        """Remove keys that still hold what they were seen to hold, in one round trip."""
+        if not seen:
+            return []
+        commands = [_DISCARD.by_hash(key, entry.mark) for key, entry in seen]
+        return [_OUTCOMES[_checked(reply)] for reply in self._run_all(_DISCARD, commands)]
+
+    def count_all(self) -> int:
+        """Return how many keys the database holds, others' included."""
+        return int(self._send(("DBSIZE",)))
+
+    def facts(self) -> Sequence[ServerFacts]:
+        """Return what the server says of itself."""
+
+        def ask(command: Command) -> Any:
+            return self._link.send([command], repeatable=True)[0]
+
+        return [facts_of(ask, replicas_wanted=self._wait_replicas)]
 
     def ping(self) -> None:
         """Return if the server answers."""
