@@ -9,6 +9,7 @@ from typing import TypeVar
 from .attempts import Attempt
 from .config import Config
 from .errors import StoreError, StoreUnavailable
+from .observers import Observers
 from .signals import store_failed
 
 _logger = logging.getLogger("flask_idempotence")
@@ -21,10 +22,14 @@ class FailurePolicy:
 
     Before a view runs, a missing answer is a matter of `IDEMPOTENCE_ON_STORE_ERROR`: see `ask`.
     After it has run, its answer goes out whatever the store does: see `tell`.
+
+    Attributes:
+        observers: are told how long the store takes.
     """
 
     def __init__(self, config: Config) -> None:
         self._refuses = config.on_store_error == "reject"
+        self.observers = Observers()
 
     def ask(
         self,
@@ -49,7 +54,7 @@ class FailurePolicy:
             StoreUnavailable: it did not answer, and the policy is to refuse.
         """
         try:
-            return call()
+            return self.observers.timed(operation, call)
         except StoreError as error:
             self._report(attempt, operation, error)
             if unsure is not None and error.sent:
@@ -65,7 +70,7 @@ class FailurePolicy:
             What the store answered, None where it did not.
         """
         try:
-            return call()
+            return self.observers.timed(operation, call)
         except StoreError as error:
             self._report(attempt, operation, error)
             return None
