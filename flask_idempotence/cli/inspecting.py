@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from ..extension import State
 
 MEANINGS = {
-    "live": "A view runs with this claim, or died less than a lease ago; or a lock's interval is not "
-    "over.",
+    "live": "A view runs, or has died less than a lease ago, or a lock's interval is not over.",
     "ended": "The process died in the view. Repeats get 409 outcome-unknown until this expires.",
     "record": "The request was carried out, and its response is remembered for repeats.",
     "token": "This token was issued and is not spent.",
