@@ -87,8 +87,12 @@ class Shell:
             start_new_session=True,
         ) as process:
             os.close(theirs)
-            os.write(ours, typed.encode())
-            out = b"".join(iter(lambda: _read(ours), b""))
+            out = b""
+            while chunk := _read(ours):
+                out += chunk
+                if typed and out.endswith(b": "):  # it asks
+                    os.write(ours, typed.encode())
+                    typed = ""
             code = process.wait(60)
         os.close(ours)
         return Ran(code, out.decode().replace("\r\n", "\n"))
