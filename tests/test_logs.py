@@ -13,7 +13,7 @@ from flask import Response, stream_with_context
 from flask_idempotence import current_guard, idempotent, no_repeat_submit, one_time_token
 from flask_idempotence.logs import LogFilter
 
-business = logging.getLogger("shop.business")
+business = logging.getLogger("tested.business")
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def written():
     handler = logging.StreamHandler(stream)
     handler.addFilter(LogFilter())
     handler.setFormatter(logging.Formatter("%(idempotence_mode)s %(idempotence_key)s %(message)s"))
-    shop, before = logging.getLogger("shop"), logging.getLogger("shop").level
+    shop, before = logging.getLogger("tested"), logging.getLogger("tested").level
     shop.addHandler(handler)
     shop.setLevel(logging.INFO)
     yield lambda: stream.getvalue().splitlines()
@@ -51,7 +51,7 @@ def test_so_does_what_is_logged_by_functions_it_calls_and_by_hooks_after_it(writ
     @app.post("/payments")
     @idempotent
     def pay():
-        logging.getLogger("shop.business.bank").info("sent")
+        logging.getLogger("tested.business.bank").info("sent")
         raise ValueError("the bank is closed")
 
     @app.errorhandler(ValueError)
@@ -147,7 +147,7 @@ def test_behind_a_queue_the_marks_of_the_request_stay(written):
         return "done"
 
     Site(view, "lock").submit()
-    [handler] = logging.getLogger("shop").handlers
+    [handler] = logging.getLogger("tested").handlers
     listener = logging.handlers.QueueListener(waiting, handler)
     listener.start()
     listener.stop()
