@@ -15,7 +15,8 @@ from flask import (
 from flask.globals import request_ctx
 
 from .attempts import Attempt
-from .config import Config, read_config
+from .cli import tools
+from .config import SETTINGS, Config, read_config
 from .engine import Engine, engine_of
 from .errors import ConfigurationError, Refusal, TokenInvalid
 from .guards.decorating import check_guards, check_order
@@ -78,6 +79,7 @@ class Idempotence:
         # The function registered first is called last: what an application's own hooks say about
         # caching must not be the last word.
         app.after_request_funcs.setdefault(None, []).insert(0, keep_tokens_out_of_caches)
+        app.cli.add_command(tools)
         app.teardown_request(state.tear_down)
         request_started.connect(state.check_once, app)
         got_request_exception.connect(state.note_exception, app)
@@ -144,11 +146,13 @@ class State:
         config: its settings.
         store: where its claims and tokens are kept.
         engine: carries its guarded requests through their steps.
+        given: the names of the settings that the application has set.
     """
 
     def __init__(self, app: Flask, config: Config, store: Store, hooks: Hooks) -> None:
         self.config = config
         self.store = store
+        self.given = frozenset(SETTINGS).intersection(app.config)  # before defaults are filled in
         self.engine = Engine(
             config,
             store,

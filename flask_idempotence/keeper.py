@@ -128,18 +128,28 @@ class Keeper:
         now = self._clock()
         with self._changed:
             due = [hold for hold in self._held if hold.renew_at <= now]
+            late = now - min((hold.renew_at for hold in due), default=now)
             if due:
                 # What is due soon is renewed along, so that a thousand leases make few batches.
                 due = [hold for hold in self._held if hold.renew_at <= now + hold.lease / 12]
             self._renewing = frozenset(due)
         try:
             if due:
+                self._policy.observers.keeper_late(late)
                 self._renew(due, now)
         finally:
             with self._changed:
                 self._renewing = frozenset()
                 self._changed.notify_all()
+        self._work_off()
+
+    def _work_off(self) -> None:
+        if not self._backlog:
+            return
+        # Told by this thread alone: two of them might tell their numbers in the wrong order.
+        self._policy.observers.pending(len(self._backlog))
         self._backlog.work()
+        self._policy.observers.pending(len(self._backlog))
 
     def _call_deferred(self) -> None:
         stop_at = self._clock() + WORK_FOR

@@ -9,6 +9,7 @@ from typing import TypeVar
 from .attempts import Attempt
 from .config import ALLOW, ON_STORE_ERROR, REJECT, Config
 from .errors import ConfigurationError, StoreError, StoreUnavailable
+from .observers import Observers
 from .signals import store_failed
 
 _logger = logging.getLogger("flask_idempotence")
@@ -39,10 +40,14 @@ class FailurePolicy:
     Before a view runs, a missing answer is a matter of what its route says, else of
     `IDEMPOTENCE_ON_STORE_ERROR`: see `ask`.
     After it has run, its answer goes out whatever the store does: see `tell`.
+
+    Attributes:
+        observers: are told how long the store takes.
     """
 
     def __init__(self, config: Config) -> None:
         self._default = config.on_store_error
+        self.observers = Observers()
 
     def ask(
         self,
@@ -67,7 +72,7 @@ class FailurePolicy:
             StoreUnavailable: it did not answer, and the policy is to refuse.
         """
         try:
-            return call()
+            return self.observers.timed(operation, call)
         except StoreError as error:
             self._report(attempt, operation, error)
             if unsure is not None and error.sent:
@@ -83,7 +88,7 @@ class FailurePolicy:
             What the store answered, None where it did not.
         """
         try:
-            return call()
+            return self.observers.timed(operation, call)
         except StoreError as error:
             self._report(attempt, operation, error)
             return None

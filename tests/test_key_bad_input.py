@@ -130,7 +130,7 @@ def sites():
 
 @example("/", {}, JSON, b'{"a":' * 100_000)
 @example("/", {"QUERY_STRING": "\xff"}, "", b"")
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(
     path=st.sampled_from(["/", "/strict"]),
     fields=st.dictionaries(st.sampled_from(FIELDS), RAW, max_size=4),

@@ -11,10 +11,11 @@ from servers import Proxy, RedisServer, all_at_once, until
 
 from flask_idempotence import MemoryStore, RedisStore, idempotent
 from flask_idempotence.stores.base import Claimed, Running
-from flask_idempotence.stores.redis import _CLAIM, _COMPLETE
+from flask_idempotence.stores.redis_scripts import CLAIM as CLAIM_SCRIPT
+from flask_idempotence.stores.redis_scripts import COMPLETE as COMPLETE_SCRIPT
 from flask_idempotence.testing import FakeClock, record_signals
 
-CLAIM, COMPLETE = (each.digest.encode() for each in (_CLAIM, _COMPLETE))
+CLAIM, COMPLETE = (each.digest.encode() for each in (CLAIM_SCRIPT, COMPLETE_SCRIPT))
 PATIENCE = 1.5  # seconds that a request may wait for a store that is away
 GUARANTEES = pytest.mark.parametrize("path", ["/pay", "/once"])
 

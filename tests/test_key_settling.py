@@ -1,5 +1,7 @@
 """What is remembered, what runs again: two guarantees, and every way out of a view."""
 
+import contextlib
+
 import pytest
 from apps import FAILURES, SUCCESSES, Till, fail, killed, verdict
 from flask import Response, abort, request
@@ -208,6 +210,21 @@ class TestKilled:
         till.clock.advance(0.2)
         with pytest.raises(end):
             till.send()
+
+    def test_what_is_caught_further_out_is_killed_all_the_same(self):
+        def catches(view):
+            def outer():
+                with contextlib.suppress(SystemExit):
+                    return view()
+                return "stopped", 500
+
+            return outer
+
+        till = Till()
+        till.add("/pay", killed, guards=[catches], guarantee="at-most-once")
+        assert till.verdicts({}, {}, path="/pay") == [500, "key-in-progress"]
+        till.clock.advance(31)
+        assert till.verdicts({}, path="/pay") == ["outcome-unknown"]
 
     def test_a_process_killed_in_an_error_handler_is_killed(self):
         till = Till(fail, guarantee="at-most-once")

@@ -226,7 +226,8 @@ FROZEN = {
         "01 6750b6d4 42 01a6 83 00 7b7d",
     ),
 }
-FROZEN_COMPRESSED = "0147087b2c5a480d6338d1c4509caf909a99a7e0929997ae30ca1e0d076aa50100187ac94b"  # only read: how well it is compressed is a matter of the zlib at hand
+# This one is only read: how well it is compressed is a matter of the zlib at hand.
+FROZEN_COMPRESSED = "0147087b2c5a480d6338d1c4509caf909a99a7e0929997ae30ca1e0d076aa50100187ac94b"
 FROZEN_TOKEN = (
     b"\x02gAAAAABrAa5Qxvv8jCsJ_KiXngr0_GdMLyFvrCJRGNzkmhnDxqiD184HjG_QPZxTJaRCWliuzd2crDwxyXAXLi"
     b"ddJhlTxL2566YUFdWbetCL6whkuEAD8WhAOjDvvRKomjpZuvKcEVeU"

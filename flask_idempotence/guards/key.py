@@ -98,8 +98,7 @@ class KeyGuard(Guard):
         app, identities = attempt.app, engine.identities
         # A token is nobody else's to know: it stays one key when a guest's address changes.
         asker = identities.bearer_of if self._takes_token(engine.config) else identities.of
-        named = ["key", asker(app, request), request.method, request.endpoint, sent]
-        key = engine.name_key(attempt, engine.keyring.digest(app, canonical(named)))
+        key = name_store_key(engine, attempt, asker(app, request), request.method, sent)
         if engine.is_held(request, key):
             return None
         selection = selection_of(None, self.rules.ignore, engine.config.ignored_args, files=True)
@@ -212,6 +211,12 @@ class KeyGuard(Guard):
 
     def _once_at_most(self, engine: Engine) -> bool:
         return self._guarantee(engine.config) == "at-most-once"
+
+
+def name_store_key(engine: Engine, attempt: Attempt, identity: str, method: str, sent: str) -> str:
+    """Name the store key of an idempotency key that a client sends to an endpoint."""
+    named = canonical(["key", identity, method, attempt.endpoint, sent])
+    return engine.name_key(attempt, engine.keyring.digest(attempt.app, named))
 
 
 def _either(own: T | None, general: T) -> T:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from .facts import ServerFacts
 
 OWNER_BYTES = 16
 """An owner is this many random bytes: 128 bits."""
@@ -97,11 +99,15 @@ class Entry:
         kind: `"claim"`, `"record"` or `"token"`.
         expires_in: seconds until the store forgets it.
         size: bytes of the stored value.
+        lease: seconds that are left of a claim's lease, 0 where it has ended; None for all else.
+        mark: tells this value from another one that may take its place. Renewing keeps it.
     """
 
     kind: str
     expires_in: float
     size: int
+    lease: float | None = None
+    mark: bytes = field(default=b"", repr=False)
 
 
 class Store(ABC):
@@ -181,6 +187,10 @@ class Store(ABC):
     def peek(self, key: str) -> Entry | None:
         """Return what a key holds, or None."""
 
+    def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
+        """Return what each of some keys holds, in one round trip where that is possible."""
+        return [self.peek(key) for key in keys]
+
     @abstractmethod
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`, without blocking the store."""
@@ -195,6 +205,34 @@ class Store(ABC):
     @abstractmethod
     def remove(self, key: str) -> None:
         """Remove a key, whatever it holds."""
+
+    def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
+        """Remove keys that still hold what they were seen to hold, for whoever tidies up by hand.
+
+        This one looks and then removes. A store that others share decides both in one step.
+
+        Args:
+            seen: pairs of a key and what `peek` said of it.
+
+        Returns:
+            One outcome each, in order: OK where nothing of what was seen is left, STALE where the
+            key holds something else by now.
+        """
+        outcomes = []
+        for (key, then), now in zip(seen, self.peek_all([key for key, _ in seen]), strict=True):
+            is_same = now is not None and (now.kind, now.mark) == (then.kind, then.mark)
+            if is_same:
+                self.remove(key)
+            outcomes.append(Outcome.OK if is_same or now is None else Outcome.STALE)
+        return outcomes
+
+    def count_all(self) -> int | None:
+        """Return roughly how many keys the store holds, others' included; None for unknown."""
+        return None
+
+    def facts(self) -> Sequence[ServerFacts]:
+        """Return what the servers behind the store say of themselves, if there are any."""
+        return ()
 
     @abstractmethod
     def ping(self) -> None:

@@ -152,12 +152,17 @@ class MemoryStore(Store):
     def peek(self, key: str) -> Entry | None:
         """Return what a key holds, or None."""
         with self._lock:
-            now = self._forget_expired()
-            held = self._entries.get(key)
-            if held is None:
-                return None
-            size = len(held.record) if isinstance(held, _Record) else 0
-            return Entry(type(held).__name__[1:].lower(), held.expires - now, size)
+            return self._peek(self._forget_expired(), key)
+
+    def _peek(self, now: float, key: str) -> Entry | None:
+        held = self._entries.get(key)
+        if held is None:
+            return None
+        size = len(held.record) if isinstance(held, _Record) else 0
+        lease = max(0.0, held.lease_end - now) if isinstance(held, _Claim) else None
+        mark = held.subject if isinstance(held, _Token) else held.owner
+        kind = type(held).__name__[1:].lower()
+        return Entry(kind, held.expires - now, size, lease, mark)
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`."""
@@ -170,6 +175,23 @@ class MemoryStore(Store):
         """Remove a key, whatever it holds."""
         with self._lock:
             self._entries.pop(key, None)
+
+    def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
+        """Remove keys that still hold what they were seen to hold."""
+        with self._lock:
+            now = self._forget_expired()
+            return [self._discard(now, key, entry) for key, entry in seen]
+
+    def _discard(self, now: float, key: str, seen: Entry) -> Outcome:
+        held = self._peek(now, key)
+        if held is not None and (held.kind, held.mark) != (seen.kind, seen.mark):
+            return Outcome.STALE
+        self._entries.pop(key, None)
+        return Outcome.OK
+
+    def count_all(self) -> int:
+        """Return how many keys there are."""
+        return len(self)
 
     def ping(self) -> None:
         """Return: there is nobody who could not answer."""

@@ -6,11 +6,10 @@ cost twice the memory. Time is the server's.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from importlib import resources
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from redis import Redis, RedisCluster
 from redis.exceptions import NoScriptError, ResponseError
@@ -28,11 +27,16 @@ from .base import (
     Store,
     TokenOutcome,
 )
+from .facts import ServerFacts
 from .redis_link import Command, Link, Node, Quorum, Topology, topology_of
+from .redis_scripts import CLAIM, COMPLETE, DISCARD, RELEASE, RENEW, TAKE_TOKEN, Script
+from .redis_tools import entries_from, facts_of, looks_at
+
+Item = TypeVar("Item")
+T = TypeVar("T")
 
 _SCAN_COUNT = 500
 _MOST_REPLICAS = 1000
-_KINDS = {b"C": "claim", b"D": "record", b"T": "token", b"R": "token"}
 _OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}
 _TOKEN_OUTCOMES = {
     -1: TokenOutcome.NOT_YOURS,
@@ -40,28 +44,6 @@ _TOKEN_OUTCOMES = {
     1: TokenOutcome.TAKEN,
     2: TokenOutcome.TAKEN_AGAIN,
 }
-
-
-class _Script:
-    """A Lua file of ours, called by its hash, or in full where the server does not know it."""
-
-    def __init__(self, name: str) -> None:
-        folder = resources.files(__package__)
-        self.source = (folder / "lua" / f"{name}.lua").read_text(encoding="utf-8")
-        self.digest = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
-
-    def by_hash(self, key: str, *arguments: bytes | int) -> Command:
-        return ("EVALSHA", self.digest, 1, key, *arguments)
-
-    def in_full(self, by_hash: Command) -> Command:
-        return ("EVAL", self.source, *by_hash[2:])
-
-
-_CLAIM = _Script("claim")
-_RENEW = _Script("renew")
-_COMPLETE = _Script("complete")
-_RELEASE = _Script("release")
-_TAKE_TOKEN = _Script("take_token")
 
 
 class RedisStore(Store):
@@ -100,7 +82,7 @@ class RedisStore(Store):
     ) -> ClaimOutcome:
         """Take the key for its first caller, or say what is there."""
         arguments = (owner, fingerprint, _milliseconds(lease), round(keep * 1000))
-        reply = self._run_on_replicas(_CLAIM, key, *arguments, written=(0,))
+        reply = self._run_on_replicas(CLAIM, key, *arguments, written=(0,))
         if reply == 0:
             return CLAIMED
         state, matches, *rest = reply
@@ -112,23 +94,13 @@ class RedisStore(Store):
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew, in one round trip for each server."""
-        if not renewals:
-            return []
-        outcomes = [Outcome.STALE] * len(renewals)
-
-        def renew(indices: list[int]) -> None:
-            batch = [renewals[index] for index in indices]
-            for index, outcome in zip(indices, self._renew(batch), strict=True):
-                outcomes[index] = outcome
-
-        self._link.scatter([renewal.key for renewal in renewals], renew)
-        return outcomes
+        return self._gather(renewals, [renewal.key for renewal in renewals], self._renew)
 
     def _renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         commands = [
-            _RENEW.by_hash(key, owner, _milliseconds(lease)) for key, owner, lease in renewals
+            RENEW.by_hash(key, owner, _milliseconds(lease)) for key, owner, lease in renewals
         ]
-        replies = self._run_all(_RENEW, commands, renewals[0].key, goes_on=True)
+        replies = self._run_all(RENEW, commands, renewals[0].key, goes_on=True)
         if all(isinstance(reply, ResponseError) for reply in replies):
             _checked(replies[0])  # the server refuses: read-only, out of memory, loading
         # A single key that is not what it should be must not keep the others from being renewed.
@@ -139,11 +111,11 @@ class RedisStore(Store):
     ) -> Outcome:
         """Replace the claim by a record."""
         arguments = (owner, fingerprint, record, _milliseconds(keep))
-        return _OUTCOMES[self._run_on_replicas(_COMPLETE, key, *arguments, written=(1,))]
+        return _OUTCOMES[self._run_on_replicas(COMPLETE, key, *arguments, written=(1,))]
 
     def release(self, key: str, owner: bytes) -> Outcome:
         """Give the claim up."""
-        return _OUTCOMES[self._run(_RELEASE, key, owner)]
+        return _OUTCOMES[self._run(RELEASE, key, owner)]
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
         """Store a token."""
@@ -152,16 +124,20 @@ class RedisStore(Store):
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         """Compare and remove a token."""
-        reply = self._run_on_replicas(_TAKE_TOKEN, key, subject, repeatable=False, written=(1, 2))
+        reply = self._run_on_replicas(TAKE_TOKEN, key, subject, repeatable=False, written=(1, 2))
         return _TOKEN_OUTCOMES[reply]
 
     def peek(self, key: str) -> Entry | None:
         """Return what a key holds, or None."""
-        value = self._send(("GET", key), key)
-        left = self._send(("PTTL", key), key)
-        if value is None or left < 0:
-            return None
-        return Entry(_KINDS.get(value[:1], "unknown"), left / 1000, len(value))
+        return self.peek_all([key])[0]
+
+    def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
+        """Return what each of some keys holds, in one round trip for each server."""
+
+        def peek(keys: Sequence[str]) -> list[Entry | None]:
+            return list(entries_from(self._link.send(looks_at(keys), key=keys[0], goes_on=True)))
+
+        return self._gather(keys, keys, peek)
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`; a key may come twice, as with SCAN."""
@@ -172,7 +148,7 @@ class RedisStore(Store):
         cursor: Any = b"0"
         while True:
             command = ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-            cursor, keys = _checked(self._link.send([command], key=None, node=node)[0])
+            cursor, keys = _checked(self._ask(node, command))
             yield from (key.decode("utf-8", "surrogateescape") for key in keys)
             if cursor in {b"0", 0}:
                 return
@@ -181,17 +157,58 @@ class RedisStore(Store):
         """Remove a key, whatever it holds."""
         self._send(("DEL", key), key)
 
+    def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
+        """Remove keys that still hold what they were seen to hold, as `peek_all` goes about it."""
+
+        def discard(seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
+            commands = [DISCARD.by_hash(key, entry.mark) for key, entry in seen]
+            replies = self._run_all(DISCARD, commands, seen[0][0], goes_on=True)
+            return [_OUTCOMES[_checked(reply)] for reply in replies]
+
+        return self._gather(seen, [key for key, _ in seen], discard)
+
+    def count_all(self) -> int:
+        """Return how many keys the database holds, others' included."""
+        nodes = self._link.primaries()
+        return sum(int(_checked(self._ask(node, ("DBSIZE",)))) for node in nodes)
+
+    def facts(self) -> Sequence[ServerFacts]:
+        """Return what the servers that hold the keys say of themselves."""
+        return [
+            facts_of(partial(self._ask, node), replicas_wanted=self._wait_replicas)
+            for node in self._link.primaries()
+        ]
+
     def ping(self) -> None:
         """Return if the server answers, or all primaries of a cluster do."""
         for node in self._link.primaries():
-            _checked(self._link.send([("PING",)], key=None, node=node)[0])
+            _checked(self._ask(node, ("PING",)))
 
-    def _run(self, script: _Script, key: str, *arguments: bytes | int) -> Any:
+    def _ask(self, node: Node, command: Command) -> Any:
+        return self._link.send([command], node=node)[0]
+
+    def _gather(
+        self,
+        items: Sequence[Item],
+        keys: Sequence[str],
+        ask: Callable[[Sequence[Item]], Sequence[T]],
+    ) -> list[T]:
+        """Ask each server about the items whose keys it has; return the answers in order."""
+        answers: dict[int, T] = {}
+
+        def ask_one(indices: list[int]) -> None:
+            answers.update(zip(indices, ask([items[n] for n in indices]), strict=True))
+
+        if items:
+            self._link.scatter(keys, ask_one)
+        return [answers[n] for n in range(len(items))]
+
+    def _run(self, script: Script, key: str, *arguments: bytes | int) -> Any:
         return _checked(self._run_all(script, [script.by_hash(key, *arguments)], key)[0])
 
     def _run_on_replicas(
         self,
-        script: _Script,
+        script: Script,
         key: str,
         *arguments: bytes | int,
         written: tuple[int, ...],
@@ -211,9 +228,7 @@ class RedisStore(Store):
             raise StoreError(f"Only {replies[1]} replicas have what was written, not {wanted}.")
         return reply
 
-    def _run_all(
-        self, script: _Script, commands: list[Command], key: str, **how: Any
-    ) -> list[Any]:
+    def _run_all(self, script: Script, commands: list[Command], key: str, **how: Any) -> list[Any]:
         replies = self._link.send(commands, key=key, **how)
         unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:

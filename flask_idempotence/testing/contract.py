@@ -249,7 +249,26 @@ class StoreContract:
         entries = [store.peek(key) for key in "crt"]
         assert [entry.kind for entry in entries if entry] == ["claim", "record", "token"]
         assert [round(entry.expires_in) for entry in entries if entry] == [15, 20, 30]
+        assert [entry.lease and round(entry.lease) for entry in entries if entry] == [
+            10,
+            None,
+            None,
+        ]
         assert store.peek("absent") is None
+        told = store.peek_all(["t", "absent", "c"])
+        assert [entry and entry.kind for entry in told] == ["token", None, "claim"]
+
+    def test_what_has_taken_the_place_of_what_was_seen_is_not_discarded(
+        self, store: Store
+    ) -> None:
+        for key, owner in (keys := {"c": _owner(), "r": _owner()}).items():
+            store.claim(key, owner, ASKED, 10, 0)
+        seen = [(key, entry) for key in keys if (entry := store.peek(key))]
+        store.renew([Renewal("c", keys["c"], 20)])  # that is still the same claim
+        store.complete("r", keys["r"], ASKED, b"record", 20)
+        assert store.discard(seen) == [Outcome.OK, Outcome.STALE]
+        assert store.discard(seen) == [Outcome.OK, Outcome.STALE]
+        assert list(store.scan("")) == ["r"]
 
     def test_scan_and_clear_stay_within_the_prefix(self, store: Store) -> None:
         for key in ("p:1", "p:2", "pp:1", "P:1", "p*:1"):

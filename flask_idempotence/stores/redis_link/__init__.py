@@ -8,7 +8,7 @@ clients     a URI, or a ready client, becomes a topology
 """
 
 from .clients import SCHEMES, split_options, topology_at, topology_of
-from .connections import Command
+from .connections import Command, Reply
 from .link import Link
 from .node import Node, Quorum
 from .topology import Topology
@@ -19,6 +19,7 @@ __all__ = [
     "Link",
     "Node",
     "Quorum",
+    "Reply",
     "Topology",
     "split_options",
     "topology_at",

@@ -1,0 +1,20 @@
+-- Remove a key that still holds what somebody has seen there, for whoever tidies up by hand.
+--
+-- KEYS[1]  the key
+-- ARGV[1]  how its value began: state and owner of a claim or record, state and subject of a token
+--
+-- Returns  1 nothing of what was seen is left, 0 the key holds something else by now
+--
+-- What would go wrong without the look: a claim is seen, its view completes, and the record of a
+-- payment is removed in its place.
+
+local value = redis.call("GET", KEYS[1])
+if not value then
+  return 1
+end
+if string.sub(value, 1, string.len(ARGV[1])) ~= ARGV[1] then
+  return 0
+end
+
+redis.call("DEL", KEYS[1])
+return 1

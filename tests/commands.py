@@ -1,0 +1,105 @@
+"""Commands of an application, run as a user runs them: as processes, in a pipe or a terminal."""
+
+import os
+import pty
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+APP = """
+from flask import Flask
+from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
+
+app = Flask("shop")
+app.config["SECRET_KEY"] = "a secret for the tests"
+app.config.from_prefixed_env()
+Idempotence(app)
+
+@app.post("/orders")
+@no_repeat_submit(60)
+def create_order():
+    return "ordered"
+
+@app.post("/payments")
+@idempotent
+def pay():
+    return {"status": "paid"}, 201
+
+@app.post("/checkout")
+@one_time_token()
+def checkout():
+    return "paid"
+"""
+
+
+@dataclass
+class Ran:
+    """What a process left behind."""
+
+    code: int
+    out: str
+    err: str = ""
+
+
+class Shell:
+    """A directory with an application, and an environment."""
+
+    def __init__(self, directory, *, app=APP, **environment):
+        self.directory = directory
+        (directory / "shop.py").write_text(app)
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("FLASK_", "GUNICORN_", "UWSGI_", "WEB_", "NO_COLOR"))
+        }
+        self.environment = {**kept, "TERM": "xterm", "COLUMNS": "120", **environment}
+
+    def command(self, arguments):
+        """Return the words of a command."""
+        flask = str(Path(sys.executable).with_name("flask"))
+        return [flask, "--app", "shop", "idempotence", *arguments]
+
+    def pipe(self, *arguments, typed="", **environment):
+        """Run a command in a pipe."""
+        done = subprocess.run(
+            self.command(arguments),
+            cwd=self.directory,
+            env=self.environment | environment,
+            input=typed,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def terminal(self, *arguments, typed="", **environment):
+        """Run a command in a terminal, where output and error output are one."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+            self.command(arguments),
+            cwd=self.directory,
+            env=self.environment | environment,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        ) as process:
+            os.close(theirs)
+            out = b""
+            while chunk := _read(ours):
+                out += chunk
+                if typed and out.endswith(b": "):  # it asks
+                    os.write(ours, typed.encode())
+                    typed = ""
+            code = process.wait(60)
+        os.close(ours)
+        return Ran(code, out.decode().replace("\r\n", "\n"))
+
+
+def _read(terminal):
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux: the other side is closed
+        return b""
