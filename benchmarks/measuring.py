@@ -13,16 +13,22 @@ BLOCK = 100
 ratio, from which its spread is told."""
 
 
+Prepare = Callable[[int], list[dict]]
+"""Makes so many WSGI environments, each good for one request; it is not timed."""
+
+
+DONE = "benchmark.done"
+"""What the work leaves in the environment of the request that it was done for."""
+
+
 @dataclass
 class Variant:
-    """One way to do the work.
-
-    `prepare` makes so many WSGI environments, each good for one request; it is not timed.
-    """
+    """One way to answer a request: by doing the work, or where it `replays` by not doing it."""
 
     name: str
     app: Any
-    prepare: Callable[[int], list[dict]]
+    prepare: Prepare
+    replays: bool = False
     blocks: list[list[int]] = field(default_factory=list)
 
     @property
@@ -47,13 +53,15 @@ class Server:
         finally:
             chunks.close()
 
-    def time(self, app, environ) -> int:
+    def time(self, variant: Variant, environ) -> int:
         """Answer one request that must succeed; return its nanoseconds."""
         start = time.perf_counter_ns()
-        body = self.send(app, environ)
+        body = self.send(variant.app, environ)
         end = time.perf_counter_ns()
         if not self.status.startswith("200"):
-            raise RuntimeError(f"{app.name} answered {self.status}: {body!r}")
+            raise RuntimeError(f"{variant.name} answered {self.status}: {body!r}")
+        if (DONE in environ) is variant.replays:
+            raise RuntimeError(f"{variant.name} did the work when it should not, or did it not")
         return end - start
 
 
@@ -82,7 +90,7 @@ def _run_block(variants: list[Variant], count: int) -> None:
     try:
         for number in range(count):
             for which in order:
-                block[which].append(server.time(variants[which].app, environs[which][number]))
+                block[which].append(server.time(variants[which], environs[which][number]))
             order.append(order.pop(0))  # nobody always follows the same one
     finally:
         gc.enable()
@@ -121,6 +129,23 @@ def ratio(one: Variant, other: Variant) -> Spread:
     )
     whole = statistics.median(one.nanoseconds) / statistics.median(other.nanoseconds)
     return Spread(whole, of_blocks.p10, of_blocks.p90)
+
+
+def added(one: Variant, other: Variant, bare: Variant) -> Spread:
+    """Compare what two variants add to a third, by the medians; all were interleaved."""
+    of_blocks = Spread.of(
+        [
+            _added(mine, base) / _added(its, base)
+            for mine, its, base in zip(one.blocks, other.blocks, bare.blocks, strict=True)
+        ]
+    )
+    base = bare.nanoseconds
+    whole = _added(one.nanoseconds, base) / _added(other.nanoseconds, base)
+    return Spread(whole, of_blocks.p10, of_blocks.p90)
+
+
+def _added(times: list[int], base: list[int]) -> float:
+    return statistics.median(times) - statistics.median(base)
 
 
 class _Progress:

@@ -1,23 +1,31 @@
 """What the extension costs the Redis server: round trips, and memory."""
 
-import redis
-from flask import Flask
-from measuring import Server
-from variants import HEADERS, INTERVAL, environ
+import uuid
 
-from flask_idempotence import Idempotence, no_repeat_submit, one_time_token
+import redis
+from cryptography.fernet import Fernet
+from flask import Flask
+from lock_mode import INTERVAL
+from measuring import Server
+from shop import HEADERS, environ
+
+from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
 
 TOKEN_URL = "/token"
+BYTES = 200
+"""At most, a live lock or token."""
 
 
 class Shop:
     """A guarded application in front of an empty server."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, **settings):
         self.app = app = Flask("shop")
-        app.config.update(SECRET_KEY="benchmark-secret", IDEMPOTENCE_STORAGE_URI=url)
+        app.config.update(SECRET_KEY="benchmark-secret", IDEMPOTENCE_STORAGE_URI=url, **settings)
         Idempotence(app)
-        self._server = Server()
+        self.told = b""
+        self.size = 0
+        self.meanwhile = lambda: None
 
         @app.post("/orders", endpoint="create_order")
         @no_repeat_submit(interval=INTERVAL)
@@ -28,6 +36,12 @@ class Shop:
         @one_time_token()
         def pay():
             return {"status": "paid"}
+
+        @app.post("/documents", endpoint="create_document")
+        @idempotent
+        def create_document():
+            self.meanwhile()
+            return _document(self.size), {"Content-Type": "application/json"}
 
     def order(self, body: bytes) -> str:
         return self._send(environ(body=body))
@@ -40,12 +54,21 @@ class Shop:
         asked = {"REQUEST_METHOD": "GET", "PATH_INFO": TOKEN_URL}
         asked |= {"QUERY_STRING": f"purpose={purpose}"} if purpose else {}
         self._send({**environ(body=b""), **asked})
-        return self.told["token"]
+        return self.app.json.loads(self.told)["token"]
+
+    def document(self, key: str, *, size: int = 100, body: bytes = b"{}") -> str:
+        self.size = size
+        named = {**HEADERS, "HTTP_IDEMPOTENCY_KEY": f'"{key}"'}
+        return self._send({**environ(named, body=body), "PATH_INFO": "/documents"})
 
     def _send(self, environment: dict) -> str:
-        body = self._server.send(self.app, environment)
-        self.told = self.app.json.loads(body)
-        return self._server.status[:3]
+        server = Server()
+        self.told = server.send(self.app, environment)
+        return server.status[:3]
+
+
+def _document(size: int) -> bytes:
+    return b'{"text":"%b"}' % (b"x" * (size - len('{"text":""}')))
 
 
 def round_trips(url: str) -> list[dict]:
@@ -57,25 +80,39 @@ def round_trips(url: str) -> list[dict]:
     tokens = [shop.token()]  # also connects and loads what there is to load
     shop.order(b'{"order": 0}')
     shop.pay(shop.token())
-    steps = {
-        "lock, successful": lambda: shop.order(b'{"order": 1}'),
-        "lock, rejected": lambda: shop.order(b'{"order": 1}'),
-        "token, issued": lambda: tokens.append(shop.token()) or "200",
-        "token, spent": lambda: shop.pay(tokens[-1]),
+    shop.document(str(uuid.uuid4()))
+    key = str(uuid.uuid4())
+    steps = {  # name: what is done, its status, the limit
+        "lock, successful": (lambda: shop.order(b'{"order": 1}'), "200", 1),
+        "lock, rejected": (lambda: shop.order(b'{"order": 1}'), "409", 1),
+        "token, issued": (lambda: tokens.append(shop.token()) or "200", "200", 1),
+        "token, spent": (lambda: shop.pay(tokens[-1]), "200", 1),
+        "key, first request": (lambda: shop.document(key), "200", 2),
+        "key, replay": (lambda: shop.document(key), "200", 1),
+        "key, rejected: another request": (lambda: shop.document(key, body=b"[]"), "422", 1),
     }
-    expected = {"lock, rejected": "409"}
-    counts = []
+    counted = _count(url, steps)
+    slow, key = Shop(url), str(uuid.uuid4())
+    steps = {"key, rejected: the first still runs": (lambda: shop.document(key), "409", 1)}
+    slow.meanwhile = lambda: counted.extend(_count(url, steps))
+    slow.document(key)
+    return counted
+
+
+def _count(url: str, steps: dict) -> list[dict]:
+    counted = []
     with redis.Redis.from_url(url) as marker, redis.Redis.from_url(url) as watcher:
         marker.ping()
         with watcher.monitor() as monitor:
-            for name, step in steps.items():
+            for name, (step, expected, limit) in steps.items():
                 status = step()
-                if status != expected.get(name, "200"):
+                if status != expected:
                     raise RuntimeError(f"{name}: status {status}")
                 marker.echo(name)
                 commands = list(_until(monitor, name))
-                counts.append({"step": name, "round_trips": len(commands), "commands": commands})
-    return counts
+                row = {"step": name, "round_trips": len(commands), "commands": commands}
+                counted.append({**row, "limit": limit, "missed": len(commands) > limit})
+    return counted
 
 
 def _until(monitor, name: str):
@@ -89,19 +126,34 @@ def _until(monitor, name: str):
 
 
 def memory(url: str) -> list[dict]:
-    """Return the bytes of one live lock and one live token, by MEMORY USAGE."""
+    """Return the bytes of live locks, tokens and records, by MEMORY USAGE."""
     shop = Shop(url)
+    sealed = Shop(url, IDEMPOTENCE_KEY_ENCRYPTION_KEYS=[Fernet.generate_key()])
+    things = {  # name: what makes it, the limit in bytes
+        "lock": (lambda: shop.order(b'{"order": 1}'), BYTES),
+        "token": (shop.token, BYTES),
+        "token with a purpose": (lambda: shop.token("create_order"), BYTES),
+        "record, body of 100 bytes": (_maker(shop, 100), 300),
+    }
+    for kind, by, times in (("record", shop, 1.3), ("encrypted record", sealed, 1.75)):
+        for name, size in (("1 kB", 1_000), ("10 kB", 10_000), ("100 kB", 100_000)):
+            things[f"{kind}, body of {name}"] = _maker(by, size), round(times * size)
+    rows = []
     with redis.Redis.from_url(url) as client:
         client.flushall()
-        used = [_used(client, "lock", lambda: shop.order(b'{"order": 1}'))]
-        used.append(_used(client, "token", shop.token))
-        used.append(_used(client, "token with a purpose", lambda: shop.token("create_order")))
+        for name, (make, limit) in things.items():
+            row = {"what": name, **_used(client, make)}
+            rows.append({**row, "limit": limit, "missed": row["bytes"] > limit})
         client.flushall()
-    return used
+    return rows
 
 
-def _used(client: redis.Redis, name: str, make) -> dict:
+def _maker(shop: Shop, size: int):
+    return lambda: shop.document(str(uuid.uuid4()), size=size)
+
+
+def _used(client: redis.Redis, make) -> dict:
     before = set(client.keys())
     make()
     (key,) = set(client.keys()) - before
-    return {"what": name, "bytes": client.memory_usage(key, samples=0), "key": key.decode()}
+    return {"bytes": client.memory_usage(key, samples=0), "key": key.decode()}
