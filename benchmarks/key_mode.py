@@ -1,0 +1,181 @@
+"""The idempotency key: by the extension, by the store alone, and by hand.
+
+A first request claims its key and completes it; a replay finds the record of a first request that
+was sent before, and is not timed together with it.
+"""
+
+import hashlib
+import json
+import os
+import uuid
+
+import redis
+from flask import Flask, Response, abort, make_response, request
+from measuring import Prepare, Server, Variant
+from shop import HEADERS, answer, application, environ, load, order
+
+from flask_idempotence import Idempotence, idempotent
+
+LEASE = 30
+TTL = 86400
+REPLAYED = "Idempotent-Replayed"
+LONGEST_KEY = 255
+
+
+def keyed(body: bytes | None = None, key: str | None = None) -> dict:
+    """Return a POST with a key in the form that the draft demands; each is new."""
+    key = key or str(uuid.uuid4())
+    return environ({**HEADERS, "HTTP_IDEMPOTENCY_KEY": f'"{key}"'}, body=body)
+
+
+def first_requests(count: int) -> list[dict]:
+    """Prepare so many requests, each with a new key."""
+    return [keyed() for _ in range(count)]
+
+
+def replays(app: Flask) -> Prepare:
+    """Return what prepares replays: it sends the requests that they repeat."""
+
+    def prepare(count: int) -> list[dict]:
+        server = Server()
+        repeats = []
+        for _ in range(count):
+            body, key = order(), str(uuid.uuid4())
+            server.send(app, keyed(body, key))
+            repeats.append(keyed(body, key))
+        return repeats
+
+    return prepare
+
+
+# --- the extension ---------------------------------------------------------------------------
+
+
+def ours(uri: str) -> Variant:
+    """Return first requests to the view behind `@idempotent`."""
+    return Variant("ours: idempotent", our_application(uri), first_requests)
+
+
+def our_replay(uri: str) -> Variant:
+    """Return replays of the view behind `@idempotent`."""
+    app = our_application(uri)
+    return Variant("ours: idempotent", app, replays(app), replays=True)
+
+
+def our_application(uri: str) -> Flask:
+    """Return an application whose view is guarded by the extension."""
+
+    @idempotent(required=True)
+    def view() -> dict:
+        return answer()
+
+    app = application("ours: key", view, IDEMPOTENCE_STORAGE_URI=uri)
+    Idempotence(app)
+    return app
+
+
+# --- the store alone -------------------------------------------------------------------------
+
+
+def floor(url: str) -> Variant:
+    """Return a view that sends key mode's store commands, with a random key, and no more."""
+    client = redis.Redis.from_url(url)
+    claim, complete = load(client, "claim"), load(client, "complete")
+    record = bytes(60)
+
+    def view() -> dict:
+        key, owner = os.urandom(16).hex(), os.urandom(16)
+        client.evalsha(claim, 1, key, owner, bytes(16), LEASE * 1000, 0)
+        answered = answer()
+        client.evalsha(complete, 1, key, owner, bytes(16), record, TTL * 1000)
+        return answered
+
+    name = "floor: EVALSHA of claim.lua, complete.lua"
+    return Variant(name, application(name, view), first_requests)
+
+
+def replay_floor(url: str) -> Variant:
+    """Return a view that asks the store for a record that is there, and has its answer ready."""
+    client = redis.Redis.from_url(url)
+    claim, complete = load(client, "claim"), load(client, "complete")
+    keys = []
+    ready = Response(b'{"order":10000000,"status":"created"}\n', mimetype="application/json")
+    ready.headers[REPLAYED] = "true"
+
+    def view() -> Response:
+        client.evalsha(claim, 1, keys.pop(), os.urandom(16), bytes(16), LEASE * 1000, 0)
+        return ready
+
+    def prepare(count: int) -> list[dict]:
+        keys[:] = [os.urandom(16).hex() for _ in range(count)]
+        for key in keys:
+            client.evalsha(complete, 1, key, bytes(16), bytes(16), bytes(60), TTL * 1000)
+        return first_requests(count)
+
+    name = "floor: one EVALSHA of claim.lua"
+    return Variant(name, application(name, view), prepare, replays=True)
+
+
+# --- written by hand -------------------------------------------------------------------------
+
+
+def by_hand(url: str) -> Variant:
+    """Return first requests to what a developer would write."""
+    name = "by hand: sha256, two scripts"
+    return Variant(name, application(name, _view_by_hand(url)), first_requests)
+
+
+def replay_by_hand(url: str) -> Variant:
+    """Return replays of what a developer would write."""
+    name = "by hand: sha256, one script"
+    app = application(name, _view_by_hand(url))
+    return Variant(name, app, replays(app), replays=True)
+
+
+def _view_by_hand(url: str):
+    client = redis.Redis.from_url(url)
+    claim, complete = load(client, "claim"), load(client, "complete")
+    release = load(client, "release")
+
+    def view() -> Response:
+        key = request.headers.get("Idempotency-Key", "").strip('"')
+        if not 0 < len(key) <= LONGEST_KEY:
+            abort(400)
+        who = request.headers.get("Authorization") or request.remote_addr
+        name = "key:create_order:" + _sha256([who, request.method, request.endpoint, key]).hex()
+        fingerprint = _sha256(request.get_json())[:16]
+        owner = os.urandom(16)
+        found = client.evalsha(claim, 1, name, owner, fingerprint, LEASE * 1000, 0)
+        if found != 0:
+            return _answer_by_hand(found)
+        try:
+            response = make_response(answer())
+        except Exception:
+            client.evalsha(release, 1, name, owner)
+            raise
+        if response.status_code >= 500:
+            client.evalsha(release, 1, name, owner)
+        else:
+            head = f"{response.status_code} {response.content_type}\n".encode()
+            record = head + response.get_data()
+            client.evalsha(complete, 1, name, owner, fingerprint, record, TTL * 1000)
+        return response
+
+    return view
+
+
+def _answer_by_hand(found: list) -> Response:
+    state, matches, *rest = found
+    if not matches:
+        abort(422)
+    if state != 2:
+        abort(409)
+    head, _, body = rest[0].partition(b"\n")
+    status, content_type = head.decode().split(" ", 1)
+    headers = {"Content-Type": content_type, REPLAYED: "true"}
+    return Response(body, int(status), headers)
+
+
+def _sha256(asked) -> bytes:
+    text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).digest()
