@@ -28,12 +28,8 @@ def key_in_header(request: Request, header: str) -> str | None:
     Raises:
         KeyInvalid: there are several, or it is empty, too long, or not printable ASCII.
     """
-    lines = request.headers.getlist(header)
-    if not lines:
-        return None
-    if len(lines) > 1:
-        raise KeyInvalid
-    return parse_key(lines[0])
+    value = request.headers.get(header)
+    return None if value is None else parse_key(value)
 
 
 def parse_key(value: str) -> str:

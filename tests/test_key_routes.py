@@ -1,12 +1,13 @@
 """What a route or a setting may say of key mode, and what is refused at once."""
 
+import functools
 from datetime import timedelta
 
 import pytest
-from apps import Till, verdict
+from apps import Till, make_app, verdict
 from flask import Response
 
-from flask_idempotence import ConfigurationError, idempotent
+from flask_idempotence import ConfigurationError, idempotent, no_repeat_submit
 from flask_idempotence.testing import record_signals
 
 
@@ -119,6 +120,16 @@ def test_signals_tell_what_happened():
     assert told[3]["error"].slug == "key-reused"
 
 
+def passed_through(view):
+    """Stand around a view as any decorator does."""
+
+    @functools.wraps(view)
+    def outer():
+        return view()
+
+    return outer
+
+
 class TestConfiguration:
     @pytest.mark.parametrize(
         "options",
@@ -160,6 +171,14 @@ class TestConfiguration:
         for thing in ("X-Key", 5, type("View", (), {})):
             with pytest.raises(TypeError, match="decorates a view function"):
                 idempotent(thing)
+
+    @pytest.mark.parametrize("between", [lambda view: view, passed_through])
+    def test_a_guard_above_the_route_is_found_though_another_stands_below_it(self, between):
+        app = make_app()
+        idempotent()(app.post("/")(between(no_repeat_submit(5)(lambda: "done"))))
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match="route decorator outermost"):
+                app.test_client().post("/")
 
     @pytest.mark.parametrize("remember", ["final", "success", lambda response: True])
     @pytest.mark.parametrize("said_by", ["the route", "the setting"])
