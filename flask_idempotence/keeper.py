@@ -159,9 +159,7 @@ class Keeper:
     def _renew(self, due: list[Hold], now: float) -> None:
         kept = [hold for hold in due if now < hold.granted_at + self._max_hold]
         for hold in set(due).difference(kept):
-            _logger.error(
-                "A view has run for too long and is no longer protected: %s", hold.attempt
-            )
+            _logger.error("What took too long is no longer protected: %s", hold.attempt)
             self._drop(hold)
         if not kept:
             return

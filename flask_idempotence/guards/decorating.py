@@ -127,11 +127,10 @@ def check_order(app: Flask) -> None:
         for outer in layers(view)
         if bears(outer, _GUARD)
         for inner in layers(outer)
+        if inner is not outer
     }
     for endpoint, view in app.view_functions.items():
         for layer in layers(view):
-            if bears(layer, _GUARD):
-                break
             if bears(layer, _GUARDED) and id(layer) not in behind:
                 raise ConfigurationError(
                     f"The guard of the view {endpoint!r} stands above its route, where it guards "
@@ -139,6 +138,8 @@ def check_order(app: Flask) -> None:
                     "check, then the guard, then the view. (Where the bare view is meant, "
                     "register a function of its own that calls it.)"
                 )
+            if bears(layer, _GUARD):
+                break
 
 
 def layers(view: Any, method: str | None = None) -> Iterator[Any]:
