@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flask import current_app, has_request_context, request
 from markupsafe import Markup
 
-from .attempts import Attempt
 from .engine import engine_of
-from .errors import Refusal
 from .proxies import actual
 from .views import SCRIPT, SCRIPT_ENDPOINT, TOKEN_ENDPOINT, url_on_this_host, version_of
 
@@ -41,14 +39,7 @@ def idempotence_token(purpose: str | None = None) -> str:
     asked = actual(request) if has_request_context() else None
     if asked is not None:
         _forbid_storing(asked)
-    engine = engine_of(app)
-    try:
-        return engine.tokens.issue(app, asked, purpose)
-    except Refusal as refusal:
-        engine.announce(
-            refusal, Attempt(app, "token", asked.endpoint if asked is not None else None)
-        )
-        raise
+    return engine_of(app).tokens.issue(app, asked, purpose)
 
 
 def idempotence_field(purpose: str | None = None) -> Markup:

@@ -17,7 +17,7 @@ from itsdangerous import BadSignature, TimestampSigner
 
 from .attempts import Attempt
 from .bodies import form_of
-from .errors import TokenExpired, TokenInvalid, TokenNotYours, TokenSpent
+from .errors import Refusal, TokenExpired, TokenInvalid, TokenNotYours, TokenSpent
 from .signals import token_issued, token_spent
 from .stores.base import Outcome, TokenOutcome
 
@@ -101,7 +101,12 @@ class Tokens:
         # Where tokens are switched off nobody asks for them, but pages go on working.
         is_on = self._engine.switches.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
         put = self._engine.policy.ask if is_on else self._engine.policy.tell
-        put(attempt, "put_token", lambda: self._engine.store.put_token(key, subject, self._ttl))
+        store = self._engine.store
+        try:
+            put(attempt, "put_token", lambda: store.put_token(key, subject, self._ttl))
+        except Refusal as refusal:
+            self._engine.announce(refusal, attempt)
+            raise
         attempt.emit(token_issued, purpose=purpose)
         return self._signer(app, purpose).sign(unique).decode("ascii")
 

@@ -18,9 +18,8 @@ from flask import (
 )
 from flask.globals import request_ctx
 
-from .attempts import Attempt
 from .engine import engine_of
-from .errors import ConfigurationError, Refusal
+from .errors import ConfigurationError
 from .proxies import actual
 from .tokens import PURPOSE_RULE
 
@@ -114,9 +113,6 @@ def issue_token(**_: str) -> Response:
         abort(400, PURPOSE_RULE)
     except ValueError as error:
         abort(400, str(error))
-    except Refusal as refusal:
-        engine.announce(refusal, Attempt(app, "token", request.endpoint))
-        raise
     response = jsonify(
         token=token,
         expires_in=int(engine.config.token_ttl),

@@ -12,6 +12,7 @@ from flask_idempotence import (
     Idempotence,
     MemoryStore,
     StoreError,
+    StoreUnavailable,
     TokenExpired,
     TokenInvalid,
     TokenMissing,
@@ -371,3 +372,15 @@ def test_putting_a_token_back_that_the_store_does_not_take_changes_no_answer(cap
     shop.store.put_token = away
     assert shop.spend(token).status_code == 422
     assert "operation=put_token" in caplog.text
+
+
+def test_a_token_that_cannot_be_issued_by_hand_is_announced_like_any_refusal():
+    store = MemoryStore(max_entries=1)
+    app = make_app(store=store, IDEMPOTENCE_PROBLEM_BASE="https://shop.example/")
+    store.put_token("taken", b"", 60)
+    idempotence = Idempotence()
+    refused = pytest.raises(StoreUnavailable)
+    with record_signals(app) as recorder, app.test_request_context(), refused as caught:
+        idempotence.issue_token()
+    assert recorder.names == ["store_failed", "rejected"]
+    assert caught.value.type == "https://shop.example/store-unavailable"
