@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from werkzeug.exceptions import ClientDisconnected
 
@@ -13,6 +14,8 @@ from .errors import ConfigurationError
 if TYPE_CHECKING:
     from flask import Request
     from werkzeug.datastructures import MultiDict
+
+T = TypeVar("T")
 
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
@@ -27,7 +30,7 @@ def data_of(request: Request) -> bytes:
         ConfigurationError: somebody else has read them and left nothing.
     """
     was_touched = "stream" in vars(request)
-    data = request.get_data(cache=True)
+    data = _read(request.get_data)
     # Whoever reads the stream instead of the data finds it at its beginning.
     vars(request)["stream"] = io.BytesIO(data)
     if not data:
@@ -42,13 +45,20 @@ def form_of(request: Request) -> MultiDict[str, str]:
     Raises:
         HTTPException: it is too large, or the client went away in the middle of it.
     """
+    known = vars(request)
+    was_touched = "stream" in known and "form" not in known and not known.get("_cached_data")
     if request.mimetype == MULTIPART:
-        return _form_of_parts(request)
+        form = _form_of_parts(request)
+        if not form and not request.files:
+            _check_unread(request, was_touched=was_touched)
+        return form
     if request.mimetype != FORM:
         return request.form
-    data = request.get_data(cache=True)
+    data = _read(request.get_data)
     form = request.form
-    vars(request)["stream"] = io.BytesIO(data)
+    known["stream"] = io.BytesIO(data)
+    if not form:
+        _check_unread(request, was_touched=was_touched)
     if data or not form:  # else somebody else has parsed it
         _check_whole(request, len(data))
     return form
@@ -68,14 +78,22 @@ def digest_of(stream: Any) -> str:
 def _form_of_parts(request: Request) -> MultiDict[str, str]:
     begun = "form" in vars(request) or "stream" in vars(request)
     if begun or "wsgi.input_terminated" not in request.environ:
-        return request.form  # somebody else's business; or werkzeug itself counts
+        # Somebody else's business; or werkzeug itself counts.
+        return _read(lambda: request.form)
     counted = _Counted(request.environ["wsgi.input"])
     request.environ["wsgi.input"] = counted
-    form = request.form
-    while counted.read(_PIECE):  # what the parser did not understand
+    form = _read(lambda: request.form)
+    while _read(lambda: counted.read(_PIECE)):  # what the parser did not understand
         pass
     _check_whole(request, counted.count)
     return form
+
+
+def _read(read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except OSError:  # a server's way to say that a chunk is broken, or the client gone
+        raise ClientDisconnected from None
 
 
 class _Counted:
@@ -97,7 +115,7 @@ class _Counted:
 def _check_whole(request: Request, count: int) -> None:
     # Some servers pass on what came before the client went away as if it were the body. A guard
     # must not take half a request for a whole one.
-    if count < (request.content_length or 0) and "Content-Encoding" not in request.headers:
+    if count < (request.content_length or 0):
         raise ClientDisconnected
 
 

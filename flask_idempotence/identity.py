@@ -39,11 +39,24 @@ class Identities:
             "ip": self._address,
         }
         self._sources = [own[name] for name in config.identity]
+        of_keys = {**own, "authorization": _any_authorization}
+        self._sources_of_keys = [of_keys[name] for name in config.identity]
         self._binding = [own[name] for name in config.identity if name != "ip"]
 
     def of(self, app: Flask, request: Request) -> str:
         """Return the identity of the request's sender; empty where no source knows one."""
-        identity = _at_host(app, request, self._ask(app, request, self._sources) or "")
+        return self._identity(app, request, self._sources)
+
+    def of_key(self, app: Flask, request: Request) -> str:
+        """Return the same for a key, whose first response must not go to anybody else.
+
+        Credentials of an unknown scheme stand for themselves here. If they change, a repeat is
+        not recognised; if they were passed over, users behind one address would be one.
+        """
+        return self._identity(app, request, self._sources_of_keys)
+
+    def _identity(self, app: Flask, request: Request, sources: list[_Source]) -> str:
+        identity = _at_host(app, request, self._ask(app, request, sources) or "")
         # One application may be mounted at several places, each with users of its own.
         return f"{request.script_root} {identity}" if request.script_root else identity
 
@@ -96,6 +109,14 @@ def _authorization(app: Flask, request: Request) -> str | None:
     if scheme.lower() not in _STABLE_SCHEMES or not credentials.strip():
         return None
     return f"authorization:{scheme.lower()} {credentials.strip()}"
+
+
+def _any_authorization(app: Flask, request: Request) -> str | None:
+    stable = _authorization(app, request)
+    if stable is not None:
+        return stable
+    whole = request.headers.get("Authorization", "").strip()
+    return f"authorization:{whole}" if whole else None
 
 
 def _at_host(app: Flask, request: Request, identity: str) -> str:

@@ -63,11 +63,12 @@ def redis_server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def redis_url(redis_server: RedisServer) -> str:
+def redis_url(redis_server: RedisServer) -> Iterator[str]:
     """The address of the shared server, which is empty."""
     with redis_server.client() as client:
         client.flushall()
-    return redis_server.url
+    yield redis_server.url
+    redis_server.close_clients()
 
 
 @pytest.fixture

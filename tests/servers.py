@@ -5,7 +5,7 @@ import http.client
 import importlib.util
 import os
 import re
-import select
+import selectors
 import shutil
 import signal
 import socket
@@ -158,9 +158,13 @@ class RedisServer(ServerProcess):
         self._clients = []
 
     def __exit__(self, *_):
+        self.close_clients()
+        super().__exit__()
+
+    def close_clients(self) -> None:
+        """Close the connections of all clients; one that is used again connects anew."""
         for client in self._clients:
             client.close()
-        super().__exit__()
 
     def client(self, **options) -> redis.Redis:
         """Return a client to look behind the back of the code under test."""
@@ -327,9 +331,15 @@ class Proxy:
     def _carry(self, client: socket.socket, *_) -> None:
         """Carry one connection until either side ends it or a fault does."""
         address = (HOST, self._server.port)
-        with contextlib.suppress(OSError), socket.create_connection(address, 10) as server:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(address, 10) as server,
+            selectors.DefaultSelector() as watch,
+        ):
+            for side in (client, server):
+                watch.register(side, selectors.EVENT_READ)
             while self._listening:
-                for sender in select.select([client, server], [], [], 0.02)[0]:
+                for sender in [ready.fileobj for ready, _ in watch.select(0.02)]:
                     chunk = sender.recv(65536)
                     if not chunk:
                         return

@@ -246,6 +246,7 @@ UPLOADS = {
     "JSON": (JSON, b'{"to": "alice", "amount": "1000"}', 20),
     "a form": ("application/x-www-form-urlencoded", b"to=alice&amount=1000", 18),
     "a multipart form": ("multipart/form-data; boundary=x", MULTIPART, 70),
+    "compressed": (f"{JSON}\r\nContent-Encoding: gzip", b'{"to": "alice", "amount": "1000"}', 20),
     "nothing of it": (JSON, b'{"to": "alice", "amount": "1000"}', 0),
 }
 

@@ -97,12 +97,15 @@ class KeyGuard(Guard):
             return None
         app, identities = attempt.app, engine.identities
         # A token is nobody else's to know: it stays one key when a guest's address changes.
-        asker = identities.bearer_of if self._takes_token(engine.config) else identities.of
+        asker = identities.bearer_of if self._takes_token(engine.config) else identities.of_key
         key = name_store_key(engine, attempt, asker(app, request), request.method, sent)
         if engine.is_held(request, key):
             return None
         selection = selection_of(None, self.rules.ignore, engine.config.ignored_args, files=True)
-        fingerprint = engine.keyring.digest(app, canonical_request(request, selection, "key"))
+        # One endpoint may have several rules, and another path is another request.
+        rule = request.url_rule.rule if request.url_rule is not None else ""
+        asked = canonical_request(request, selection, "key", rule)
+        fingerprint = engine.keyring.digest(app, asked)
         outcome = self._claim(engine, attempt, key, fingerprint)
         if outcome is None or isinstance(outcome, Hold):
             return outcome

@@ -24,7 +24,10 @@ if value and not (state == "C" and string.sub(value, 2, 17) == ARGV[1]) then
   if state == "D" then
     return {2, matches, string.sub(value, 34)}
   end
-  local keep = tonumber(string.sub(value, 34))
+  local keep = state == "C" and tonumber(string.sub(value, 34))
+  if not keep then
+    return {2, 1, ""}  -- damaged: done, with a record that nobody can read
+  end
   local left = redis.call("PTTL", KEYS[1]) - keep
   if left > 0 then
     return {1, matches, left}
