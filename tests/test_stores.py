@@ -11,7 +11,14 @@ import redis
 
 from flask_idempotence import ConfigurationError, MemoryStore, RedisStore, StoreError
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
+from flask_idempotence.stores.base import (
+    NO_FINGERPRINT,
+    Claimed,
+    Done,
+    Outcome,
+    Renewal,
+    Running,
+)
 from flask_idempotence.testing import FakeClock, StoreContract
 
 
@@ -107,10 +114,9 @@ class TestRedisStoreAlone:
         with pytest.raises(ConfigurationError, match=r"redis\.Redis client is needed"):
             RedisStore("redis://localhost")
 
-    def test_a_value_that_is_not_ours_is_an_error_and_no_wrong_answer(self, redis_server, store):
+    def test_a_value_that_is_not_ours_is_no_claim_and_no_wrong_answer(self, redis_server, store):
         redis_server.client().set("k", "something else")
-        with pytest.raises(StoreError):
-            store.claim("k", os.urandom(16), NO_FINGERPRINT, 10, 0)
+        assert store.claim("k", os.urandom(16), NO_FINGERPRINT, 10, 0) == Done(True, b"")
         redis_server.client().delete("k")
         redis_server.client().lpush("k", "a list")
         with pytest.raises(StoreError):
