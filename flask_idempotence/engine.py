@@ -192,30 +192,34 @@ class Engine:
         Raises:
             StoreUnavailable: the store does not answer, and the policy is to refuse.
         """
-        hold = Hold(self, guard, attempt, key)
-        hold.owner = os.urandom(OWNER_BYTES)
-        hold.fingerprint = fingerprint
-        hold.keep = keep
+        owner = os.urandom(OWNER_BYTES)
         # A lease is counted from before it is asked for: on the store it begins later, so it
         # never ends there before it ends here.
-        hold.granted_at = self.now()
-        hold.begin_lease(lease, hold.granted_at)
+        asked_at = self.now()
         outcome = self.policy.ask(
             attempt,
             "claim",
-            lambda: self.store.claim(key, hold.owner, fingerprint, lease, keep),
-            unsure=lambda: self._take_back(hold),
+            lambda: self.store.claim(key, owner, fingerprint, lease, keep),
+            unsure=lambda: self._take_back(
+                attempt, key, owner, max(lease, self.config.lease) + keep
+            ),
         )
-        return hold if isinstance(outcome, Claimed) else outcome
+        if not isinstance(outcome, Claimed):
+            return outcome
+        hold = Hold(self, guard, attempt, key)
+        hold.owner, hold.fingerprint, hold.keep = owner, fingerprint, keep
+        hold.granted_at = asked_at
+        hold.begin_lease(lease, asked_at)
+        return hold
 
-    def _take_back(self, hold: Hold) -> None:
+    def _take_back(self, attempt: Attempt, key: str, owner: bytes, within: float) -> None:
         # The claim may have been granted although its answer was lost.
         self.keeper.finish(
             Unsettled(
-                hold.attempt,
+                attempt,
                 "release",
-                lambda: self.store.release(hold.key, hold.owner),
-                self.now() + max(hold.lease, self.config.lease) + hold.keep,
+                lambda: self.store.release(key, owner),
+                self.now() + within,
             )
         )
 

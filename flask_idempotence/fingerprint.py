@@ -88,6 +88,11 @@ def canonical(value: Any) -> bytes:
     return _encode(value).encode("ascii")
 
 
+def canonical_texts(*texts: str) -> bytes:
+    """Return the same for a list of texts, which takes a fraction of the time."""
+    return f"[{','.join(map(json.encoder.encode_basestring_ascii, texts))}]".encode("ascii")
+
+
 _encode: Callable[[Any], str] = json.JSONEncoder(
     ensure_ascii=True, sort_keys=True, separators=(",", ":")
 ).encode

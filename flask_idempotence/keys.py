@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 LONGEST_KEY = 255
 
-_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+_QUOTED = re.compile(r'"((?:[^"\\]++|\\["\\])*+)"')
 _ESCAPED = re.compile(r'\\(["\\])')
-_PRINTABLE = re.compile(r"[\x20-\x7e]+")
 
 
 def key_in_header(request: Request, header: str) -> str | None:
@@ -47,10 +46,12 @@ def parse_key(value: str) -> str:
         quoted = _QUOTED.fullmatch(value)
         if quoted is None:
             raise KeyInvalid
-        value = _ESCAPED.sub(r"\1", quoted[1])
+        value = quoted[1]
+        if "\\" in value:
+            value = _ESCAPED.sub(r"\1", value)
     elif "," in value:
         raise KeyInvalid
-    if len(value) > LONGEST_KEY or not _PRINTABLE.fullmatch(value):
+    if not 0 < len(value) <= LONGEST_KEY or not (value.isascii() and value.isprintable()):
         raise KeyInvalid
     return value
 

@@ -231,10 +231,16 @@ def _headers_of(response: Response) -> Iterator[bytes]:
     code = response.status_code
     if response.status != f"{code} {HTTP_STATUS_CODES.get(code, 'unknown').upper()}":
         yield bytes([_REASON]) + _text(response.status)
+    headers = [(name.lower(), name, value) for name, value in response.headers]
     # What `Connection` names is of the one connection, too.
-    named = {name.strip().lower() for name in response.headers.get("Connection", "").split(",")}
-    for name, value in response.headers:
-        if name.lower() in _FORGOTTEN or name.lower() in named:
+    named = {
+        other.strip().lower()
+        for lower, _, value in headers
+        if lower == "connection"
+        for other in value.split(",")
+    }
+    for lower, name, value in headers:
+        if lower in _FORGOTTEN or lower in named:
             continue
         if (name, value) in _PAIRS:
             yield bytes([_PAIRS[name, value]])
