@@ -18,6 +18,8 @@ from flask_idempotence.stores.redis_link import cluster as cluster_module
 from flask_idempotence.stores.redis_link.node import Node
 from flask_idempotence.testing import StoreContract
 
+pytestmark = pytest.mark.topology
+
 
 class TestClusterContract(StoreContract):
     @pytest.fixture

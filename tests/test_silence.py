@@ -12,6 +12,8 @@ from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.redis_link.patience import FAILURES, LOOK_EVERY
 
+pytestmark = pytest.mark.topology
+
 DEADLINE = 0.5
 AT_ONCE = 0.15
 

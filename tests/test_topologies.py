@@ -14,6 +14,8 @@ from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import Claimed
 from flask_idempotence.testing import StoreContract
 
+pytestmark = pytest.mark.topology
+
 
 class TestSentinelContract(StoreContract):
     @pytest.fixture

@@ -14,6 +14,8 @@ from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome, Running
 from flask_idempotence.stores.redis_link.patience import FAILURES, LOOK_EVERY
 
+pytestmark = pytest.mark.topology
+
 
 def owner():
     return os.urandom(16)
