@@ -106,7 +106,7 @@ def replay(name: str, view) -> Variant:
 
 
 def groups(url: str) -> dict[str, tuple[float, list[Variant]]]:
-    """Return what is compared: the route without a guard, ours, and theirs.
+    """Return what is compared: the route without a guard, ours, bare round trips, and theirs.
 
     The number is the limit of ours to theirs where both look at the same.
     """
@@ -116,6 +116,7 @@ def groups(url: str) -> dict[str, tuple[float, list[Variant]]]:
             [
                 plain(key_mode.first_requests),
                 key_mode.ours(url),
+                key_mode.floor(url),
                 first(FULL, full(url, validates=True)),
                 first("Powertools, least", least(url)),
             ],
@@ -125,6 +126,7 @@ def groups(url: str) -> dict[str, tuple[float, list[Variant]]]:
             [
                 plain(key_mode.first_requests),
                 key_mode.our_replay(url),
+                key_mode.replay_floor(url),
                 replay(FULL, full(url, validates=False)),
                 replay("Powertools, least", least(url)),
                 replay("Powertools, cached", full(url, validates=True, cached=True)),
@@ -136,14 +138,14 @@ def groups(url: str) -> dict[str, tuple[float, list[Variant]]]:
 def compare(title: str, limit: float, compared: list[Variant], requests: int) -> dict:
     """Measure one group and return its part of the report."""
     interleave(title, compared, requests)
-    bare, ours, *theirs = compared
+    bare, ours, *others = compared
     base = microseconds(bare.nanoseconds).median
     result = {"title": title, "variants": [], "ratios": []}
     for variant in compared:
         times = microseconds(variant.nanoseconds)
         row = {"name": variant.name, **row_of(times, 1)}
         result["variants"].append({**row, "added": round(times.median - base, 1)})
-    for variant in theirs:
+    for variant in others:
         against = added(ours, variant, bare)
         row = {"against": variant.name, **row_of(against, 3), "limit": None, "missed": False}
         if variant.name == FULL:
@@ -153,15 +155,15 @@ def compare(title: str, limit: float, compared: list[Variant], requests: int) ->
 
 
 def show(group: dict) -> None:
-    print(f"\n{group['title']:<30}  median     p10     p90   added")
+    print(f"\n{group['title']:<44}  median     p10     p90   added")
     for row in group["variants"]:
         times = " ".join(f"{row[name]:7.1f}" for name in ("median", "p10", "p90", "added"))
-        print(f"  {row['name']:<28} {times} µs")
+        print(f"  {row['name']:<42} {times} µs")
     for row in group["ratios"]:
         name = f"added, ours / {row['against']}"
         ratio = " ".join(f"{row[name]:7.3f}" for name in ("median", "p10", "p90"))
         limit = f"limit {row['limit']:.2f}" if row["limit"] else "no limit"
-        print(f"  {name:<36} {ratio} x  {limit}{'  MISSED' if row['missed'] else ''}")
+        print(f"  {name:<56} {ratio} x  {limit}{'  MISSED' if row['missed'] else ''}")
 
 
 def measure(server: RedisServer, requests: int, told: dict) -> None:

@@ -1,5 +1,8 @@
 """What the extension costs the Redis server: round trips, and memory."""
 
+import json
+import os
+import random
 import uuid
 
 import redis
@@ -12,6 +15,8 @@ from shop import HEADERS, environ
 from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
 
 TOKEN_URL = "/token"
+_NOTE = 3 * "Please ring twice: the bell is broken, and the dog is asleep. "
+_GOODS = ("espresso machine", "coffee grinder", "milk jug", "cleaning tablets")
 BYTES = 200
 """At most, a live lock or token."""
 
@@ -24,7 +29,7 @@ class Shop:
         app.config.update(SECRET_KEY="benchmark-secret", IDEMPOTENCE_STORAGE_URI=url, **settings)
         Idempotence(app)
         self.told = b""
-        self.size = 0
+        self.document = _order(100)
         self.meanwhile = lambda: None
 
         @app.post("/orders", endpoint="create_order")
@@ -41,7 +46,7 @@ class Shop:
         @idempotent
         def create_document():
             self.meanwhile()
-            return _document(self.size), {"Content-Type": "application/json"}
+            return self.document, {"Content-Type": "application/json"}
 
     def order(self, body: bytes) -> str:
         return self._send(environ(body=body))
@@ -56,8 +61,7 @@ class Shop:
         self._send({**environ(body=b""), **asked})
         return self.app.json.loads(self.told)["token"]
 
-    def document(self, key: str, *, size: int = 100, body: bytes = b"{}") -> str:
-        self.size = size
+    def create(self, key: str, *, body: bytes = b"{}") -> str:
         named = {**HEADERS, "HTTP_IDEMPOTENCY_KEY": f'"{key}"'}
         return self._send({**environ(named, body=body), "PATH_INFO": "/documents"})
 
@@ -67,8 +71,14 @@ class Shop:
         return server.status[:3]
 
 
-def _document(size: int) -> bytes:
-    return b'{"text":"%b"}' % (b"x" * (size - len('{"text":""}')))
+def _order(size: int) -> bytes:
+    """Return JSON of exactly this size, as services answer: the same names, other values."""
+    order, some = {"id": str(uuid.UUID(int=1)), "lines": [], "note": ""}, random.Random(1)
+    while (missing := size - len(json.dumps(order))) > len(_NOTE):
+        line = {"item": str(uuid.UUID(int=some.getrandbits(128))), "name": some.choice(_GOODS)}
+        order["lines"].append({**line, "quantity": some.randint(1, 9), "price": some.random()})
+    order["note"] = _NOTE[:missing]
+    return json.dumps(order).encode()
 
 
 def round_trips(url: str) -> list[dict]:
@@ -80,22 +90,22 @@ def round_trips(url: str) -> list[dict]:
     tokens = [shop.token()]  # also connects and loads what there is to load
     shop.order(b'{"order": 0}')
     shop.pay(shop.token())
-    shop.document(str(uuid.uuid4()))
+    shop.create(str(uuid.uuid4()))
     key = str(uuid.uuid4())
     steps = {  # name: what is done, its status, the limit
         "lock, successful": (lambda: shop.order(b'{"order": 1}'), "200", 1),
         "lock, rejected": (lambda: shop.order(b'{"order": 1}'), "409", 1),
         "token, issued": (lambda: tokens.append(shop.token()) or "200", "200", 1),
         "token, spent": (lambda: shop.pay(tokens[-1]), "200", 1),
-        "key, first request": (lambda: shop.document(key), "200", 2),
-        "key, replay": (lambda: shop.document(key), "200", 1),
-        "key, rejected: another request": (lambda: shop.document(key, body=b"[]"), "422", 1),
+        "key, first request": (lambda: shop.create(key), "200", 2),
+        "key, replay": (lambda: shop.create(key), "200", 1),
+        "key, rejected: another request": (lambda: shop.create(key, body=b"[]"), "422", 1),
     }
     counted = _count(url, steps)
     slow, key = Shop(url), str(uuid.uuid4())
-    steps = {"key, rejected: the first still runs": (lambda: shop.document(key), "409", 1)}
+    steps = {"key, rejected: the first still runs": (lambda: shop.create(key), "409", 1)}
     slow.meanwhile = lambda: counted.extend(_count(url, steps))
-    slow.document(key)
+    slow.create(key)
     return counted
 
 
@@ -133,11 +143,13 @@ def memory(url: str) -> list[dict]:
         "lock": (lambda: shop.order(b'{"order": 1}'), BYTES),
         "token": (shop.token, BYTES),
         "token with a purpose": (lambda: shop.token("create_order"), BYTES),
-        "record, body of 100 bytes": (_maker(shop, 100), 300),
+        "record, JSON of 100 bytes": (_maker(shop, _order(100)), 300),
     }
     for kind, by, times in (("record", shop, 1.3), ("encrypted record", sealed, 1.75)):
         for name, size in (("1 kB", 1_000), ("10 kB", 10_000), ("100 kB", 100_000)):
-            things[f"{kind}, body of {name}"] = _maker(by, size), round(times * size)
+            limit = round(times * size)
+            things[f"{kind}, JSON of {name}"] = _maker(by, _order(size)), limit
+            things[f"{kind}, noise of {name}"] = _maker(by, os.urandom(size)), limit
     rows = []
     with redis.Redis.from_url(url) as client:
         client.flushall()
@@ -148,8 +160,12 @@ def memory(url: str) -> list[dict]:
     return rows
 
 
-def _maker(shop: Shop, size: int):
-    return lambda: shop.document(str(uuid.uuid4()), size=size)
+def _maker(shop: Shop, document: bytes):
+    def make() -> None:
+        shop.document = document
+        shop.create(str(uuid.uuid4()))
+
+    return make
 
 
 def _used(client: redis.Redis, make) -> dict:
