@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flask import after_this_request, has_request_context
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .tokens import Tokens
 
 _logger = logging.getLogger("flask_idempotence")
+
+T = TypeVar("T")
 
 
 class Engine:
@@ -103,13 +105,14 @@ class Engine:
             return call()
         if not self.switches.is_on(app, guard.toggle):
             return call()
-        if not self._told_of_memory:
-            self._tell_of_memory(app)
-        hold = self._enter(app, request, guard)
+        attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
+        hold = self.admit(attempt, lambda: guard.enter(self, attempt, request))
         if hold is None:
             return call()
         if isinstance(hold, Replay):
+            note_replay(request)
             return hold.response
+        add_hold(request, hold)
         try:
             return call()
         except Exception:
@@ -123,25 +126,35 @@ class Engine:
             # After what the view itself has put off until its response is there.
             after_this_request(lambda response: self.settling.answer(hold, response))
 
-    def _enter(self, app: Flask, request: Request, guard: Guard) -> Hold | Replay | None:
-        attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
+    def admit(self, attempt: Attempt, enter: Callable[[], Hold | T | None]) -> Hold | T | None:
+        """Let a guard decide about an attempt, and tell what it has decided.
+
+        Args:
+            attempt: the attempt.
+            enter: identifies and claims.
+
+        Returns:
+            What `enter` returned: a hold, whose lease is kept from now on; None for an attempt
+            that runs without one; anything else is what came of it before.
+
+        Raises:
+            Refusal: it was turned away.
+        """
+        if not self._told_of_memory:
+            self._tell_of_memory(attempt.app)
         try:
-            hold = guard.enter(self, attempt, request)
+            found = enter()
         except Refusal as refusal:
             self.announce(refusal, attempt)
             raise
-        if hold is None:
-            return None
-        if isinstance(hold, Replay):
-            note_replay(request)
+        if isinstance(found, Hold):
+            if found.owner:
+                self.keeper.watch(found)
+            attempt.emit(claimed, lease=found.lease)
+        elif found is not None:
             _logger.info("Request replayed: %s", attempt)
             attempt.emit(replayed)
-            return hold
-        add_hold(request, hold)
-        if hold.owner:
-            self.keeper.watch(hold)
-        attempt.emit(claimed, lease=hold.lease)
-        return hold
+        return found
 
     def _tell_of_memory(self, app: Flask) -> None:
         self._told_of_memory = True
