@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from flask import has_request_context, request
@@ -27,8 +29,8 @@ class Attempt:
 
     Attributes:
         app: the application.
-        mode: `"token"`, `"lock"` or `"key"`.
-        endpoint: the request's endpoint, or None outside a request.
+        mode: `"token"`, `"lock"`, `"key"` or `"once"`.
+        endpoint: the request's endpoint, the scope of `once`, or None.
         on_store_error: what its route says of a store that does not answer; None for the setting.
         key: the store key, once it is known.
     """
@@ -178,8 +180,27 @@ def holds_of(request: Request) -> Sequence[Hold]:
     return holds
 
 
+_blocks: ContextVar[tuple[Hold, ...]] = ContextVar("flask_idempotence_blocks", default=())
+
+
+@contextmanager
+def block_of(hold: Hold) -> Iterator[None]:
+    """Note a hold that is about the code within, be there a request or not."""
+    before = _blocks.get()
+    _blocks.set((*before, hold))
+    try:
+        yield
+    finally:
+        # Not by a token: a generator may be closed in another context than it was begun in.
+        _blocks.set(before)
+
+
 def _around() -> Sequence[Hold]:
     """Return the holds of the guards around the code that is running, outermost first."""
+    return [*_around_view(), *_blocks.get()]
+
+
+def _around_view() -> Sequence[Hold]:
     if not has_request_context():
         return ()
     holds = holds_of(actual(request))
@@ -199,7 +220,7 @@ class CurrentGuard:
 
     @property
     def mode(self) -> str | None:
-        """`"token"`, `"lock"` or `"key"`, or None where nothing is guarded."""
+        """`"token"`, `"lock"`, `"key"` or `"once"`, or None where nothing is guarded."""
         return None if (hold := self._hold) is None else hold.attempt.mode
 
     @property

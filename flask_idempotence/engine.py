@@ -14,7 +14,7 @@ from .attempts import Attempt, Hold, add_hold, holds_of, note_replay
 from .backlog import Unsettled
 from .errors import ConfigurationError, LeaseLost, Refusal
 from .keeper import Keeper
-from .modes import Guard, Replay, Settlement
+from .modes import Guard, Replay, Settlement, ViewGuard
 from .policy import FailurePolicy
 from .records import Records
 from .settling import Settling
@@ -85,7 +85,7 @@ class Engine:
         """Return the clock's seconds."""
         return self.clock()
 
-    def run(self, app: Flask, request: Request, guard: Guard, call: Callable[[], Any]) -> Any:
+    def run(self, app: Flask, request: Request, guard: ViewGuard, call: Callable[[], Any]) -> Any:
         """Run a view behind its guard.
 
         Args:

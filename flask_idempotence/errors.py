@@ -232,6 +232,22 @@ class KeyInProgress(Refusal):
         super().__init__(description, retry_after=retry_after)
 
 
+class Running(KeyInProgress):
+    """`once` has met another one that is at the same operation; also good as an answer.
+
+    Attributes:
+        remaining: seconds until its lease ends if it is not renewed. If it has died, the operation
+            is free then.
+    """
+
+    title = "Operation in progress"
+    description = "This operation is being carried out already. Ask again soon."
+
+    def __init__(self, description: object = None, *, remaining: float = 0.0) -> None:
+        super().__init__(description)
+        self.remaining = remaining
+
+
 class KeyRepeated(Refusal):
     """The request with this idempotency key is done, and the route rejects repeats."""
 

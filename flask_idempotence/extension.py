@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from flask import (
@@ -20,6 +22,7 @@ from .config import SETTINGS, Config, read_config
 from .engine import Engine, engine_of
 from .errors import ConfigurationError, Refusal, TokenInvalid
 from .guards.decorating import check_guards, check_order
+from .guards.once import NO_ID, Id, Once
 from .guards.whole_app import guard_all
 from .hooks import FailedPredicate, Hooks, IdentityLoader
 from .identity import Identities
@@ -102,6 +105,35 @@ class Idempotence:
         """
         self._hooks.result_failed = function
         return function
+
+    def once(
+        self,
+        scope: str,
+        id: Id = NO_ID,  # noqa: A002 - the word for it
+        *,
+        key: Callable[..., Id] | None = None,
+        ttl: float | timedelta = 86400,
+    ) -> Once:
+        """Carry an operation out once by its name, in a request or outside: a message, a job.
+
+        A context manager, whose block looks at `.first`; or a decorator. An application context
+        is needed when it begins. An exception gives the operation free, so that the message may
+        come back; a process that dies, or is ended by a `BaseException`, when its lease ends.
+
+        Args:
+            scope: what kind of operation; 1 to 64 letters, digits, `_`, `.` and `-`. It is shown
+                in the store, in log lines and by signals.
+            id: which one: a text, an integer, a UUID, or a tuple of these.
+            key: for a decorator: is called with the arguments of the function and returns the id.
+            ttl: seconds, or a `timedelta`, for which it is remembered that the operation is done.
+
+        Raises:
+            ConfigurationError: an argument of the wrong kind.
+            Running: when it begins, another one is at the same operation.
+            StoreUnavailable: when it begins, the store does not answer, and the policy is to
+                refuse.
+        """
+        return Once(scope, id, key=key, ttl=ttl)
 
     def issue_token(self, purpose: str | None = None) -> str:
         """Issue a one-time token; in a request it is bound to the signed-in user, if any.

@@ -57,17 +57,30 @@ class Replay:
 
 
 class Guard(ABC):
-    """What one mode does in its own way; the engine does the rest."""
+    """What one mode does in its own way with what it holds; the engine does the rest."""
 
     mode: ClassVar[str]
     toggle: ClassVar[str]
     """The setting that switches the mode off."""
 
-    methods: Collection[str] = frozenset()
-    """Methods that are guarded besides the unsafe ones."""
-
     on_store_error: str | None = None
     """What happens when the store does not answer, as the route says; None for the setting."""
+
+    @abstractmethod
+    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
+        """Say how a hold ends."""
+
+    def has_failed(self, engine: Engine, hold: Hold, response: Response) -> bool:
+        """Whether a response is a failed result; notes what is to be remembered of it."""
+        del hold
+        return engine.hooks.result_failed(response)
+
+
+class ViewGuard(Guard):
+    """What stands between a request and its view."""
+
+    methods: Collection[str] = frozenset()
+    """Methods that are guarded besides the unsafe ones."""
 
     @abstractmethod
     def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | Replay | None:
@@ -81,20 +94,11 @@ class Guard(ABC):
             Refusal: the request is turned away.
         """
 
-    @abstractmethod
-    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
-        """Say how a hold ends."""
-
-    def has_failed(self, engine: Engine, hold: Hold, response: Response) -> bool:
-        """Whether a response is a failed result; notes what is to be remembered of it."""
-        del hold
-        return engine.hooks.result_failed(response)
-
     def covers(self, method: str) -> bool:
         """Whether requests of this method are guarded at all."""
         return method not in SAFE_METHODS or method in self.methods
 
-    def check(self, endpoint: str, config: Config) -> None:  # noqa: B027 - most have nothing to say
+    def check(self, endpoint: str, config: Config) -> None:
         """Look at the guard of a view once the settings are known.
 
         Raises:

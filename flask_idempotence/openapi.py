@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from .config import Config
-    from .modes import Guard
+    from .modes import ViewGuard
 
 PROBLEM_SCHEMA = "IdempotenceProblem"
 """The name of the schema of the problem documents, among the components."""
@@ -128,7 +128,9 @@ class IdempotencePlugin(BasePlugin):
             if guards := list(_guards_around(view, method.upper(), config)):
                 self._describe(operations[method], guards, config)
 
-    def _describe(self, operation: dict[str, Any], guards: list[Guard], config: Config) -> None:
+    def _describe(
+        self, operation: dict[str, Any], guards: list[ViewGuard], config: Config
+    ) -> None:
         for guard in guards:
             if (parameter := _parameter_of(guard, config)) is not None:
                 _add_parameter(operation, parameter)
@@ -192,7 +194,7 @@ class IdempotencePlugin(BasePlugin):
         return {**known, "schema": {"anyOf": held}}
 
 
-def _guards_around(view: Any, method: str, config: Config) -> Iterator[Guard]:
+def _guards_around(view: Any, method: str, config: Config) -> Iterator[ViewGuard]:
     # Whole-app mode puts its guards around the views at the first request, which may be later.
     to_come = config.key_all_routes and method in config.key_methods
     if to_come and not speaks_for_itself(view, method):
@@ -200,7 +202,7 @@ def _guards_around(view: Any, method: str, config: Config) -> Iterator[Guard]:
     yield from (guard for guard in guards_of(view, method) if guard.covers(method))
 
 
-def _parameter_of(guard: Guard, config: Config) -> dict[str, Any] | None:
+def _parameter_of(guard: ViewGuard, config: Config) -> dict[str, Any] | None:
     if isinstance(guard, TokenGuard):
         return _token_parameter(config, guard.purpose)
     if not isinstance(guard, KeyGuard) or callable(guard.rules.key):
@@ -242,7 +244,7 @@ def _add_parameter(operation: dict[str, Any], parameter: dict[str, Any]) -> None
         parameters.append(parameter)
 
 
-def _errors_of(guard: Guard, config: Config) -> Iterator[type[Refusal]]:
+def _errors_of(guard: ViewGuard, config: Config) -> Iterator[type[Refusal]]:
     if isinstance(guard, KeyGuard):
         yield from _key_errors(guard, config)
     elif isinstance(guard, TokenGuard):
@@ -271,7 +273,7 @@ def _is_required(guard: KeyGuard, config: Config) -> bool:
     return config.key_required if guard.rules.required is None else guard.rules.required
 
 
-def _replays(guard: Guard, config: Config) -> bool:
+def _replays(guard: ViewGuard, config: Config) -> bool:
     return isinstance(guard, KeyGuard) and (
         (guard.rules.on_repeat or config.key_on_repeat) == "replay"
     )

@@ -6,6 +6,7 @@
     content    = "B" status headers %x00 body
                / "Z" Zlib(status headers %x00 body)
                / "N" status                         the response was streamed or too large
+               / "J" JSON                           the result of `once`
     status     = 2 bytes
     headers    = *( code [name] value )             see `_NAMES` and `_PAIRS`
     name/value = 2 bytes of length, text
@@ -17,6 +18,7 @@ they may be added to and never changed.
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 import zlib
 from collections.abc import Iterator
@@ -37,6 +39,7 @@ _ENCRYPTED = b"\x02"
 _WITH_BODY = b"B"
 _COMPRESSED = b"Z"
 _WITHOUT_BODY = b"N"
+_RESULT = b"J"
 
 _WORTH_COMPRESSING = 512
 """Bytes; below that there is little to be saved."""
@@ -127,6 +130,32 @@ class Records:
     def remember_status(self, key: str, status: int) -> bytes:
         """Return a record that only says that there was a response."""
         return self._seal(key, _WITHOUT_BODY + struct.pack(">H", status))
+
+    def remember_result(self, key: str, result: Any) -> bytes:
+        """Return the record of a result; one over `IDEMPOTENCE_KEY_MAX_BODY` is left out of it.
+
+        Raises:
+            TypeError: it is not made of what JSON is made of.
+        """
+        try:
+            text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except (ValueError, RecursionError) as error:
+            raise TypeError(f"Not to be had as JSON: {error}") from None
+        content = text.encode("utf-8", "surrogatepass")
+        if len(content) > self._max_body:
+            return self.remember_status(key, 0)
+        return self._seal(key, _RESULT + content)
+
+    def result(self, key: str, record: bytes) -> Any:
+        """Return the result that a record remembers.
+
+        Raises:
+            UnreadableRecord: it remembers none, or it cannot be told what it holds.
+        """
+        content = self._open(key, record)
+        if content[:1] != _RESULT:
+            raise UnreadableRecord("one without a result")
+        return json.loads(content[1:].decode("utf-8", "surrogatepass"))
 
     def replay(self, key: str, record: bytes, response: Response) -> bool:
         """Fill a response with what a record remembers.

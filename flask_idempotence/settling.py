@@ -42,19 +42,19 @@ class Settling:
             return response
         if hold.streaming:
             # A hook failed, and this is the error page: what was to be streamed is dropped.
-            self._settle(hold, failed=hold.result_failed)
+            self.settle(hold, failed=hold.result_failed)
             return self._marked(hold, response)
         hold.streaming = self._is_streamed(hold, response)
         hold.result_failed = self._has_failed(hold, response)
         if hold.streaming:
             settle_when_closed(
                 response,
-                settle=lambda broken: self._settle(hold, failed=hold.result_failed or broken),
+                settle=lambda broken: self.settle(hold, failed=hold.result_failed or broken),
                 abandon=lambda: self.abandon(hold),
                 defer=lambda end: None if hold.settled else self._engine.keeper.defer(end),
             )
         else:
-            self._settle(hold, failed=hold.result_failed)
+            self.settle(hold, failed=hold.result_failed)
         return self._marked(hold, response)
 
     @staticmethod
@@ -91,7 +91,7 @@ class Settling:
             if error is not None and not isinstance(error, Exception):
                 self.abandon(hold)
             else:
-                self._settle(hold, failed=hold.raised or error is not None)
+                self.settle(hold, failed=hold.raised or error is not None)
 
     def abandon(self, hold: Hold) -> None:
         """Leave a claim to its lease: the view was killed, and what it did is unknown."""
@@ -99,7 +99,13 @@ class Settling:
             self._engine.keeper.unwatch(hold, within=0)
             _logger.warning("A view was killed; its claim ends with its lease: %s", hold.attempt)
 
-    def _settle(self, hold: Hold, *, failed: bool) -> None:
+    def settle(self, hold: Hold, *, failed: bool) -> None:
+        """Settle a hold; what it came to is told by signals.
+
+        Args:
+            hold: the hold; one that is settled stays as it is.
+            failed: whether its result failed, unless the view has decided that by hand.
+        """
         if not hold.begin_settlement():
             return
         try:

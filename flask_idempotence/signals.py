@@ -1,9 +1,10 @@
 """Signals: what the library did, for logs, metrics and tests.
 
-The sender is always the application object. Every signal carries `mode` (`"token"`, `"lock"` or
-`"key"`), `endpoint` (None outside a request) and `key`, the shortened hash that the log lines show
-too; what a signal carries besides stands beside it below. A receiver that raises is logged and
-otherwise ignored: watching must not change what happens.
+The sender is always the application object. Every signal carries `mode` (`"token"`, `"lock"`,
+`"key"` or `"once"`), `endpoint` (for `once` its scope; None for a token outside a request) and
+`key`, the shortened hash that the log lines show too; what a signal carries besides stands beside
+it below. A receiver that raises is logged and otherwise ignored: watching must not change what
+happens.
 """
 
 from __future__ import annotations

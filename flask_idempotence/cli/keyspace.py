@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..stores.base import Entry, Store
 
-MODES = ("lock", "token", "key")
+MODES = ("lock", "token", "key", "once")
 
 BATCH = 500
 """Keys that are looked at, or removed, in one round trip."""
@@ -26,7 +26,9 @@ _SHORTEST = 6
 
 by_mode = click.option("--mode", type=click.Choice(MODES), help="Only this mode.")
 by_endpoint = click.option(
-    "--endpoint", metavar="ENDPOINT", help="Only this endpoint; for tokens, this purpose."
+    "--endpoint",
+    metavar="ENDPOINT",
+    help="Only this endpoint; for tokens, this purpose; for once, this scope.",
 )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from ..config import Config
-    from ..modes import Guard
+    from ..modes import ViewGuard
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +28,7 @@ _GUARD = "__idempotence_guard__"
 _BY = "__idempotence_by__"
 
 
-def guarded(guard: Guard, view: Callable[P, R]) -> Callable[P, R]:
+def guarded(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
     """Wrap a view function by hand of its author, and remember to look at the order.
 
     Raises:
@@ -39,7 +39,7 @@ def guarded(guard: Guard, view: Callable[P, R]) -> Callable[P, R]:
     return behind_guard
 
 
-def decorator_of(guard: Guard) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def decorator_of(guard: ViewGuard) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return what puts a view behind a guard, and tells which one to whoever looks for it."""
 
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
@@ -49,7 +49,7 @@ def decorator_of(guard: Guard) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-def put_behind(guard: Guard, view: Callable[P, R]) -> Callable[P, R]:
+def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
     """Wrap a view function, sync or async, so that it runs behind a guard.
 
     Raises:
@@ -81,7 +81,7 @@ def _mark(view: Callable[..., Any]) -> None:
         setattr(view, _GUARDED, view)
 
 
-def guards_of(view: Any, method: str) -> Iterator[Guard]:
+def guards_of(view: Any, method: str) -> Iterator[ViewGuard]:
     """Return the guards that stand around a view, outermost first.
 
     Args:
@@ -95,7 +95,7 @@ def guards_of(view: Any, method: str) -> Iterator[Guard]:
             yield from _guards_to_come(layer)
 
 
-def _guards_to_come(view_class: Any) -> Iterator[Guard]:
+def _guards_to_come(view_class: Any) -> Iterator[ViewGuard]:
     # Flask-RESTX puts a method behind these at each request anew.
     for decorate in getattr(view_class, "method_decorators", ()):
         if (guard := getattr(decorate, _BY, None)) is not None:

@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..fingerprint import canonical_request, canonical_texts, selection_of
 from ..keys import key_in_header, key_of_value
-from ..modes import Guard, Replay, Settlement
+from ..modes import Replay, Settlement, ViewGuard
 from ..policy import checked_policy
 from ..records import UnreadableRecord
 from ..responses import REPLAYED_HEADER, is_transient
@@ -72,7 +72,7 @@ class KeyRules:
     methods: frozenset[str] | None = None
 
 
-class KeyGuard(Guard):
+class KeyGuard(ViewGuard):
     """What key mode does in its own way."""
 
     mode = "key"

@@ -13,7 +13,7 @@ from ..config import SHORTEST_LEASE, seconds
 from ..engine import Engine
 from ..errors import ConfigurationError, RepeatSubmit
 from ..fingerprint import canonical, canonical_request, selection_of
-from ..modes import KEPT, Guard, Settlement
+from ..modes import KEPT, Settlement, ViewGuard
 from ..policy import checked_policy
 from ..signals import completed
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal, Running
@@ -26,7 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class LockGuard(Guard):
+class LockGuard(ViewGuard):
     """What lock mode does in its own way."""
 
     mode = "lock"

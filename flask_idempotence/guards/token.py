@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from ..attempts import Attempt, Hold
 from ..engine import Engine
 from ..errors import ConfigurationError, TokenMissing
-from ..modes import KEPT, Guard, Settlement
+from ..modes import KEPT, Settlement, ViewGuard
 from ..policy import checked_policy
 from ..signals import released
 from ..tokens import PURPOSE_RULE, is_purpose
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class TokenGuard(Guard):
+class TokenGuard(ViewGuard):
     """What token mode does in its own way."""
 
     mode = "token"

@@ -1,0 +1,272 @@
+"""`once`: what happens once by the name that the application gives it, in a request or outside."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+from flask import current_app
+from marshmallow import ValidationError
+
+from ..attempts import Attempt, Hold, block_of
+from ..config import seconds
+from ..engine import Engine, engine_of
+from ..errors import ConfigurationError, ResponseNotStored, Running
+from ..fingerprint import canonical
+from ..modes import Guard, Settlement
+from ..proxies import actual
+from ..records import UnreadableRecord
+from ..signals import completed
+from ..stores.base import NO_FINGERPRINT, Done
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Id = str | int | UUID | tuple["Id", ...]
+"""What may name an operation. `7` and `"7"` are two; a tuple is for what has several parts."""
+
+_logger = logging.getLogger("flask_idempotence")
+
+_SCOPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+NO_ID: Any = object()
+
+
+class OnceGuard(Guard):
+    """What `once` does in its own way.
+
+    Args:
+        ttl: seconds for which it is remembered that the operation is done.
+    """
+
+    mode = "once"
+    toggle = "IDEMPOTENCE_ENABLED"
+
+    def __init__(self, ttl: float) -> None:
+        self.ttl = ttl
+
+    def claim(self, engine: Engine, attempt: Attempt, digest: bytes) -> Hold | Done | None:
+        """Claim an operation, or say what came of it before.
+
+        Raises:
+            Running: another one is at it.
+            StoreUnavailable: the store does not answer, and the policy is to refuse.
+        """
+        key = engine.name_key(attempt, digest)
+        found = engine.claim(self, attempt, key, NO_FINGERPRINT, engine.config.lease, 0.0)
+        if found is None or isinstance(found, Hold | Done):
+            return found
+        raise Running(remaining=getattr(found, "remaining", 0.0))
+
+    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
+        """Remember that it is done, or release what shall be tried again."""
+        if failed:
+            return engine.release(hold)
+        call = partial(
+            engine.store.complete, hold.key, hold.owner, hold.fingerprint, hold.detail, self.ttl
+        )
+        return Settlement(completed, "complete", call, keeps_claim=True)
+
+
+class Once:
+    """One operation, as `Idempotence.once` names it: a context manager, and a decorator.
+
+    As a context manager it is good for one `with` statement.
+
+    Attributes:
+        first: whether the block is to do the work: nobody has done it before.
+    """
+
+    def __init__(
+        self,
+        scope: str,
+        id: Id = NO_ID,  # noqa: A002 - its name in the interface
+        *,
+        key: Callable[..., Id] | None = None,
+        ttl: float | timedelta = 86400,
+    ) -> None:
+        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+            raise ConfigurationError(
+                "once(scope): must be 1 to 64 letters, digits, '_', '.' and '-'."
+            )
+        if (id is NO_ID) == (key is None):
+            raise ConfigurationError(
+                "once() takes an id, or for a decorator a function key= that returns it."
+            )
+        if key is not None and (not callable(key) or inspect.iscoroutinefunction(key)):
+            raise ConfigurationError(
+                "once(key=...) must be a function, and no async one: it is called with the "
+                "arguments of what is decorated, and returns the id."
+            )
+        self._scope = scope
+        self._id = id
+        self._key = key
+        try:
+            self._guard = OnceGuard(seconds(ttl))
+        except ValidationError as error:
+            raise ConfigurationError(f"once(ttl=...): {error.messages[0]}") from None
+        self.first = False
+        self._engine: Engine | None = None
+        self._hold: Hold | None = None
+        self._done: Done | None = None
+        self._attempt: Attempt | None = None
+        self._result: Any = None
+        self._block = ExitStack()
+
+    @property
+    def result(self) -> Any:
+        """What the operation came to.
+
+        The first sets it, made of what JSON is made of; it is remembered when the block ends. The
+        others read what JSON makes of it: a tuple is a list then.
+
+        Raises:
+            ResponseNotStored: the operation was done, and its result was not stored, or cannot be
+                read.
+        """
+        if self._done is None or self._engine is None or self._attempt is None:
+            return self._result
+        try:
+            return self._engine.records.result(self._attempt.key or "", self._done.record)
+        except UnreadableRecord as error:
+            _logger.error("A result cannot be read: it is %s: %s", error, self._attempt)
+            raise ResponseNotStored(
+                "The operation is done, but its result is not known."
+            ) from None
+
+    @result.setter
+    def result(self, value: Any) -> None:
+        if not self.first:
+            raise RuntimeError("Only the first sets the result: look at `.first` before.")
+        self._result = value
+
+    def __enter__(self) -> Once:
+        """Claim the operation, or find out what came of it.
+
+        Raises:
+            Running: another one is at it.
+            StoreUnavailable: the store does not answer, and the policy is to refuse.
+        """
+        if self._engine is not None or self._key is not None:
+            raise RuntimeError(
+                "once(scope, id) is good for one with statement: call it anew for the next. "
+                "With key= it is a decorator."
+            )
+        app = actual(current_app)
+        engine = self._engine = engine_of(app)
+        named = canonical(["once", self._scope, _plain(self._id)])
+        if not engine.switches.is_on(app, self._guard.toggle):
+            self.first = True
+            return self
+        attempt = self._attempt = Attempt(app, self._guard.mode, self._scope)
+        digest = engine.keyring.digest(app, named)
+        found = engine.admit(attempt, lambda: self._guard.claim(engine, attempt, digest))
+        if isinstance(found, Done):
+            self._done = found
+            return self
+        self.first = True
+        if found is not None:
+            self._hold = found
+            self._block.enter_context(block_of(found))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Settle: done, to be tried again, or (where the process is being ended) unknown.
+
+        Raises:
+            TypeError: the result is not made of what JSON is made of; the operation counts as
+                done.
+        """
+        self._block.close()
+        hold, engine = self._hold, self._engine
+        if hold is None or engine is None:
+            return
+        if error is None:
+            self._complete(engine, hold)
+        elif isinstance(error, Exception):
+            engine.settling.settle(hold, failed=True)
+        else:
+            engine.settling.abandon(hold)
+
+    def _complete(self, engine: Engine, hold: Hold) -> None:
+        problem = None
+        try:
+            hold.detail = engine.records.remember_result(hold.key, self._result)
+        except TypeError as error:
+            # It has been done, and must not be done again.
+            hold.detail = engine.records.remember_status(hold.key, 0)
+            problem = error
+        engine.settling.settle(hold, failed=False)
+        if problem is not None:
+            raise problem
+
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
+        """Have a function, sync or async, run once for each id.
+
+        Further calls get what the first returned, as JSON gives it back.
+
+        Raises:
+            TypeError: it is a generator, or no function.
+        """
+        if (
+            not callable(function)
+            or inspect.isclass(function)
+            or inspect.isgeneratorfunction(function)
+            or inspect.isasyncgenfunction(function)
+        ):
+            raise TypeError(f"once() decorates a function that returns, not {function!r}.")
+
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def async_once(*args: P.args, **kwargs: P.kwargs) -> Any:
+                with self._anew(*args, **kwargs) as once:
+                    if not once.first:
+                        return once.result
+                    once.result = result = await function(*args, **kwargs)
+                return result
+
+            return async_once  # type: ignore[return-value]  # R is what it awaits to
+
+        @functools.wraps(function)
+        def run_once(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._anew(*args, **kwargs) as once:
+                if not once.first:
+                    remembered: R = once.result
+                    return remembered
+                once.result = result = function(*args, **kwargs)
+            return result
+
+        return run_once
+
+    def _anew(self, *args: Any, **kwargs: Any) -> Once:
+        id_ = self._id if self._key is None else self._key(*args, **kwargs)
+        return Once(self._scope, id_, ttl=self._guard.ttl)
+
+
+def _plain(id_: Any) -> Any:
+    if isinstance(id_, UUID):
+        return ["uuid", id_.hex]
+    if isinstance(id_, tuple) and id_:
+        return ["tuple", *map(_plain, id_)]
+    if isinstance(id_, int) and not isinstance(id_, bool):
+        return id_
+    if isinstance(id_, str) and id_:
+        return id_
+    raise TypeError(
+        "An id of once() is a text that is not empty, an integer, a UUID, or a tuple of these, "
+        f"not {type(id_).__name__}."
+    )
