@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from .engine import Engine
     from .modes import Guard
+    from .transactions import Transaction
 
 
 class Attempt:
@@ -88,12 +89,15 @@ class Hold:
         streaming: whether the response is settled when it is closed.
         result_failed: whether the response is a failed result.
         untold: whether the response goes out before the store knows of it.
+        transaction: what its view writes in, where the engine commits it.
+        commits: whether that transaction is to be committed, and not rolled back.
         detail: what the guard wants to remember.
     """
 
     __slots__ = (
         "_settling",
         "attempt",
+        "commits",
         "context",
         "detail",
         "engine",
@@ -113,6 +117,7 @@ class Hold:
         "renewed",
         "result_failed",
         "streaming",
+        "transaction",
         "untold",
     )
 
@@ -134,6 +139,8 @@ class Hold:
         self.streaming = False
         self.result_failed = False
         self.untold = False
+        self.transaction: Transaction | None = None
+        self.commits = False
         self.detail: Any = None
         self._settling = threading.Lock()
 

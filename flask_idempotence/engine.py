@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flask import after_this_request, has_request_context
@@ -18,8 +19,8 @@ from .modes import Guard, Replay, Settlement, ViewGuard
 from .policy import FailurePolicy
 from .records import Records
 from .settling import Settling
-from .signals import claimed, rejected, released, replayed
-from .stores.base import OWNER_BYTES, Claimed, ClaimOutcome, Outcome, Renewal
+from .signals import claimed, completed, rejected, released, replayed
+from .stores.base import OWNER_BYTES, Claimed, ClaimOutcome, Completion, Outcome, Renewal
 
 if TYPE_CHECKING:
     from flask import Flask, Request
@@ -103,10 +104,10 @@ class Engine:
         """
         if not guard.covers(request.method):
             return call()
-        if not self.switches.is_on(app, guard.toggle):
-            return call()
+        is_on = self.switches.is_on(app, guard.toggle)
         attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
-        hold = self.admit(attempt, lambda: guard.enter(self, attempt, request))
+        enter = partial(guard.enter, self, attempt, request)
+        hold = self.admit(attempt, enter) if is_on else guard.pass_by(self, attempt)
         if hold is None:
             return call()
         if isinstance(hold, Replay):
@@ -150,7 +151,8 @@ class Engine:
         if isinstance(found, Hold):
             if found.owner:
                 self.keeper.watch(found)
-            attempt.emit(claimed, lease=found.lease)
+            if found.key:
+                attempt.emit(claimed, lease=found.lease)
         elif found is not None:
             _logger.info("Request replayed: %s", attempt)
             attempt.emit(replayed)
@@ -166,11 +168,12 @@ class Engine:
 
     def announce(self, refusal: Refusal, attempt: Attempt) -> None:
         """Finish a refusal by the settings, log it, and send the signal."""
-        self._finish(refusal)
+        self.finish(refusal)
         _logger.info("Request rejected: reason=%s %s", refusal.slug, attempt)
         attempt.emit(rejected, error=refusal)
 
-    def _finish(self, refusal: Refusal) -> None:
+    def finish(self, refusal: Refusal) -> None:
+        """Finish a refusal by the settings."""
         refusal.problem_base = self.config.problem_base
         if refusal.is_duplicate:
             refusal.code = self.config.duplicate_status
@@ -183,9 +186,10 @@ class Engine:
         attempt.key = f"{self.config.prefix}:1:{attempt.mode}:{name}:{digest.hex()}"
         return attempt.key
 
-    def is_held(self, request: Request, key: str) -> bool:
-        """Whether this very request holds the key already, in a guard further out."""
-        return any(hold.key == key and not hold.settled for hold in holds_of(request))
+    def held(self, request: Request, key: str) -> Hold | None:
+        """Return what this very request holds of the key already, in a guard further out."""
+        found = (hold for hold in holds_of(request) if hold.key == key and not hold.settled)
+        return next(found, None)
 
     def claim(
         self,
@@ -240,6 +244,17 @@ class Engine:
         """Give a claim up."""
         return Settlement(released, "release", lambda: self.store.release(hold.key, hold.owner))
 
+    def complete(self, hold: Hold, record: bytes, keep: float) -> Settlement:
+        """Leave a record in a claim's place, for so many seconds."""
+        completion = Completion(hold.key, hold.owner, hold.fingerprint, record, keep)
+        return Settlement(
+            completed,
+            "complete",
+            lambda: self.store.complete(*completion),
+            keeps_claim=True,
+            completion=completion,
+        )
+
     def ensure_held(self, hold: Hold) -> None:
         """Renew a hold's lease now.
 
@@ -250,7 +265,7 @@ class Engine:
         try:
             self._renew(hold)
         except Refusal as refusal:
-            self._finish(refusal)
+            self.finish(refusal)
             raise
 
     def _renew(self, hold: Hold) -> None:

@@ -36,6 +36,7 @@ from .views import check_token_url, make_blueprint
 
 if TYPE_CHECKING:
     from flask import Flask
+    from sqlalchemy.orm import Session, scoped_session
 
 
 class Idempotence:
@@ -113,6 +114,7 @@ class Idempotence:
         *,
         key: Callable[..., Id] | None = None,
         ttl: float | timedelta = 86400,
+        within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> Once:
         """Carry an operation out once by its name, in a request or outside: a message, a job.
 
@@ -126,6 +128,8 @@ class Idempotence:
             id: which one: a text, an integer, a UUID, or a tuple of these.
             key: for a decorator: is called with the arguments of the function and returns the id.
             ttl: seconds, or a `timedelta`, for which it is remembered that the operation is done.
+            within: the SQLAlchemy session in which it writes, as of `idempotent`: the end of the
+                block commits, and it happens exactly once.
 
         Raises:
             ConfigurationError: an argument of the wrong kind.
@@ -133,7 +137,7 @@ class Idempotence:
             StoreUnavailable: when it begins, the store does not answer, and the policy is to
                 refuse.
         """
-        return Once(scope, id, key=key, ttl=ttl)
+        return Once(scope, id, key=key, ttl=ttl, within=within)
 
     def issue_token(self, purpose: str | None = None) -> str:
         """Issue a one-time token; in a request it is bound to the signed-in user, if any.

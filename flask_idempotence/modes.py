@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from .signals import completed
-from .stores.base import Outcome
+from .stores.base import Completion, Outcome
 
 if TYPE_CHECKING:
     from blinker import NamedSignal
@@ -32,6 +32,7 @@ class Settlement:
         repeatable: whether the keeper may go on trying.
         keeps_claim: whether the claim is renewed until the store has been told, for otherwise the
             view would run again.
+        completion: what the store is told, where the hold ends by a record.
     """
 
     signal: NamedSignal
@@ -39,6 +40,7 @@ class Settlement:
     call: Callable[[], Outcome] | None = None
     repeatable: bool = True
     keeps_claim: bool = False
+    completion: Completion | None = None
 
 
 KEPT = Settlement(completed)
@@ -93,6 +95,11 @@ class ViewGuard(Guard):
         Raises:
             Refusal: the request is turned away.
         """
+
+    def pass_by(self, engine: Engine, attempt: Attempt) -> Hold | None:
+        """Return what is held although nothing is claimed, because the mode is switched off."""
+        del engine, attempt
+        return None
 
     def covers(self, method: str) -> bool:
         """Whether requests of this method are guarded at all."""

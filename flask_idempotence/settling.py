@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .attempts import Hold, holds_of
 from .backlog import Unsettled
+from .errors import LeaseLost, Refusal
+from .modes import KEPT, Settlement
 from .responses import STORED_HEADER
 from .signals import lease_lost
 from .stores.base import Outcome
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from flask.ctx import RequestContext
 
     from .engine import Engine
-    from .modes import Settlement
+    from .transactions import Transaction
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -44,8 +46,13 @@ class Settling:
             # A hook failed, and this is the error page: what was to be streamed is dropped.
             self.settle(hold, failed=hold.result_failed)
             return self._marked(hold, response)
-        hold.streaming = self._is_streamed(hold, response)
-        hold.result_failed = self._has_failed(hold, response)
+        hold.streaming = self._is_streamed(hold, response) and hold.transaction is None
+        hold.result_failed = self._judged(
+            hold, hold.guard.has_failed, self._engine, hold, response
+        )
+        if hold.transaction is not None and not hold.raised:
+            failed = self._judged(hold, self._engine.hooks.result_failed, response)
+            hold.commits = not failed
         if hold.streaming:
             settle_when_closed(
                 response,
@@ -54,8 +61,19 @@ class Settling:
                 defer=lambda end: None if hold.settled else self._engine.keeper.defer(end),
             )
         else:
-            self.settle(hold, failed=hold.result_failed)
+            problem = self.settle(hold, failed=hold.result_failed)
+            if problem is not None:
+                return self._instead_of(response, hold, problem)
         return self._marked(hold, response)
+
+    def _instead_of(self, response: Response, hold: Hold, problem: Exception) -> Response:
+        """Answer what could not be committed as if the view had raised it."""
+        response.close()
+        if isinstance(problem, Refusal):
+            self._engine.finish(problem)
+        hold.raised = True
+        app = hold.attempt.app
+        return app.make_response(app.handle_user_exception(problem))
 
     @staticmethod
     def _marked(hold: Hold, response: Response) -> Response:
@@ -72,9 +90,10 @@ class Settling:
         # A file is sent by the server itself, which forgets the response before it begins.
         return response.is_streamed and not response.direct_passthrough
 
-    def _has_failed(self, hold: Hold, response: Response) -> bool:
+    @staticmethod
+    def _judged(hold: Hold, predicate: Callable[..., bool], *about: Any) -> bool:
         try:
-            return hold.guard.has_failed(self._engine, hold, response)
+            return predicate(*about)
         except Exception:
             # The side effect may have happened: a repeat is the greater evil.
             _logger.exception("Could not tell whether the result failed: %s", hold.attempt)
@@ -91,30 +110,74 @@ class Settling:
             if error is not None and not isinstance(error, Exception):
                 self.abandon(hold)
             else:
-                self.settle(hold, failed=hold.raised or error is not None)
+                # What is to be committed needs an answer that says so.
+                failed = hold.raised or error is not None or hold.transaction is not None
+                self.settle(hold, failed=failed)
 
     def abandon(self, hold: Hold) -> None:
         """Leave a claim to its lease: the view was killed, and what it did is unknown."""
         if hold.begin_settlement():
             self._engine.keeper.unwatch(hold, within=0)
+            if hold.transaction is not None:
+                hold.transaction.roll_back()
             _logger.warning("A view was killed; its claim ends with its lease: %s", hold.attempt)
 
-    def settle(self, hold: Hold, *, failed: bool) -> None:
+    def settle(self, hold: Hold, *, failed: bool) -> Exception | None:
         """Settle a hold; what it came to is told by signals.
 
         Args:
             hold: the hold; one that is settled stays as it is.
             failed: whether its result failed, unless the view has decided that by hand.
+
+        Returns:
+            What is to be told instead of the view's answer: its writes are not committed.
         """
         if not hold.begin_settlement():
-            return
+            return None
+        if hold.failed_by_hand is not None:
+            failed = hold.failed_by_hand
         try:
-            self._carry_out(
-                hold, failed=failed if hold.failed_by_hand is None else hold.failed_by_hand
-            )
+            if hold.transaction is not None:
+                return self._end(hold, hold.transaction, failed=failed)
+            self._carry_out(hold, failed=failed)
         except Exception:
             # The view has run, and its answer must go out. The claim ends with its lease.
             _logger.exception("The settlement failed: %s", hold.attempt)
+        return None
+
+    def _end(self, hold: Hold, transaction: Transaction, *, failed: bool) -> Exception | None:
+        kept_by_hand = hold.failed_by_hand is False and not hold.raised
+        if not failed and (hold.commits or kept_by_hand):
+            try:
+                return self._commit(hold, transaction)
+            except Exception as error:  # noqa: BLE001 - it is told instead of the answer
+                return error
+        transaction.roll_back()
+        if hold.key:
+            # Where the failure is remembered, it is on its own.
+            self._carry_out(hold, failed=failed)
+        return None
+
+    def _commit(self, hold: Hold, transaction: Transaction) -> Exception | None:
+        engine, settlement, sent = self._engine, KEPT, []
+        if hold.key:
+            engine.keeper.unwatch(hold)
+            settlement = hold.guard.settle(engine, hold, failed=False)
+        try:
+            outcome = engine.policy.ask(
+                hold.attempt,
+                "commit",
+                lambda: transaction.commit(settlement.completion),
+                unsure=lambda: sent.append(True),
+            )
+        except Exception as error:  # noqa: BLE001 - it is told instead of the answer
+            # Once a COMMIT was sent and its answer is not known, the claim must not be given up.
+            if hold.key and not sent:
+                self._carry_out(hold, failed=True)
+            return error
+        if hold.key:
+            self._settled(hold, settlement, outcome)
+        return LeaseLost() if outcome is Outcome.STALE else None
 
     def _carry_out(self, hold: Hold, *, failed: bool) -> None:
         quiet = self._engine.keeper.unwatch(hold)

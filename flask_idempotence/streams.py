@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def settle_when_closed(
     response: Response,
     *,
-    settle: Callable[[bool], None],
+    settle: Callable[[bool], object],
     abandon: Callable[[], None],
     defer: Callable[[Callable[[], None]], None],
 ) -> None:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from marshmallow import ValidationError
 
-from ..config import GUARANTEES, HEADER_NAME, ON_REPEAT, seconds
+from ..config import ALLOW, GUARANTEES, HEADER_NAME, ON_REPEAT, seconds
 from ..errors import ConfigurationError
+from ..within import opener
 from .decorating import decorator_of, guarded
 from .key import KeyGuard, KeyRules
 from .whole_app import exempt
 
 if TYPE_CHECKING:
     from flask import Response
+    from sqlalchemy.orm import Session, scoped_session
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,6 +49,7 @@ class Idempotent:
         remember: str | Callable[[Response], bool] | None = None,
         wait: float | timedelta | None = None,
         on_store_error: str | None = None,
+        within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def __call__(
@@ -63,6 +66,7 @@ class Idempotent:
         remember: str | Callable[[Response], bool] | None = None,
         wait: float | timedelta | None = None,
         on_store_error: str | None = None,
+        within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> Any:
         """Carry a request with an `Idempotency-Key` out once, and answer its repeats alike.
 
@@ -90,6 +94,12 @@ class Idempotent:
                 a worker meanwhile.
             on_store_error: `"reject"` the request or `"allow"` it to run unguarded when the store
                 does not answer.
+            within: the SQLAlchemy session in which the view writes (Flask-SQLAlchemy's
+                `db.session`, another `scoped_session`, or a function that returns the session).
+                The view does not commit: the guard does, and with what is remembered of it, so
+                that it happens exactly once. The store must be a table in the same database.
+                A failed result is rolled back. It is a guarantee of its own, without
+                `guarantee`, and needs the extra `sql`.
 
         Raises:
             ConfigurationError: an argument of the wrong kind.
@@ -97,6 +107,11 @@ class Idempotent:
         _check(required=required, key=key, ignore=ignore, remember=remember)
         _check_choice("on_repeat", on_repeat, ON_REPEAT)
         _check_choice("guarantee", guarantee, GUARANTEES)
+        if within is not None and (guarantee is not None or on_store_error == ALLOW):
+            raise ConfigurationError(
+                "idempotent(within=...) promises exactly once: leave guarantee= out, and "
+                "on_store_error='allow'."
+            )
         guard = KeyGuard(
             KeyRules(
                 required=required,
@@ -108,6 +123,7 @@ class Idempotent:
                 remember=remember,
                 wait=_length("wait", wait, allow_zero=True),
                 on_store_error=on_store_error,
+                within=opener("idempotent", within),
             )
         )
         if view is not None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..attempts import Attempt, Hold
-from ..config import Config
+from ..config import REJECT, Config
 from ..engine import Engine
 from ..errors import (
     ConfigurationError,
@@ -27,12 +26,14 @@ from ..modes import Replay, Settlement, ViewGuard
 from ..policy import checked_policy
 from ..records import UnreadableRecord
 from ..responses import REPLAYED_HEADER, is_transient
-from ..signals import completed
 from ..stores.base import ClaimOutcome, Crashed, Done, Running
 from ..tokens import CLOCK_SKEW
+from ..within import Open, begin, open_transaction
 
 if TYPE_CHECKING:
     from flask import Request, Response
+
+    from ..transactions import Transaction
 
 T = TypeVar("T")
 
@@ -57,6 +58,7 @@ class KeyRules:
         remember: `"final"`, `"success"`, or a function that takes the response.
         wait: seconds that a repeat waits for the first one.
         on_store_error: `"reject"` or `"allow"`.
+        within: opens the transactions in which the view writes.
         methods: methods that are guarded; None for all but the safe ones.
     """
 
@@ -69,6 +71,7 @@ class KeyRules:
     remember: str | Callable[[Response], bool] | None = None
     wait: float | None = None
     on_store_error: str | None = None
+    within: Open | None = None
     methods: frozenset[str] | None = None
 
 
@@ -80,7 +83,9 @@ class KeyGuard(ViewGuard):
 
     def __init__(self, rules: KeyRules) -> None:
         self.rules = rules
-        self.on_store_error = checked_policy("idempotent", rules.on_store_error)
+        # Who writes within a transaction that nobody commits would lose what is written.
+        own = REJECT if rules.within is not None else rules.on_store_error
+        self.on_store_error = checked_policy("idempotent", own)
 
     def covers(self, method: str) -> bool:
         """Whether requests of this method are guarded at all."""
@@ -94,31 +99,46 @@ class KeyGuard(ViewGuard):
         if sent is None:
             if _either(self.rules.required, engine.config.key_required):
                 raise KeyMissing
-            return None
+            return self.pass_by(engine, attempt)
         app, identities = attempt.app, engine.identities
         # A token is nobody else's to know: it stays one key when a guest's address changes.
         asker = identities.bearer_of if self._takes_token(engine.config) else identities.of_key
         key = name_store_key(engine, attempt, asker(app, request), request.method, sent)
-        if engine.is_held(request, key):
-            return None
+        if (held := engine.held(request, key)) is not None:
+            return None if held.transaction is not None else self.pass_by(engine, attempt)
         selection = selection_of(None, self.rules.ignore, engine.config.ignored_args, files=True)
         # One endpoint may have several rules, and another path is another request.
         rule = request.url_rule.rule if request.url_rule is not None else ""
         asked = canonical_request(request, selection, "key", rule)
         fingerprint = engine.keyring.digest(app, asked)
+        transaction = self._transaction(engine, attempt, claims=True)
         outcome = self._claim(engine, attempt, key, fingerprint)
-        if outcome is None or isinstance(outcome, Hold):
-            return outcome
+        if outcome is None:
+            return None
+        if isinstance(outcome, Hold):
+            return outcome if transaction is None else begin(outcome, transaction)
         return self._answer(engine, attempt, outcome)
+
+    def pass_by(self, engine: Engine, attempt: Attempt) -> Hold | None:
+        """Return a hold without a claim where the view leaves its commit to the guard."""
+        transaction = self._transaction(engine, attempt, claims=False)
+        if transaction is None:
+            return None
+        return begin(Hold(engine, self, attempt, key=""), transaction)
+
+    def _transaction(
+        self, engine: Engine, attempt: Attempt, *, claims: bool
+    ) -> Transaction | None:
+        if self.rules.within is None:
+            return None
+        return open_transaction(engine, attempt, self.rules.within, claims=claims)
 
     def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
         """Remember the response, or release what may be tried again."""
         if failed and (not self._once_at_most(engine) or hold.failed_by_hand):
             return engine.release(hold)
         record = hold.detail or engine.records.remember_status(hold.key, 500)
-        ttl = self._ttl(engine.config)
-        call = partial(engine.store.complete, hold.key, hold.owner, hold.fingerprint, record, ttl)
-        return Settlement(completed, "complete", call, keeps_claim=True)
+        return engine.complete(hold, record, self._ttl(engine.config))
 
     def has_failed(self, engine: Engine, hold: Hold, response: Response) -> bool:
         """Whether the response is none to be remembered; it is noted in any case."""
@@ -211,6 +231,9 @@ class KeyGuard(ViewGuard):
         return _either(self.rules.ttl, config.key_ttl)
 
     def _guarantee(self, config: Config) -> str:
+        if self.rules.within is not None:
+            # What died has left nothing, so that it may run again: exactly once.
+            return "at-least-once"
         return _either(self.rules.guarantee, config.key_guarantee)
 
     def _once_at_most(self, engine: Engine) -> bool:

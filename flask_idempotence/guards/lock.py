@@ -59,7 +59,7 @@ class LockGuard(ViewGuard):
         """Claim the hash of who asks for what, for the interval."""
         digest = engine.keyring.digest(attempt.app, self._question(engine, attempt, request))
         key = engine.name_key(attempt, digest)
-        if engine.is_held(request, key):
+        if engine.held(request, key):
             return None
         interval = self._interval(engine)
         lease = min(max(interval, SHORTEST_LEASE), engine.config.lease)

@@ -11,22 +11,25 @@ from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from flask import current_app
 from marshmallow import ValidationError
 
 from ..attempts import Attempt, Hold, block_of
-from ..config import seconds
+from ..config import REJECT, seconds
 from ..engine import Engine, engine_of
 from ..errors import ConfigurationError, ResponseNotStored, Running
 from ..fingerprint import canonical
 from ..modes import Guard, Settlement
 from ..proxies import actual
 from ..records import UnreadableRecord
-from ..signals import completed
 from ..stores.base import NO_FINGERPRINT, Done
+from ..within import Open, begin, open_transaction, opener
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session, scoped_session
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,7 +56,9 @@ class OnceGuard(Guard):
     def __init__(self, ttl: float) -> None:
         self.ttl = ttl
 
-    def claim(self, engine: Engine, attempt: Attempt, digest: bytes) -> Hold | Done | None:
+    def claim(
+        self, engine: Engine, attempt: Attempt, digest: bytes, within: Open | None
+    ) -> Hold | Done | None:
         """Claim an operation, or say what came of it before.
 
         Raises:
@@ -61,19 +66,26 @@ class OnceGuard(Guard):
             StoreUnavailable: the store does not answer, and the policy is to refuse.
         """
         key = engine.name_key(attempt, digest)
+        transaction = within and open_transaction(engine, attempt, within, claims=True)
         found = engine.claim(self, attempt, key, NO_FINGERPRINT, engine.config.lease, 0.0)
+        if isinstance(found, Hold) and transaction is not None:
+            return begin(found, transaction)
         if found is None or isinstance(found, Hold | Done):
             return found
         raise Running(remaining=getattr(found, "remaining", 0.0))
+
+    def pass_by(self, engine: Engine, attempt: Attempt, within: Open | None) -> Hold | None:
+        """Return what is held although the extension is switched off: the transaction, if any."""
+        if within is None:
+            return None
+        transaction = open_transaction(engine, attempt, within, claims=False)
+        return begin(Hold(engine, self, attempt, key=""), transaction)
 
     def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
         """Remember that it is done, or release what shall be tried again."""
         if failed:
             return engine.release(hold)
-        call = partial(
-            engine.store.complete, hold.key, hold.owner, hold.fingerprint, hold.detail, self.ttl
-        )
-        return Settlement(completed, "complete", call, keeps_claim=True)
+        return engine.complete(hold, hold.detail, self.ttl)
 
 
 class Once:
@@ -92,6 +104,7 @@ class Once:
         *,
         key: Callable[..., Id] | None = None,
         ttl: float | timedelta = 86400,
+        within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> None:
         if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
             raise ConfigurationError(
@@ -108,6 +121,8 @@ class Once:
             )
         self._scope = scope
         self._id = id
+        self._within = within
+        self._open = opener("once", within)
         self._key = key
         try:
             self._guard = OnceGuard(seconds(ttl))
@@ -163,12 +178,14 @@ class Once:
         app = actual(current_app)
         engine = self._engine = engine_of(app)
         named = canonical(["once", self._scope, _plain(self._id)])
-        if not engine.switches.is_on(app, self._guard.toggle):
-            self.first = True
-            return self
-        attempt = self._attempt = Attempt(app, self._guard.mode, self._scope)
-        digest = engine.keyring.digest(app, named)
-        found = engine.admit(attempt, lambda: self._guard.claim(engine, attempt, digest))
+        policy = None if self._open is None else REJECT
+        attempt = self._attempt = Attempt(app, self._guard.mode, self._scope, policy)
+        if engine.switches.is_on(app, self._guard.toggle):
+            digest = engine.keyring.digest(app, named)
+            claim = partial(self._guard.claim, engine, attempt, digest, self._open)
+            found = engine.admit(attempt, claim)
+        else:
+            found = self._guard.pass_by(engine, attempt, self._open)
         if isinstance(found, Done):
             self._done = found
             return self
@@ -188,7 +205,9 @@ class Once:
 
         Raises:
             TypeError: the result is not made of what JSON is made of; the operation counts as
-                done.
+                done, unless it is rolled back.
+            LeaseLost: `within=` a session, the claim was lost: everything is rolled back.
+            StoreUnavailable: `within=` a session, the database did not commit.
         """
         self._block.close()
         hold, engine = self._hold, self._engine
@@ -202,14 +221,18 @@ class Once:
             engine.settling.abandon(hold)
 
     def _complete(self, engine: Engine, hold: Hold) -> None:
-        problem = None
+        problem: Exception | None = None
         try:
             hold.detail = engine.records.remember_result(hold.key, self._result)
         except TypeError as error:
+            if hold.transaction is not None:
+                engine.settling.settle(hold, failed=True)
+                raise
             # It has been done, and must not be done again.
             hold.detail = engine.records.remember_status(hold.key, 0)
             problem = error
-        engine.settling.settle(hold, failed=False)
+        hold.commits = True
+        problem = engine.settling.settle(hold, failed=False) or problem
         if problem is not None:
             raise problem
 
@@ -254,7 +277,7 @@ class Once:
 
     def _anew(self, *args: Any, **kwargs: Any) -> Once:
         id_ = self._id if self._key is None else self._key(*args, **kwargs)
-        return Once(self._scope, id_, ttl=self._guard.ttl)
+        return Once(self._scope, id_, ttl=self._guard.ttl, within=self._within)
 
 
 def _plain(id_: Any) -> Any:

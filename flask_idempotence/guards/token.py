@@ -41,7 +41,7 @@ class TokenGuard(ViewGuard):
         if sent is None:
             raise TokenMissing
         token = engine.tokens.read(attempt, sent, self.purpose)
-        if engine.is_held(request, token.key):
+        if engine.held(request, token.key):
             return None
         spent = engine.tokens.spend(attempt, request, token)
         if spent is None:

@@ -91,6 +91,16 @@ class Renewal(NamedTuple):
     lease: float
 
 
+class Completion(NamedTuple):
+    """What `Store.complete` takes, in its order."""
+
+    key: str
+    owner: bytes
+    fingerprint: bytes
+    record: bytes
+    keep: float
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """What a key holds, for tools and tests.

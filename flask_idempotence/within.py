@@ -1,0 +1,82 @@
+"""`within=`: what is guarded runs in a transaction that the guard commits.
+
+The claim comes first, then the transaction begins; `settling` ends both in one step, and
+`transactions` knows how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .errors import ConfigurationError, Refusal
+
+if TYPE_CHECKING:
+    from .attempts import Attempt, Hold
+    from .engine import Engine
+    from .stores.base import Store
+    from .transactions import Transaction
+
+Open = Callable[["Store | None"], "Transaction"]
+"""Opens a transaction in the session of the moment, beside a store or without a claim."""
+
+
+def opener(guard: str, within: Any) -> Open | None:
+    """Return what opens the transactions of a guard, None where it has no `within=`.
+
+    Args:
+        guard: the name of what takes `within=`.
+        within: a session, a `scoped_session`, or a function that returns a session.
+
+    Raises:
+        ConfigurationError: it is none of these, or SQLAlchemy is not installed.
+    """
+    if within is None:
+        return None
+    try:
+        from .transactions import Transaction, source_of  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise ConfigurationError(
+            f'{guard}(within=...) needs SQLAlchemy: pip install "flask-idempotence[sql]".'
+        ) from None
+    session = source_of(guard, within)
+    return lambda store: Transaction(session(), store)
+
+
+def open_transaction(
+    engine: Engine, attempt: Attempt, open_: Open, *, claims: bool
+) -> Transaction:
+    """Open the transaction of an attempt; it has not begun yet.
+
+    Args:
+        engine: the application's.
+        attempt: on whose behalf; its policy is to refuse.
+        open_: opens it.
+        claims: whether there is going to be a claim.
+
+    Raises:
+        ConfigurationError: it cannot be had in this session, or beside this store.
+        StoreUnavailable: the database does not answer.
+    """
+    transaction = engine.policy.ask(
+        attempt, "begin", lambda: open_(engine.store if claims else None)
+    )
+    if transaction is None:
+        raise RuntimeError("What stands within= a session never runs without its transaction.")
+    return transaction
+
+
+def begin(hold: Hold, transaction: Transaction) -> Hold:
+    """Begin a transaction, and have it settled with what is held.
+
+    Raises:
+        StoreUnavailable: the database does not answer; the hold is given up.
+    """
+    engine = hold.engine
+    hold.transaction = transaction
+    try:
+        engine.policy.ask(hold.attempt, "begin", transaction.begin)
+    except Refusal:
+        engine.settling.settle(hold, failed=True)
+        raise
+    return hold
