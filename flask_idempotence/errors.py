@@ -39,6 +39,13 @@ class StoreError(IdempotenceError):
         self.sent = sent
 
 
+class StoreNotReady(StoreError):
+    """The store answers, and lacks what it needs; the text says what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=False)
+
+
 class Refusal(IdempotenceError, HTTPException):
     """A request that the library answers itself, as a problem document (RFC 9457).
 

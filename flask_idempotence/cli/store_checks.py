@@ -22,7 +22,8 @@ def of_each_server(look: Callable[[ServerFacts], Iterator[Finding]]) -> Check:
 
     def check(patient: Patient) -> Iterator[Finding]:
         for facts in patient.servers:
-            yield from look(facts)
+            if isinstance(facts, ServerFacts):
+                yield from look(facts)
 
     return check
 
