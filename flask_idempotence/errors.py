@@ -40,10 +40,15 @@ class StoreError(IdempotenceError):
 
 
 class StoreNotReady(StoreError):
-    """The store answers, and lacks what it needs; the text says what to do."""
+    """The store answers, and lacks what it needs.
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, sent=False)
+    Attributes:
+        remedy: what to do; holds nothing that the store has said.
+    """
+
+    def __init__(self, message: str, *, remedy: str) -> None:
+        super().__init__(f"{message} {remedy}", sent=False)
+        self.remedy = remedy
 
 
 class Refusal(IdempotenceError, HTTPException):

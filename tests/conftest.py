@@ -28,7 +28,7 @@ except Exception as error:
 
 collect_ignore = list(LEFT_OUT)
 
-SLOW = ("browser", "topology")
+SLOW = ("browser", "topology", "database")
 """Kinds of tests that run only where they are asked for."""
 
 

@@ -7,19 +7,25 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ...errors import StoreError, StoreNotReady
 from ...forks import call_in_children
 from .checkout import Checkout
 from .dialect import DEADLINE, Dialect, Trouble
+from .table import NAME
 from .watchdog import Watchdog
 
 T = TypeVar("T")
+
+REMEDY = (
+    f"The table {NAME} is missing, or is not the one that this release needs: run "
+    "'flask idempotence init-db', or your migration."
+)
 
 _ATTEMPTS = 2
 """How often a repeatable operation is sent at most where it is unknown what became of it."""
@@ -29,6 +35,35 @@ _CONFLICTS = 5
 
 _PAUSE = 0.005
 """Seconds before the first of these."""
+
+
+class _Patience:
+    """How often an operation may be sent again.
+
+    Attributes:
+        is_unsure: whether it may have taken effect although it has failed.
+    """
+
+    def __init__(self, deadline: float, attempts: int) -> None:
+        self._deadline = deadline
+        self._attempts = attempts
+        self._conflicts = 0
+        self.is_unsure = False
+
+    def allows_another(self, trouble: Trouble, *, sent: bool) -> bool:
+        """Whether it may be sent again, after a pause where that helps."""
+        self.is_unsure |= sent and trouble is Trouble.UNKNOWN
+        if trouble is Trouble.UNKNOWN:
+            self._attempts -= 1
+            return self._attempts > 0 and time.monotonic() < self._deadline
+        if trouble is not Trouble.AGAIN or self._conflicts == _CONFLICTS:
+            return False
+        seconds = _PAUSE * 2**self._conflicts
+        self._conflicts += 1
+        if time.monotonic() + seconds >= self._deadline:
+            return False
+        time.sleep(seconds)
+        return True
 
 
 class Link:
@@ -49,12 +84,14 @@ class Link:
         pool = engine.pool.recreate()
         event.listen(pool, "connect", lambda made, _: dialect.prepare(made, seconds))
         twin = Engine(pool, engine.dialect, engine.url, hide_parameters=True)
-        self._engine = twin.execution_options(isolation_level="AUTOCOMMIT")
-        self._of_parents: list[Any] = []
-        self._checkout = Checkout(self._engine, helps=not dialect.connects_at_once(pool))
+        self._checkout = Checkout(
+            twin.execution_options(isolation_level="AUTOCOMMIT"),
+            lambda connection: _has_gone(dialect, connection),
+            helps=not dialect.connects_at_once(pool),
+        )
         self._watchdog = Watchdog()
-        self.close = self._engine.dispose
-        weakref.finalize(self, twin.dispose)  # drivers complain about what is simply forgotten
+        self.close = self._checkout.close
+        weakref.finalize(self, self.close)  # drivers complain about what is simply forgotten
         call_in_children(self._forget)
 
     def run(
@@ -72,7 +109,7 @@ class Link:
             StoreNotReady: the table is not there.
         """
         deadline = time.monotonic() + self.seconds
-        attempts, conflicts = _ATTEMPTS if repeatable else 1, _CONFLICTS
+        patience = _Patience(deadline, _ATTEMPTS if repeatable else 1)
         while True:
             sent = False
             try:
@@ -82,55 +119,46 @@ class Link:
                         return work(connection)
                     with self._dialect.turn(connection):
                         return work(connection)
-            except PoolTimeout:
-                raise StoreError("TimeoutError: No connection was free.", sent=sent) from None
             except DBAPIError as error:
                 trouble = self._trouble(error)
-                if trouble is Trouble.AGAIN and conflicts and _pause(conflicts, deadline):
-                    conflicts -= 1
-                    continue
-                attempts -= 1
-                if trouble is Trouble.UNKNOWN and attempts and time.monotonic() < deadline:
-                    continue
-                raise self._told(error, trouble, sent=sent) from error.orig
+                if not patience.allows_another(trouble, sent=sent):
+                    raise self._told(error, trouble, sent=patience.is_unsure) from error.orig
+            except PoolTimeout as error:
+                told = f"TimeoutError: {_first_line(error)}"
+                raise StoreError(told, sent=patience.is_unsure) from None
             except SQLAlchemyError as error:
-                raise StoreError(f"{type(error).__name__}: {_first_line(error)}") from None
+                told = f"{type(error).__name__}: {_first_line(error)}"
+                raise StoreError(told, sent=sent or patience.is_unsure) from None
 
     @contextmanager
     def _connection(self, deadline: float) -> Iterator[Connection]:
         connection = self._checkout.take(deadline)
         try:
-            number = self._dialect.file_number(connection.connection.dbapi_connection)
-            while number is not None and _has_gone(number):
-                # Closed by the server while it was idle; others may have been, too.
-                connection.invalidate()
-                connection.close()
-                connection = self._checkout.take(deadline)
-                number = self._dialect.file_number(connection.connection.dbapi_connection)
             connection.info[DEADLINE] = deadline
+            number = self._dialect.file_number(connection.connection.dbapi_connection)
             with self._watchdog.watch(number, deadline):
                 yield connection
-        finally:
+        except BaseException:
             connection.close()
+            raise
+        self._checkout.give_back(connection)
 
     def _trouble(self, error: DBAPIError) -> Trouble:
         if error.connection_invalidated or error.orig is None:
             return Trouble.UNKNOWN
-        return self._dialect.trouble(error.orig)
+        trouble = self._dialect.trouble(error.orig)
+        if trouble is Trouble.UNKNOWN and isinstance(error, DataError | ProgrammingError):
+            return Trouble.REFUSED  # by the driver already
+        return trouble
 
     @staticmethod
     def _told(error: DBAPIError, trouble: Trouble, *, sent: bool) -> StoreError:
         told = f"{type(error.orig).__name__}: {_first_line(error.orig)}"
         if trouble is Trouble.NOT_READY:
-            return StoreNotReady(
-                f"{told}. Run 'flask idempotence init-db', or the migration that makes the table."
-            )
-        return StoreError(told, sent=sent and trouble is Trouble.UNKNOWN)
+            return StoreNotReady(f"{told}.", remedy=REMEDY)
+        return StoreError(told, sent=sent)
 
     def _forget(self) -> None:
-        # Whoever closes a connection of the parent's may say good-bye to the server on its behalf.
-        self._of_parents.append(self._engine.pool)
-        self._engine.dispose(close=False)
         self._dialect.forget()
         self._watchdog.forget()
         self._checkout.forget()
@@ -141,19 +169,13 @@ def _first_line(error: object) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _has_gone(number: int) -> bool:
+def _has_gone(dialect: Dialect, connection: Connection) -> bool:
     # Nobody speaks on an idle connection, except for a server that says good-bye.
-    try:
-        poll = select.poll()
-        poll.register(number, select.POLLIN)
-        return bool(poll.poll(0))
-    except AttributeError:  # Windows
-        return bool(select.select([number], [], [], 0)[0])
-
-
-def _pause(conflicts: int, deadline: float) -> bool:
-    seconds = _PAUSE * 2 ** (_CONFLICTS - conflicts)
-    if time.monotonic() + seconds >= deadline:
+    number = dialect.file_number(connection.connection.dbapi_connection)
+    if number is None:
         return False
-    time.sleep(seconds)
-    return True
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([number], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(number, select.POLLIN)
+    return bool(poll.poll(0))

@@ -182,14 +182,8 @@ class SqlStore(Store):
         self._link.close()
 
     def create_table(self) -> bool:
-        """Create the table, and return whether it was missing.
-
-        Raises:
-            StoreNotReady: there is another one of that name.
-        """
-        created = self._run(schema.create)
-        self.ping()
-        return created
+        """Create the table where there is none of that name, and return whether that was so."""
+        return self._run(schema.create)
 
     def ddl(self) -> str:
         """Return the statements that create the table."""
