@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .attempts import current_guard
 from .errors import (
     ConfigurationError,
@@ -43,6 +45,9 @@ from .signals import (
 )
 from .stores import MemoryStore, RedisStore, Store
 
+if TYPE_CHECKING:
+    from .stores.sql import SqlStore
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -62,6 +67,7 @@ __all__ = [
     "RepeatSubmit",
     "ResponseNotStored",
     "Running",
+    "SqlStore",
     "Store",
     "StoreError",
     "StoreUnavailable",
@@ -85,3 +91,12 @@ __all__ = [
     "token_issued",
     "token_spent",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what needs the extra `sql` when it is asked for."""
+    if name != "SqlStore":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .stores.sql_extra import sql_store_class
+
+    return sql_store_class()

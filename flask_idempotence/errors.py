@@ -39,6 +39,18 @@ class StoreError(IdempotenceError):
         self.sent = sent
 
 
+class StoreNotReady(StoreError):
+    """The store answers, and lacks what it needs.
+
+    Attributes:
+        remedy: what to do; holds nothing that the store has said.
+    """
+
+    def __init__(self, message: str, *, remedy: str) -> None:
+        super().__init__(f"{message} {remedy}", sent=False)
+        self.remedy = remedy
+
+
 class Refusal(IdempotenceError, HTTPException):
     """A request that the library answers itself, as a problem document (RFC 9457).
 

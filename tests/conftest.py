@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from databases import PostgresServer
 from servers import RedisServer, redis_binary, redis_version
 from topologies import Cluster, SentinelGroup, TlsServer, has_tls
 
@@ -27,7 +28,7 @@ except Exception as error:
 
 collect_ignore = list(LEFT_OUT)
 
-SLOW = ("browser", "topology")
+SLOW = ("browser", "topology", "database")
 """Kinds of tests that run only where they are asked for."""
 
 
@@ -75,6 +76,20 @@ def redis_url(redis_server: RedisServer) -> Iterator[str]:
 def fresh_redis() -> Iterator[RedisServer]:
     """A server of the test's own, to pause, kill or configure."""
     with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL for the whole run; a test that breaks it takes fresh_postgres."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def fresh_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL of the test's own, to freeze and kill."""
+    with PostgresServer() as server:
         yield server
 
 

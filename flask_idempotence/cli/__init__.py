@@ -12,7 +12,9 @@ import click
 _COMMANDS = {
     "config": "settings",
     "doctor": "doctor",
+    "init-db": "database",
     "inspect": "inspecting",
+    "prune": "pruning",
     "purge": "purge",
     "release": "releasing",
     "stats": "stats",

@@ -10,7 +10,7 @@ import click
 from flask import current_app
 from flask.cli import with_appcontext
 
-from ..errors import IdempotenceError, StoreError
+from ..errors import IdempotenceError, StoreError, StoreNotReady
 from ..proxies import actual
 from .output import aside
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from ..extension import State
+    from ..stores.sql import SqlStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +43,18 @@ def the_state() -> State:
     return state
 
 
+def the_sql_store() -> SqlStore:
+    """Return the application's store, which must be one in a table."""
+    # Without the extra there is no such class, and no such store.
+    store: Any = the_app().extensions["idempotence"].store
+    if "SqlStore" not in (each.__name__ for each in type(store).__mro__):
+        raise click.ClickException(
+            f"This is for a store in a database, and IDEMPOTENCE_STORAGE_URI names another "
+            f"({type(store).__name__}): there is nothing to do."
+        )
+    return store  # type: ignore[no-any-return]
+
+
 def tool(name: str) -> Callable[[Callable[P, R]], click.Command]:
     """Make a command that runs in the application's context and tells errors in one line."""
 
@@ -50,6 +63,8 @@ def tool(name: str) -> Callable[[Callable[P, R]], click.Command]:
         def plainly(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return function(*args, **kwargs)
+            except StoreNotReady as error:
+                raise click.ClickException(error.remedy) from None
             except StoreError as error:
                 raise click.ClickException(
                     f"The store does not answer ({kind_of(error)}). Start it, or correct "

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from ..extension import State
-    from ..stores.facts import ServerFacts
+    from ..stores.facts import DatabaseFacts, ServerFacts
     from .surroundings import Surroundings
 
 
@@ -60,7 +60,7 @@ class Patient:
     app: Flask
     state: State
     surroundings: Surroundings
-    servers: Sequence[ServerFacts] = field(default=())
+    servers: Sequence[ServerFacts | DatabaseFacts] = field(default=())
     answers_in: float | None = None
     trouble: str = ""
 

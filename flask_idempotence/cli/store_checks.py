@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..stores.facts import ServerFacts
+from ..stores.facts import DatabaseFacts, ServerFacts
 from ..tokens import CLOCK_SKEW
+from .database_checks import check_durability, check_room, check_table, of_each_database
 from .findings import Check, Finding, Patient, error, note, ok, warning
 
 _NOTABLE_SKEW = 5.0
@@ -17,12 +18,26 @@ _LITTLE_ROOM, _NO_ROOM = 0.75, 0.95
 _UNTOLD = "The server does not tell (hosted servers often hide it)."
 
 
+Facts = ServerFacts | DatabaseFacts
+
+
+def of_every_kind(look: Callable[[Facts], Iterator[Finding]]) -> Check:
+    """Make a check of the application out of one of a server or database."""
+
+    def check(patient: Patient) -> Iterator[Finding]:
+        for facts in patient.servers:
+            yield from look(facts)
+
+    return check
+
+
 def of_each_server(look: Callable[[ServerFacts], Iterator[Finding]]) -> Check:
     """Make a check of the application out of one of a server."""
 
     def check(patient: Patient) -> Iterator[Finding]:
         for facts in patient.servers:
-            yield from look(facts)
+            if isinstance(facts, ServerFacts):
+                yield from look(facts)
 
     return check
 
@@ -42,7 +57,7 @@ def check_answer(patient: Patient) -> Iterator[Finding]:
     )
 
 
-def check_version(facts: ServerFacts) -> Iterator[Finding]:
+def check_version(facts: Facts) -> Iterator[Finding]:
     """Whether the server is new enough."""
     if facts.version is None:
         yield note("The server's version is unknown.", _UNTOLD, "Look it up.")
@@ -53,7 +68,7 @@ def check_version(facts: ServerFacts) -> Iterator[Finding]:
         return
     yield error(
         f"{facts.product} {version} is older than {oldest}.",
-        "The scripts and commands that are sent are tested with newer servers only.",
+        "What is sent is tested with newer ones only.",
         f"Upgrade to {facts.product} {oldest} or later.",
     )
 
@@ -98,8 +113,11 @@ def check_persistence(facts: ServerFacts) -> Iterator[Finding]:
         yield ok("appendonly is on; a crash of the machine forgets about one second.")
 
 
-def check_clock(facts: ServerFacts) -> Iterator[Finding]:
+def check_clock(facts: Facts) -> Iterator[Finding]:
     """Whether this machine's clock agrees with the server's."""
+    if facts.clock_ahead is None and isinstance(facts, DatabaseFacts):
+        yield ok("The database's clock is this machine's.")
+        return
     if facts.clock_ahead is None:
         yield note("The server's clock is unknown.", _UNTOLD, "Run a time service everywhere.")
         return
@@ -164,10 +182,13 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 STORE_CHECKS: dict[str, Check] = {
     "store": check_answer,
-    "version": of_each_server(check_version),
+    "version": of_every_kind(check_version),
+    "table": of_each_database(check_table),
+    "durability": of_each_database(check_durability),
+    "room": of_each_database(check_room),
     "eviction": of_each_server(check_eviction),
     "persistence": of_each_server(check_persistence),
-    "clock": of_each_server(check_clock),
+    "clock": of_every_kind(check_clock),
     "memory": of_each_server(check_memory),
     "replicas": of_each_server(check_replicas),
 }

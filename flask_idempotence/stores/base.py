@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .facts import ServerFacts
+from .facts import DatabaseFacts, ServerFacts
 
 OWNER_BYTES = 16
 """An owner is this many random bytes: 128 bits."""
@@ -240,7 +240,7 @@ class Store(ABC):
         """Return roughly how many keys the store holds, others' included; None for unknown."""
         return None
 
-    def facts(self) -> Sequence[ServerFacts]:
+    def facts(self) -> Sequence[ServerFacts | DatabaseFacts]:
         """Return what the servers behind the store say of themselves, if there are any."""
         return ()
 

@@ -42,3 +42,32 @@ class ServerFacts:
     clock_ahead: float | None = None
     replicas: int | None = None
     replicas_wanted: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseFacts:
+    """A database, as far as it tells. None stands for what it does not tell.
+
+    Attributes:
+        product: its name.
+        version: its version.
+        oldest: the oldest version of this product that will do.
+        missing: the names of what is not there: the table, or columns of it.
+        is_primary: whether it takes writes.
+        survives_crash: whether what was committed outlives a crash of its machine.
+        durability: the settings that this depends on, in words.
+        clock_ahead: seconds by which its clock is ahead of this machine's.
+        replicas: how many replicas follow it.
+        expired: how many rows have expired and are still there.
+    """
+
+    product: str
+    version: tuple[int, ...]
+    oldest: tuple[int, ...]
+    missing: tuple[str, ...] = ()
+    is_primary: bool | None = None
+    survives_crash: bool | None = None
+    durability: str = ""
+    clock_ahead: float | None = None
+    replicas: int | None = None
+    expired: int | None = None

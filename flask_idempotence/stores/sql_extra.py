@@ -1,0 +1,67 @@
+"""The way to the store in a table, which takes an extra to be installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from .sql import SqlStore
+
+DATABASES = ("sqlite", "postgresql")
+"""The first part of a scheme; a driver may follow a plus."""
+
+_OWN_OPTIONS = ("deadline",)
+
+
+def sql_store_class() -> type[SqlStore]:
+    """Return the class.
+
+    Raises:
+        ConfigurationError: SQLAlchemy is not installed.
+    """
+    if importlib.util.find_spec("sqlalchemy") is None:
+        raise ConfigurationError(
+            'The SQL store needs SQLAlchemy: pip install "flask-idempotence[sql]"'
+        )
+    from .sql import SqlStore
+
+    return SqlStore
+
+
+def sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
+    """Make the store that SQLAlchemy's URL names, without connecting.
+
+    Args:
+        uri: such as `sqlite:////var/lib/app/app.db` or `postgresql+psycopg://user@host/app`.
+        options: of the store, and of `sqlalchemy.create_engine`.
+
+    Raises:
+        ConfigurationError: SQLAlchemy or a driver is not installed, or the database will not do.
+        TypeError: an unknown option.
+        ValueError: the URL cannot be read.
+    """
+    store_class = sql_store_class()
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    own = {name: value for name, value in options.items() if name in _OWN_OPTIONS}
+    rest = {name: value for name, value in options.items() if name not in _OWN_OPTIONS}
+    try:
+        engine = create_engine(uri, **rest)
+    except NoSuchModuleError:
+        raise ConfigurationError(
+            "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know the driver that its scheme names."
+        ) from None
+    except ArgumentError:
+        raise ValueError from None  # its text may hold a piece of the password
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"IDEMPOTENCE_STORAGE_URI: its driver is not installed (no module {error.name!r}). "
+            "For PostgreSQL, pip install 'psycopg[binary]' and begin it with "
+            "postgresql+psycopg://"
+        ) from None
+    return store_class(engine, **own)
