@@ -1,7 +1,17 @@
 """An application that writes payments into a database, within its guard's transaction."""
 
 from flask import Flask, jsonify, request
-from sqlalchemy import Column, Integer, MetaData, String, Table, create_engine, func, insert, select
+from sqlalchemy import (
+    Column,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    func,
+    insert,
+    select,
+)
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from flask_idempotence import Idempotence, SqlStore, idempotent
@@ -30,7 +40,18 @@ class Books:
         prepare: whether to make the tables.
     """
 
-    def __init__(self, url, view=None, *, settings=None, store=None, handlers=None, prepare=True, deadline=5, **guard):
+    def __init__(
+        self,
+        url,
+        view=None,
+        *,
+        settings=None,
+        store=None,
+        handlers=None,
+        prepare=True,
+        deadline=5,
+        **guard,
+    ):
         self.engine = create_engine(url)
         if prepare:
             metadata.create_all(self.engine)
@@ -88,4 +109,3 @@ class Books:
     def close(self):
         self.session.remove()
         self.engine.dispose()
-

@@ -5,6 +5,7 @@ from flask import abort, jsonify
 from ledgers import Books, payments
 from sqlalchemy import event, insert, select, text
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import DeclarativeBase
 
 from flask_idempotence import ConfigurationError, current_guard
 from flask_idempotence.testing import record_signals
@@ -170,9 +171,9 @@ def test_a_view_that_ends_the_transaction_is_told_not_to(books, how):
 
 def test_a_savepoint_may_be_rolled_back_and_another_committed(books):
     def view(session):
-        with pytest.raises(ZeroDivisionError), session.begin_nested():
-            session.execute(insert(payments).values(amount=1))
-            1 / 0
+        savepoint = session.begin_nested()
+        session.execute(insert(payments).values(amount=1))
+        savepoint.rollback()
         with session.begin_nested():
             session.execute(insert(payments).values(amount=2))
         return "done"
@@ -190,8 +191,6 @@ def test_a_rival_s_row_that_stands_in_the_way_is_the_view_s_own_error(books):
 
 
 def test_a_flush_that_fails_when_the_guard_commits_is_answered_by_the_application(url, books):
-    from sqlalchemy.orm import DeclarativeBase
-
     class Base(DeclarativeBase):
         pass
 
@@ -261,7 +260,9 @@ def test_the_guarded_view_costs_three_statements_more(books, url):
     site = books()
     site.post(key="warm")
     seen = []
-    event.listen(site.engine, "before_cursor_execute", lambda c, u, statement, *_: seen.append(statement))
+    event.listen(
+        site.engine, "before_cursor_execute", lambda c, u, statement, *_: seen.append(statement)
+    )
     link = site.store._link._engine
     event.listen(link, "before_cursor_execute", lambda c, u, statement, *_: seen.append(statement))
     site.post(key="two")

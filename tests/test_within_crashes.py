@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from ledgers import Books
 from servers import Proxy, until
-from sqlalchemy import event
+from sqlalchemy import event, text
 from victims import LEASE, STEPS
 
 pytestmark = pytest.mark.database
@@ -182,9 +182,7 @@ def test_an_undecidable_commit_is_503_and_leaves_the_claim_alone(proxy, url, boo
     site.close()
 
 
-def test_a_database_that_is_away_before_the_commit_is_503_and_frees_the_claim(
-    proxy, url, books
-):
+def test_a_database_that_is_away_before_the_commit_is_503_and_frees_the_claim(proxy, url, books):
     site = Books(through(proxy, url))
 
     def view(session):
@@ -201,3 +199,21 @@ def test_a_database_that_is_away_before_the_commit_is_503_and_frees_the_claim(
     assert books.post(amount=8).status_code == 201
     assert books.amounts() == [8]
     site.close()
+
+
+def test_looking_a_commit_up_waits_for_what_is_being_decided(url, books):
+    store = books.store
+    key, owner = "idempotence:1:key:pay:" + "0" * 32, b"o" * 16
+    store.claim(key, owner, b"f" * 16, 30, 0)
+    with books.engine.connect() as connection:
+        store.complete_in(connection, key, owner, b"f" * 16, b"record", 60)
+        found = []
+        looking = threading.Thread(target=lambda: found.append(store.look_up(key, owner)))
+        looking.start()
+        with books.engine.connect() as watching:
+            waits = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            assert until(lambda: watching.scalar(waits) == 1, 4)
+        assert found == []
+        connection.commit()
+        looking.join()
+    assert found == ["record"]

@@ -1,6 +1,6 @@
-"""A warm process whose children each send one request, and are killed at one step of its way.
+"""A warm process whose children each send one request, and are killed at one step of it.
 
-Run as a script with the URL of a database. A line on its standard input, a JSON object with `step`,
+Run as a script with the URL of a database. A line on its input, a JSON object with `step`,
 `key` and `amount`, makes one child; for each child a line comes back, with what it was answered,
 or without.
 """
@@ -10,6 +10,9 @@ import os
 import signal
 import sys
 import threading
+
+import psycopg  # noqa: F401 - so that the children have it
+from ledgers import Books
 
 STEPS = (
     "before the claim",
@@ -68,7 +71,6 @@ def die_at(step, site):
 
 def answer(url, step, key, amount):
     """Send the request, in a process of its own."""
-    from ledgers import Books
 
     def view(session):
         paid = site.pay(session, amount)
@@ -98,10 +100,12 @@ def child(url, order, out):
     os._exit(0)
 
 
-def serve(url):
-    import ledgers  # noqa: F401 - so that the children have it
-    import psycopg  # noqa: F401
+def tell(number, **what):
+    sys.stdout.write(json.dumps({"number": number, **what}) + "\n")
+    sys.stdout.flush()
 
+
+def serve(url):
     told = threading.Lock()
 
     def wait(pid, source, number):
@@ -109,7 +113,7 @@ def serve(url):
             said = pipe.read()
         os.waitpid(pid, 0)
         with told:
-            print(json.dumps({"number": number, **json.loads(said or b"{}")}), flush=True)
+            tell(number, **json.loads(said or b"{}"))
 
     for number, line in enumerate(sys.stdin):
         source, out = os.pipe()
@@ -119,7 +123,7 @@ def serve(url):
             child(url, json.loads(line), out)
         os.close(out)
         with told:
-            print(json.dumps({"number": number, "pid": pid}), flush=True)
+            tell(number, pid=pid)
         threading.Thread(target=wait, args=(pid, source, number)).start()
 
 

@@ -29,7 +29,16 @@ from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
 from ..facts import DatabaseFacts
 from .dialect import Dialect, Trouble
 from .schema import count_expired, what_is_missing
-from .statements import IN_THE_WAY, MAY_CLAIM, NEW_CLAIM, OK, STALE, milliseconds, outcome_of
+from .statements import (
+    IN_THE_WAY,
+    LOOK_UP,
+    MAY_CLAIM,
+    NEW_CLAIM,
+    OK,
+    STALE,
+    milliseconds,
+    outcome_of,
+)
 from .table import CLAIM, NAME, now, table
 
 _row = table.c
@@ -109,6 +118,8 @@ class PostgreSQL(Dialect):
             .with_for_update(skip_locked=True)
             .cte("doomed")
         )
+        # Waits for whoever is at the row: a transaction whose COMMIT is on its way, or whose end.
+        self._look_up = LOOK_UP.with_for_update()
         self._prune = delete(table).where(_row.key == doomed.c.key, _row.expires <= now())
 
     def claim(

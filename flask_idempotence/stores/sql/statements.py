@@ -83,7 +83,7 @@ _TAKE = (
     .returning(_row.kind)
 )
 _IS_TOKEN = _EXISTS.where(_row.kind.in_([TOKEN, TOKEN_AGAIN]))
-_LOOK_UP = select(_row.kind).where(_row.key == _key, _row.owner == _owner, _is_live)
+LOOK_UP = select(_row.kind).where(_row.key == _key, _row.owner == _owner, _is_live)
 
 _some_keys: Any = bindparam("keys", expanding=True, type_=Text())
 _PEEK = select(
@@ -125,6 +125,7 @@ class Statements(ABC):
 
     def __init__(self, insert: Callable[..., Any]) -> None:
         self._insert = insert
+        self._look_up: Any = LOOK_UP
         self._complete = self._put(
             NEW_CLAIM
             | {"kind": literal(RECORD, Text()), "data": _data}
@@ -204,7 +205,7 @@ class Statements(ABC):
 
     def look_up(self, connection: Connection, key: str, owner: bytes) -> str | None:
         """Return what an owner has at a key: `"claim"`, `"record"`, or None."""
-        kind = connection.execute(_LOOK_UP, {"this_key": key, "this_owner": owner}).scalar()
+        kind = connection.execute(self._look_up, {"this_key": key, "this_owner": owner}).scalar()
         return kind if kind in (CLAIM, RECORD) else None
 
     def release(self, connection: Connection, key: str, owner: bytes) -> Outcome:

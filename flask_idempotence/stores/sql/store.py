@@ -116,8 +116,8 @@ class SqlStore(Store):
     def look_up(self, key: str, owner: bytes) -> str | None:
         """Return what an owner has at a key: `"claim"`, `"record"`, or None for nothing.
 
-        After a COMMIT whose answer was lost, `"record"` says that it took effect. Anything else
-        says that it has not done so yet: the server may still be at it.
+        After a COMMIT whose answer was lost it tells what was decided: it waits, within the
+        deadline, until the transaction that was at the row has ended.
         """
         return self._look(self._dialect.look_up, key, owner)
 
