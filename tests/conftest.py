@@ -14,6 +14,9 @@ pytest.register_assert_rewrite("flask_idempotence.testing.contract")
 LEFT_OUT = {}
 """Files of tests that cannot run here, and why."""
 
+if importlib.util.find_spec("pyright") is None:
+    LEFT_OUT["test_typing.py"] = "pyright: not installed"
+
 if importlib.util.find_spec("gevent") is None:
     LEFT_OUT["test_gevent.py"] = "gevent: not installed"
 
@@ -27,7 +30,7 @@ except Exception as error:
 
 collect_ignore = list(LEFT_OUT)
 
-SLOW = ("browser", "topology")
+SLOW = ("browser", "topology", "typing")
 """Kinds of tests that run only where they are asked for."""
 
 

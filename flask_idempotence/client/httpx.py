@@ -15,11 +15,11 @@ from .retries import Attempts, Retries
 try:
     import anyio
     import httpx
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         "flask_idempotence.client.httpx needs httpx: "
         'pip install "flask-idempotence[client]", or pip install httpx'
-    ) from error
+    ) from _error
 
 LARGEST_KEPT = 16 * 1024 * 1024
 """Bytes of a body that are kept for further attempts at most."""

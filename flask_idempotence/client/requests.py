@@ -16,11 +16,11 @@ from .retries import Attempts, Retries
 try:
     from requests import exceptions
     from requests.adapters import BaseAdapter, HTTPAdapter
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         "flask_idempotence.client.requests needs requests: "
         'pip install "flask-idempotence[client]", or pip install requests'
-    ) from error
+    ) from _error
 
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response
