@@ -330,6 +330,32 @@ def test_an_answer_may_be_read_by_and_by(pauses):
     assert pauses == [0.5, 1] * 3
 
 
+def test_an_answer_that_is_read_by_and_by_is_not_waited_for(pauses):
+    seen, in_time = threading.Event(), []
+
+    def talker(_, start_response):
+        start_response("200 OK", [("Content-Length", "2")])
+        yield b"1"
+        in_time.append(seen.wait(3))
+        seen.clear()
+        yield b"2"
+
+    rules = patient(pauses, attempts=1)
+    with serving(talker) as url, requests.Session() as session:
+        transport = IdempotentTransport(retries=rules, sleep=pauses)
+        with (
+            httpx.Client(transport=transport) as client,
+            client.stream("POST", url, extensions={STREAM: True}) as answer,
+        ):
+            seen.set()
+            assert answer.read() == b"12"
+        session.mount("http://", IdempotentAdapter(rules, sleep=pauses))
+        with session.post(url, stream=True, timeout=10) as answer:
+            seen.set()
+            assert answer.content == b"12"
+    assert in_time == [True, True]
+
+
 def test_a_certificate_that_is_not_trusted_is_not_tried_again(make_caller, pauses, tmp_path):
     call = make_caller()
     with (
@@ -515,7 +541,7 @@ import flask_idempotence.client.requests, flask_idempotence.client.httpx
 assert not {"flask", "werkzeug", "redis", "marshmallow"} & set(sys.modules)
 """
     folder = flask_idempotence.__path__[0]
-    subprocess.run([sys.executable, "-c", code, folder], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code, folder], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("library", ["requests", "httpx"])
@@ -529,6 +555,6 @@ try:
 except ImportError as error:
     print(error)
 """
-    told = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=30)
+    told = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=120)
     assert 'pip install "flask-idempotence[client]"' in told
     assert f"pip install {library}" in told
