@@ -273,6 +273,6 @@ class CurrentGuard:
                 hold.engine.ensure_held(hold)
 
 
-current_guard = CurrentGuard()
+current_guard: CurrentGuard = CurrentGuard()
 """What guards the running view: `mode`, `key`, `replayed`, `lost`; `release()`, `keep()`,
 `ensure_held()`."""

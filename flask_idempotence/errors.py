@@ -79,7 +79,9 @@ class Refusal(IdempotenceError, HTTPException):
             retry_after: seconds, rounded up to whole ones, at least 1.
         """
         HTTPException.__init__(self, None if description is None else str(description))
-        self.retry_after = None if retry_after is None else max(1, math.ceil(retry_after))
+        self.retry_after: int | None = (
+            None if retry_after is None else max(1, math.ceil(retry_after))
+        )
 
     @property
     def data(self) -> dict[str, str]:
@@ -142,10 +144,10 @@ def _best(accept: MIMEAccept, types: Iterable[str]) -> float:
 class RepeatSubmit(Refusal):
     """The same submit again within the interval, or while the first one runs."""
 
-    code = 409
+    code: int = 409
     slug = "repeat-submit"
     title = "Repeated submit"
-    description = "This has just been submitted. Please do not submit it twice."
+    description: str = "This has just been submitted. Please do not submit it twice."
     is_duplicate = True
 
 
@@ -156,65 +158,69 @@ class TokenError(Refusal):
 class TokenMissing(TokenError):
     """The request carries no token."""
 
-    code = 400
+    code: int = 400
     slug = "token-missing"
     title = "Token missing"
-    description = "This request needs a one-time token. Load the page again, or fetch a token."
+    description: str = (
+        "This request needs a one-time token. Load the page again, or fetch a token."
+    )
 
 
 class TokenInvalid(TokenError):
     """The token is malformed, forged, or was issued for another purpose."""
 
-    code = 400
+    code: int = 400
     slug = "token-invalid"
     title = "Token invalid"
-    description = "The one-time token is not valid here. Load the page again, or fetch a token."
+    description: str = (
+        "The one-time token is not valid here. Load the page again, or fetch a token."
+    )
 
 
 class TokenExpired(TokenError):
     """The token is older than its lifetime."""
 
-    code = 400
+    code: int = 400
     slug = "token-expired"
     title = "Token expired"
-    description = "The one-time token has expired. Load the page again, or fetch a token."
+    description: str = "The one-time token has expired. Load the page again, or fetch a token."
 
 
 class TokenNotYours(TokenError):
     """The token was issued to another user; it stays unspent."""
 
-    code = 403
+    code: int = 403
     slug = "token-not-yours"
     title = "Token of another user"
-    description = "The one-time token belongs to another user. Load the page again."
+    description: str = "The one-time token belongs to another user. Load the page again."
 
 
 class TokenSpent(TokenError):
     """The token has been spent, or is no longer known."""
 
-    code = 409
+    code: int = 409
     slug = "token-spent"
     title = "Token already spent"
-    description = "This has already been submitted. To submit again, load the page again."
+    description: str = "This has already been submitted. To submit again, load the page again."
     is_duplicate = True
 
 
 class KeyMissing(Refusal):
     """The request carries no idempotency key where one is required."""
 
-    code = 400
+    code: int = 400
     slug = "key-missing"
     title = "Key missing"
-    description = "This request needs an idempotency key: a new one for every new operation."
+    description: str = "This request needs an idempotency key: a new one for every new operation."
 
 
 class KeyInvalid(Refusal):
     """The idempotency key is empty, too long, not printable ASCII, or there are several."""
 
-    code = 400
+    code: int = 400
     slug = "key-invalid"
     title = "Key invalid"
-    description = (
+    description: str = (
         "The idempotency key must be one value of 1 to 255 printable ASCII characters, bare or "
         "as a quoted string."
     )
@@ -223,10 +229,10 @@ class KeyInvalid(Refusal):
 class KeyReused(Refusal):
     """The idempotency key was sent before with another request."""
 
-    code = 422
+    code: int = 422
     slug = "key-reused"
     title = "Key reused"
-    description = (
+    description: str = (
         "This idempotency key has been used for another request. Send the first request again "
         "unchanged, or use a new key."
     )
@@ -235,10 +241,12 @@ class KeyReused(Refusal):
 class KeyInProgress(Refusal):
     """The first request with this idempotency key is still running."""
 
-    code = 409
+    code: int = 409
     slug = "key-in-progress"
     title = "Request in progress"
-    description = "The first request with this idempotency key is still running. Ask again soon."
+    description: str = (
+        "The first request with this idempotency key is still running. Ask again soon."
+    )
 
     def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
         super().__init__(description, retry_after=retry_after)
@@ -263,20 +271,20 @@ class Running(KeyInProgress):
 class KeyRepeated(Refusal):
     """The request with this idempotency key is done, and the route rejects repeats."""
 
-    code = 409
+    code: int = 409
     slug = "key-repeated"
     title = "Key repeated"
-    description = "The request with this idempotency key has been carried out before."
+    description: str = "The request with this idempotency key has been carried out before."
     is_duplicate = True
 
 
 class OutcomeUnknown(Refusal):
     """The first request died in mid-view, and the route must never run twice."""
 
-    code = 409
+    code: int = 409
     slug = "outcome-unknown"
     title = "Outcome unknown"
-    description = (
+    description: str = (
         "The first request with this idempotency key was interrupted, and whether it took effect "
         "is unknown. Look it up before you send it with a new key."
     )
@@ -285,10 +293,10 @@ class OutcomeUnknown(Refusal):
 class ResponseNotStored(Refusal):
     """The first request is done, but its response cannot be shown again."""
 
-    code = 409
+    code: int = 409
     slug = "response-not-stored"
     title = "Response not stored"
-    description = (
+    description: str = (
         "The request with this idempotency key has been carried out, but its response was not "
         "kept. Look its result up."
     )
@@ -297,10 +305,10 @@ class ResponseNotStored(Refusal):
 class LeaseLost(Refusal):
     """The claim was lost while the view ran, and the view asked."""
 
-    code = 409
+    code: int = 409
     slug = "lease-lost"
     title = "Lease lost"
-    description = "The operation took too long and was stopped. Please try again."
+    description: str = "The operation took too long and was stopped. Please try again."
 
     def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
         super().__init__(description, retry_after=retry_after)
@@ -309,10 +317,12 @@ class LeaseLost(Refusal):
 class StoreUnavailable(Refusal):
     """The store does not answer, and the application chose to refuse requests then."""
 
-    code = 503
+    code: int = 503
     slug = "store-unavailable"
     title = "Store unavailable"
-    description = "The request cannot be protected against repetition right now. Try again soon."
+    description: str = (
+        "The request cannot be protected against repetition right now. Try again soon."
+    )
 
     def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
         super().__init__(description, retry_after=retry_after)

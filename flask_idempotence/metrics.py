@@ -28,10 +28,10 @@ from .signals import (
 
 try:
     from prometheus_client import REGISTRY, Counter, Gauge, Histogram
-except ImportError as error:  # pragma: no cover - the tests have it
+except ImportError as _error:  # pragma: no cover - the tests have it
     raise ImportError(
         'flask_idempotence.metrics needs an extra: pip install "flask-idempotence[prometheus]"'
-    ) from error
+    ) from _error
 
 if TYPE_CHECKING:
     from blinker import NamedSignal

@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 _signals = Namespace()
 _logger = logging.getLogger("flask_idempotence")
 
-claimed = _signals.signal("claimed")
+claimed: NamedSignal = _signals.signal("claimed")
 """A request was the first and its view is about to run. `lease`: seconds."""
 
-rejected = _signals.signal("rejected")
+rejected: NamedSignal = _signals.signal("rejected")
 """A request was turned away. `error`: the exception that answers it."""
 
-replayed = _signals.signal("replayed")
+replayed: NamedSignal = _signals.signal("replayed")
 """A request was answered by a remembered response, and its view did not run."""
 
-completed = _signals.signal("completed")
+completed: NamedSignal = _signals.signal("completed")
 """The view succeeded, and repeats go on being recognised."""
 
-released = _signals.signal("released")
+released: NamedSignal = _signals.signal("released")
 """The claim was given up, so that the same request may be sent again."""
 
-lease_lost = _signals.signal("lease_lost")
+lease_lost: NamedSignal = _signals.signal("lease_lost")
 """The claim ended, or was taken over, before it was settled. `during`: `"renew"` or `"settle"`."""
 
-store_failed = _signals.signal("store_failed")
+store_failed: NamedSignal = _signals.signal("store_failed")
 """The store did not answer. `operation`: its name; `error`: the `StoreError`."""
 
-token_issued = _signals.signal("token_issued")
+token_issued: NamedSignal = _signals.signal("token_issued")
 """A token was issued. `purpose`: as given."""
 
-token_spent = _signals.signal("token_spent")
+token_spent: NamedSignal = _signals.signal("token_spent")
 """A token was spent, by a guarded view or by `redeem_token`. `purpose`: as given."""
 
 ALL_SIGNALS: tuple[NamedSignal, ...] = tuple(_signals.values())

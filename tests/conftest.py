@@ -15,6 +15,9 @@ pytest.register_assert_rewrite("flask_idempotence.testing.contract")
 LEFT_OUT = {}
 """Files of tests that cannot run here, and why."""
 
+if importlib.util.find_spec("pyright") is None:
+    LEFT_OUT["test_typing.py"] = "pyright: not installed"
+
 if importlib.util.find_spec("gevent") is None:
     LEFT_OUT["test_gevent.py"] = "gevent: not installed"
 
@@ -28,7 +31,7 @@ except Exception as error:
 
 collect_ignore = list(LEFT_OUT)
 
-SLOW = ("browser", "topology", "database")
+SLOW = ("browser", "topology", "database", "typing")
 """Kinds of tests that run only where they are asked for."""
 
 

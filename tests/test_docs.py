@@ -14,6 +14,7 @@ from flask_idempotence import (
     LeaseLost,
     MemoryStore,
     Refusal,
+    client,
     current_guard,
     errors,
     idempotent,
@@ -227,6 +228,11 @@ def test_every_public_name_is_in_the_reference(name):
 @pytest.mark.parametrize("name", testing.__all__)
 def test_every_name_for_tests_is_described(name):
     assert f"`{name}" in text_of(REFERENCE / "testing.md")
+
+
+@pytest.mark.parametrize("name", client.__all__)
+def test_every_name_for_callers_is_described(name):
+    assert f"flask_idempotence.client.{name}\n" in text_of(REFERENCE / "client.md")
 
 
 def test_the_changelog_begins_with_this_version():

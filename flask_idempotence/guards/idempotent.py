@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+V = TypeVar("V")
 
 REMEMBER = ("final", "success")
 
@@ -29,7 +30,15 @@ REMEMBER = ("final", "success")
 class Idempotent:
     """The decorator `@idempotent()`; there is one, `idempotent`."""
 
-    exempt = staticmethod(exempt)
+    @staticmethod
+    def exempt(view: V) -> V:
+        """Leave a view out of whole-app mode (`IDEMPOTENCE_KEY_ALL_ROUTES`).
+
+        Args:
+            view: a view function, a class-based view or one of its methods. The decorator may
+                stand above or below the route.
+        """
+        return exempt(view)
 
     @overload
     def __call__(self, view: Callable[P, R], /) -> Callable[P, R]: ...
@@ -131,7 +140,7 @@ class Idempotent:
         return decorator_of(guard)
 
 
-idempotent = Idempotent()
+idempotent: Idempotent = Idempotent()
 
 
 def _check(*, required: Any, key: Any, ignore: Any, remember: Any) -> None:

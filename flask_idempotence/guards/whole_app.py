@@ -18,12 +18,7 @@ _EXEMPT = "__idempotence_exempt__"
 
 
 def exempt(view: V) -> V:
-    """Leave a view out of whole-app mode (`IDEMPOTENCE_KEY_ALL_ROUTES`).
-
-    Args:
-        view: a view function, a class-based view or one of its methods. The decorator may stand
-            above or below the route.
-    """
+    """Leave a view out: what `idempotent.exempt` does."""
     setattr(view, _EXEMPT, view)
     return view
 

@@ -13,8 +13,8 @@ class Script:
 
     def __init__(self, name: str) -> None:
         folder = resources.files(__package__)
-        self.source = (folder / "lua" / f"{name}.lua").read_text(encoding="utf-8")
-        self.digest = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        self.source: str = (folder / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+        self.digest: str = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def by_hash(self, key: str, *arguments: bytes | int) -> Command:
         """Return the call of it for one key."""

@@ -63,4 +63,4 @@ class Deadline(threading.local):
         return True
 
 
-deadline = Deadline()
+deadline: Deadline = Deadline()

@@ -55,7 +55,7 @@ class Node:
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect
-        self.failed_at = 0.0
+        self.failed_at: float = 0.0
         self.forget()
 
     def forget(self) -> None:

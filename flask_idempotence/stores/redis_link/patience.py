@@ -24,7 +24,7 @@ class Patience:
     __slots__ = ("_lock", "_next_look", "failures")
 
     def __init__(self) -> None:
-        self.failures = 0
+        self.failures: int = 0
         self._next_look = 0.0
         self._lock = threading.Lock()
 

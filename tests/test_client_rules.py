@@ -1,0 +1,231 @@
+"""When a request is sent again: the rules, without a network."""
+
+from datetime import UTC, datetime
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flask_idempotence import errors
+from flask_idempotence.client import RETRIED_STATUSES, Retries, new_key, was_replayed
+from flask_idempotence.client.answers import FINAL_PROBLEMS, Answer
+from flask_idempotence.client.keys import KeyHeader, needs_key
+from flask_idempotence.client.retries import Attempts
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
+PROBLEM = {"Content-Type": "application/problem+json"}
+
+
+def problem(slug, status=409, base="urn:flask-idempotence:", **headers):
+    body = f'{{"type": "{base}{slug}", "status": {status}}}'
+    return Answer(status, {**PROBLEM, **headers}, body.encode())
+
+
+def asks_for(value, **headers):
+    return Answer(503, {"Retry-After": value, **headers}).retry_after(NOW)
+
+
+def date(seconds):
+    return format_datetime(datetime.fromtimestamp(seconds, UTC), usegmt=True)
+
+
+@given(st.integers(0, 10**30))
+def test_retry_after_in_seconds_is_so_many_seconds(seconds):
+    assert asks_for(str(seconds)) == float(seconds)
+
+
+@given(st.integers(0, 4 * 10**9), st.integers(0, 4 * 10**9))
+def test_a_date_is_compared_with_the_servers_own_clock(then, now):
+    assert asks_for(date(then), Date=date(now)) == max(0, then - now)
+
+
+@given(st.integers(0, 4 * 10**9))
+def test_a_date_without_one_to_compare_it_with_is_compared_with_our_clock(then):
+    assert asks_for(date(then)) == max(0, then - NOW)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "Sun, 01 Mar 2026 12:00:30 GMT",
+        "Sunday, 01-Mar-26 12:00:30 GMT",
+        "Sun Mar  1 12:00:30 2026",
+    ],
+)
+def test_all_three_forms_of_a_date_are_understood(written):
+    assert asks_for(written) == 30
+
+
+@given(st.text())
+def test_whatever_retry_after_says_it_is_a_wait_or_nothing(text):
+    wait = asks_for(text)
+    assert wait is None or wait >= 0
+
+
+@pytest.mark.parametrize(
+    "nonsense", ["", "soon", "-1", "1.5", "1,2", "٣", "Sun, 99 Mar 2026", "²"]
+)
+def test_nonsense_asks_for_nothing(nonsense):
+    assert asks_for(nonsense) is None
+
+
+def test_a_number_of_any_length_is_a_wait():
+    assert asks_for("9" * 5000) == float("inf")
+
+
+@pytest.mark.parametrize("status", sorted(RETRIED_STATUSES))
+def test_what_may_pass_is_tried_again_unless_it_is_a_replay(status):
+    assert Retries().may_pass(Answer(status, {}))
+    assert not Retries().may_pass(Answer(status, {"Idempotent-Replayed": "true"}))
+    assert not Retries().may_pass(Answer(status, {"Idempotent-Stored": "false"}))
+
+
+def test_every_other_answer_is_final_even_with_retry_after():
+    passing = {n for n in range(200, 600) if Retries().may_pass(Answer(n, {"Retry-After": "1"}))}
+    assert passing == {*RETRIED_STATUSES, 409}
+
+
+def test_a_conflict_is_final_unless_it_says_that_it_passes():
+    assert not Retries().may_pass(Answer(409, {}))
+    assert Retries().may_pass(Answer(409, {"Retry-After": "1"}))
+    assert Retries().may_pass(problem("key-in-progress"))
+    assert Retries().may_pass(problem("lease-lost", base="https://shop.test/errors#"))
+    assert Retries(statuses={409}).may_pass(Answer(409, {}))
+    assert not Retries().may_pass(problem("something-else"))
+
+
+@pytest.mark.parametrize("slug", FINAL_PROBLEMS)
+@pytest.mark.parametrize("status", [409, 429, 503])
+def test_a_refusal_for_good_is_final_under_any_status_and_with_retry_after(slug, status):
+    final = problem(slug, status, **{"Retry-After": "5"})
+    assert not Retries(statuses=range(400, 600)).may_pass(final)
+
+
+def test_every_conflict_of_this_library_is_either_passing_or_final():
+    conflicts = {
+        error
+        for error in vars(errors).values()
+        if isinstance(error, type) and getattr(error, "code", None) == 409
+    }
+    assert len(conflicts) == 7
+    for error in conflicts:
+        passes = Retries().may_pass(problem(error.slug))
+        assert passes == (error.__name__ in {"KeyInProgress", "LeaseLost"})
+        assert passes != (error.slug in FINAL_PROBLEMS)
+    duplicates = {error.slug for error in conflicts if error.is_duplicate}
+    assert duplicates <= set(FINAL_PROBLEMS)  # those whose status an application may replace
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"type": 7}', b"\xff", b"[" * 100_000, b'{"type": null}']
+)
+def test_a_problem_that_cannot_be_read_is_none(body):
+    assert Answer(409, PROBLEM, body).problem == ""
+
+
+def test_the_waits_double_up_to_the_longest_and_chance_takes_up_to_half():
+    rules = Retries(chance=lambda: 1.0)
+    whole = [rules.wait_before(attempt) for attempt in range(2, 11)]
+    assert whole == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    least = [Retries(chance=lambda: 0.0).wait_before(attempt) for attempt in range(2, 9)]
+    assert least == [wait / 2 for wait in whole[:7]]
+    assert Retries(chance=lambda: 1.0).wait_before(10_000) == 30
+
+
+def test_the_waits_outlast_the_lease_of_a_process_that_died():
+    rules = Retries(chance=lambda: 0.0)
+    assert sum(rules.wait_before(n) for n in range(2, rules.attempts + 1)) > 30
+
+
+@given(st.floats(0, 1), st.integers(2, 50))
+def test_a_wait_is_never_out_of_its_bounds(chance, attempt):
+    rules = Retries(chance=lambda: chance)
+    assert 0.25 <= rules.wait_before(attempt) <= rules.longest_wait
+
+
+def waits(rules, answers):
+    attempts, found = Attempts(rules, can_be_repeated=True, request="POST"), []
+    for answer in answers:
+        attempts.begin()
+        found.append(attempts.wait_after_answer(answer))
+    return found
+
+
+def test_retry_after_is_the_least_wait_to_the_second():
+    rules = Retries(chance=lambda: 1.0)
+    assert waits(rules, [Answer(503, {"Retry-After": "7"})] * 2) == [7, 7]
+    assert waits(rules, [problem("key-in-progress", **{"Retry-After": "1"})] * 4) == [1, 1, 2, 4]
+
+
+def test_an_answer_that_asks_for_more_than_the_longest_wait_is_final():
+    rules = Retries(longest_wait=10, chance=lambda: 1.0)
+    answers = [Answer(503, {"Retry-After": "10"}), Answer(503, {"Retry-After": "11"})]
+    assert waits(rules, answers) == [10, None]
+
+
+def test_nobody_waits_for_an_attempt_that_would_come_too_late():
+    seconds = [0.0]
+    rules = Retries(seconds=20, clock=lambda: seconds[0], chance=lambda: 1.0)
+    attempts = Attempts(rules, can_be_repeated=True, request="POST")
+    assert attempts.begin() == 20
+    seconds[0] = 12
+    assert attempts.begin() == 8
+    assert attempts.wait_after_answer(Answer(503, {"Retry-After": "7"})) == 7
+    assert attempts.wait_after_answer(Answer(503, {"Retry-After": "8"})) is None
+
+
+def test_the_attempts_are_bounded():
+    rules = Retries(attempts=3, chance=lambda: 1.0)
+    assert waits(rules, [Answer(503, {})] * 3) == [0.5, 1, None]
+    assert waits(Retries(attempts=1), [Answer(503, {})]) == [None]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"attempts": 0},
+        {"seconds": 0},
+        {"first_wait": -1},
+        {"first_wait": 5, "longest_wait": 1},
+        {"seconds": float("nan")},
+    ],
+)
+def test_rules_out_of_range_are_refused(rules):
+    with pytest.raises(ValueError, match=next(iter(rules))):
+        Retries(**rules)
+
+
+def test_a_key_is_new_every_time_and_one_that_the_server_takes():
+    keys = {new_key() for _ in range(1000)}
+    assert len(keys) == 1000
+    assert all(len(key) == 36 and key.isascii() and key.isprintable() for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("quoted", "given", "sent"),
+    [
+        (False, "order 17", "order 17"),
+        (False, '"order 17"', '"order 17"'),
+        (True, "order 17", '"order 17"'),
+        (True, '"order 17"', '"order 17"'),
+        (True, r"a\b", r'"a\\b"'),
+        (True, 'a"b', r'"a\"b"'),
+    ],
+)
+def test_a_key_goes_bare_or_between_quotes(quoted, given, sent):
+    headers = {"Idempotency-Key": given}
+    KeyHeader(quoted=quoted).put_into(headers)
+    assert headers["Idempotency-Key"] == sent
+
+
+def test_only_methods_that_change_something_need_a_key():
+    methods = ["GET", "HEAD", "OPTIONS", "TRACE", "get", "POST", "PUT", "PATCH", "DELETE", "post"]
+    assert [method for method in methods if needs_key(method)] == methods[5:]
+    assert not needs_key(None)
+
+
+@pytest.mark.parametrize(("value", "replayed"), [("true", True), ("TRUE", True), ("false", False)])
+def test_a_replay_is_told_from_a_first_answer(value, replayed):
+    assert was_replayed(Answer(200, {"Idempotent-Replayed": value})) == replayed
+    assert not was_replayed(Answer(200, {}))

@@ -1,0 +1,105 @@
+"""What type checkers make of guarded views: nothing here runs."""
+
+from collections.abc import Callable
+from typing import assert_type
+
+from flask import Flask, Response
+from flask.views import MethodView
+
+from flask_idempotence import (
+    Idempotence,
+    KeyInProgress,
+    MemoryStore,
+    Refusal,
+    Store,
+    current_guard,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
+
+app = Flask(__name__)
+idempotence = Idempotence(app, store=MemoryStore())
+
+
+@idempotent
+def bare(order: int) -> str:
+    return str(order)
+
+
+@idempotent(required=True, ttl=60, remember=lambda response: response.status_code < 300)
+def with_key(order: int, *, loud: bool = False) -> tuple[str, int]:
+    return str(order), 201 if loud else 200
+
+
+@no_repeat_submit
+def bare_lock() -> None: ...
+
+
+@app.post("/orders/<int:order>")
+@no_repeat_submit(5, "Please wait.", ignore=["sent_at"])
+def with_lock(order: int) -> dict[str, int]:
+    return {"order": order}
+
+
+@one_time_token(purpose="pay", restore_on_failure=True)
+async def with_token(order: int) -> Response:
+    return Response(str(order))
+
+
+@idempotent.exempt
+def exempt(order: int) -> str:
+    return str(order)
+
+
+class Orders(MethodView):
+    @idempotent()
+    def post(self, order: int) -> str:
+        return str(order)
+
+
+assert_type(bare(1), str)
+assert_type(with_key(1, loud=True), tuple[str, int])
+assert_type(with_lock(order=1), dict[str, int])
+assert_type(exempt(1), str)
+assert_type(Orders().post(1), str)
+as_function: Callable[[int], str] = bare
+nothing: Callable[[], None] = bare_lock
+
+
+async def in_a_loop() -> None:
+    assert_type(await with_token(1), Response)
+
+
+bare("one")  # type: ignore
+bare()  # type: ignore
+with_key(1, True)  # type: ignore
+with_lock(1, 2)  # type: ignore
+spent = with_token(order="one")  # type: ignore
+exempt("one")  # type: ignore
+Orders().post("one")  # type: ignore
+idempotent(required="yes")  # type: ignore
+no_repeat_submit(interval="5")  # type: ignore
+one_time_token(purpose=1)  # type: ignore
+one_time_token(bare)  # type: ignore
+
+
+@idempotence.identity_loader
+def who() -> str | None:
+    return None
+
+
+@idempotence.result_failed
+def is_failed(response: Response) -> bool:
+    return response.status_code >= 400
+
+
+assert_type(who(), str | None)
+assert_type(is_failed(Response()), bool)
+assert_type(idempotence.issue_token("pay"), str)
+assert_type(current_guard.mode, str | None)
+assert_type(current_guard.replayed, bool)
+assert_type(KeyInProgress().code, int)
+assert_type(KeyInProgress().retry_after, int | None)
+store: Store = MemoryStore()
+refusal: Refusal = KeyInProgress(retry_after=2)
