@@ -73,6 +73,19 @@ def test_another_operation_within_is_its_own(shift):
     assert [shift.word("outer"), shift.word("inner")] == ["done", "first"]
 
 
+def test_blocks_may_end_in_another_order_than_they_began(shift):
+    with shift.app.app_context():
+        first, second = ExitStack(), ExitStack()
+        first.enter_context(shift.once("1"))
+        second.enter_context(shift.once("2"))
+        inner = guard()
+        first.close()
+        assert guard() == inner
+        second.close()
+        assert guard() == (None, None)
+    assert [shift.word("1"), shift.word("2")] == ["done", "done"]
+
+
 def test_a_block_knows_when_its_lease_is_lost(shift):
     with shift.app.app_context(), shift.once():
         current_guard.ensure_held()
@@ -105,6 +118,45 @@ def test_a_block_in_a_guarded_view_is_the_inner_one(shift):
     assert [client.post("/").status_code for _ in range(2)] == [200, 409]
     assert modes == ["lock", "once", "lock"]
     assert shift.word() == "first"
+
+
+def test_a_guarded_view_that_is_called_in_a_block_is_the_inner_one(shift):
+    @shift.app.post("/inner")
+    @idempotent
+    def inner():
+        modes.append(current_guard.mode)
+        current_guard.release()
+        return "done"
+
+    @shift.app.post("/outer")
+    def outer():
+        with shift.once():
+            modes.append(current_guard.mode)
+            answer = inner()
+            modes.append(current_guard.mode)
+        return answer
+
+    modes, client = [], shift.app.test_client()
+    client.post("/outer", headers={"Idempotency-Key": "1"})
+    assert modes == ["once", "key", "once"]
+    assert shift.word() == "done"
+
+
+def test_so_is_the_view_of_a_request_that_a_block_makes(shift):
+    @shift.app.post("/")
+    @no_repeat_submit(60)
+    def view():
+        modes.append(current_guard.mode)
+        current_guard.release()
+        return "done"
+
+    modes, client = [], shift.app.test_client()
+    with shift.app.app_context(), shift.once():
+        assert client.post("/").status_code == 200
+        modes.append(current_guard.mode)
+    assert modes == ["lock", "once"]
+    assert shift.word() == "done"
+    assert client.post("/").status_code == 200
 
 
 def test_what_a_consumer_logs_bears_the_key(shift):

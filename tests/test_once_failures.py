@@ -234,3 +234,20 @@ def test_threads_of_a_pool_do_not_take_a_block_over():
         thread.start()
         thread.join()
     assert seen == [None]
+
+
+def test_a_block_that_ends_in_another_thread_leaves_nothing_behind():
+    shift = Shift()
+
+    def steps():
+        with shift.once():
+            yield
+
+    work = steps()
+    with shift.app.app_context():
+        next(work)
+    assert current_guard.mode == "once"
+    ends = threading.Thread(target=lambda: next(work, None))
+    ends.start()
+    ends.join()
+    assert current_guard.mode is None
