@@ -79,6 +79,7 @@ NOT_JSON = {
     "infinity": [float("inf")],
     "an integer too long to be written": 10**5000,
     "what never ends": endless(),
+    "what cannot be read": Unwilling(a=1),
 }
 
 
@@ -198,6 +199,12 @@ DAMAGED = {
     "an endless list": sealed(b"J" + b"[" * 100_000),
     "a number too long to be read": sealed(b"J" + b"9" * 5000),
 }
+
+
+@pytest.mark.parametrize("record", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_record_is_an_error_of_ours(record):
+    with pytest.raises(UnreadableRecord):
+        PLAIN.result("k", record)
 
 
 def test_what_is_damaged_in_the_store_is_said_to_whoever_reads_it(redis_url, redis_server, caplog):
