@@ -166,11 +166,12 @@ class Engine:
 
     def announce(self, refusal: Refusal, attempt: Attempt) -> None:
         """Finish a refusal by the settings, log it, and send the signal."""
-        self._finish(refusal)
+        self.finish(refusal)
         _logger.info("Request rejected: reason=%s %s", refusal.slug, attempt)
         attempt.emit(rejected, error=refusal)
 
-    def _finish(self, refusal: Refusal) -> None:
+    def finish(self, refusal: Refusal) -> None:
+        """Give a refusal what the settings say of answers."""
         refusal.problem_base = self.config.problem_base
         if refusal.is_duplicate:
             refusal.code = self.config.duplicate_status
@@ -250,7 +251,7 @@ class Engine:
         try:
             self._renew(hold)
         except Refusal as refusal:
-            self._finish(refusal)
+            self.finish(refusal)
             raise
 
     def _renew(self, hold: Hold) -> None:

@@ -260,6 +260,18 @@ def test_running_that_nobody_catches_answers_a_request(shift):
     }
 
 
+@pytest.mark.parametrize("met", [Running, ResponseNotStored])
+def test_its_answers_go_by_the_settings(met):
+    shift = Shift(IDEMPOTENCE_PROBLEM_BASE="https://shop.test/")
+    with shift.app.app_context(), shift.once() as job:
+        if met is Running:
+            answer = answer_of(shift, met)
+        job.result = "x" * 1_100_000
+    if met is ResponseNotStored:
+        answer = answer_of(shift, met)
+    assert answer.json["type"] == f"https://shop.test/{met.slug}"
+
+
 def test_a_handler_of_keys_in_progress_takes_it_and_keeps_retry_after(shift):
     shift.app.register_error_handler(KeyInProgress, lambda error: ("busy", 409))
     with shift.app.app_context(), shift.once():

@@ -138,9 +138,9 @@ class Once:
             return self._engine.records.result(self._attempt.key or "", self._done.record)
         except UnreadableRecord as error:
             _logger.error("A result cannot be read: it is %s: %s", error, self._attempt)
-            raise ResponseNotStored(
-                "The operation is done, but its result is not known."
-            ) from None
+            refusal = ResponseNotStored("The operation is done, but its result is not known.")
+            self._engine.finish(refusal)
+            raise refusal from None
 
     @result.setter
     def result(self, value: Any) -> None:
