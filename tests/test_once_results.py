@@ -121,6 +121,12 @@ def test_the_largest_result_is_a_setting_and_counts_bytes():
         shift.work("too large")
 
 
+def test_done_by_hand_is_done_even_where_the_block_raised(shift):
+    with pytest.raises(OSError, match="late"):
+        shift.end(OSError("late"), result="the money has moved", by_hand=current_guard.keep)
+    assert shift.work() == (False, "the money has moved")
+
+
 def test_released_by_hand_is_free_even_where_the_block_ended_well(shift):
     shift.end(None, result="nothing was there yet", by_hand=current_guard.release)
     assert shift.word() == "first"

@@ -194,24 +194,23 @@ class Once:
         hold, engine = self._hold, self._engine
         if hold is None or engine is None:
             return
-        if error is None:
-            self._complete(engine, hold)
-        elif isinstance(error, Exception):
-            engine.settling.settle(hold, failed=True)
-        else:
+        if error is not None and not isinstance(error, Exception):
             engine.settling.abandon(hold)
+            return
+        failed = error is not None if hold.failed_by_hand is None else hold.failed_by_hand
+        problem = None if failed else self._note_result(engine, hold)
+        engine.settling.settle(hold, failed=failed)
+        if problem is not None and error is None:
+            raise problem
 
-    def _complete(self, engine: Engine, hold: Hold) -> None:
-        problem = None
+    def _note_result(self, engine: Engine, hold: Hold) -> TypeError | None:
         try:
             hold.detail = engine.records.remember_result(hold.key, self._result)
-        except TypeError as error:
+        except TypeError as problem:
             # It has been done, and must not be done again.
             hold.detail = engine.records.remember_status(hold.key, 0)
-            problem = error
-        engine.settling.settle(hold, failed=False)
-        if problem is not None:
-            raise problem
+            return problem
+        return None
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Have a function, sync or async, run once for each id.
