@@ -284,6 +284,23 @@ def test_what_does_not_return_when_it_is_done_cannot_be_decorated(what):
         Shift().once()(what)
 
 
+def test_a_function_that_only_promises_to_work_is_not_counted_as_done():
+    shift = Shift()
+
+    class Promise:
+        def __init__(self, begin):
+            self.begin = begin
+
+        def __call__(self):
+            return self.begin()
+
+    for begin in (waits, generates, generates_later):
+        promise = shift.once()(Promise(begin))
+        with shift.app.app_context(), pytest.raises(TypeError, match="has not done its work"):
+            promise()
+    assert shift.word() == "first"
+
+
 @pytest.mark.parametrize("toggle", [False, "false"])
 def test_switched_off_everybody_is_the_first_and_the_store_is_not_asked(toggle):
     shift = Shift()

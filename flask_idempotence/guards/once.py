@@ -246,7 +246,7 @@ class Once:
                 if not once.first:
                     remembered: R = once.result
                     return remembered
-                once.result = result = function(*args, **kwargs)
+                once.result = result = _returned(function(*args, **kwargs))
             return result
 
         return run_once
@@ -254,6 +254,17 @@ class Once:
     def _anew(self, *args: Any, **kwargs: Any) -> Once:
         id_ = self._id if self._key is None else self._key(*args, **kwargs)
         return Once(self._scope, id_, ttl=self._guard.ttl)
+
+
+def _returned(result: R) -> R:
+    if inspect.iscoroutine(result):
+        result.close()
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(
+            "once() decorates a function that has done its work when it returns: what returned "
+            f"{type(result).__name__} has not done its work yet."
+        )
+    return result
 
 
 def _plain(id_: Any) -> Any:
