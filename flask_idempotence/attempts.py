@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from flask import has_request_context, request
@@ -68,6 +70,9 @@ class Attempt:
         return f"mode={self.mode} endpoint={self.endpoint} key={self.short_key}"
 
 
+_numbers = itertools.count()
+
+
 class Hold:
     """What a granted attempt holds until it is settled.
 
@@ -92,6 +97,7 @@ class Hold:
         transaction: what its view writes in, where the engine commits it.
         commits: whether that transaction is to be committed, and not rolled back.
         detail: what the guard wants to remember.
+        number: one that was granted later has a higher one.
     """
 
     __slots__ = (
@@ -111,6 +117,7 @@ class Hold:
         "lease",
         "leased_at",
         "lost",
+        "number",
         "owner",
         "raised",
         "renew_at",
@@ -142,6 +149,7 @@ class Hold:
         self.transaction: Transaction | None = None
         self.commits = False
         self.detail: Any = None
+        self.number = next(_numbers)
         self._settling = threading.Lock()
 
     @property
@@ -193,26 +201,27 @@ _blocks: ContextVar[tuple[Hold, ...]] = ContextVar("flask_idempotence_blocks", d
 @contextmanager
 def block_of(hold: Hold) -> Iterator[None]:
     """Note a hold that is about the code within, be there a request or not."""
-    before = _blocks.get()
-    _blocks.set((*before, hold))
+    _blocks.set((*_open_blocks(), hold))
     try:
         yield
     finally:
-        # Not by a token: a generator may be closed in another context than it was begun in.
-        _blocks.set(before)
+        # Not by a token: blocks may end in another order than they began in, and a generator may
+        # be closed in another context than it was begun in.
+        _blocks.set(tuple(other for other in _blocks.get() if other is not hold))
+
+
+def _open_blocks() -> Sequence[Hold]:
+    # What is settled has ended elsewhere.
+    return [hold for hold in _blocks.get() if not hold.settled]
 
 
 def _around() -> Sequence[Hold]:
     """Return the holds of the guards around the code that is running, outermost first."""
-    return [*_around_view(), *_blocks.get()]
-
-
-def _around_view() -> Sequence[Hold]:
-    if not has_request_context():
-        return ()
-    holds = holds_of(actual(request))
+    holds = holds_of(actual(request)) if has_request_context() else ()
+    in_view = [hold for hold in holds if hold.in_view]
+    around = sorted([*in_view, *_open_blocks()], key=attrgetter("number"))
     # A body that is still being made runs after its view has returned.
-    return [hold for hold in holds if hold.in_view] or holds[:1]
+    return around if in_view else [*holds[:1], *around]
 
 
 class CurrentGuard:

@@ -173,7 +173,7 @@ class Engine:
         attempt.emit(rejected, error=refusal)
 
     def finish(self, refusal: Refusal) -> None:
-        """Finish a refusal by the settings."""
+        """Give a refusal what the settings say of answers."""
         refusal.problem_base = self.config.problem_base
         if refusal.is_duplicate:
             refusal.code = self.config.duplicate_status

@@ -139,8 +139,8 @@ class Records:
         """
         try:
             text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        except (ValueError, RecursionError) as error:
-            raise TypeError(f"Not to be had as JSON: {error}") from None
+        except Exception as error:
+            raise TypeError(f"Not to be had as JSON: {error}") from error
         content = text.encode("utf-8", "surrogatepass")
         if len(content) > self._max_body:
             return self.remember_status(key, 0)
@@ -155,7 +155,10 @@ class Records:
         content = self._open(key, record)
         if content[:1] != _RESULT:
             raise UnreadableRecord("one without a result")
-        return json.loads(content[1:].decode("utf-8", "surrogatepass"))
+        try:
+            return json.loads(content[1:].decode("utf-8", "surrogatepass"))
+        except (ValueError, RecursionError) as error:
+            raise UnreadableRecord(f"damaged: {type(error).__name__}") from None
 
     def replay(self, key: str, record: bytes, response: Response) -> bool:
         """Fill a response with what a record remembers.

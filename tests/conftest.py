@@ -31,7 +31,7 @@ except Exception as error:
 
 collect_ignore = list(LEFT_OUT)
 
-SLOW = ("browser", "topology", "database", "typing")
+SLOW = ("browser", "chaos", "database", "deep", "gateway", "queue", "topology", "typing")
 """Kinds of tests that run only where they are asked for."""
 
 

@@ -11,9 +11,11 @@ from blinker import NamedSignal
 
 import flask_idempotence
 from flask_idempotence import (
+    Idempotence,
     LeaseLost,
     MemoryStore,
     Refusal,
+    Running,
     client,
     current_guard,
     errors,
@@ -132,8 +134,9 @@ def test_no_page_names_a_setting_that_does_not_exist():
 REFUSALS = {
     error.slug: error
     for error in vars(errors).values()
-    if isinstance(error, type) and issubclass(error, Refusal) and hasattr(error, "slug")
+    if isinstance(error, type) and issubclass(error, Refusal) and "slug" in vars(error)
 }
+"""By what they are called over HTTP; `Running` shares its slug with the error it is a kind of."""
 
 
 @pytest.mark.parametrize("error", REFUSALS.values(), ids=REFUSALS)
@@ -153,6 +156,8 @@ def test_every_refusal_is_documented(error):
 def test_the_page_of_errors_names_no_other_and_every_exception():
     page = REFERENCE / "errors.md"
     assert headings(page, 2) == [*REFUSALS, "Other exceptions"]
+    running = f'`Running`, {Running.code}, "{Running.title}"'
+    assert running in section(page, Running.slug)
     for name in flask_idempotence.__all__:
         exported = getattr(flask_idempotence, name)
         if isinstance(exported, type) and issubclass(exported, Exception):
@@ -240,7 +245,8 @@ def test_the_changelog_begins_with_this_version():
 
 
 def test_redis_holds_what_the_page_of_the_keyspace_says(redis_url, redis_server):
-    app = make_app(IDEMPOTENCE_STORAGE_URI=redis_url, IDEMPOTENCE_PREFIX="shop")
+    settings = {"IDEMPOTENCE_STORAGE_URI": redis_url, "IDEMPOTENCE_PREFIX": "shop"}
+    app = make_app(idempotence=(idempotence := Idempotence()), **settings)
 
     @app.post("/orders")
     @no_repeat_submit(60)
@@ -272,6 +278,14 @@ def test_redis_holds_what_the_page_of_the_keyspace_says(redis_url, redis_server)
     assert re.fullmatch(r"shop:1:token:pay:[0-9a-f]{32}", key)
     assert (token[:1], len(token[1:])) == (b"T", 16)
     assert 290 < left <= 300
+
+    with app.app_context(), idempotence.once("mail", 7, ttl=100) as job:
+        job.result = [1]
+    key, record, left = stored()
+    assert re.fullmatch(r"shop:1:once:mail:[0-9a-f]{32}", key)
+    assert (record[:1], len(record[1:17]), record[17:33]) == (b"D", 16, bytes(16))
+    assert (record[33:34], record[38:]) == (b"\x01", b"J[1]")
+    assert 90 < left <= 100
 
     headers = {"Idempotence-Token": app.test_client().get("/token").get_json()["token"]}
     app.test_client().post("/checkout", headers=headers)

@@ -153,9 +153,9 @@ class Once:
             return self._engine.records.result(self._attempt.key or "", self._done.record)
         except UnreadableRecord as error:
             _logger.error("A result cannot be read: it is %s: %s", error, self._attempt)
-            raise ResponseNotStored(
-                "The operation is done, but its result is not known."
-            ) from None
+            refusal = ResponseNotStored("The operation is done, but its result is not known.")
+            self._engine.finish(refusal)
+            raise refusal from None
 
     @result.setter
     def result(self, value: Any) -> None:
@@ -213,28 +213,27 @@ class Once:
         hold, engine = self._hold, self._engine
         if hold is None or engine is None:
             return
-        if error is None:
-            self._complete(engine, hold)
-        elif isinstance(error, Exception):
-            engine.settling.settle(hold, failed=True)
-        else:
+        if error is not None and not isinstance(error, Exception):
             engine.settling.abandon(hold)
+            return
+        failed = error is not None if hold.failed_by_hand is None else hold.failed_by_hand
+        problem = None if failed else self._note_result(engine, hold)
+        if problem is not None and hold.transaction is not None:
+            failed = True  # and rolled back: the next one does it again
+        hold.raised = error is not None
+        hold.commits = not hold.raised and not failed
+        problem = engine.settling.settle(hold, failed=failed) or problem
+        if problem is not None and error is None:
+            raise problem
 
-    def _complete(self, engine: Engine, hold: Hold) -> None:
-        problem: Exception | None = None
+    def _note_result(self, engine: Engine, hold: Hold) -> Exception | None:
         try:
             hold.detail = engine.records.remember_result(hold.key, self._result)
-        except TypeError as error:
-            if hold.transaction is not None:
-                engine.settling.settle(hold, failed=True)
-                raise
+        except TypeError as problem:
             # It has been done, and must not be done again.
             hold.detail = engine.records.remember_status(hold.key, 0)
-            problem = error
-        hold.commits = True
-        problem = engine.settling.settle(hold, failed=False) or problem
-        if problem is not None:
-            raise problem
+            return problem
+        return None
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Have a function, sync or async, run once for each id.
@@ -270,7 +269,7 @@ class Once:
                 if not once.first:
                     remembered: R = once.result
                     return remembered
-                once.result = result = function(*args, **kwargs)
+                once.result = result = _returned(function(*args, **kwargs))
             return result
 
         return run_once
@@ -278,6 +277,17 @@ class Once:
     def _anew(self, *args: Any, **kwargs: Any) -> Once:
         id_ = self._id if self._key is None else self._key(*args, **kwargs)
         return Once(self._scope, id_, ttl=self._guard.ttl, within=self._within)
+
+
+def _returned(result: R) -> R:
+    if inspect.iscoroutine(result):
+        result.close()
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(
+            "once() decorates a function that has done its work when it returns: what returned "
+            f"{type(result).__name__} has not done its work yet."
+        )
+    return result
 
 
 def _plain(id_: Any) -> Any:
