@@ -27,7 +27,7 @@ except Exception as error:
 
 collect_ignore = list(LEFT_OUT)
 
-SLOW = ("browser", "topology")
+SLOW = ("browser", "topology", "deep")
 """Kinds of tests that run only where they are asked for."""
 
 
