@@ -31,7 +31,7 @@ EXPIRY = 32
 """Bytes of a key's entry in the table of expiries, which MEMORY USAGE does not count."""
 
 ROUNDED_UP = 8
-"""Bytes by which an allocator with steps of 16 rounds up the entry that MEMORY USAGE does count."""
+"""Bytes by which an allocator in steps of 16 rounds up the entry that MEMORY USAGE does count."""
 
 IN_CLUSTER = 16
 """Bytes that a cluster adds to a key, to find the keys of a slot."""

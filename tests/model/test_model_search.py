@@ -48,23 +48,24 @@ def test_two_owners_keep_every_promise(guarantee, delays, worlds):
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    ("guarantee", "owners", "lease", "delays"),
+    ("guarantee", "owners", "lease", "delays", "worlds"),
     [
-        (AtLeastOnce, 2, 3, FOREVER),
-        (AtMostOnce, 2, 3, FOREVER),
-        (Within, 2, 3, FOREVER),
-        (Lock, 2, 3, 1),
-        (AtLeastOnce, 3, 2, 0),
-        (AtMostOnce, 3, 2, 0),
-        (Within, 3, 2, 0),
+        (AtLeastOnce, 2, 3, FOREVER, 113039),
+        (AtMostOnce, 2, 3, FOREVER, 26351),
+        (Within, 2, 3, FOREVER, 38563),
+        (Lock, 2, 3, 1, 47103),
+        (AtLeastOnce, 3, 2, 0, 49337),
+        (AtMostOnce, 3, 2, 0, 8105),
+        (Within, 3, 2, 0, 19244),
     ],
 )
 def test_three_owners_or_longer_leases_or_any_delays_keep_them_too(
-    guarantee, owners, lease, delays
+    guarantee, owners, lease, delays, worlds
 ):
-    Search(
+    search = Search(
         guarantee(lease=lease), PROMISES[guarantee], EVERY_STEP, owners=owners, delays=delays
-    ).run()
+    )
+    assert len(search.run().seen) == worlds
 
 
 # Rules to break, one each.
