@@ -144,7 +144,8 @@ class Store(ABC):
         Args:
             key: the store key.
             owner: 16 random bytes. The owner of a live claim is granted it again, and the lease
-                begins anew.
+                begins anew; but it never ends earlier than it would have, for a claim that was
+                sent twice may arrive after the first renewal.
             fingerprint: 16 bytes that stand for what is being asked.
             lease: how long the claim lives without renewal.
             keep: 0: the key is free when the lease ends. More: for so long after the end of the

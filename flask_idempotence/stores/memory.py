@@ -89,6 +89,9 @@ class MemoryStore(Store):
             if isinstance(held, _Record):
                 return Done(held.fingerprint == fingerprint, held.record)
             lease_end = now + lease
+            if isinstance(held, _Claim):
+                # Its own: a claim that was sent twice may arrive after the first renewal.
+                lease_end = max(lease_end, held.lease_end)
             self._put(key, _Claim(owner, fingerprint, lease_end, keep, lease_end + keep))
             return CLAIMED
 

@@ -72,6 +72,17 @@ class StoreContract:
         store.claim("k", owner, ASKED, 10, 0)
         assert store.claim("k", owner, ASKED, 10, 0) == Claimed()
 
+    def test_a_claim_that_arrives_twice_does_not_shorten_what_was_renewed(
+        self, store: Store
+    ) -> None:
+        owner = _owner()
+        store.claim("k", owner, ASKED, 0.2, 60)
+        store.renew([Renewal("k", owner, 10)])
+        assert store.claim("k", owner, ASKED, 0.2, 60) == Claimed()
+        outcome = store.claim("k", _owner(), ASKED, 10, 60)
+        assert isinstance(outcome, Running)
+        assert 8 < outcome.remaining <= 10
+
     def test_two_keys_do_not_meet(self, store: Store) -> None:
         store.claim("k", _owner(), ASKED, 10, 0)
         assert store.claim("l", _owner(), ASKED, 10, 0) == Claimed()

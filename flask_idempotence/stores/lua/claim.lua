@@ -6,7 +6,8 @@
 -- ARGV[3]  lease in milliseconds
 -- ARGV[4]  keep in milliseconds: for how long after the last lease's end the key says "crashed"
 --
--- Returns  0                       claimed (also to the owner who already holds it)
+-- Returns  0                       claimed (also to the owner who already holds it, and then never
+--                                  for less than is left of its lease)
 --          {1, matches, left}      running: another's claim, its lease ends in `left` ms
 --          {2, matches, record}    done
 --          {3, matches}            crashed: its lease has ended, and nobody settled it
@@ -16,10 +17,18 @@
 --         or  "D" owner fingerprint record  for a record.
 -- Hence what is left of a claim's lease is its time to live less its keep, and no clock is read.
 
+-- What would go wrong without the look at what is left: a claim for one second is sent twice, the
+-- second copy is granted and its lease raised to 30 s; the first copy arrives late and cuts it down
+-- to one second; the key is free while the view runs and its owner believes in 30 s.
+
 local value = redis.call("GET", KEYS[1])
 local state = value and string.sub(value, 1, 1)
+local lease = tonumber(ARGV[3])
 
-if value and not (state == "C" and string.sub(value, 2, 17) == ARGV[1]) then
+if state == "C" and string.sub(value, 2, 17) == ARGV[1] then
+  local left = redis.call("PTTL", KEYS[1]) - (tonumber(string.sub(value, 34)) or 0)
+  lease = math.max(lease, left)
+elseif value then
   local matches = string.sub(value, 18, 33) == ARGV[2] and 1 or 0
   if state == "D" then
     return {2, matches, string.sub(value, 34)}
@@ -38,5 +47,5 @@ if value and not (state == "C" and string.sub(value, 2, 17) == ARGV[1]) then
   end
 end
 
-redis.call("SET", KEYS[1], "C" .. ARGV[1] .. ARGV[2] .. ARGV[4], "PX", ARGV[3] + ARGV[4])
+redis.call("SET", KEYS[1], "C" .. ARGV[1] .. ARGV[2] .. ARGV[4], "PX", lease + ARGV[4])
 return 0

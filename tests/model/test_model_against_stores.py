@@ -1,0 +1,253 @@
+"""The rules of the model against every store: what they predict is what it answers and holds.
+
+Any owner may send anything at any time, again and again. That is all that a crash, a freeze, a
+lost answer and a late message are to a store.
+"""
+
+from contextlib import contextmanager
+from itertools import product
+
+import pytest
+from callers import AtLeastOnce, AtMostOnce, Lock
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from protocol import Claim, Record, Rules
+from search import Search
+from test_model_search import BROKEN_RULES
+
+from flask_idempotence import MemoryStore
+from flask_idempotence.stores import open_store
+from flask_idempotence.stores.base import Done, Renewal, Running
+from flask_idempotence.testing import FakeClock
+
+TICK = 100.0
+"""Seconds: so many that what a test takes by a real clock does not count."""
+
+A_LONG_TIME = 1000
+"""Ticks: what stands for ever in the model, where a store wants a number."""
+
+KEYS = ("k", "l")
+OWNERS = st.integers(0, 2)
+ASKS = st.integers(0, 1)
+
+
+@contextmanager
+def memory(request):
+    clock = FakeClock()
+    yield MemoryStore(clock=clock), lambda ticks: clock.advance(ticks * TICK)
+
+
+@contextmanager
+def redis(request):
+    """A server's clock cannot be set. Yet all it counts is a key's time to live, which can."""
+    store = open_store(request.getfixturevalue("redis_url"), {})
+    behind = request.getfixturevalue("redis_server").client()
+
+    def let_pass(ticks):
+        for key in behind.scan_iter():
+            left = round(behind.pttl(key) / 1000 / TICK) - ticks
+            behind.pexpire(key, round(left * TICK * 1000))  # 0 or less removes it
+
+    yield store, let_pass
+
+
+STORES = {"memory": memory, "redis": redis}
+"""Each gives an empty store, and what lets ticks pass for it."""
+
+
+def seconds(ticks):
+    return min(ticks, A_LONG_TIME) * TICK
+
+
+def bytes_of(number):
+    return bytes([number]) * 16
+
+
+def send(store, key, operation, owner, *arguments):
+    """Have a store carry out what the model calls by numbers and ticks."""
+    if operation == "claim":
+        asks, lease, keep = arguments
+        return store.claim(key, bytes_of(owner), bytes_of(asks), seconds(lease), seconds(keep))
+    if operation == "renew":
+        return store.renew([Renewal(key, bytes_of(owner), seconds(*arguments))])[0]
+    if operation == "complete":
+        asks, response, keep = arguments
+        record = bytes_of(response)
+        return store.complete(key, bytes_of(owner), bytes_of(asks), record, seconds(keep))
+    return store.release(key, bytes_of(owner))
+
+
+def agrees(answer, predicted):
+    if isinstance(predicted, Running):
+        near = pytest.approx(seconds(predicted.remaining), abs=TICK / 4)
+        return isinstance(answer, Running) and (answer.matches, answer.remaining) == (
+            predicted.matches,
+            near,
+        )
+    if isinstance(predicted, Done):
+        predicted = Done(predicted.matches, bytes_of(predicted.record))
+    return answer == predicted
+
+
+def holds(store, key, slot):
+    """Whether a key holds what the model says, for as long as it says, and for whom it says."""
+    entry = store.peek(key)
+    if slot is None or entry is None:
+        return entry is slot
+    if isinstance(slot, Claim):
+        lease, life = seconds(slot.lease), seconds(slot.lease) + seconds(slot.keep)
+        lasts = entry.lease == pytest.approx(lease, abs=TICK / 4)
+    else:
+        life, lasts = seconds(slot.left), entry.lease is None
+    lasts = lasts and entry.expires_in == pytest.approx(life, abs=TICK / 4)
+    return entry.kind == slot.kind and lasts and bytes_of(slot.owner) in entry.mark
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Does the same to a store and to the model."""
+
+    store = let_pass_for_store = None
+    model = Rules()
+
+    @initialize()
+    def begin(self):
+        self.store.clear("")
+        self.slots = dict.fromkeys(KEYS)
+
+    def _both(self, key, copies, operation, *arguments):
+        for _ in range(copies):  # the answer to the last is the one that is heard
+            self.slots[key], predicted = getattr(self.model, operation)(
+                self.slots[key], *arguments
+            )
+            answer = send(self.store, key, operation, *arguments)
+        assert agrees(answer, predicted), (operation, arguments, answer, predicted)
+
+    key = st.sampled_from(KEYS)
+    copies = st.sampled_from([1, 1, 2])
+    lease = st.integers(1, 4)
+    keep = st.sampled_from([0, 0, 3])
+
+    @rule(key=key, copies=copies, owner=OWNERS, asks=ASKS, lease=lease, keep=keep)
+    def claims(self, key, copies, owner, asks, lease, keep):
+        self._both(key, copies, "claim", owner, asks, lease, keep)
+
+    @rule(key=key, copies=copies, owner=OWNERS, asks=ASKS, keep=lease)
+    def completes(self, key, copies, owner, asks, keep):
+        self._both(key, copies, "complete", owner, asks, owner, keep)
+
+    @rule(key=key, copies=copies, owner=OWNERS)
+    def releases(self, key, copies, owner):
+        self._both(key, copies, "release", owner)
+
+    @rule(batch=st.lists(st.tuples(key, OWNERS, lease), min_size=1, max_size=4))
+    def renews(self, batch):
+        predicted = []
+        for key, owner, lease in batch:
+            self.slots[key], outcome = self.model.renew(self.slots[key], owner, lease)
+            predicted.append(outcome)
+        renewals = [Renewal(key, bytes_of(owner), seconds(n)) for key, owner, n in batch]
+        assert self.store.renew(renewals) == predicted
+
+    @rule(ticks=st.integers(1, 3))
+    def time_passes(self, ticks):
+        self.let_pass_for_store(ticks)
+        for key, slot in self.slots.items():
+            self.slots[key] = self.model.let_pass(slot, ticks)
+
+    @invariant()
+    def the_keys_hold_what_they_should(self):
+        for key, slot in getattr(self, "slots", {}).items():
+            assert holds(self.store, key, slot), (key, slot, self.store.peek(key))
+
+
+def drive(kind, request, examples, steps, **options):
+    with STORES[kind](request) as (store, let_pass):
+        Machine = type(  # noqa: N806 - a class
+            "Machine",
+            (StoreMachine,),
+            {
+                "store": store,
+                "let_pass_for_store": staticmethod(let_pass),
+            },
+        )
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=steps,
+                deadline=None,
+                database=None,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+                **options,
+            ),
+        )
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_store_does_what_the_model_does(kind, request):
+    drive(kind, request, examples=15, steps=20, derandomize=True)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", STORES)
+def test_a_store_does_what_the_model_does_for_a_long_time(kind, request):
+    drive(kind, request, examples=500, steps=50)
+
+
+@pytest.fixture(scope="module")
+def steps():
+    """Every operation that the searches know, on everything that a key holds in them."""
+    slots, messages = {}, {}
+    for guarantee in (AtLeastOnce, AtMostOnce, Lock):
+        for (before, message), (after, _) in (
+            Search(guarantee(), [], [], delays=0).run().known.items()
+        ):
+            slots |= dict.fromkeys((before, after))
+            messages[message] = None
+    return list(product(slots, messages))
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_store_does_what_the_searches_say_to_all_that_a_key_may_hold(kind, request, steps):
+    with STORES[kind](request) as (store, let_pass):
+        assert disagreements(store, let_pass, steps, Rules()) == []
+    assert len(steps) == 182
+
+
+@pytest.mark.parametrize("broken", BROKEN_RULES)
+def test_a_store_that_goes_by_broken_rules_would_be_found(broken, request, steps):
+    with memory(request) as (store, let_pass):
+        assert disagreements(store, let_pass, steps, broken())
+
+
+def disagreements(store, let_pass, steps, rules):
+    """Have a store carry out what the searches did; return where it differs from the rules."""
+    found = []
+    for before, message in steps:
+        after, predicted = getattr(rules, message.operation)(
+            before, message.owner, *message.arguments
+        )
+        store.clear("")
+        put(store, let_pass, before)
+        assert holds(store, "k", before)
+        answer = send(store, "k", message.operation, message.owner, *message.arguments)
+        if not agrees(answer, predicted) or not holds(store, "k", after):
+            found.append((before, message))
+    return found
+
+
+def put(store, let_pass, slot):
+    if isinstance(slot, Record):
+        send(store, "k", "complete", slot.owner, slot.asks, slot.response, slot.left)
+    elif isinstance(slot, Claim):
+        send(store, "k", "claim", slot.owner, slot.asks, slot.lease or 1, slot.keep)
+        if not slot.lease:
+            let_pass(1)
