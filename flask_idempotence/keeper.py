@@ -7,6 +7,9 @@
     12       done: stop renewing        (a renewal under way is waited for)
              settle
 
+A renewal that is not answered is given up after a sixth of the lease and sent again, so that one
+lost packet does not cost the lease.
+
 Without the waiting, a renewal that is under way while the view settles could arrive after the
 settlement and bring a lease of 30 s back to life that nobody holds.
 """
@@ -133,6 +136,8 @@ class Keeper:
                 # What is due soon is renewed along, so that a thousand leases make few batches.
                 due = [hold for hold in self._held if hold.renew_at <= now + hold.lease / 12]
             self._renewing = frozenset(due)
+            for hold in due:  # whoever settles from now on has to reckon with it
+                hold.renewed = True
         try:
             if due:
                 self._policy.observers.keeper_late(late)
@@ -163,9 +168,7 @@ class Keeper:
             self._drop(hold)
         if not kept:
             return
-        for hold in kept:
-            hold.renewed = True
-        for hold, outcome in zip(kept, self._outcomes(kept), strict=True):
+        for hold, outcome in zip(kept, self._outcomes(kept, now), strict=True):
             if outcome is Outcome.OK:
                 hold.begin_lease(self._lease, now)
             elif outcome is None:
@@ -176,12 +179,16 @@ class Keeper:
                 self._drop(hold)
                 self._lost(hold, "renew")
 
-    def _outcomes(self, holds: list[Hold]) -> Sequence[Outcome | None]:
+    def _outcomes(self, holds: list[Hold], now: float) -> Sequence[Outcome | None]:
         renewals = [Renewal(hold.key, hold.owner, self._lease) for hold in holds]
+        patience = self._patience(holds, now)
+
+        def renew() -> Sequence[Outcome | None]:
+            with self._store.within(patience):
+                return self._store.renew(renewals)
+
         try:
-            outcomes = self._policy.tell(
-                holds[0].attempt, "renew", lambda: self._store.renew(renewals)
-            )
+            outcomes = self._policy.tell(holds[0].attempt, "renew", renew)
         except Exception:
             _logger.exception(
                 "The store failed otherwise than by a StoreError: %s", holds[0].attempt
@@ -189,8 +196,13 @@ class Keeper:
             if len(holds) == 1:
                 return [None]
             # Which one it was is unknown: the others must not go without a lease.
-            return [outcome for hold in holds for outcome in self._outcomes([hold])]
+            return [outcome for hold in holds for outcome in self._outcomes([hold], now)]
         return [None] * len(holds) if outcomes is None else outcomes
+
+    def _patience(self, holds: list[Hold], now: float) -> float:
+        # From the first third of the lease on, there is time for four attempts. Where it is over
+        # already, haste is of no use.
+        return min(hold.lease if now < hold.lease_end else self._lease for hold in holds) / 6
 
     def _drop(self, hold: Hold) -> None:
         with self._changed:

@@ -85,13 +85,14 @@ class FailurePolicy:
         """Carry out an operation whose outcome can no longer change the answer.
 
         Returns:
-            What the store answered, None where it did not.
+            What the store answered, a part of it where that is all there is; None for nothing.
         """
         try:
             return self.observers.timed(operation, call)
         except StoreError as error:
             self._report(attempt, operation, error)
-            return None
+            known: T | None = error.answers  # type: ignore[assignment]  # what `call` would return
+            return known
 
     @staticmethod
     def _report(attempt: Attempt, operation: str, error: StoreError) -> None:
