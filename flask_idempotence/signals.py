@@ -41,7 +41,7 @@ store_failed = _signals.signal("store_failed")
 """The store did not answer. `operation`: its name; `error`: the `StoreError`."""
 
 token_issued = _signals.signal("token_issued")
-"""A token was issued. `purpose`: as given."""
+"""A token was issued, and the store has it. `purpose`: as given."""
 
 token_spent = _signals.signal("token_spent")
 """A token was spent, by a guarded view or by `redeem_token`. `purpose`: as given."""
