@@ -27,7 +27,7 @@ except Exception as error:
 
 collect_ignore = list(LEFT_OUT)
 
-SLOW = ("browser", "topology")
+SLOW = ("browser", "lifecycle", "topology")
 """Kinds of tests that run only where they are asked for."""
 
 
