@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -101,6 +102,7 @@ class Hold:
     """
 
     __slots__ = (
+        "_process",
         "_settling",
         "attempt",
         "commits",
@@ -151,15 +153,20 @@ class Hold:
         self.detail: Any = None
         self.number = next(_numbers)
         self._settling = threading.Lock()
+        self._process = os.getpid()
 
     @property
     def settled(self) -> bool:
-        """Whether its settlement has begun."""
-        return self._settling.locked()
+        """Whether its settlement has begun, or is none of this process's business.
+
+        A view may fork. What it holds stays the parent's, however the child goes on: it may leave
+        by the same ways out, and settling there would free what the parent still works on.
+        """
+        return self._settling.locked() or self._process != os.getpid()
 
     def begin_settlement(self) -> bool:
-        """Whether the caller is the one who settles it: true once."""
-        return self._settling.acquire(blocking=False)
+        """Whether the caller is the one who settles it: true once, and in one process."""
+        return self._process == os.getpid() and self._settling.acquire(blocking=False)
 
     def begin_lease(self, lease: float, at: float) -> None:
         """Note a lease of so many seconds that was asked for at this time."""

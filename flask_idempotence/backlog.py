@@ -18,6 +18,10 @@ _logger = logging.getLogger("flask_idempotence")
 RETRY_EVERY = 0.5
 """Seconds between attempts at what the store did not answer."""
 
+MOST_FAILURES = 20
+"""So many in a round, and the next ones are tried later. With fewer, some that are refused for
+ever would keep the others waiting; with more, a store that is away would be flooded."""
+
 WORK_FOR = 0.1
 """Seconds for which it works before the keeper looks at the leases again."""
 
@@ -82,16 +86,26 @@ class Backlog:
     def work(self) -> None:
         """Try what is due, but only for a while: leases do not wait until all is settled."""
         stop_at = self._clock() + WORK_FOR
-        while self._waiting and self.due_at <= self._clock() < stop_at:
+        failures = 0
+        for _ in range(len(self._waiting)):
+            if failures == MOST_FAILURES or not self.due_at <= self._clock() < stop_at:
+                break
             unsettled = self._waiting.popleft()
             if self._clock() >= unsettled.until:
                 _logger.warning("A settlement came too late: %s", unsettled.attempt)
                 _end(unsettled, None)
             elif not self._ended(unsettled):
-                # Mostly the store is away, and the others would not fare better. But it may be
-                # this one that is refused, so next time another is tried first.
+                # It may be this one that is refused, so next time others are tried first.
                 self._waiting.append(unsettled)
-                self.due_at = self._clock() + RETRY_EVERY
+                failures += 1
+        if failures:
+            self.due_at = self._clock() + RETRY_EVERY
+
+    def try_last(self) -> bool:
+        """Try one, a completion if there is any, and forget it; whether the store answered."""
+        unsettled = min(self._waiting, key=lambda each: each.operation != "complete")
+        self._waiting.remove(unsettled)
+        return self._ended(unsettled)
 
     def _ended(self, unsettled: Unsettled) -> bool:
         try:

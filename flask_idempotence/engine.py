@@ -76,7 +76,7 @@ class Engine:
         self.sleep: Callable[[float], None] = time.sleep
         self.switches = switches
         self._told_of_memory = store.shared
-        self.policy = FailurePolicy(config)
+        self.policy = FailurePolicy(config, self.now)
         self.records = Records(config)
         self.settling = Settling(self)
         self.keeper = Keeper(store, self.policy, config, self.now, self.settling.lost)

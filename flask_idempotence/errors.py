@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flask import current_app
@@ -32,7 +32,11 @@ class StoreError(IdempotenceError):
 
     Attributes:
         sent: whether the operation may have reached the store and taken effect.
+        answers: of a batch of renewals, what is known in spite of it: an outcome each, None for
+            those of which nothing is known. None where nothing is known of any.
     """
+
+    answers: Sequence[Any] | None = None
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)

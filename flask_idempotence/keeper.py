@@ -7,6 +7,9 @@
     12       done: stop renewing        (a renewal under way is waited for)
              settle
 
+A renewal that is not answered is given up after a sixth of the lease and sent again, so that one
+lost packet does not cost the lease.
+
 Without the waiting, a renewal that is under way while the view settles could arrive after the
 settlement and bring a lease of 30 s back to life that nobody holds.
 """
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from .attempts import Hold
 from .backlog import RETRY_EVERY, WORK_FOR, Backlog, Unsettled
+from .exits import call_at_exit
 from .forks import call_in_children
 from .stores.base import Outcome, Renewal
 
@@ -34,6 +38,10 @@ _logger = logging.getLogger("flask_idempotence")
 
 LINGER = 5.0
 """Seconds without work after which the thread ends; the next work starts another."""
+
+END_WITHIN = 2.0
+"""Seconds for which the end of the process may be put off: for a tick that is under way, and for
+another attempt at what is not settled."""
 
 QUIET_WITHIN = 0.4
 """Seconds that a settlement waits for a renewal under way, before it is left to the keeper. With
@@ -70,6 +78,7 @@ class Keeper:
         self._lost = lost
         self._forget()
         call_in_children(self._forget)
+        call_at_exit(self.wind_up)
 
     def _forget(self) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -81,6 +90,7 @@ class Keeper:
         self._wake_at = 0.0
         self._pace = self._lease / 3
         self._busy_at = 0.0
+        self._is_ending = False
 
     def watch(self, hold: Hold) -> None:
         """Renew a hold's lease from now on."""
@@ -133,6 +143,8 @@ class Keeper:
                 # What is due soon is renewed along, so that a thousand leases make few batches.
                 due = [hold for hold in self._held if hold.renew_at <= now + hold.lease / 12]
             self._renewing = frozenset(due)
+            for hold in due:  # whoever settles from now on has to reckon with it
+                hold.renewed = True
         try:
             if due:
                 self._policy.observers.keeper_late(late)
@@ -151,6 +163,30 @@ class Keeper:
         self._backlog.work()
         self._policy.observers.pending(len(self._backlog))
 
+    def wind_up(self) -> None:
+        """End the thread and try once more what is not settled; the process is about to end.
+
+        A daemon thread that the interpreter has to stop may be in the middle of a line of the log
+        and keep its lock.
+        """
+        end_at = time.monotonic() + END_WITHIN
+        with self._changed:
+            self._is_ending = True
+            thread = self._thread
+            self._changed.notify_all()
+        if thread is not None and thread.is_alive():
+            thread.join(END_WITHIN)
+            if thread.is_alive():
+                return
+        self._call_deferred()
+        given_up = 0
+        while self._backlog and (left := end_at - time.monotonic()) > 0:
+            with self._store.within(left):
+                given_up += not self._backlog.try_last()
+        given_up += len(self._backlog)
+        if given_up:
+            _logger.warning("Not settled when the process ended: %d claims.", given_up)
+
     def _call_deferred(self) -> None:
         stop_at = self._clock() + WORK_FOR
         while self._deferred and self._clock() < stop_at:
@@ -163,9 +199,7 @@ class Keeper:
             self._drop(hold)
         if not kept:
             return
-        for hold in kept:
-            hold.renewed = True
-        for hold, outcome in zip(kept, self._outcomes(kept), strict=True):
+        for hold, outcome in zip(kept, self._outcomes(kept, now), strict=True):
             if outcome is Outcome.OK:
                 hold.begin_lease(self._lease, now)
             elif outcome is None:
@@ -176,12 +210,16 @@ class Keeper:
                 self._drop(hold)
                 self._lost(hold, "renew")
 
-    def _outcomes(self, holds: list[Hold]) -> Sequence[Outcome | None]:
+    def _outcomes(self, holds: list[Hold], now: float) -> Sequence[Outcome | None]:
         renewals = [Renewal(hold.key, hold.owner, self._lease) for hold in holds]
+        patience = self._patience(holds, now)
+
+        def renew() -> Sequence[Outcome | None]:
+            with self._store.within(patience):
+                return self._store.renew(renewals)
+
         try:
-            outcomes = self._policy.tell(
-                holds[0].attempt, "renew", lambda: self._store.renew(renewals)
-            )
+            outcomes = self._policy.tell(holds[0].attempt, "renew", renew)
         except Exception:
             _logger.exception(
                 "The store failed otherwise than by a StoreError: %s", holds[0].attempt
@@ -189,14 +227,21 @@ class Keeper:
             if len(holds) == 1:
                 return [None]
             # Which one it was is unknown: the others must not go without a lease.
-            return [outcome for hold in holds for outcome in self._outcomes([hold])]
+            return [outcome for hold in holds for outcome in self._outcomes([hold], now)]
         return [None] * len(holds) if outcomes is None else outcomes
+
+    def _patience(self, holds: list[Hold], now: float) -> float:
+        # From the first third of the lease on, there is time for four attempts. Where it is over
+        # already, haste is of no use.
+        return min(hold.lease if now < hold.lease_end else self._lease for hold in holds) / 6
 
     def _drop(self, hold: Hold) -> None:
         with self._changed:
             self._held.discard(hold)
 
     def _be_awake_at(self, time: float) -> threading.Thread | None:
+        if self._is_ending:
+            return None
         if self._thread is not None:
             if time < self._wake_at:
                 self._wake_at = time
@@ -231,6 +276,9 @@ class Keeper:
     def _sleep(self) -> bool:
         with self._changed:
             now = self._clock()
+            if self._is_ending:
+                self._thread = None
+                return False
             if self._held or self._backlog or self._deferred:
                 self._busy_at = now
             elif now > self._busy_at + LINGER:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from .attempts import Attempt
 from .config import ALLOW, ON_STORE_ERROR, REJECT, Config
 from .errors import ConfigurationError, StoreError, StoreUnavailable
+from .forks import call_in_children
 from .observers import Observers
 from .signals import store_failed
 
 _logger = logging.getLogger("flask_idempotence")
 
 T = TypeVar("T")
+
+TELL_EVERY = 5.0
+"""Seconds between two log lines about a store that does not answer."""
 
 
 def checked_policy(guard: str, value: str | None) -> str | None:
@@ -41,13 +47,26 @@ class FailurePolicy:
     `IDEMPOTENCE_ON_STORE_ERROR`: see `ask`.
     After it has run, its answer goes out whatever the store does: see `tell`.
 
+    Every failure is a signal. The log gets a line for the first one, and from then on one every
+    few seconds: in an outage, each request fails.
+
+    Args:
+        config: for the default.
+        clock: returns seconds that never go back.
+
     Attributes:
         observers: are told how long the store takes.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
         self._default = config.on_store_error
+        self._clock = clock
+        self._lines = _Sparing()
         self.observers = Observers()
+        call_in_children(self._forget)
+
+    def _forget(self) -> None:
+        self._lines = _Sparing()
 
     def ask(
         self,
@@ -85,17 +104,42 @@ class FailurePolicy:
         """Carry out an operation whose outcome can no longer change the answer.
 
         Returns:
-            What the store answered, None where it did not.
+            What the store answered, a part of it where that is all there is; None for nothing.
         """
         try:
             return self.observers.timed(operation, call)
         except StoreError as error:
             self._report(attempt, operation, error)
-            return None
+            known: T | None = error.answers  # type: ignore[assignment]  # what `call` would return
+            return known
 
-    @staticmethod
-    def _report(attempt: Attempt, operation: str, error: StoreError) -> None:
-        _logger.warning(
-            "The store did not answer: operation=%s %s (%s)", operation, attempt, error
-        )
+    def _report(self, attempt: Attempt, operation: str, error: StoreError) -> None:
+        more = self._lines.due(self._clock())
+        if more is not None:
+            _logger.warning(
+                "The store did not answer: operation=%s %s (%s)%s",
+                operation,
+                attempt,
+                error,
+                f"; {more} times more since the last such line" if more else "",
+            )
         attempt.emit(store_failed, operation=operation, error=error)
+
+
+class _Sparing:
+    """Says when there may be a line again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next_at = float("-inf")
+        self._withheld = 0
+
+    def due(self, now: float) -> int | None:
+        """Return how many lines were withheld before this one; None where it is withheld, too."""
+        with self._lock:
+            if now < self._next_at:
+                self._withheld += 1
+                return None
+            self._next_at = now + TELL_EVERY
+            withheld, self._withheld = self._withheld, 0
+            return withheld

@@ -41,6 +41,9 @@ _COMPRESSED = b"Z"
 _WITHOUT_BODY = b"N"
 _RESULT = b"J"
 
+_MOST_HEADERS = 262_144
+"""Bytes of status and headers that are remembered; servers take far fewer."""
+
 _WORTH_COMPRESSING = 512
 """Bytes; below that there is little to be saved."""
 
@@ -175,7 +178,7 @@ class Records:
             if kind == _WITHOUT_BODY:
                 return False
             if kind == _COMPRESSED:
-                _fill(response, zlib.decompress(content[1:]))
+                _fill(response, self._decompress(content[1:]))
             elif kind == _WITH_BODY:
                 _fill(response, content[1:])
             else:
@@ -196,7 +199,20 @@ class Records:
             head = b"".join([struct.pack(">H", status), *_headers_of(response), bytes([_END])])
         except struct.error:  # a header of more than 64 kB
             return nothing
+        if len(head) > _MOST_HEADERS:
+            return nothing
         return _compact(head + body)
+
+    def _decompress(self, compressed: bytes) -> bytes:
+        # A thousand times its size may be in it, and who can write to the store need not be kind.
+        largest = _MOST_HEADERS + self._max_body
+        decompressor = zlib.decompressobj()
+        content = decompressor.decompress(compressed, largest + 1)
+        if len(content) > largest:
+            raise UnreadableRecord("larger than IDEMPOTENCE_KEY_MAX_BODY allows")
+        if not decompressor.eof:
+            raise UnreadableRecord("damaged: it is cut off")
+        return content
 
     def _seal(self, key: str, content: bytes) -> bytes:
         record = _PLAIN + struct.pack(">I", zlib.crc32(content)) + content

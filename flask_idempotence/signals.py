@@ -42,7 +42,7 @@ store_failed: NamedSignal = _signals.signal("store_failed")
 """The store did not answer. `operation`: its name; `error`: the `StoreError`."""
 
 token_issued: NamedSignal = _signals.signal("token_issued")
-"""A token was issued. `purpose`: as given."""
+"""A token was issued, and the store has it. `purpose`: as given."""
 
 token_spent: NamedSignal = _signals.signal("token_spent")
 """A token was spent, by a guarded view or by `redeem_token`. `purpose`: as given."""

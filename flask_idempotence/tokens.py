@@ -101,13 +101,18 @@ class Tokens:
         # Where tokens are switched off nobody asks for them, but pages go on working.
         is_on = self._engine.switches.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
         put = self._engine.policy.ask if is_on else self._engine.policy.tell
-        store = self._engine.store
+
+        def store() -> bool:
+            self._engine.store.put_token(key, subject, self._ttl)
+            return True
+
         try:
-            put(attempt, "put_token", lambda: store.put_token(key, subject, self._ttl))
+            is_stored = put(attempt, "put_token", store)
         except Refusal as refusal:
             self._engine.announce(refusal, attempt)
             raise
-        attempt.emit(token_issued, purpose=purpose)
+        if is_stored:  # else nobody can spend it, and `store_failed` has said so
+            attempt.emit(token_issued, purpose=purpose)
         return self._signer(app, purpose).sign(unique).decode("ascii")
 
     def sent_with(self, request: Request) -> str | None:

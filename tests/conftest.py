@@ -31,7 +31,17 @@ except Exception as error:
 
 collect_ignore = list(LEFT_OUT)
 
-SLOW = ("browser", "chaos", "database", "deep", "gateway", "queue", "topology", "typing")
+SLOW = (
+    "browser",
+    "chaos",
+    "database",
+    "deep",
+    "gateway",
+    "lifecycle",
+    "queue",
+    "topology",
+    "typing",
+)
 """Kinds of tests that run only where they are asked for."""
 
 

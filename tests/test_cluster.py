@@ -5,6 +5,7 @@ import time
 
 import pytest
 import redis
+from nursery import Nursery
 from redis.cluster import ClusterNode
 from redis.exceptions import ResponseError
 from servers import HOST, SilentServer
@@ -16,7 +17,7 @@ from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
 from flask_idempotence.stores.redis_link import cluster as cluster_module
 from flask_idempotence.stores.redis_link.node import Node
-from flask_idempotence.testing import StoreContract
+from flask_idempotence.testing import StoreContract, record_signals
 
 pytestmark = pytest.mark.topology
 
@@ -221,3 +222,24 @@ def test_a_silent_node_keeps_no_other_leases_from_being_renewed(fresh_cluster):
     assert took < 1.2
     others = [key for key in keys if owners[key] is not silent]
     assert all(owners[key].client().ttl(key) > 400 for key in others)
+    assert error.answers == [None if owners[key] is silent else Outcome.OK for key in keys]
+
+
+def test_the_keeper_goes_by_what_the_other_nodes_say(fresh_cluster):
+    cluster = fresh_cluster
+    nursery = Nursery(open_store(cluster.url, {}), lease=500)
+    keys = spread(cluster)
+    holds = {key: nursery.hold(key, lease=20) for key in keys}
+    for key, hold in holds.items():
+        assert nursery.store.claim(key, hold.owner, NO_FINGERPRINT, 20, 0) == Claimed()
+    silent = cluster.owner(keys[0])
+    owners = {key: cluster.owner(key) for key in keys}
+    gone = next(key for key in keys if owners[key] is not silent)
+    nursery.store.remove(gone)
+    silent.pause()
+    with record_signals(nursery.app) as signals:
+        nursery.pass_time(10, step=10)
+    assert signals.count("store_failed") == 1
+    assert [key for key in keys if holds[key].lost] == [gone]
+    for key in set(keys) - {gone}:
+        assert holds[key].lease == (20 if owners[key] is silent else 500)

@@ -10,6 +10,7 @@ from topologies import SentinelGroup
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, TokenOutcome
+from flask_idempotence.stores.redis_link.node import Node
 
 OWNER = b"o" * 16
 DEADLINE = 0.5
@@ -135,6 +136,7 @@ def test_read_only_replica(own_world, operation):
     own_world.behind.replicaof(HOST, free_port())  # whose primary is away
     error, took = own_world.do(operation)
     assert isinstance(error, StoreError)
+    assert not error.sent  # it was refused: nothing has to be taken back
     assert took < FAST
     own_world.behind.replicaof("NO", "ONE")
     assert own_world.do(operation)[0] == GOOD[operation]  # nothing had changed
@@ -150,8 +152,28 @@ def test_out_of_memory(own_world, operation):
         assert outcome == GOOD[operation]
         return
     assert isinstance(outcome, StoreError)
+    assert not outcome.sent
     own_world.behind.config_set("maxmemory", "0")
     assert own_world.do(operation)[0] == GOOD[operation]
+
+
+def test_what_is_refused_after_an_answer_was_lost_may_have_been_done_before(own_world):
+    """The first attempt was carried out; by the second, the server is a replica."""
+    own_world.proxy.drop_next_replies(1, after=b"EVALSHA")
+    exchange, replicaof = Node.exchange, own_world.behind.replicaof
+
+    def exchanged(*arguments):
+        try:
+            return exchange(*arguments)
+        finally:
+            replicaof(HOST, free_port())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Node, "exchange", exchanged)
+        error, _ = own_world.do("claim")
+    assert "read only replica" in str(error)
+    assert error.sent
+    assert own_world.behind.exists("claimed")
 
 
 @every_operation

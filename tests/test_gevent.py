@@ -4,8 +4,11 @@ Needs gevent, which is in the dependency group of that name; without it the test
 """
 
 import pytest
-from servers import all_at_once
+from servers import Proxy, all_at_once
+from test_exits import writes_what_is_pending
 from test_processes import Service
+
+from flask_idempotence.stores import open_store
 
 pytestmark = pytest.mark.gunicorn
 
@@ -24,3 +27,8 @@ def test_gevent_workers_run_a_request_once_and_keep_its_lease(tmp_path, redis_se
         codes = all_at_once([*different, *slow])
         assert codes[:2] == [200, 200]
         assert (codes[2:].count(200), codes[2:].count(409)) == (1, 7)
+
+
+def test_a_gevent_worker_that_is_stopped_writes_what_is_pending(tmp_path, redis_server, redis_url):
+    with Proxy(redis_server) as proxy:
+        writes_what_is_pending(tmp_path, proxy, open_store(redis_url, {}), "gevent")

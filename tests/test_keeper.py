@@ -11,7 +11,7 @@ from nursery import Nursery
 
 from flask_idempotence import MemoryStore, StoreError, no_repeat_submit
 from flask_idempotence.attempts import Attempt, Hold
-from flask_idempotence.backlog import Unsettled
+from flask_idempotence.backlog import MOST_FAILURES, Unsettled
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running
 from flask_idempotence.testing import FakeClock, record_signals
 
@@ -154,6 +154,61 @@ def test_an_unanswered_settlement_is_given_up_when_it_no_longer_matters():
     nursery.keeper.finish(Unsettled(attempt, "release", call, nursery.clock() + 1.7))
     nursery.pass_time(5, step=0.25)
     assert len(calls) == 3
+
+
+class Pending:
+    """Settlements of one keeper: some that are refused for ever, and some that are not."""
+
+    def __init__(self):
+        self.nursery = ClaimingNursery()
+        self.calls, self.done = [], []
+
+    def add(self, name, *, refused):
+        def call():
+            self.calls.append(name)
+            if refused:
+                raise StoreError("refused")
+            return Outcome.OK
+
+        attempt = Attempt(self.nursery.app, "lock", "view")
+        until = self.nursery.clock() + 3600
+        ended = lambda outcome: self.done.append(name)  # noqa: E731 - a callback
+        self.nursery.keeper.finish(Unsettled(attempt, "release", call, until, ended))
+
+
+def test_what_is_refused_for_ever_does_not_keep_others_waiting():
+    pending = Pending()
+    for number in range(MOST_FAILURES - 1):
+        pending.add(number, refused=True)
+    pending.add("good", refused=False)
+    pending.nursery.pass_time(0.5, step=0.25)
+    assert pending.done == ["good"]
+
+
+def test_however_many_are_refused_everybody_has_a_turn():
+    pending = Pending()
+    for number in range(10 * MOST_FAILURES):
+        pending.add(number, refused=True)
+    pending.add("good", refused=False)
+    pending.nursery.pass_time(5.5, step=0.25)
+    assert pending.done == ["good"]
+
+
+def test_a_store_that_is_away_is_asked_a_few_times_a_round_only():
+    pending = Pending()
+    for number in range(500):
+        pending.add(number, refused=True)
+    pending.nursery.pass_time(5, step=0.05)
+    assert len(pending.calls) <= 10 * MOST_FAILURES
+    assert len(set(pending.calls)) == len(pending.calls)  # each has its turn
+
+
+def test_a_few_that_are_refused_are_tried_twice_a_second():
+    pending = Pending()
+    for number in range(3):
+        pending.add(number, refused=True)
+    pending.nursery.pass_time(2.2, step=0.05)
+    assert pending.calls == [0, 1, 2] * 4
 
 
 def test_a_settlement_waits_for_the_renewal_under_way():

@@ -18,12 +18,13 @@ from flask_idempotence.backlog import Unsettled
 from flask_idempotence.stores.base import Outcome
 
 
-class Renewing:
+class Renewing(MemoryStore):
     """A store that notes the renewals it is asked for."""
 
     shared = True
 
     def __init__(self, renew=lambda: None):
+        super().__init__()
         self.asked = 0
         self._renew = renew
 

@@ -21,6 +21,7 @@ from flask_idempotence import (
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
 from flask_idempotence.stores.redis_link.deadline import deadline
+from flask_idempotence.stores.redis_link.node import Node
 
 
 def answer():
@@ -98,6 +99,21 @@ class TestStores:
         monkeypatch.setattr(redis_store._link, "send", counted)
         assert redis_store.renew(renewals) == [Outcome.OK] * 5
         assert trips == [5]
+
+    def test_a_store_is_cleared_in_batches(self, redis_store, monkeypatch):
+        for number in range(1200):
+            redis_store.put_token(f"p:{number}", b"", 60)
+        redis_store.put_token("q", b"", 60)
+        trips, exchange = [], Node.exchange
+
+        def counted(node, connection, commands, quorum=None):
+            trips.append([command[0] for command in commands])
+            return exchange(node, connection, commands, quorum)
+
+        monkeypatch.setattr(Node, "exchange", counted)
+        assert redis_store.clear("p:") == 1200
+        assert len([trip for trip in trips if "DEL" in trip]) <= 4
+        assert list(redis_store.scan("")) == ["q"]
 
     def test_only_what_the_server_did_not_know_is_sent_again(self, redis_store, monkeypatch):
         """Somebody may empty the server's list of scripts between two commands of a batch."""

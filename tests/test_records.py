@@ -5,6 +5,7 @@ import contextlib
 import logging
 import struct
 import sys
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -110,6 +111,7 @@ NOT_KEPT = {
     "sent by the server": lambda: Response("a", direct_passthrough=True),
     "too large": lambda: Response(bytes(1_048_577)),
     "with a header of more than 64 kB": lambda: Response("a", headers={"X-Large": "x" * 65536}),
+    "with too many headers": lambda: Response("a", headers=[("X-Large", "x" * 60_000)] * 5),
     "with a status that is none": lambda: Response("a", status=70000),
 }
 
@@ -144,7 +146,33 @@ FIRSTS = {
 EVERY_KIND = pytest.mark.parametrize(("records", "first"), FIRSTS.values(), ids=FIRSTS)
 
 
+def bomb(size):
+    return content(b"Z" + zlib.compress(b"\0\xc8\0" + bytes(size), 9))
+
+
 class TestDecoder:
+    @pytest.mark.parametrize("records", [PLAIN, Records(Config(key_max_body=0))])
+    def test_of_a_small_record_that_unpacks_to_gigabytes_allocates_none_of_them(self, records):
+        record = bomb(300_000_000)
+        tracemalloc.start()
+        try:
+            with pytest.raises(UnreadableRecord, match="KEY_MAX_BODY"):
+                records.replay("k", record, Response())
+            assert tracemalloc.get_traced_memory()[1] < 8_000_000
+        finally:
+            tracemalloc.stop()
+
+    def test_of_a_body_and_headers_of_the_largest_size_unpacks_them(self):
+        headers = [("X-Large", "x" * 64_000)] * 4
+        first = Response(bytes(1_048_576), headers=headers)
+        again = replayed(PLAIN, PLAIN.remember("k", first))
+        assert shown(again) == shown(first)
+
+    def test_of_a_packed_record_cut_off_under_a_good_checksum_says_so(self):
+        packed = zlib.compress(b"\0\xc8\0" + b"paid" * 100)
+        with pytest.raises(UnreadableRecord, match="cut off"):
+            PLAIN.replay("k", content(b"Z" + packed[:-5]), Response())
+
     @settings(max_examples=300, deadline=None)
     @given(st.sampled_from([b"", b"\x01", b"\x02", b"\x02gAAAAA"]), st.binary(max_size=200))
     def test_of_any_bytes_says_that_they_are_unreadable(self, version, data):

@@ -345,6 +345,20 @@ def test_nothing_of_a_token_or_its_owner_is_stored_in_the_clear():
     assert len(stored.subject) == 16
 
 
+@pytest.mark.parametrize("is_on", [True, False], ids=["switched on", "switched off"])
+def test_a_token_that_the_store_did_not_take_is_not_announced(is_on):
+    settings = {"IDEMPOTENCE_ON_STORE_ERROR": "allow", "IDEMPOTENCE_TOKEN_ENABLED": is_on}
+    shop = Shop(settings=settings)
+
+    def away(*arguments, **options):
+        raise StoreError("away")
+
+    shop.store.put_token = away
+    with record_signals(shop.app) as signals:
+        assert shop.token()  # pages go on working
+    assert signals.names == ["store_failed"]
+
+
 def test_signals_tell_of_tokens():
     shop = Shop(purpose="checkout")
     with record_signals(shop.app) as signals:

@@ -131,12 +131,13 @@ def command(*, as_json: bool, **named: Any) -> None:
         print_json(
             [row | {"lease_left": each[1].lease} for row, each in zip(rows, found, strict=True)]
         )
-        return
     if not found:
         raise click.ClickException(
             "The store holds nothing by that name: it has expired, or was "
             "released, or belongs to another prefix or secret."
         )
+    if as_json:
+        return
     show(found)
     if in_terminal():
         for state in dict.fromkeys(state_of(entry) for _, entry in found):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -158,6 +159,10 @@ class Store(ABC):
 
         Returns:
             One outcome each, in order: STALE where the claim has ended or is not the owner's.
+
+        Raises:
+            StoreError: not all was answered. A store that is made of several servers notes in its
+                `answers` what the others said, since their leases are renewed all the same.
         """
 
     @abstractmethod
@@ -248,3 +253,12 @@ class Store(ABC):
     @abstractmethod
     def ping(self) -> None:
         """Return if the store answers."""
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """Allow each operation of this thread so many seconds, where that is less than usual.
+
+        For what must be tried again soon, such as the renewal of a short lease. A store that
+        cannot do so takes its time.
+        """
+        del seconds
+        return nullcontext()

@@ -7,9 +7,11 @@ cost twice the memory. Time is the server's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any
 
 from redis import Redis, RedisCluster
 from redis.exceptions import NoScriptError, ResponseError
@@ -28,12 +30,18 @@ from .base import (
     TokenOutcome,
 )
 from .facts import ServerFacts
-from .redis_link import Command, Link, Node, Quorum, Topology, topology_of
+from .redis_link import (
+    Command,
+    Link,
+    Node,
+    Quorum,
+    Topology,
+    failure,
+    is_of_another_type,
+    topology_of,
+)
 from .redis_scripts import CLAIM, COMPLETE, DISCARD, RELEASE, RENEW, TAKE_TOKEN, Script
 from .redis_tools import entries_from, facts_of, looks_at
-
-Item = TypeVar("Item")
-T = TypeVar("T")
 
 _SCAN_COUNT = 500
 _MOST_REPLICAS = 1000
@@ -94,17 +102,19 @@ class RedisStore(Store):
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew, in one round trip for each server."""
-        return self._gather(renewals, [renewal.key for renewal in renewals], self._renew)
+        return self._link.gather(renewals, [renewal.key for renewal in renewals], self._renew)
 
     def _renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         commands = [
             RENEW.by_hash(key, owner, _milliseconds(lease)) for key, owner, lease in renewals
         ]
         replies = self._run_all(RENEW, commands, renewals[0].key, goes_on=True)
-        if all(isinstance(reply, ResponseError) for reply in replies):
-            _checked(replies[0])  # the server refuses: read-only, out of memory, loading
-        # A single key that is not what it should be must not keep the others from being renewed.
-        return [_OUTCOMES.get(reply, Outcome.STALE) for reply in replies]
+        outcomes = [_renewed(reply) for reply in replies]
+        if None in outcomes:  # the server refuses: read-only, loading, a slot on its way
+            error = failure(replies[outcomes.index(None)])
+            error.answers = outcomes
+            raise error
+        return [outcome for outcome in outcomes if outcome is not None]
 
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
@@ -137,7 +147,7 @@ class RedisStore(Store):
         def peek(keys: Sequence[str]) -> list[Entry | None]:
             return list(entries_from(self._link.send(looks_at(keys), key=keys[0], goes_on=True)))
 
-        return self._gather(keys, keys, peek)
+        return self._link.gather(keys, keys, peek)
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`; a key may come twice, as with SCAN."""
@@ -157,6 +167,19 @@ class RedisStore(Store):
         """Remove a key, whatever it holds."""
         self._send(("DEL", key), key)
 
+    def clear(self, prefix: str) -> int:
+        """Remove every key that begins with `prefix`, in batches; returns how many there were."""
+
+        def delete(keys: Sequence[str]) -> list[int]:
+            commands = [("DEL", key) for key in keys]
+            replies = self._link.send(commands, key=keys[0], goes_on=True)
+            return [int(_checked(reply)) for reply in replies]
+
+        found, removed = self.scan(prefix), 0
+        while batch := list(islice(found, _SCAN_COUNT)):
+            removed += sum(self._link.gather(batch, batch, delete))
+        return removed
+
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
         """Remove keys that still hold what they were seen to hold, as `peek_all` goes about it."""
 
@@ -165,7 +188,7 @@ class RedisStore(Store):
             replies = self._run_all(DISCARD, commands, seen[0][0], goes_on=True)
             return [_OUTCOMES[_checked(reply)] for reply in replies]
 
-        return self._gather(seen, [key for key, _ in seen], discard)
+        return self._link.gather(seen, [key for key, _ in seen], discard)
 
     def count_all(self) -> int:
         """Return how many keys the database holds, others' included."""
@@ -184,24 +207,12 @@ class RedisStore(Store):
         for node in self._link.primaries():
             _checked(self._ask(node, ("PING",)))
 
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """Allow each operation of this thread so many seconds, connecting included."""
+        return self._link.at_most(seconds)
+
     def _ask(self, node: Node, command: Command) -> Any:
         return self._link.send([command], node=node)[0]
-
-    def _gather(
-        self,
-        items: Sequence[Item],
-        keys: Sequence[str],
-        ask: Callable[[Sequence[Item]], Sequence[T]],
-    ) -> list[T]:
-        """Ask each server about the items whose keys it has; return the answers in order."""
-        answers: dict[int, T] = {}
-
-        def ask_one(indices: list[int]) -> None:
-            answers.update(zip(indices, ask([items[n] for n in indices]), strict=True))
-
-        if items:
-            self._link.scatter(keys, ask_one)
-        return [answers[n] for n in range(len(items))]
 
     def _run(self, script: Script, key: str, *arguments: bytes | int) -> Any:
         return _checked(self._run_all(script, [script.by_hash(key, *arguments)], key)[0])
@@ -224,8 +235,12 @@ class RedisStore(Store):
             quorum=Quorum(wanted, written) if wanted else None,
         )
         reply = _checked(replies[0])
-        if wanted and reply in written and _checked(replies[1]) < wanted:
-            raise StoreError(f"Only {replies[1]} replicas have what was written, not {wanted}.")
+        if wanted and reply in written:
+            count = replies[1]
+            if isinstance(count, ResponseError):  # of WAIT: the script has written
+                raise StoreError(f"{type(count).__name__}: {count}") from count
+            if count < wanted:
+                raise StoreError(f"Only {count} replicas have what was written, not {wanted}.")
         return reply
 
     def _run_all(self, script: Script, commands: list[Command], key: str, **how: Any) -> list[Any]:
@@ -246,8 +261,13 @@ class RedisStore(Store):
 
 def _checked(reply: Any) -> Any:
     if isinstance(reply, ResponseError):
-        raise StoreError(f"{type(reply).__name__}: {reply}") from reply
+        raise failure(reply) from reply
     return reply
+
+
+def _renewed(reply: Any) -> Outcome | None:
+    # A single key that is not what it should be must not keep the others from being renewed.
+    return Outcome.STALE if is_of_another_type(reply) else _OUTCOMES.get(reply)
 
 
 def _is_number(value: Any) -> bool:

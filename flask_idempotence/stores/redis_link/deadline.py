@@ -14,10 +14,26 @@ class Deadline(threading.local):
     """When the operation that this thread is at must be over, on the monotonic clock."""
 
     at: float = float("inf")
+    is_short: bool = False
+    """Whether the operation was allowed less time than usual."""
+    may_have_arrived: bool = False
+    """Whether the operation was sent before, and nobody knows what became of it."""
+    _most: float = float("inf")
 
     def begin(self, seconds: float) -> None:
         """Begin an operation that may take so many seconds in all."""
-        self.at = time.monotonic() + seconds
+        self.at = time.monotonic() + min(seconds, self._most)
+        self.is_short = self._most < seconds
+        self.may_have_arrived = False
+
+    @contextmanager
+    def at_most(self, seconds: float) -> Iterator[None]:
+        """Allow each operation that begins in this block so many seconds at most."""
+        before, self._most = self._most, seconds
+        try:
+            yield
+        finally:
+            self._most = before
 
     def left(self) -> float:
         """Return the seconds that are left.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
+from redis.exceptions import BusyLoadingError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...errors import StoreError
@@ -20,6 +21,7 @@ _ATTEMPTS = 2
 """How often a repeatable command is sent at most: an idle connection may have been closed by the
 server long ago, and the first command on it is how one finds out."""
 
+Item = TypeVar("Item")
 T = TypeVar("T")
 
 _ASKING = ("ASKING",)
@@ -74,16 +76,14 @@ class Link:
         attempts = _ATTEMPTS if repeatable else 1
         if not goes_on:
             deadline.begin(self.seconds)
-        topology, sent = self._topology, False
+        topology = self._topology
         while True:
             attempts -= 1
             server = node
             try:
                 if server is None:
                     server = topology.node_for(key)
-                connection = server.take()
-                sent = True
-                replies = server.exchange(connection, commands, quorum)
+                replies = self._exchange(server, commands, quorum)
                 for reply in replies:
                     if isinstance(reply, ResponseError):
                         return self._follow(server, commands, replies, key, quorum)
@@ -92,9 +92,20 @@ class Link:
                 if server is not None:
                     topology.failed(server)
                 if not attempts or deadline.is_over:
-                    raise StoreError(f"{type(error).__name__}: {error}", sent=sent) from error
+                    raise _unanswered(error) from error
             except RedisError as error:  # refused in the handshake: credentials, no such database
-                raise StoreError(f"{type(error).__name__}: {error}", sent=sent) from error
+                raise _unanswered(error) from error
+
+    @staticmethod
+    def _exchange(server: Node, commands: Sequence[Command], quorum: Quorum | None) -> list[Reply]:
+        connection = server.take()
+        try:
+            return server.exchange(connection, commands, quorum)
+        except BusyLoadingError:  # the server has no data yet, and refuses everything
+            raise
+        except BaseException:
+            deadline.may_have_arrived = True
+            raise
 
     def _follow(
         self,
@@ -117,12 +128,11 @@ class Link:
                 tries += 1
         return replies
 
-    @staticmethod
     def _take_detour(
-        at: Node, detour: Detour, command: Command, quorum: Quorum | None
+        self, at: Node, detour: Detour, command: Command, quorum: Quorum | None
     ) -> list[Reply]:
         commands = [_ASKING, command] if detour.asking else [command]
-        return at.exchange(at.take(), commands, quorum)[len(commands) - 1 :]
+        return self._exchange(at, commands, quorum)[len(commands) - 1 :]
 
     def scatter(self, keys: Sequence[str], call: Callable[[list[int]], None]) -> None:
         """Call something for the keys of each server, with a fair share of one deadline.
@@ -150,6 +160,39 @@ class Link:
         if problem is not None:
             raise problem
 
+    def gather(
+        self,
+        items: Sequence[Item],
+        keys: Sequence[str],
+        ask: Callable[[Sequence[Item]], Sequence[T]],
+    ) -> list[T]:
+        """Ask each server about the items whose keys it has; return the answers in order.
+
+        Raises:
+            StoreError: a server did not answer. `answers` holds those of the others.
+        """
+        answers: dict[int, T] = {}
+
+        def ask_one(indices: list[int]) -> None:
+            try:
+                answers.update(zip(indices, ask([items[n] for n in indices]), strict=True))
+            except StoreError as error:
+                answers.update(zip(indices, error.answers or (), strict=False))
+                raise
+
+        try:
+            if items:
+                self.scatter(keys, ask_one)
+        except StoreError as error:
+            error.answers = [answers.get(n) for n in range(len(items))] if answers else None
+            raise
+        return [answers[n] for n in range(len(items))]
+
+    @staticmethod
+    def at_most(seconds: float) -> AbstractContextManager[None]:
+        """Allow each operation of this thread so many seconds, where that is less than usual."""
+        return deadline.at_most(seconds)
+
     def primaries(self) -> Sequence[Node]:
         """Return the servers that hold all keys between them.
 
@@ -165,3 +208,7 @@ class Link:
             return look()
         except (RedisError, OSError) as error:
             raise StoreError(f"{type(error).__name__}: {error}", sent=False) from error
+
+
+def _unanswered(error: Exception) -> StoreError:
+    return StoreError(f"{type(error).__name__}: {error}", sent=deadline.may_have_arrived)

@@ -174,7 +174,8 @@ class Node:
     def _note_failure(self, error: BaseException, started: float) -> None:
         self.failed_at = now = time.monotonic()
         if isinstance(error, RedisTimeoutError):
-            if now - started >= HEARING:
+            # A renewal in haste is tried again at once: three of them are soon in vain.
+            if now - started >= HEARING and not deadline.is_short:
                 self._answers.failed()
         elif isinstance(error, RedisError | OSError):
             # It refuses, which is no silence: that costs nothing, and is better asked again soon.
