@@ -1,8 +1,10 @@
 """Fixtures shared by all tests."""
 
 import importlib.util
+import os
 import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from servers import RedisServer, redis_binary, redis_version
@@ -27,7 +29,7 @@ except Exception as error:
 
 collect_ignore = list(LEFT_OUT)
 
-SLOW = ("browser", "topology")
+SLOW = ("browser", "gateway", "topology")
 """Kinds of tests that run only where they are asked for."""
 
 
@@ -97,3 +99,16 @@ def tls_server() -> Iterator[TlsServer]:
     """A server that speaks TLS only."""
     with TlsServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An nginx with the gateway of docs/gateway in front of the example, not to be broken."""
+    from gateways import make_world, missing  # noqa: PLC0415 - these need what only they need
+
+    if missing() and "CI" not in os.environ:
+        pytest.skip(f"the gateway needs {', '.join(missing())}")
+    with make_world(tmp_path_factory.mktemp("gateway")) as world:
+        yield world
+        # It was refused no command, and may use none that writes.
+        assert world.redis.client().acl_log() == []
