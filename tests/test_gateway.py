@@ -144,6 +144,12 @@ class TestWhatIsAsked:
             for _ in range(2):
                 gateway.pay(key, path=path, body=body, **headers)
 
+    def test_a_body_that_is_not_kept_in_memory_is_no_empty_one(self, gateway):
+        key = gateway.new_key()
+        assert gateway.pay(key, body=b"").status == 400
+        with gateway.reaching_flask(1):
+            assert gateway.pay(key, body=b" " * 100_000 + b"{}").status == 422
+
     @pytest.mark.parametrize(
         "key", ["", '"', '"a', "a,b", '"a", "b"', '"a";b=1', "x" * 256, "caf\xe9", "a\tb", '"\\n"']
     )
