@@ -158,6 +158,11 @@ class TestWhatIsAsked:
             answer = gateway.pay(key)
         assert (answer.status, answer.json["type"]) == (400, "urn:flask-idempotence:key-invalid")
 
+    def test_what_is_a_key_in_quotes_only_gets_flasks_400_without_them(self, gateway):
+        assert gateway.pay('"a,b"').status == 201
+        with gateway.reaching_flask(1):
+            assert gateway.pay("a,b").status == 400
+
     def test_two_keys_get_flasks_400(self, gateway):
         headers = [("Authorization", "Bearer alice"), ("Content-Type", JSON)]
         headers += [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
