@@ -1,8 +1,10 @@
 """Fixtures shared by all tests."""
 
 import importlib.util
+import os
 import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from databases import PostgresServer
@@ -125,3 +127,16 @@ def tls_server() -> Iterator[TlsServer]:
     """A server that speaks TLS only."""
     with TlsServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An nginx with the gateway of docs/gateway in front of the example, not to be broken."""
+    from gateways import make_world, missing  # noqa: PLC0415 - these need what only they need
+
+    if missing() and "CI" not in os.environ:
+        pytest.skip(f"the gateway needs {', '.join(missing())}")
+    with make_world(tmp_path_factory.mktemp("gateway")) as world:
+        yield world
+        # It was refused no command, and may use none that writes.
+        assert world.redis.client().acl_log() == []

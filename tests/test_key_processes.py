@@ -43,7 +43,7 @@ def view():
     if plan == "exit":
         raise SystemExit("told to")
     if plan == "gate":
-        gives_up = time.monotonic() + 20
+        gives_up = time.monotonic() + 60
         while not effects.exists(f"gate of {name}") and time.monotonic() < gives_up:
             time.sleep(0.01)
     else:

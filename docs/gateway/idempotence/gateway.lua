@@ -1,0 +1,256 @@
+-- Reads the keyspace of Flask-Idempotence along and turns away, or answers, what it can prove.
+--
+-- It never writes. Whatever it does not know for certain goes on to Flask, which alone claims.
+
+local digest = require "idempotence.digest"
+local record = require "idempotence.record"
+local redis = require "nginx.redis"
+local request = require "idempotence.request"
+
+local gateway = {}
+
+local TIMEOUT = 100 -- milliseconds for each step of a look at the store
+local REST = 1 -- seconds for which a store that did not answer is left alone
+local IDLE, POOL = 60000, 100 -- milliseconds, and connections of each worker
+
+local IN_PROGRESS = '{"type": "%skey-in-progress", "title": "Request in progress", "status": 409, '
+  .. '"detail": "The first request with this idempotency key is still running. Ask again soon."}'
+-- A client that wants one of these and no others wants no HTML page.
+local NO_HTML = {
+  ["*/*"] = true, ["application/json"] = true, ["application/problem+json"] = true,
+  ["text/plain"] = true,
+}
+
+local METHODS = { POST = true, PUT = true, PATCH = true, DELETE = true }
+
+local settings
+local resting_until = 0
+
+local function secret_in(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read("*a"):gsub("\r?\n$", "")
+  file:close()
+  assert(text ~= "", path .. " is empty")
+  return text
+end
+
+local function as_set(names)
+  local set = {}
+  for _, name in ipairs(names) do
+    set[name] = true
+  end
+  return set
+end
+
+local function route_of(given)
+  return {
+    endpoint = assert(given.endpoint, "a route needs its endpoint"),
+    rule = assert(given.rule, "a route needs its rule"),
+    running = given.running,
+    replay = given.replay,
+    ignored = as_set(given.ignored or { "csrf_token", "idempotence_token" }),
+    header = (given.header or "Idempotency-Key"):lower(),
+    headers = given.headers or {},
+  }
+end
+
+--- Read the configuration, once, while nginx starts (as root, who may read the secrets).
+--
+-- given.secret_file: holds `IDEMPOTENCE_HASH_KEY`, or what stands in for it.
+-- given.prefix: `IDEMPOTENCE_PREFIX`.
+-- given.problem_base: `IDEMPOTENCE_PROBLEM_BASE`.
+-- given.redis: a table with `address` (host and port, or "unix:/path"), `database`, and, where there
+--   is a user, `user` and `password_file`.
+-- given.routes: a table of routes by name. Each has
+--   endpoint: its endpoint;
+--   rule: its rule, without arguments;
+--   running: whether a repeat of a request that is still running is turned away here;
+--   replay: whether a repeat of one that is done is answered here;
+--   ignored: names that do not count: those of `IDEMPOTENCE_IGNORED_ARGS` and of the route's `ignore`;
+--   header: the header with the key;
+--   headers: what the application's `after_request` functions add to every response.
+function gateway.configure(given)
+  local password_file = given.redis.password_file
+  settings = {
+    key = digest.key_of(secret_in(given.secret_file)),
+    prefix = given.prefix or "idempotence",
+    in_progress = IN_PROGRESS:format(given.problem_base or "urn:flask-idempotence:"),
+    redis = given.redis,
+    password = password_file and secret_in(password_file),
+    routes = {},
+  }
+  for name, route in pairs(given.routes) do
+    settings.routes[name] = route_of(route)
+  end
+end
+
+local function look_at(connection, store_key)
+  connection:init_pipeline(4)
+  connection:multi() -- both answers are of one moment
+  connection:get(store_key)
+  connection:pttl(store_key)
+  connection:exec()
+  local replies, trouble = connection:commit_pipeline()
+  local both = replies and replies[4]
+  if type(both) ~= "table" or both[1] == false then
+    return nil, trouble or "an error of the server"
+  end
+  connection:set_keepalive(IDLE, POOL)
+  return both[1], both[2]
+end
+
+local function prepare(connection)
+  if connection:get_reused_times() ~= 0 then
+    return true
+  end
+  local user, database = settings.redis.user, settings.redis.database
+  return (not user or connection:auth(user, settings.password))
+    and (not database or connection:select(database))
+end
+
+-- What stands in the store under a key, and for how many milliseconds; nil where that is not told.
+local function stored(store_key)
+  if ngx.now() < resting_until then
+    return nil
+  end
+  local connection = redis:new()
+  connection:set_timeout(TIMEOUT)
+  local value, left
+  local ok, trouble = connection:connect(unpack(settings.redis.address))
+  if ok then
+    ok, trouble = prepare(connection)
+  end
+  if ok then
+    value, left = look_at(connection, store_key)
+    ok, trouble = value ~= nil, left
+  end
+  if not ok then
+    resting_until = ngx.now() + REST
+    ngx.log(ngx.WARN, "idempotence: the store does not tell: ", trouble)
+    connection:close()
+    return nil
+  end
+  return value, left
+end
+
+local function wants_no_html(accept)
+  if accept == nil then
+    return true
+  elseif type(accept) ~= "string" then
+    return false
+  end
+  for wanted in (accept .. ","):gmatch(" *([^,]-) *,") do
+    if not NO_HTML[wanted] then
+      return false
+    end
+  end
+  return true
+end
+
+local function running(route, headers, value, left)
+  local keep = tonumber(value:match("^%d+$", 34))
+  if not (route.running and keep and left > keep and wants_no_html(headers["accept"])) then
+    return nil
+  end
+  return {
+    verdict = "running",
+    status = 409,
+    headers = {
+      { "Content-Type", "application/problem+json" }, { "Vary", "Accept" }, { "Retry-After", "1" },
+    },
+    body = settings.in_progress,
+  }
+end
+
+local function done(route, value)
+  local response = route.replay and record.response(value:sub(34))
+  if not response then
+    return nil
+  end
+  response.verdict = "replayed"
+  table.insert(response.headers, { "Idempotent-Replayed", "true" })
+  return response
+end
+
+-- Conditions and ranges are applied by nginx to what it makes itself, and not to what Flask makes.
+local function is_conditional(headers)
+  return headers["if-match"] or headers["if-none-match"] or headers["if-modified-since"]
+    or headers["if-unmodified-since"] or headers["if-range"] or headers["range"]
+end
+
+local function names_of(route, headers, method)
+  local identity = request.identity(headers)
+  local sent = request.key(headers[route.header])
+  if not identity or not sent then
+    return nil
+  end
+  return request.store_key(settings.key, settings.prefix, route, identity, method, sent)
+end
+
+local function answer_to(route)
+  local headers, trouble = ngx.req.get_headers()
+  if trouble or is_conditional(headers) or ngx.var.request_uri ~= route.rule then
+    return nil
+  end
+  local method = ngx.req.get_method()
+  local store_key = METHODS[method] and names_of(route, headers, method)
+  if not store_key then
+    return nil
+  end
+  ngx.req.read_body()
+  if ngx.req.get_body_file() then -- too large to be kept in memory
+    return nil
+  end
+  local value, left = stored(store_key)
+  if type(value) ~= "string" then
+    return nil
+  end
+  local body = ngx.req.get_body_data() or ""
+  local fingerprint = request.fingerprint(settings.key, route, method, headers["content-type"], body)
+  if value:sub(18, 33) ~= fingerprint then
+    return nil -- something else is asked, or it cannot be told what
+  end
+  local state = value:sub(1, 1)
+  return state == "C" and running(route, headers, value, left)
+    or state == "D" and done(route, value) or nil
+end
+
+local function add(name, value)
+  local there = ngx.header[name]
+  if there == nil or name == "Content-Type" then
+    ngx.header[name] = value
+  else
+    local all = type(there) == "table" and there or { there }
+    all[#all + 1] = value
+    ngx.header[name] = all
+  end
+end
+
+local function send(route, response)
+  ngx.var.idempotence = response.verdict
+  ngx.status = response.status
+  for _, header in ipairs(response.headers) do
+    add(header[1], header[2])
+  end
+  for name, value in pairs(route.headers) do
+    ngx.header[name] = value
+  end
+  ngx.header["Content-Length"] = #response.body
+  ngx.print(response.body)
+  return ngx.exit(ngx.HTTP_OK)
+end
+
+--- Answer the request that is being handled, or let it go on to Flask.
+--
+-- name: the name of its route.
+function gateway.read_along(name)
+  local route = assert(settings.routes[name], "no route has this name")
+  local ok, response = pcall(answer_to, route)
+  if not ok then
+    ngx.log(ngx.ERR, "idempotence: ", response)
+  elseif response then
+    return send(route, response)
+  end
+end
+
+return gateway
