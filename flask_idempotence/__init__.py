@@ -45,7 +45,7 @@ from .signals import (
 from .stores import MemoryStore, RedisStore, Store
 
 if TYPE_CHECKING:
-    from .stores.sql import SqlStore
+    from .stores.sql import SqlStore as SqlStore  # not in __all__: it takes an extra
 
 __version__ = "0.1.0"
 
@@ -65,7 +65,6 @@ __all__ = [
     "Refusal",
     "RepeatSubmit",
     "ResponseNotStored",
-    "SqlStore",
     "Store",
     "StoreError",
     "StoreUnavailable",
