@@ -46,7 +46,7 @@ from .signals import (
 from .stores import MemoryStore, RedisStore, Store
 
 if TYPE_CHECKING:
-    from .stores.sql import SqlStore
+    from .stores.sql import SqlStore as SqlStore  # not in __all__: it takes an extra
 
 __version__ = "0.1.0"
 

@@ -5,9 +5,9 @@ import os
 import shutil
 from collections.abc import Iterator
 from typing import Any
+from pathlib import Path
 
 import pytest
-from databases import PostgresServer
 from servers import RedisServer, redis_binary, redis_version
 from topologies import Cluster, SentinelGroup, TlsServer, has_tls
 
@@ -19,6 +19,11 @@ LEFT_OUT = {}
 
 if importlib.util.find_spec("pyright") is None:
     LEFT_OUT["test_typing.py"] = "pyright: not installed"
+if importlib.util.find_spec("sqlalchemy") is None:
+    LEFT_OUT |= {
+        file.name: "sqlalchemy: not installed"
+        for file in Path(__file__).parent.glob("test_sql*.py")
+    }
 
 if importlib.util.find_spec("gevent") is None:
     LEFT_OUT["test_gevent.py"] = "gevent: not installed"
@@ -95,15 +100,19 @@ def fresh_redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
+def postgres() -> Iterator:
     """One PostgreSQL for the whole run; a test that breaks it takes fresh_postgres."""
+    from databases import PostgresServer  # noqa: PLC0415 - it needs a driver
+
     with PostgresServer() as server:
         yield server
 
 
 @pytest.fixture
-def fresh_postgres() -> Iterator[PostgresServer]:
+def fresh_postgres() -> Iterator:
     """A PostgreSQL of the test's own, to freeze and kill."""
+    from databases import PostgresServer  # noqa: PLC0415
+
     with PostgresServer() as server:
         yield server
 

@@ -45,9 +45,8 @@ def the_state() -> State:
 
 def the_sql_store() -> SqlStore:
     """Return the application's store, which must be one in a table."""
-    # Without the extra there is no such class, and no such store.
     store: Any = the_app().extensions["idempotence"].store
-    if "SqlStore" not in (each.__name__ for each in type(store).__mro__):
+    if not hasattr(store, "create_table"):
         raise click.ClickException(
             f"This is for a store in a database, and IDEMPOTENCE_STORAGE_URI names another "
             f"({type(store).__name__}): there is nothing to do."
