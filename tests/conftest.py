@@ -4,8 +4,8 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
-from typing import Any
 from pathlib import Path
+from typing import Any
 
 import pytest
 from servers import RedisServer, redis_binary, redis_version

@@ -30,6 +30,7 @@ from ..facts import DatabaseFacts
 from .dialect import Dialect, Trouble
 from .schema import count_expired, what_is_missing
 from .statements import (
+    CLAIMED_ANEW,
     IN_THE_WAY,
     LOOK_UP,
     MAY_CLAIM,
@@ -89,9 +90,10 @@ class PostgreSQL(Dialect):
         names = list(NEW_CLAIM)
         new = select(*NEW_CLAIM.values()).where(~select(seen.c.kind).exists())
         claim = postgresql.insert(table).from_select(names, new, include_defaults=False)
-        replaced = {name: value for name, value in NEW_CLAIM.items() if name != "key"}
         granted = (
-            claim.on_conflict_do_update(index_elements=[_row.key], set_=replaced, where=MAY_CLAIM)
+            claim.on_conflict_do_update(
+                index_elements=[_row.key], set_=CLAIMED_ANEW, where=MAY_CLAIM
+            )
             .returning(literal(_GRANTED, Text()).label("kind"))
             .cte(_GRANTED)
         )

@@ -30,6 +30,7 @@ from ..facts import DatabaseFacts
 from .dialect import DEADLINE, Dialect, Trouble
 from .schema import count_expired, what_is_missing
 from .statements import (
+    CLAIMED_ANEW,
     IN_THE_WAY,
     IS_RENEWABLE,
     MAY_CLAIM,
@@ -57,7 +58,7 @@ class SQLite(Dialect):
     def __init__(self) -> None:
         super().__init__(sqlite.insert)
         self.forget()
-        self._claim = self._put(NEW_CLAIM, MAY_CLAIM)
+        self._claim = self._put(NEW_CLAIM, MAY_CLAIM, CLAIMED_ANEW)
         self._renew = update(table).values(RENEWED).where(IS_RENEWABLE).returning(_row.key)
         doomed = (
             select(_row.key)

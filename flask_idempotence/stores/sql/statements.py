@@ -17,6 +17,7 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
     delete,
     func,
     literal,
@@ -49,7 +50,16 @@ NEW_CLAIM = {
     "expires": now() + _lease + _keep,
     "data": literal(None, LargeBinary()),
 }
-"""A row that claims a key; the same names and values replace what has ended."""
+"""A row that claims a key."""
+
+# A claim that was sent twice may arrive after the keeper has raised its lease.
+_HAS_LONGER = and_(_row.kind == CLAIM, _row.owner == _owner, _row.lease_ends > now() + _lease)
+
+CLAIMED_ANEW = {name: value for name, value in NEW_CLAIM.items() if name != "key"} | {
+    name: case((_HAS_LONGER, _row[name]), else_=NEW_CLAIM[name])
+    for name in ("lease_ends", "expires")
+}
+"""What becomes of a row that gives way to a claim: an owner's own never ends earlier by that."""
 
 MAY_CLAIM = or_(~_is_live, and_(_row.kind == CLAIM, _row.owner == _owner))
 """Whether a row that is there gives way to a claim: it has ended, or is the owner's own."""
@@ -145,8 +155,10 @@ class Statements(ABC):
             None,
         )
 
-    def _put(self, values: dict[str, Any], where: Any) -> Any:
-        replaced = {name: value for name, value in values.items() if name != "key"}
+    def _put(
+        self, values: dict[str, Any], where: Any, replaced: dict[str, Any] | None = None
+    ) -> Any:
+        replaced = replaced or {name: value for name, value in values.items() if name != "key"}
         put = self._insert(table).values(values)
         put = put.on_conflict_do_update(index_elements=[_row.key], set_=replaced, where=where)
         return put.returning(_row.key)
