@@ -130,6 +130,12 @@ class Link:
                 told = f"{type(error).__name__}: {_first_line(error)}"
                 raise StoreError(told, sent=sent or patience.is_unsure) from None
 
+    def not_ready(self, error: DBAPIError) -> StoreNotReady | None:
+        """Return what an error on another's connection says of the table, None for nothing."""
+        trouble = self._trouble(error)
+        told = self._told(error, trouble, sent=False)
+        return told if isinstance(told, StoreNotReady) else None
+
     @contextmanager
     def _connection(self, deadline: float) -> Iterator[Connection]:
         connection = self._checkout.take(deadline)
