@@ -187,7 +187,8 @@ class Once:
             claim = partial(self._guard.claim, engine, attempt, digest, self._open)
             found = engine.admit(attempt, claim)
         else:
-            found = self._guard.pass_by(engine, attempt, self._open)
+            pass_by = partial(self._guard.pass_by, engine, attempt, self._open)
+            found = engine.decide(attempt, pass_by)
         if isinstance(found, Done):
             self._done = found
             return self
