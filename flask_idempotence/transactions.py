@@ -140,6 +140,8 @@ class Transaction:
     def _check_whole(self) -> None:
         if self.session.get_transaction() is not self._root:
             raise ConfigurationError(_NOT_YOURS.format(did="ended its transaction"))
+        if self._connection.invalidated:
+            raise StoreError("The connection has broken while the view ran.", sent=False)
         if self.session.is_active and is_broken(self._connection):
             raise ConfigurationError(_BROKEN)
 

@@ -51,6 +51,8 @@ def _joined(session: Session) -> dict[Connection, int | None]:
 
 
 def _has_written(connection: Connection, changes: int | None) -> bool:
+    if connection.invalidated:
+        return False  # what it had written is lost, and somebody was told so
     if connection.dialect.name == "postgresql":
         # A transaction gets its number when it first writes (PostgreSQL, "Transaction ID and
         # Snapshot Information Functions"; this is the one that version 12 has, too).
@@ -63,7 +65,7 @@ def _changes_on(connection: Connection) -> int | None:
     if connection.dialect.name != "sqlite":
         return None
     driver: Any = connection.connection.dbapi_connection
-    count: int = driver.total_changes
+    count: int | None = getattr(driver, "total_changes", None)  # an async driver has none
     return count
 
 

@@ -323,9 +323,16 @@ def through(proxy, url):
     return url.rpartition("@")[0] + f"@127.0.0.1:{proxy.port}/" + url.rpartition("/")[2]
 
 
+def caught(act):
+    with pytest.raises(OperationalError):
+        act()
+
+
 @pytest.mark.database
-@pytest.mark.parametrize("when", ["look", "claim", "begin", "view", "flush"])
-def test_a_database_that_goes_away_at_any_step_leaves_nothing(proxy, server, when):
+@pytest.mark.parametrize(
+    "when", ["look", "swallowed", "claim", "begin", "view", "caught", "flush"]
+)
+def test_a_database_that_goes_away_at_any_step_leaves_nothing(proxy, server, when):  # noqa: C901
     here = Books(server)
     gone = {OperationalError: lambda error: ("gone", 500)}
     site = Books(through(proxy, server), prepare=False, handlers=gone)
@@ -334,6 +341,12 @@ def test_a_database_that_goes_away_at_any_step_leaves_nothing(proxy, server, whe
     store, view = site.store, None
     if when == "look":
         site.before = lambda: (site.session.execute(select(payments)).all(), away())
+    elif when == "swallowed":
+        site.before = lambda: (
+            site.session.execute(select(payments)).all(),
+            away(),
+            caught(lambda: site.session.execute(select(payments))),
+        )
     elif when == "claim":
         site.before = away
     elif when == "begin":
@@ -345,6 +358,14 @@ def test_a_database_that_goes_away_at_any_step_leaves_nothing(proxy, server, whe
             pay(session)
             away()
             return str(pay(session))
+
+    elif when == "caught":
+
+        def view(session):
+            pay(session)
+            away()
+            caught(lambda: pay(session))
+            return "paid"
 
     else:
 

@@ -218,6 +218,24 @@ def test_flask_sqlalchemy_s_session_is_committed_with_the_answer(url):
     app.extensions["idempotence"].store.close()
 
 
+def test_sessions_of_other_databases_are_let_alone(tmp_path):
+    import flask_idempotence.written  # noqa: F401, PLC0415 - its listeners are about all sessions
+
+    class Sparse(sqlite3.Connection):
+        def __getattribute__(self, name):
+            if name == "total_changes":
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+    engine = create_engine(f"sqlite:///{tmp_path}/a.db", connect_args={"factory": Sparse})
+    metadata.create_all(engine)
+    with Session(engine) as session:
+        pay(session)
+        session.commit()
+        assert not session.info
+    engine.dispose()
+
+
 def test_an_async_view_with_a_session_of_each_thread_is_refused(books):
     site = books()
 
