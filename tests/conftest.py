@@ -27,7 +27,7 @@ except Exception as error:
 
 collect_ignore = list(LEFT_OUT)
 
-SLOW = ("browser", "topology")
+SLOW = ("browser", "topology", "chaos")
 """Kinds of tests that run only where they are asked for."""
 
 
@@ -53,6 +53,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if any(map(item.get_closest_marker, unasked))]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Print what tests have counted, whichever process they ran in."""
+    for told in terminalreporter.stats.get("passed", []) + terminalreporter.stats.get(
+        "failed", []
+    ):
+        for name, text in told.user_properties:
+            if name == "report" and told.when == "call":
+                terminalreporter.write_line(f"\n{text}")
 
 
 @pytest.fixture(scope="session")
