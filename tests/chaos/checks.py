@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from .history import (
+    EXITED,
     KEY_MODES,
     KILLED,
     KILLED_ITSELF,
@@ -143,9 +144,12 @@ def answers_are_equal(history: History) -> Iterator[Violation]:
 
 
 def no_key_stays_wedged(history: History) -> Iterator[Violation]:
-    """A lease after the last fault, every key answers something final."""
+    """A lease after the last fault, every key answers something final, or runs only now."""
+    probes = {attempt.id for attempt in history.attempts if attempt.probe}
+    runs_now = {run.operation for run in history.runs if run.attempt in probes}
     for attempt in history.attempts:
-        if attempt.probe and attempt.slug in {"key-in-progress", "repeat-submit"}:
+        taken = attempt.slug in {"key-in-progress", "repeat-submit"}
+        if attempt.probe and taken and attempt.operation not in runs_now:
             yield Violation(attempt.operation, f"still {attempt.slug}")
 
 
@@ -179,10 +183,12 @@ def reason(history: History, first: Run, second: Run) -> str | None:
         return "its view was broken off"
     begun = min(first.arrived, second.arrived)
     ended = min(second.begun, history.told_at.get(first.id, second.begun))
-    for fault in history.faults:
-        is_death = fault.pid == first.pid and fault.kind in {KILLED, KILLED_ITSELF}
-        if is_death and begun <= fault.begun <= ended:
+    for death in [fault for fault in history.faults if fault.pid == first.pid]:
+        if death.kind in {KILLED, KILLED_ITSELF} and begun <= death.begun <= ended:
             return "its worker was killed"
+        # Its other views may come to their end, and then be unable to tell.
+        if death.kind == EXITED and death.begun <= ended:
+            return "its worker ended"
     if was_frozen(history, first, ended) or was_frozen(history, second):
         return "its worker stood still"
     for run in (first, second):

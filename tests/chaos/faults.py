@@ -81,7 +81,7 @@ class Workers:
     def do(self, plan: Plan) -> None:
         """Carry a plan out; one that lasts goes on beside what comes next."""
         # Gunicorn takes seconds to notice a death; somebody has to be left to serve.
-        if not until(lambda: len(self._running()) > 1, 30):
+        if not until(lambda: len(self._running()) > 1, 90):
             raise RuntimeError(f"No workers come after those that died:\n{self._server.log}")
         until(self._busy, 2)
         candidates = self._busy() or self._running()

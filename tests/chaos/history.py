@@ -7,8 +7,9 @@ from functools import cached_property
 KEY_MODES = ("once", "least", "patient")
 KILLED = "worker killed"
 KILLED_ITSELF = "worker killed in its view"
+EXITED = "worker ended by a view's SystemExit"
 STOPPED = "worker stopped"
-WORKER_FAULTS = (KILLED, KILLED_ITSELF, STOPPED)
+WORKER_FAULTS = (KILLED, KILLED_ITSELF, EXITED, STOPPED)
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,9 @@ def runs_in(lines: list[dict]) -> list[Run]:
 
 def faults_in(lines: list[dict]) -> list[Fault]:
     """Return the deaths that views brought about by themselves."""
-    deaths = [line for line in lines if line["event"] == "kills itself"]
-    return [Fault(KILLED_ITSELF, line["at"], line["at"], line["pid"]) for line in deaths]
+    kinds = {"kills itself": KILLED_ITSELF, "exits": EXITED}
+    deaths = [(kinds[line["event"]], line) for line in lines if line["event"] in kinds]
+    return [Fault(kind, line["at"], line["at"], line["pid"]) for kind, line in deaths]
 
 
 def stalls_in(lines: list[dict]) -> list[Fault]:

@@ -18,6 +18,7 @@ USERS = ("anna", "berta", "carl", "dora")
 MODES = {"once": 30, "least": 30, "patient": 10, "lock": 20, "token": 10, "restoring": 5}
 """How many of a hundred operations, or so, are of which mode."""
 
+TOKENS = ("token", "restoring")
 PATIENCE = 2.5
 """Seconds that a client waits for an answer before it asks again."""
 
@@ -46,8 +47,10 @@ def cases(seed: int, long_work: float, modes=MODES) -> Iterator[Case]:
     rng = random.Random(seed)
     for number in itertools.count(1):
         mode = rng.choices([*modes], [*modes.values()])[0]
-        end = rng.choices(["success", "failure", "exit", "kill"], [930, 50, 15, 3])[0]
-        is_long = rng.random() < 0.012 and mode not in {"token", "restoring"}
+        end = rng.choices(["success", "failure", "exit", "kill"], [940, 50, 6, 3])[0]
+        is_long = number % 30 == 7 and long_work > 0
+        if is_long:
+            mode = rng.choice([mode for mode in modes if mode not in TOKENS])
         yield Case(
             number=number,
             mode=mode,
@@ -146,9 +149,18 @@ class Load:
             time.sleep(rng.uniform(0.05, 0.3))
         if rng.random() < 0.3:
             self.send(task)
+        if task.case.mode == "lock" and task.case.work > PATIENCE:
+            self._click_on(task)
+
+    def _click_on(self, task: Task) -> None:
+        """Send a lock's slow operation again and again, until it is long over."""
+        ends = time.monotonic() + 1.5 * task.case.work
+        while time.monotonic() < ends and not self._ends:
+            self.send(task)
+            time.sleep(0.5)
 
     def _has_token(self, task: Task) -> bool:
-        if task.case.mode not in {"token", "restoring"}:
+        if task.case.mode not in TOKENS:
             return True
         with task.lock:
             if task.token is None:
@@ -163,7 +175,7 @@ class Load:
         case, user = task.case, thief or task.user
         attempt = uuid.uuid4().hex
         headers = {"X-Attempt": attempt, "Content-Type": "application/json"}
-        if case.mode in {"token", "restoring"}:
+        if case.mode in TOKENS:
             headers["Idempotence-Token"] = task.token
         elif case.mode != "lock":
             headers["Idempotency-Key"] = f"key {case.number}"
@@ -197,7 +209,7 @@ class Load:
 
     def probe(self) -> None:
         """Send everything with a key, and every lock, once more, now that all is calm."""
-        left = [task for task in self.tasks if task.case.mode not in {"token", "restoring"}]
+        left = [task for task in self.tasks if task.case.mode not in TOKENS]
         self._tasks = iter(left)
         threads = [threading.Thread(target=self._probe) for _ in range(self.clients)]
         for thread in threads:

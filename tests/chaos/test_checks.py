@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from . import checks
-from .history import KILLED, STOPPED, Attempt, Fault, History, Run
+from .history import EXITED, KILLED, STOPPED, Attempt, Fault, History, Run
 from .report import violations_in
 
 LEASE, INTERVAL = 3.0, 2.0
@@ -107,6 +107,7 @@ def test_a_client_that_was_never_answered_is_found(story):
     "fault",
     [
         (KILLED, 0.05, 0.05, 1),
+        (EXITED, 0.05, 0.05, 1),
         (STOPPED, 0.05, 4.5, 1),
         ("redis away", 0.05, 4.5, None),
     ],
@@ -244,6 +245,8 @@ def test_a_key_that_is_still_taken_when_all_is_calm_is_found(story, operation, s
     assert story.found == set()
     story.refusal(operation, slug, probe=True)
     assert story.found == {"no_key_stays_wedged"}
+    story.run(1.5, operation, attempt="refused")  # the first time it was asked for it ran
+    assert story.found == set()
 
 
 @pytest.mark.parametrize(
