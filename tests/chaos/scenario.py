@@ -15,6 +15,9 @@ INTERVAL = 2.0
 MARGIN = 5.0
 """Seconds that are granted beyond the lease: how long Redis or a worker may take to be itself."""
 
+PATIENCE = 60.0
+"""Seconds after the last fault in which every client must have had a final answer."""
+
 WORKERS = 4
 
 
@@ -54,8 +57,7 @@ def play(store, directory: Path, *, seconds: float, seed: int) -> History:
                 (store if coming.kind in store.kinds else workers).do(coming)
         finally:
             workers.end()
-            # Whoever is served by a view that outlasts its lease needs this long at most.
-            load.end(within=2.2 * LEASE + LEASE + 2 * MARGIN)
+            load.end(within=PATIENCE)
         time.sleep(LEASE + MARGIN)
         load.probe()
     lines = read_journal(directory)
