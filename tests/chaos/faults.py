@@ -193,22 +193,51 @@ class OneServer:
         self._proxy.accept()
 
 
+DOWN_AFTER = 2.0
+"""Seconds after which a silent primary counts as dead."""
+
+
 class Sentinels:
-    """A primary, two replicas and three sentinels; what counts is what all replicas have."""
+    """A primary, two replicas and three sentinels; what counts is what all replicas have.
+
+    On a busy machine the sentinels may take a slow primary for a dead one. What follows is a fault
+    as good as any, and is noted as one.
+    """
 
     kinds = ("primary killed",)
 
     def __enter__(self):
-        self._group = SentinelGroup().__enter__()
+        self._group = SentinelGroup(down_after=DOWN_AFTER).__enter__()
         self.url = f"{self._group.url}?wait_replicas={SentinelGroup.REPLICAS}"
         self.faults: list[Fault] = []
+        self._primary = self._group.primary
+        self._asked = threading.Lock()
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch)
+        self._watcher.start()
         return self
 
     def __exit__(self, *_):
+        self._over.set()
+        self._watcher.join()
         self._group.__exit__()
+
+    def _watch(self) -> None:
+        while not self._over.wait(1):
+            with self._asked, contextlib.suppress(RuntimeError):  # too busy to tell
+                begun = time.monotonic() - 2 * DOWN_AFTER
+                if self._group.primary is not self._primary:
+                    until(self._group.is_whole, 40)
+                    kind = "primary replaced though it was alive"
+                    self.faults.append(Fault(kind, begun, time.monotonic()))
+                    self._primary = self._group.primary
 
     def do(self, plan: Plan) -> None:
         """Kill the primary, and bring it back as a replica of its successor."""
+        with self._asked:
+            self._replace_primary(plan)
+
+    def _replace_primary(self, plan: Plan) -> None:
         begun = time.monotonic()
         old = self._group.primary
         old.kill()
@@ -217,4 +246,5 @@ class Sentinels:
         old.client().replicaof("127.0.0.1", new.port)
         if not until(self._group.is_whole, 40):
             raise RuntimeError("The group did not become whole again.")
+        self._primary = self._group.primary
         self.faults.append(Fault(plan.kind, begun, time.monotonic()))

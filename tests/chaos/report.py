@@ -89,4 +89,8 @@ def worst_of(history: History) -> str:
             lines += [f"    {run}" for run in about[:4]]
             tried = history.attempts_of.get(violation.operation, [])
             lines += [f"    {attempt}" for attempt in tried[-6:]]
+            if about:
+                begun, ended = about[0].arrived - history.lease, about[-1].begun
+                near = [f for f in history.faults if f.begun < ended and f.ended > begun]
+                lines += [f"    {fault}" for fault in near]
     return "\n".join(lines)
