@@ -82,6 +82,7 @@ def test_there_are_examples_and_none_is_overlooked():
     [
         "pip install uv && uv run flask --app example_app run",
         "pip install uv && uv run pytest",
+        "uv run pytest -m chaos",
         "uv run python benchmarks/overhead.py",
     ],
 )
@@ -97,7 +98,7 @@ def test_every_file_that_a_page_links_to_is_there(page):
 
 
 def test_every_test_that_a_page_names_is_there():
-    tests = [text_of(file) for file in sorted((ROOT / "tests").glob("test_*.py"))]
+    tests = [text_of(file) for file in sorted((ROOT / "tests").rglob("test_*.py"))]
     defined = set(re.findall(r"(?m)^(?: *def|class) (test_\w+|Test\w+)", "\n".join(tests)))
     named = {
         name for page in PAGES for name in re.findall(r"`((?:test_|Test)\w+)`", text_of(page))

@@ -85,6 +85,9 @@ class Workers:
             raise RuntimeError(f"No workers come after those that died:\n{self._server.log}")
         until(self._busy, 2)
         candidates = self._busy() or self._running()
+        if not candidates:  # the last one has just ended by itself
+            self.do(plan)
+            return
         victim = candidates[plan.victim % len(candidates)]
         begun = time.monotonic()
         if plan.kind == KILLED:

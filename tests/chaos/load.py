@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from .history import Attempt
 
 USERS = ("anna", "berta", "carl", "dora")
-MODES = {"once": 30, "least": 30, "patient": 10, "lock": 20, "token": 10, "restoring": 5}
+MODES = {"once": 30, "least": 30, "patient": 10, "lock": 20, "token": 10, "restoring": 10}
 """How many of a hundred operations, or so, are of which mode."""
 
 TOKENS = ("token", "restoring")
@@ -54,7 +54,7 @@ def cases(seed: int, long_work: float, modes=MODES) -> Iterator[Case]:
         yield Case(
             number=number,
             mode=mode,
-            users=tuple(rng.sample(USERS, 1 if is_long else 2)),
+            users=tuple(rng.sample(USERS, 1 if is_long or end in {"exit", "kill"} else 2)),
             copies=2 if is_long else rng.choice([1, 1, 2]),
             work=long_work if is_long else rng.choice([0, 0.02, 0.1, 0.3]),
             end="success" if is_long else end,
