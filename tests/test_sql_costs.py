@@ -17,9 +17,12 @@ KEY = {"Idempotency-Key": "k"}
 
 def application(store):
     app = make_app(store=store)
-    app.post("/lock")(no_repeat_submit(0.5)(lambda: "done"))
-    app.post("/key")(idempotent(lambda: "paid"))
-    app.post("/token-guard")(one_time_token()(lambda: "spent"))
+    for name, guard in {
+        "lock": no_repeat_submit(30),
+        "key": idempotent,
+        "token-guard": one_time_token(),
+    }.items():
+        app.add_url_rule(f"/{name}", name, guard(lambda: "done"), methods=["POST"])
     return app.test_client()
 
 
