@@ -147,7 +147,9 @@ def test_the_doctor_finds_nothing_where_all_is_well(app):
 
 def test_the_migration_on_the_page_makes_the_table(app):
     code = next(
-        each for each in re.findall(r"(?ms)^```python\n(.*?)^```$", text_of(PAGE)) if "op." in each
+        each
+        for each in re.findall(r"(?ms)^```python\n(.*?)^```$", text_of(PAGE))
+        if "op.create_table" in each
     )
     namespace = {}
     exec(code, namespace)
