@@ -86,6 +86,7 @@ def test_there_are_examples_and_none_is_overlooked():
     [
         "pip install uv && uv run flask --app example_app run",
         "pip install uv && uv run pytest",
+        "uv run pytest -m chaos",
         "uv run python benchmarks/overhead.py",
     ],
 )

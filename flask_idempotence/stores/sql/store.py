@@ -13,10 +13,11 @@ from ...errors import ConfigurationError, StoreError
 from ...forks import call_in_children
 from ..base import ClaimOutcome, Entry, Outcome, Renewal, Store, TokenOutcome
 from ..facts import DatabaseFacts
+from ..sql_extra import BATCH
 from . import schema
 from .dialects import dialect_of
 from .link import Link
-from .pruning import BATCH, Pruning
+from .pruning import Pruning
 from .statements import milliseconds
 from .table import TOKEN, TOKEN_AGAIN
 
