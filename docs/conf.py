@@ -1,5 +1,6 @@
 """How Sphinx builds these pages."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_short_title = project
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
