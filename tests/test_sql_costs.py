@@ -76,6 +76,7 @@ def on_postgres(postgres):
     statements = Statements(postgres, url)
     store = SqlStore(create_engine(url))
     store.create_table()
+    store.ping()  # on a connection that the pool keeps
     yield store, statements
     store.close()
     store.engine.dispose()
