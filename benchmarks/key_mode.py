@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import uuid
+from collections.abc import Callable
 
 import redis
 from flask import Flask, Response, abort, make_response, request
@@ -33,14 +34,14 @@ def first_requests(count: int) -> list[dict]:
     return [keyed() for _ in range(count)]
 
 
-def replays(app: Flask) -> Prepare:
+def replays(app: Flask, make_body: Callable[[], bytes] = order) -> Prepare:
     """Return what prepares replays: it sends the requests that they repeat."""
 
     def prepare(count: int) -> list[dict]:
         server = Server()
         repeats = []
         for _ in range(count):
-            body, key = order(), str(uuid.uuid4())
+            body, key = make_body(), str(uuid.uuid4())
             server.send(app, keyed(body, key))
             repeats.append(keyed(body, key))
         return repeats

@@ -14,10 +14,10 @@ from flask_idempotence import Idempotence, no_repeat_submit
 INTERVAL = 5
 
 
-def ours(uri: str) -> Variant:
+def ours(uri: str, interval: float = INTERVAL) -> Variant:
     """Return the view behind `@no_repeat_submit`."""
 
-    @no_repeat_submit(interval=INTERVAL)
+    @no_repeat_submit(interval=interval)
     def view() -> dict:
         return answer()
 
@@ -40,7 +40,7 @@ def floor(url: str) -> Variant:
     return Variant(name, application(name, view), orders)
 
 
-def by_hand(url: str) -> Variant:
+def by_hand(url: str, interval: float = INTERVAL) -> Variant:
     """Return the lines that a developer would write for a lock."""
     client = redis.Redis.from_url(url)
     script = load(client, "claim")
@@ -50,7 +50,10 @@ def by_hand(url: str) -> Variant:
         asked = [who, request.method, request.endpoint, request.get_json()]
         text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
         key = "lock:create_order:" + hashlib.sha256(text.encode()).hexdigest()
-        if client.evalsha(script, 1, key, os.urandom(16), bytes(16), INTERVAL * 1000, 0) != 0:
+        if (
+            client.evalsha(script, 1, key, os.urandom(16), bytes(16), round(interval * 1000), 0)
+            != 0
+        ):
             abort(409)
         return answer()
 

@@ -23,12 +23,16 @@ DONE = "benchmark.done"
 
 @dataclass
 class Variant:
-    """One way to answer a request: by doing the work, or where it `replays` by not doing it."""
+    """One way to answer a request: by doing the work, or where it `replays` by not doing it.
+
+    A refusal does not do it either, and has a `status` of its own.
+    """
 
     name: str
     app: Any
     prepare: Prepare
     replays: bool = False
+    status: str = "200"
     blocks: list[list[int]] = field(default_factory=list)
 
     @property
@@ -54,11 +58,11 @@ class Server:
             chunks.close()
 
     def time(self, variant: Variant, environ) -> int:
-        """Answer one request that must succeed; return its nanoseconds."""
+        """Answer one request, as its variant has to; return its nanoseconds."""
         start = time.perf_counter_ns()
         body = self.send(variant.app, environ)
         end = time.perf_counter_ns()
-        if not self.status.startswith("200"):
+        if not self.status.startswith(variant.status):
             raise RuntimeError(f"{variant.name} answered {self.status}: {body!r}")
         if (DONE in environ) is variant.replays:
             raise RuntimeError(f"{variant.name} did the work when it should not, or did it not")

@@ -77,6 +77,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
 
 
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Print what tests have counted, whichever process they ran in."""
+    for told in terminalreporter.stats.get("passed", []) + terminalreporter.stats.get(
+        "failed", []
+    ):
+        for name, text in told.user_properties:
+            if name == "report" and told.when == "call":
+                terminalreporter.write_line(f"\n{text}")
+
+
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
     """One server for the whole run; a test that breaks or configures it takes fresh_redis."""

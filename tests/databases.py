@@ -50,7 +50,7 @@ class PostgresServer(ServerProcess):
             "full_page_writes": "off",
             "shared_buffers": "32MB",
             "max_connections": 300,
-            "log_min_messages": "fatal",
+            "log_min_messages": "log",
             **settings,
         }
         self._paused = []

@@ -124,7 +124,7 @@ def fail_over(
         workers = load.run(threads)
         try:
             time.sleep(seconds)
-            died = _fail(group, cut_off)
+            died = fail(group, cut_off)
             if not until(lambda: load.has_claimed_after(died), 15):
                 raise RuntimeError("Nothing was granted after the failover.")
             time.sleep(seconds)
@@ -135,13 +135,20 @@ def fail_over(
         return _count(load, load.store(), died)
 
 
-def _fail(group: SentinelGroup, cut_off: int) -> float:
+def fail(group: SentinelGroup, cut_off: int, *, while_cut=lambda: time.sleep(CUT_FOR)) -> float:
+    """Kill the primary, wait for its successor, and return when it died.
+
+    Args:
+        group: whole, at first; afterwards the dead are replicas of the new primary.
+        cut_off: as for `fail_over`.
+        while_cut: is called while replicas are cut off.
+    """
     old = group.primary
     replicas = [server for server in group.servers if server is not old]
     away, attached = replicas[:cut_off], replicas[cut_off:]
     if away:
         _cut(old, away, attached)
-        time.sleep(CUT_FOR)
+        while_cut()
     dying = [old, *attached] if away else [old]
     for server in dying:
         server.kill()

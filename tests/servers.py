@@ -253,7 +253,7 @@ def post_worker_init(worker):
             command = [sys.executable, "-m", "gunicorn", f"--config={settings}"]
             command += [f"--bind=fd://{listener.fileno()}", *self._arguments]
             options = {"cwd": self._cwd, "env": self._environment}
-            self._launch(command, self._answers, 30, pass_fds=[listener.fileno()], **options)
+            self._launch(command, self._answers, 90, pass_fds=[listener.fileno()], **options)
 
     def _answers(self) -> bool:
         if self.log.count("worker ready:") < self._workers:
@@ -282,12 +282,15 @@ class Proxy:
     """A proxy in front of a server, with faults to switch on.
 
     ``drop_replies``: a request reaches the server, its reply is swallowed and the connection
-    closed. ``black_hole``: connections are taken and nothing is forwarded either way.
+    closed. ``black_hole``: connections are taken and nothing is forwarded either way. ``delay``:
+    seconds for which whatever arrives is held up before it is forwarded, even if its sender has
+    left meanwhile.
     """
 
     def __init__(self, server: RedisServer):
         self.port = 0
         self.black_hole = False
+        self.delay = 0.0
         self.drop_replies = False
         self._server = server
         self._drops_left, self._marker = 0, b""
@@ -345,6 +348,8 @@ class Proxy:
                         return
                     if self.black_hole:
                         continue
+                    if self.delay:
+                        time.sleep(self.delay)
                     (server if sender is client else client).sendall(chunk)
                     if sender is client and self._drops_reply_to(chunk):
                         server.recv(65536)

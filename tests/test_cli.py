@@ -12,7 +12,7 @@ from cryptography.fernet import Fernet
 from flask_idempotence.cli import tools
 from flask_idempotence.config import SETTINGS
 
-COMMANDS = ["config", "doctor", "inspect", "purge", "release", "stats"]
+COMMANDS = ["config", "doctor", "init-db", "inspect", "prune", "purge", "release", "stats"]
 ESCAPE = "\x1b["
 
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import requests
 from apps import make_app
-from callers import CALLERS, ByHttpx, ByRequests, Pauses, Script, hang_up, patient, serving
+from calling import CALLERS, ByHttpx, ByRequests, Pauses, Script, hang_up, patient, serving
 from flask import request
 from servers import HOST, SilentServer, free_port
 from topologies import make_certificate

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from apps import make_app
 from blinker import NamedSignal
+from transcripts import CONTINUES
 
 import flask_idempotence
 from flask_idempotence import (
@@ -30,8 +31,8 @@ from flask_idempotence.testing import record_signals
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/[a-z]*.md"))]
-CONTINUES = "<!-- continues -->"
+CHINESE = ROOT / "README.zh-CN.md"
+PAGES = [README, CHINESE, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/[a-z]*.md"))]
 
 
 def text_of(page):
@@ -85,12 +86,31 @@ def test_there_are_examples_and_none_is_overlooked():
     [
         "pip install uv && uv run flask --app example_app run",
         "pip install uv && uv run pytest",
+        "uv run pytest -m chaos",
         "uv run python benchmarks/overhead.py",
     ],
 )
 def test_the_readme_names_the_command(command):
     blocks = re.findall(r"(?ms)^```sh\n(.*?)^```$", text_of(README))
     assert [line for block in blocks for line in block.splitlines()].count(command) == 1
+
+
+def test_the_readme_in_chinese_has_all_that_the_english_one_has():
+    """What is not prose is the same: blocks and headings in their order, links, names of code."""
+    english, chinese = (without_links_to_each_other(page) for page in (README, CHINESE))
+    blocks = r"(?ms)^(?:<!-- .*? -->\n+)?```\w+\n.*?^```$"
+    assert re.findall(blocks, chinese) == re.findall(blocks, english)
+    prose = [re.sub(blocks, "", text) for text in (english, chinese)]
+    for what in (r"(?m)^#+ ", r"(?m)^(?:\||- )"):  # headings; rows and items
+        assert re.findall(what, prose[0]) == re.findall(what, prose[1])
+    for what in (r"\]\(([^)]+)\)", r"`[^`]+`"):
+        assert sorted(re.findall(what, prose[0])) == sorted(re.findall(what, prose[1]))
+
+
+def without_links_to_each_other(page):
+    links = re.compile(r"(?m)^\[.+\]\(README(\.zh-CN)?\.md\)$")
+    assert len(links.findall(text_of(page))) == 1
+    return links.sub("", text_of(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

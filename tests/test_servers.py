@@ -183,6 +183,18 @@ def test_the_black_hole_forwards_nothing(redis_server, redis_url):
         assert client.incr("count") == 1
 
 
+def test_what_the_proxy_holds_up_arrives_though_its_sender_has_left(redis_server, redis_url):
+    with Proxy(redis_server) as proxy, impatient(proxy.url) as client:
+        client.ping()
+        proxy.delay = 0.6
+        with pytest.raises(redis.TimeoutError):
+            client.incr("count")
+        client.close()
+        behind = redis_server.client()
+        assert behind.get("count") is None
+        assert servers.until(lambda: behind.get("count") == b"1")
+
+
 def test_the_proxy_refuses_and_accepts_again_on_the_same_port(redis_server, redis_url):
     with Proxy(redis_server) as proxy, impatient(proxy.url) as client:
         client.ping()

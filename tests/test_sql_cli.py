@@ -32,6 +32,7 @@ def app(url):
     app = serving(IDEMPOTENCE_STORAGE_URI=url)
     yield app
     store_of(app).close()
+    store_of(app).engine.dispose()
 
 
 def store_of(app):
@@ -145,19 +146,19 @@ def test_the_doctor_finds_nothing_where_all_is_well(app):
 
 
 def test_the_migration_on_the_page_makes_the_table(app):
-    code = next(
-        each for each in re.findall(r"(?ms)^```python\n(.*?)^```$", text_of(PAGE)) if "op." in each
-    )
+    blocks = re.findall(r"(?ms)^```python\n(.*?)^```$", text_of(PAGE))
+    [code] = [block for block in blocks if "alembic" in block]
     namespace = {}
     exec(code, namespace)
     store = store_of(app)
     with store.engine.begin() as connection:
-        context = MigrationContext.configure(connection, opts={"target_metadata": metadata})
+        context = MigrationContext.configure(connection)
         with Operations.context(context):
             namespace["upgrade"]()
         assert compare_metadata(context, metadata) == []
     store.ping()
     with store.engine.begin() as connection:
-        with Operations.context(MigrationContext.configure(connection)):
+        context = MigrationContext.configure(connection)
+        with Operations.context(context):
             namespace["downgrade"]()
     assert store.facts()[0].missing == ("flask_idempotence",)

@@ -17,9 +17,12 @@ KEY = {"Idempotency-Key": "k"}
 
 def application(store):
     app = make_app(store=store)
-    app.post("/lock")(no_repeat_submit(0.5)(lambda: "done"))
-    app.post("/key")(idempotent(lambda: "paid"))
-    app.post("/token-guard")(one_time_token()(lambda: "spent"))
+    for name, guard in {
+        "lock": no_repeat_submit(30),
+        "key": idempotent,
+        "token-guard": one_time_token(),
+    }.items():
+        app.add_url_rule(f"/{name}", name, guard(lambda: "done"), methods=["POST"])
     return app.test_client()
 
 
@@ -64,6 +67,7 @@ def sqlite(tmp_path):
     store.create_table()
     yield store, Commits(tmp_path / "app.db")
     store.close()
+    store.engine.dispose()
 
 
 @pytest.fixture
@@ -72,8 +76,10 @@ def on_postgres(postgres):
     statements = Statements(postgres, url)
     store = SqlStore(create_engine(url))
     store.create_table()
+    store.ping()  # on a connection that the pool keeps
     yield store, statements
     store.close()
+    store.engine.dispose()
 
 
 def test_commits_on_sqlite(sqlite):
@@ -150,7 +156,7 @@ class TestPruning:
     def test_spares_a_row_that_is_claimed_meanwhile(self, store):
         fill(store, 50, -1000)
         keys = [f"p:-1000:{number}" for number in range(50)]
-        claimed, stop = [], threading.Event()
+        stop = threading.Event()
 
         def prune():
             while not stop.is_set():
@@ -159,8 +165,7 @@ class TestPruning:
         threads = [threading.Thread(target=prune) for _ in range(3)]
         for thread in threads:
             thread.start()
-        for key in keys:
-            claimed.append(store.claim(key, os.urandom(16), NO_FINGERPRINT, 60, 0))
+        claimed = [store.claim(key, os.urandom(16), NO_FINGERPRINT, 60, 0) for key in keys]
         stop.set()
         for thread in threads:
             thread.join()

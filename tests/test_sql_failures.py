@@ -420,6 +420,19 @@ class TestErrors:
         small.close()
 
 
+class TestConnections:
+    def test_that_are_fewer_than_threads_are_handed_on(self, url, store):
+        small = SqlStore(create_engine(url, pool_size=2, max_overflow=0), deadline=20)
+
+        def work():
+            return [claim(small, os.urandom(8).hex()) for _ in range(20)]
+
+        started = time.monotonic()
+        assert all_at_once([work] * 16) == [[Claimed()] * 20] * 16
+        assert time.monotonic() - started < 15  # nobody sleeps through
+        small.close()
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 class TestAChildProcess:
     def test_makes_connections_of_its_own_and_leaves_the_parents_alone(self, store):

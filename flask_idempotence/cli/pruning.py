@@ -6,6 +6,7 @@ import time
 
 import click
 
+from ..stores.sql_extra import BATCH, REST
 from .common import the_sql_store, tool
 from .output import progress
 
@@ -13,14 +14,14 @@ from .output import progress
 @tool("prune")
 @click.option(
     "--batch",
-    default=100,
+    default=BATCH,
     show_default=True,
     type=click.IntRange(1, 10_000),
     help="Rows that one statement removes.",
 )
 @click.option(
     "--pause",
-    default=0.02,
+    default=REST,
     show_default=True,
     type=click.FloatRange(min=0),
     help="Seconds between two statements.",

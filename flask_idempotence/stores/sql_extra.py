@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 DATABASES = ("sqlite", "postgresql")
 """The first part of a scheme; a driver may follow a plus."""
 
+BATCH = 100
+"""Rows that one statement removes: whoever waits for it waits for milliseconds."""
+
+REST = 0.02
+"""Seconds between two batches, which belong to others."""
+
 _OWN_OPTIONS = ("deadline",)
 
 

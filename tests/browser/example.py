@@ -46,3 +46,10 @@ def picture(part, name):
     if SCREENSHOTS:
         Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
         part.screenshot(path=Path(SCREENSHOTS, f"{name}.png"))
+
+
+def pictures(page, part, name):
+    """Take one for readers of light pages, and one for those of dark pages."""
+    for scheme, suffix in (("dark", "-dark"), ("light", "")):
+        page.emulate_media(color_scheme=scheme)
+        picture(part, name + suffix)

@@ -4,7 +4,7 @@
 import re
 
 import pytest
-from example import expect, picture, running, url  # noqa: F401
+from example import expect, picture, pictures, running, url  # noqa: F401
 
 pytestmark = pytest.mark.browser
 
@@ -90,7 +90,7 @@ def test_a_run_is_drawn_while_it_happens_and_told_in_words(visit, url, expect):
     expect(drawn).not_to_have_attribute("d", so_far)  # it grows
     expect(verdict).to_have_text("Firing…", timeout=1)
     expect(page.locator("#verdict")).to_contain_text("the side effect happened once")
-    picture(page.locator("#run"), "example-lab")
+    pictures(page, page.locator("#run"), "example-lab")
     page.get_by_text("Every request in words").click()
     lines = page.locator("#words li").all_inner_texts()
     assert len(lines) == 12

@@ -113,9 +113,11 @@ class Checkout:
                 return connection
             connection.invalidate()
             connection.close()
-        if not self._helps:
-            return self._engine.connect()
-        return self._connect_by(deadline)
+        try:
+            return self._connect_by(deadline) if self._helps else self._engine.connect()
+        finally:
+            with self._lock:
+                self._waiting -= 1
 
     def give_back(self, connection: Connection) -> None:
         """Take back a connection whose work has ended well; the others are closed."""
@@ -132,21 +134,19 @@ class Checkout:
             surplus.close()
 
     def _pop(self) -> Connection | None:
+        """Return an idle connection; who gets none waits from now on for one to be given back."""
         with self._lock:
-            return self._idle.pop()[0] if self._idle else None
+            if self._idle:
+                return self._idle.pop()[0]
+            self._waiting += 1
+            return None
 
     def _connect_by(self, deadline: float) -> Connection:
         if not self._may_begin():
             raise PoolTimeout("The database has fallen silent.")
         attempt = _Attempt(self._engine.connect, self._ended)
-        with self._lock:
-            self._waiting += 1
-        try:
-            threading.Thread(target=attempt.run, daemon=True).start()
-            connection = attempt.wait(deadline - time.monotonic())
-        finally:
-            with self._lock:
-                self._waiting -= 1
+        threading.Thread(target=attempt.run, daemon=True).start()
+        connection = attempt.wait(deadline - time.monotonic())
         if connection is None:
             with self._lock:
                 self._overdue += 1

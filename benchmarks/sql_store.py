@@ -1,0 +1,210 @@
+"""The store in a table: against a route with the same statements by hand, and at 300,000 rows.
+
+    uv run python benchmarks/sql_store.py [--requests N] [--rows N]
+
+PostgreSQL is started for it, with fsync and all else as it comes; SQLite is a file in a temporary
+directory, in its default journal mode. What is compared is interleaved, request by request or
+claim by claim. The server itself tells of every wait for a lock of more than 50 ms.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from databases import PostgresServer
+from flask import abort, make_response, request
+from key_mode import first_requests
+from measuring import Spread, Variant, interleave, ratio
+from shop import answer, application, orders
+from sqlalchemy import create_engine, text
+
+from flask_idempotence import Idempotence, SqlStore, idempotent, no_repeat_submit
+from flask_idempotence.stores.base import NO_FINGERPRINT
+from flask_idempotence.stores.sql_extra import BATCH, REST
+
+CLOCKS = {
+    "postgresql": "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000 AS BIGINT)",
+    "sqlite": "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
+}
+CLAIM = """
+INSERT INTO flask_idempotence (key, kind, owner, fingerprint, lease_ends, expires)
+VALUES (:key, 'claim', :owner, :fingerprint, {now} + 30000, {now} + 30000)
+ON CONFLICT (key) DO UPDATE SET kind = 'claim', owner = excluded.owner,
+  fingerprint = excluded.fingerprint, lease_ends = excluded.lease_ends,
+  expires = excluded.expires, data = NULL
+WHERE flask_idempotence.expires <= {now} RETURNING key
+"""
+COMPLETE = """
+INSERT INTO flask_idempotence (key, kind, owner, fingerprint, expires, data)
+VALUES (:key, 'record', :owner, :fingerprint, {now} + 86400000, :data)
+ON CONFLICT (key) DO UPDATE SET kind = 'record', lease_ends = NULL,
+  expires = excluded.expires, data = excluded.data
+WHERE flask_idempotence.owner = excluded.owner RETURNING key
+"""
+ROWS = {
+    "postgresql": "INSERT INTO flask_idempotence (key, kind, owner, fingerprint, expires, data) "
+    "SELECT 'idempotence:1:key:' || :name || ':' || md5(n::text), 'record', '\\x00', '\\x00', "
+    "{now} + :lasts, decode(repeat('ab', 100), 'hex') FROM generate_series(1, :rows) AS n",
+    "sqlite": "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < :rows) "
+    "INSERT INTO flask_idempotence (key, kind, owner, fingerprint, expires, data) "
+    "SELECT 'idempotence:1:key:' || :name || ':' || hex(randomblob(16)), 'record', x'00', x'00', "
+    "{now} + :lasts, zeroblob(100) FROM s",
+}
+DAY = 86_400_000
+
+
+def by_hand(url: str, *, keyed: bool):
+    """Return the view that a developer would write with these statements."""
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    now = CLOCKS[engine.dialect.name]
+    claim, complete = (text(statement.format(now=now)) for statement in (CLAIM, COMPLETE))
+
+    def view():
+        who = request.headers.get("Authorization") or request.remote_addr
+        asked = [who, request.method, request.endpoint, request.get_json()]
+        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
+        name = request.headers["Idempotency-Key"] if keyed else digest.hexdigest()
+        values = {
+            "key": f"by hand:{name}",
+            "owner": os.urandom(16),
+            "fingerprint": digest.digest()[:16],
+        }
+        with engine.connect() as connection:
+            if connection.execute(claim, values).first() is None:
+                abort(409)
+        if not keyed:
+            return answer()
+        response = make_response(answer())
+        head = f"{response.status_code} {response.content_type}\n".encode()
+        record = head + response.get_data()
+        with engine.connect() as connection:
+            connection.execute(complete, values | {"data": record}).first()
+        return response
+
+    return view
+
+
+def guarded(url: str, guard, name: str):
+    """Return an application whose view is guarded by the extension."""
+    app = application(name, guard(answer))
+    Idempotence(app, store=SqlStore(create_engine(url), deadline=10))
+    return app
+
+
+def compare(url: str, requests: int) -> None:
+    """Print what a guarded route takes, against the same by hand."""
+    kind = url.partition(":")[0].partition("+")[0]
+    for mode, guard, prepare in (
+        ("lock", no_repeat_submit(5), orders),
+        ("key", idempotent(required=True), first_requests),
+    ):
+        ours = Variant("ours", guarded(url, guard, f"ours: {mode}"), prepare)
+        hand = application(f"by hand: {mode}", by_hand(url, keyed=mode == "key"))
+        theirs = Variant("by hand", hand, prepare)
+        interleave(f"{kind} {mode}", [ours, theirs], requests)
+        told, spent = ratio(ours, theirs), statistics.median(ours.nanoseconds) / 1e6
+        print(
+            f"{kind:10} {mode:4} ours/by hand {told.median:.2f} "
+            f"(p10 {told.p10:.2f}, p90 {told.p90:.2f}), ours {spent:.2f} ms"
+        )
+
+
+def fill(store: SqlStore, rows: int, lasts: int, name: str) -> None:
+    """Put rows into a table that expire in so many milliseconds."""
+    kind = store.engine.dialect.name
+    with store.engine.begin() as connection:
+        values = {"rows": rows, "lasts": lasts, "name": name}
+        connection.execute(text(ROWS[kind].format(now=CLOCKS[kind])), values)
+    if kind == "postgresql":
+        with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("VACUUM ANALYZE flask_idempotence"))
+
+
+def timed_claim(store: SqlStore) -> float:
+    """Claim a new key; return the milliseconds."""
+    key = f"idempotence:1:lock:order:{os.urandom(16).hex()}"
+    started = time.perf_counter()
+    store.claim(key, os.urandom(16), NO_FINGERPRINT, 30, 0)
+    return (time.perf_counter() - started) * 1000
+
+
+def at_size(empty_url: str, full_url: str, rows: int, claims: int) -> None:
+    """Print what a claim takes in a full table, against an empty one."""
+    stores = [SqlStore(create_engine(url), deadline=10) for url in (empty_url, full_url)]
+    for store in stores:
+        store.create_table()
+    fill(stores[1], rows, DAY, "there")
+    times = [[], []]
+    for number in range(claims + 50):
+        for which in (0, 1) if number % 2 else (1, 0):
+            took = timed_claim(stores[which])
+            if number >= 50:
+                times[which].append(took)
+    empty, full = (statistics.median(each) for each in times)
+    kind = stores[0].engine.dialect.name
+    print(
+        f"{kind:10} claim: {empty:.3f} ms empty, {full:.3f} ms at {rows} rows: {full / empty:.2f}"
+    )
+    prune_beside_claims(stores[1], min(rows // 10, 30_000), kind)
+    for store in stores:
+        store.close()
+
+
+def prune_beside_claims(store: SqlStore, rows: int, kind: str) -> None:
+    """Print what claims take while expired rows are removed, as the store removes them."""
+    alone = [timed_claim(store) for _ in range(500)]
+    fill(store, rows, -DAY, "expired")
+    batches, beside = [], []
+
+    def prune() -> None:
+        count = 100
+        while count:
+            started = time.perf_counter()
+            count = store.prune(BATCH)
+            batches.append((time.perf_counter() - started) * 1000)
+            time.sleep(REST)
+
+    thread = threading.Thread(target=prune)
+    thread.start()
+    while thread.is_alive():
+        beside.append(timed_claim(store))
+    thread.join()
+    for name, times in (("alone", alone), ("pruning", beside), ("(batch)", batches)):
+        spread = Spread.of(times)
+        print(
+            f"{kind:10} {name:8} median {spread.median:.2f} ms, p90 {spread.p90:.2f}, "
+            f"longest {max(times):.1f}, of {len(times)}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--rows", type=int, default=300_000)
+    asked = parser.parse_args()
+    defaults = {"fsync": "on", "full_page_writes": "on", "shared_buffers": "128MB"}
+    defaults |= {"log_lock_waits": "on", "deadlock_timeout": "50ms"}
+    with tempfile.TemporaryDirectory() as directory, PostgresServer(**defaults) as server:
+        for make in (
+            server.new_database,
+            lambda: f"sqlite:///{directory}/{os.urandom(4).hex()}.db",
+        ):
+            url = make()
+            SqlStore(create_engine(url)).create_table()
+            compare(url, asked.requests)
+            at_size(make(), make(), asked.rows, asked.requests)
+        waits = server.log.count("still waiting for")
+        print(f"postgresql waits for a lock of more than 50 ms: {waits}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The application under test: one view behind every kind of guard, whose runs go into a journal.
+
+Its settings come from the environment: STORE, LEASE, INTERVAL and JOURNAL.
+"""
+
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+
+from flask import Flask, g, request
+
+from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
+
+from .journal import Journal
+
+app = Flask("chaos")
+app.config.update(
+    SECRET_KEY="a secret for the tests",
+    IDEMPOTENCE_STORAGE_URI=os.environ["STORE"],
+    IDEMPOTENCE_LEASE=float(os.environ["LEASE"]),
+    IDEMPOTENCE_KEY_REQUIRED=True,
+)
+Idempotence(app)
+journal = Journal(Path(os.environ["JOURNAL"]))
+journal.watch_for_standstills()
+
+GUARDS = {
+    "once": idempotent(guarantee="at-most-once"),
+    "least": idempotent(),
+    "patient": idempotent(wait=2),
+    "lock": no_repeat_submit(interval=float(os.environ["INTERVAL"])),
+    "token": one_time_token(),
+    "restoring": one_time_token(restore_on_failure=True),
+}
+
+
+@app.before_request
+def note_arrival():
+    g.arrived = time.monotonic()
+
+
+@app.get("/")
+def index():
+    return {"pid": os.getpid()}
+
+
+def view():
+    """Have an effect, by the plan that the first run of an operation follows."""
+    asked, user = request.json, request.authorization.token
+    operation = f"{request.endpoint}/{asked['number']}/{user}"
+    attempt = request.headers["X-Attempt"]
+    run = uuid.uuid4().hex
+    first = journal.ordinal(operation) == 1
+    journal.note("begun", run=run, operation=operation, attempt=attempt, arrived=g.arrived)
+    end = asked["end"] if first else "success"
+    if end == "failure":
+        journal.note("failed", run=run)
+        return {"user": user, "number": asked["number"], "run": run, "attempt": attempt}, 503
+    work = asked["work"] if first else 0.01
+    time.sleep(work / 2)
+    journal.note("effect", run=run)
+    if end == "kill":
+        journal.note("kills itself", run=run)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if end == "exit":
+        journal.note("exits", run=run)
+        raise SystemExit("told to")
+    time.sleep(work / 2)
+    journal.note("ended", run=run)
+    return {"user": user, "number": asked["number"], "run": run, "attempt": attempt}, 201
+
+
+for mode, guard in GUARDS.items():
+    app.add_url_rule(f"/{mode}", mode, guard(view), methods=["POST"])

@@ -1,0 +1,244 @@
+"""What must be true of a history, whatever was done to the servers.
+
+Each check yields what contradicts it. They are about facts and their order: how fast the machine
+is does not matter, save where a process noticed that it stood still.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from .history import (
+    EXITED,
+    KEY_MODES,
+    KILLED,
+    KILLED_ITSELF,
+    WORKER_FAULTS,
+    Attempt,
+    Fault,
+    History,
+    Run,
+)
+
+CLOCKS = 0.05
+"""Seconds by which the server's clock and ours may drift apart within a lease."""
+
+EXPECTED = {
+    "once": {"key-in-progress", "outcome-unknown"},
+    "least": {"key-in-progress"},
+    "patient": {"key-in-progress"},
+    "lock": {"repeat-submit"},
+    "token": {"token-spent", "token-not-yours"},
+    "restoring": {"token-spent", "token-not-yours"},
+}
+"""Refusals that a guard may give, besides `store-unavailable`."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What contradicts a check."""
+
+    operation: str
+    what: str
+
+
+def repeatable_runs(history: History, *modes: str) -> Iterator[tuple[str, list[Run]]]:
+    """Yield the operations of some modes, and their runs that did not say they had failed."""
+    for operation, runs in history.runs_of.items():
+        if runs[0].mode in modes:
+            yield operation, [run for run in runs if run.end != "failure"]
+
+
+def at_most_once_ran_nothing_twice(history: History) -> Iterator[Violation]:
+    """Not even what failed: every response is remembered, and every death as well."""
+    for operation, runs in history.runs_of.items():
+        if runs[0].mode == "once" and len(runs) > 1:
+            yield Violation(operation, f"ran {len(runs)} times")
+
+
+def tokens_are_spent_at_most_once(history: History) -> Iterator[Violation]:
+    """Save where a failure put the token back."""
+    for operation, runs in repeatable_runs(history, "token", "restoring"):
+        if len(runs) > 1:
+            yield Violation(operation, f"ran {len(runs)} times")
+    for operation, runs in history.runs_of.items():
+        if len(runs) > {"token": 1, "restoring": 2}.get(runs[0].mode, len(runs)):
+            yield Violation(operation, f"its token was spent {len(runs)} times")
+
+
+def nothing_is_lost(history: History) -> Iterator[Violation]:
+    """Who was told of a success finds its effect; who asks long enough is told."""
+    effects = {run.id for run in history.runs if run.effect}
+    for attempt in history.attempts:
+        if attempt.run and attempt.run not in effects:
+            yield Violation(attempt.operation, "its effect is missing")
+    for operation in history.given_up:
+        yield Violation(operation, "no final answer")
+
+
+def nothing_runs_twice_without_a_reason(history: History) -> Iterator[Violation]:
+    """At-least-once: a second run is explained by what happened to the first."""
+    for operation, runs in repeatable_runs(history, "least", "patient"):
+        for first, second in pairwise(runs):
+            if reason(history, first, second) is None:
+                apart = second.begun - first.begun
+                yield Violation(operation, f"ran twice for no reason, {apart:.2f} s apart")
+
+
+def nothing_runs_before_the_lease_is_over(history: History) -> Iterator[Violation]:
+    """Whatever became of the first run, its claim lives as long as it was granted for."""
+    for operation, runs in repeatable_runs(history, *KEY_MODES, "lock"):
+        least = history.interval if runs and runs[0].mode == "lock" else history.lease
+        for first, second in pairwise(runs):
+            apart = second.begun - first.arrived
+            if apart < least - CLOCKS and not was_frozen(history, second):
+                yield Violation(operation, f"ran again after {apart:.2f} s")
+
+
+def locks_hold_while_their_view_runs(history: History) -> Iterator[Violation]:
+    """And for the interval from the end of a view that took longer than it."""
+    for operation, runs in repeatable_runs(history, "lock"):
+        for first, second in pairwise(runs):
+            ended = first.ended if first.end == "success" else None
+            slow = ended is not None and ended - first.begun > history.interval
+            free = first.begun if ended is None else ended + slow * (history.interval - CLOCKS)
+            if second.begun < free and reason(history, first, second) is None:
+                yield Violation(operation, f"ran again {free - second.begun:.2f} s too early")
+
+
+def nothing_runs_after_it_was_replayed(history: History) -> Iterator[Violation]:
+    """A replay is the proof that a response is remembered."""
+    for operation, attempts in history.attempts_of.items():
+        replays = [attempt.received for attempt in attempts if attempt.replayed]
+        for run in history.runs_of.get(operation, ()):
+            if replays and run.arrived > min(replays):
+                yield Violation(operation, "ran although its response was remembered")
+
+
+def nobody_gets_anothers_answer(history: History) -> Iterator[Violation]:
+    """Keys and bodies are the same for several users; the answers name the user."""
+    for attempt in history.attempts:
+        _, number, user = attempt.operation.split("/")
+        if attempt.body and (attempt.body["user"], str(attempt.body["number"])) != (user, number):
+            told = f"{attempt.body['user']}'s answer to {attempt.body['number']}"
+            yield Violation(attempt.operation, f"{user} got {told}")
+        if attempt.stolen and attempt.status == 201:
+            yield Violation(attempt.operation, "another user's token was taken")
+
+
+def answers_are_equal(history: History) -> Iterator[Violation]:
+    """A run has one answer, a replay tells of a run, and two replays of the same one."""
+    for operation, attempts in history.attempts_of.items():
+        runs = {run.id: run for run in history.runs_of.get(operation, ())}
+        for attempt in attempts:
+            told = attempt.run and runs.get(attempt.run)
+            if attempt.run and not told:
+                yield Violation(operation, "an answer tells of a run that was another's, or none")
+            elif told and attempt.body["attempt"] != told.attempt:
+                yield Violation(operation, "a replay differs from the first answer")
+            elif told and not attempt.replayed and told.attempt != attempt.id:
+                yield Violation(operation, "a replay is not marked as one")
+        replays = [attempt for attempt in attempts if attempt.replayed]
+        if len({attempt.run for attempt in replays}) > 1:
+            yield Violation(operation, "replays tell of different runs")
+
+
+def no_key_stays_wedged(history: History) -> Iterator[Violation]:
+    """A lease after the last fault, every key answers something final, or runs only now."""
+    probes = {attempt.id for attempt in history.attempts if attempt.probe}
+    runs_now = {run.operation for run in history.runs if run.attempt in probes}
+    for attempt in history.attempts:
+        taken = attempt.slug in {"key-in-progress", "repeat-submit"}
+        if attempt.probe and taken and attempt.operation not in runs_now:
+            yield Violation(attempt.operation, f"still {attempt.slug}")
+
+
+def only_expected_answers_come(history: History) -> Iterator[Violation]:
+    """No 500 but from a view that exits, and no refusal that does not fit."""
+    exits = {run.attempt for run in history.runs if run.end == "exit"}
+    failed = {run.attempt for run in history.runs if run.end == "failure"}
+    for attempt in history.attempts:
+        if not is_expected(attempt, exits, failed):
+            told = f"{attempt.status} {attempt.slug}".strip()
+            yield Violation(attempt.operation, f"was answered {told}")
+
+
+def is_expected(attempt: Attempt, exits: set[str], failed: set[str]) -> bool:
+    """Whether an answer is one that its guard may give."""
+    if attempt.slug:
+        return attempt.slug in EXPECTED[attempt.mode] | {"store-unavailable"}
+    if attempt.status == 500:
+        return attempt.id in exits
+    if attempt.status == 503:
+        return attempt.id in failed or (attempt.mode == "once" and attempt.replayed)
+    return attempt.status in {None, 201}
+
+
+def reason(history: History, first: Run, second: Run) -> str | None:
+    """Return why a second run was let in, or None where nothing explains it.
+
+    What came when the client had its answer already explains nothing.
+    """
+    if first.end == "exit":
+        return "its view was broken off"
+    begun = min(first.arrived, second.arrived)
+    ended = min(second.begun, history.told_at.get(first.id, second.begun))
+    for death in [fault for fault in history.faults if fault.pid == first.pid]:
+        if death.kind in {KILLED, KILLED_ITSELF} and begun <= death.begun <= ended:
+            return "its worker was killed"
+        # Its other views may come to their end, and then be unable to tell.
+        if death.kind == EXITED and death.begun <= ended:
+            return "its worker ended"
+    if was_frozen(history, first, ended) or was_frozen(history, second):
+        return "its worker stood still"
+    for run in (first, second):
+        if any(i.begun <= ended and i.ended >= begun for i in interruptions(history, run.pid)):
+            return "the store was away"
+    return None
+
+
+def was_frozen(history: History, run: Run, until: float | None = None) -> bool:
+    """Whether the process of a run stood still, from its arrival, for long enough to matter."""
+    until = run.begun if until is None else until
+    return any(
+        stop.pid == run.pid
+        and stop.length > history.lease / 3
+        and stop.begun <= until
+        and stop.ended >= run.arrived
+        for stop in history.standstills
+    )
+
+
+def interruptions(history: History, pid: int) -> Iterator[Fault]:
+    """Yield when a process could not renew, for longer than a third of a lease.
+
+    A lease is renewed when a third of it is over, and half a second after a failure again: what is
+    shorter than another third costs nothing, unless more of it follows.
+    """
+    mine = [stop for stop in history.standstills if stop.pid == pid]
+    away = [fault for fault in history.faults if fault.kind not in WORKER_FAULTS]
+    whole = None
+    for fault in sorted([*mine, *away], key=lambda fault: fault.begun):
+        if whole and fault.begun - whole.ended < history.lease / 3:
+            whole = replace(whole, ended=max(whole.ended, fault.ended))
+            continue
+        if whole and whole.length > history.lease / 3:
+            yield whole
+        whole = fault
+    if whole and whole.length > history.lease / 3:
+        yield whole
+
+
+CHECKS = (
+    at_most_once_ran_nothing_twice,
+    tokens_are_spent_at_most_once,
+    nothing_is_lost,
+    nothing_runs_twice_without_a_reason,
+    nothing_runs_before_the_lease_is_over,
+    locks_hold_while_their_view_runs,
+    nothing_runs_after_it_was_replayed,
+    nobody_gets_anothers_answer,
+    answers_are_equal,
+    no_key_stays_wedged,
+    only_expected_answers_come,
+)
