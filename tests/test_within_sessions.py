@@ -156,6 +156,23 @@ def test_a_session_that_lives_on_is_left_clean_on_every_way_out(books, way):
         assert site.amounts() == [*[3] * count, 8]
 
 
+@pytest.mark.parametrize(("how", "did"), [("commit", "committed"), ("rollback", "rolled it back")])
+def test_the_line_that_ends_the_transaction_is_the_one_that_raises(books, how, did):
+    told = []
+
+    def view(session):
+        pay(session)
+        with pytest.raises(ConfigurationError, match=did) as raised:
+            getattr(session, how)()
+        told.append(raised.value)
+        return "no", 422
+
+    site = books(view)
+    assert site.post().status_code == 422
+    assert told
+    assert site.count() == 0
+
+
 def test_an_exception_that_propagates_leaves_the_session_clean(books):
     def view(session):
         pay(session)
