@@ -13,7 +13,7 @@ from sqlalchemy import event, insert, select, text, update
 from sqlalchemy.exc import OperationalError
 from test_within_sessions import Payment
 
-from flask_idempotence import current_guard
+from flask_idempotence import StoreError, current_guard
 from flask_idempotence.testing import record_signals
 
 UNAVAILABLE = "urn:flask-idempotence:store-unavailable"
@@ -205,6 +205,24 @@ def test_a_database_that_cannot_be_begun_on_is_503_with_a_time_to_wait(books, to
     assert is_free(site)
     assert signals.names.count("rejected") == 1
     assert site.post().status_code == 201
+
+
+def test_after_a_commit_whose_end_nobody_knows_nothing_is_released(books, monkeypatch):
+    def lose(*_):
+        raise StoreError("away", sent=True)
+
+    def cut_off():
+        broken = OperationalError("COMMIT", {}, sqlite3.OperationalError("away"))
+        broken.connection_invalidated = True
+        monkeypatch.setattr(site.store, "look_up", lose)
+        raise broken
+
+    site = books(lambda session: (setattr(session(), "commit", cut_off), str(pay(session)))[1])
+    with record_signals(site.app) as signals:
+        assert site.post().json["type"] == UNAVAILABLE
+    assert "released" not in signals.names
+    (key,) = site.store.scan("")
+    assert site.store.peek(key).kind == "claim"
 
 
 def test_the_lease_is_renewed_while_the_transaction_is_open(books):

@@ -357,6 +357,7 @@ WRITES_BEFORE = {
     "a text": lambda session: session.execute(text("INSERT INTO payments (amount) VALUES (1)")),
     "a savepoint": lambda session: [pay(session) for _ in [session.begin_nested()]],
     "a savepoint released": released,
+    "something, then a savepoint": lambda session: (pay(session), session.begin_nested()),
 }
 
 
