@@ -81,6 +81,7 @@ class Link:
     def __init__(self, engine: Engine, dialect: Dialect, seconds: float) -> None:
         self.seconds = seconds
         self._dialect = dialect
+        self._of_application = engine
         pool = engine.pool.recreate()
         event.listen(pool, "connect", lambda made, _: dialect.prepare(made, seconds))
         twin = Engine(pool, engine.dialect, engine.url, hide_parameters=True)
@@ -129,6 +130,22 @@ class Link:
             except SQLAlchemyError as error:
                 told = f"{type(error).__name__}: {_first_line(error)}"
                 raise StoreError(told, sent=sent or patience.is_unsure) from None
+
+    def run_unhurried(self, work: Callable[[Connection], T]) -> T:
+        """Carry out some work in one transaction of its own, without a deadline.
+
+        Raises:
+            StoreError: the database refused, or is not there.
+        """
+        engine = self._of_application
+        alone = Engine(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=True)
+        try:
+            with alone.begin() as connection:
+                return work(connection)
+        except DBAPIError as error:
+            raise self._told(error, self._trouble(error), sent=True) from error.orig
+        finally:
+            alone.dispose()
 
     @contextmanager
     def _connection(self, deadline: float) -> Iterator[Connection]:

@@ -183,8 +183,11 @@ class SqlStore(Store):
         self._link.close()
 
     def create_table(self) -> bool:
-        """Create the table where there is none of that name, and return whether that was so."""
-        return self._run(schema.create)
+        """Create the table where there is none of that name, and return whether that was so.
+
+        All of it or nothing, and without a deadline.
+        """
+        return self._link.run_unhurried(schema.create)
 
     def ddl(self) -> str:
         """Return the statements that create the table."""

@@ -22,11 +22,11 @@ table = Table(
     # Compared byte by byte, so that the keys of one endpoint stand together in the index.
     Column("key", Text().with_variant(Text(collation="C"), "postgresql"), primary_key=True),
     Column("kind", String(16), nullable=False),
-    Column("owner", LargeBinary, nullable=False, comment="of a token: the user it was issued to"),
+    Column("owner", LargeBinary, nullable=False),  # of a token: the user it was issued to
     Column("fingerprint", LargeBinary, nullable=False),
-    Column("lease_ends", BigInteger, comment="milliseconds since 1970; of claims only"),
-    Column("expires", BigInteger, nullable=False, index=True, comment="milliseconds since 1970"),
-    Column("data", LargeBinary, comment="of records only"),
+    Column("lease_ends", BigInteger),  # milliseconds since 1970; of claims only
+    Column("expires", BigInteger, nullable=False, index=True),  # milliseconds since 1970
+    Column("data", LargeBinary),  # of records only
 )
 """Owners stay in completed rows: whoever lost the answer to a commit finds out whether it was he
 who completed."""
