@@ -1,5 +1,7 @@
 """The recipes: how often the effect happens, and who is told what, when 16 ask at once."""
 
+import re
+
 import pytest
 from example_servers import HTML
 from flask import abort
@@ -84,7 +86,7 @@ def test_a_key_notices_that_a_reference_is_used_for_something_else(site):
 
 
 def test_of_a_crowd_of_copies_of_a_message_one_is_handled(site):
-    answers = site.crowd("deduplication-table", message="m", pieces=5)
+    answers = site.crowd("deduplication-table/mug", message="m", pieces=5)
     assert statuses(answers) == ALL
     assert sorted(told(answers, "first")) == [False] * (CROWD - 1) + [True]
     assert set(told(answers, "pieces")) == {5}
@@ -94,26 +96,26 @@ def test_of_a_crowd_of_copies_of_a_message_one_is_handled(site):
 def test_a_copy_that_waited_does_the_work_where_the_first_was_rolled_back(site, monkeypatch):
     failures = iter([503])
     spy(monkeypatch, deduplication_table, "put_in_stock", lambda: [abort(s) for s in failures])
-    answers = site.crowd("deduplication-table", 2, message="m", pieces=5)
+    answers = site.crowd("deduplication-table/mug", 2, message="m", pieces=5)
     assert statuses(answers) == {200: 1, 503: 1}
     assert told(answers, "first") == [True]
     assert (site.truth("stock"), site.truth("messages")) == (5, 1)
 
 
 def test_what_has_been_handled_is_told_what_is_there_now_and_not_what_was_then(site):
-    site.post("deduplication-table", message="m", pieces=5)
-    site.post("deduplication-table", message="other", pieces=1)
-    assert site.post("deduplication-table", message="m", pieces=5).json["pieces"] == 6
+    site.post("deduplication-table/mug", message="m", pieces=5)
+    site.post("deduplication-table/mug", message="other", pieces=1)
+    assert site.post("deduplication-table/mug", message="m", pieces=5).json["pieces"] == 6
 
 
 def test_once_handles_one_of_a_crowd_and_tells_the_others_to_come_back(make, monkeypatch):
     site = make(within=True)
     site.first_stays(monkeypatch, deduplication_table, "put_in_stock")
-    answers = site.crowd("deduplication-table/guarded", message="m", pieces=5)
+    answers = site.crowd("deduplication-table/mug/guarded", message="m", pieces=5)
     assert statuses(answers) == ONE
     assert all(a.headers["Retry-After"] for a in answers if a.status_code == 409)
-    site.post("deduplication-table", message="other", pieces=1)
-    again = site.post("deduplication-table/guarded", message="m", pieces=5)
+    site.post("deduplication-table/mug", message="other", pieces=1)
+    again = site.post("deduplication-table/mug/guarded", message="m", pieces=5)
     assert again.json == {"first": False, "pieces": 5}
     assert site.truth("stock") == 6
 
@@ -122,7 +124,7 @@ def test_once_handles_one_of_a_crowd_and_tells_the_others_to_come_back(make, mon
 
 
 def test_of_a_crowd_that_has_read_one_version_one_writes_and_the_others_lose(site, monkeypatch):
-    meet(monkeypatch, optimistic_lock, "raised")
+    meet(monkeypatch, optimistic_lock, "changed")
     answers = site.crowd("optimistic-lock/mug", percent=10)
     assert statuses(answers) == ONE
     assert site.truth("prices")["mug"] == 1100
@@ -160,7 +162,7 @@ def test_a_key_lets_one_change_of_a_crowd_compute_and_tells_all_what_it_came_to(
 
 
 def test_a_key_lets_two_different_changes_in_and_one_is_lost(site, monkeypatch):
-    meet(monkeypatch, optimistic_lock, "raised", 2)
+    meet(monkeypatch, optimistic_lock, "changed", 2)
     path = "optimistic-lock/mug/guarded"
     answers = site.at_once(*((path, {"percent": 10, "change": c}) for c in "ab"))
     assert statuses(answers) == {200: 2}
@@ -284,10 +286,11 @@ def test_where_the_lock_fails_the_index_lets_one_pay_and_all_are_told_its_number
 
 def test_a_payment_that_the_bank_refuses_leaves_nothing_and_may_be_tried_again(site, monkeypatch):
     failures = iter([502])
-    spy(monkeypatch, payments, "charge", lambda: [abort(status) for status in failures])
-    answers = [site.post("payments", reference="A", amount=12) for _ in range(2)]
-    assert statuses(answers) == {502: 1, 201: 1}
-    assert site.truth("payments") == 1
+    charged = spy(monkeypatch, payments, "charge", lambda: [abort(status) for status in failures])
+    assert site.post("payments", reference="A", amount=12).status_code == 502
+    assert site.truth("payments") == 0
+    assert site.post("payments", reference="A", amount=12).status_code == 201
+    assert (len(charged), site.truth("payments")) == (2, 1)
 
 
 def test_another_amount_under_the_reference_of_a_payment_is_refused(site):
@@ -325,7 +328,7 @@ def test_many_processes_may_prepare_one_database_at_once(url):
         database.engine.dispose()
 
 
-@pytest.mark.parametrize("path", ["deduplication-table/guarded", "payments/guarded"])
+@pytest.mark.parametrize("path", ["deduplication-table/mug/guarded", "payments/guarded"])
 def test_within_says_what_it_needs_where_the_guards_are_elsewhere(tmp_path, path):
     site = Site(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)
     answer = site.post(path, message="m", pieces=1, reference="A", amount=1)
@@ -355,8 +358,10 @@ def test_a_browser_sees_what_came_of_it_on_the_page(tmp_path):
         form = {"reference": "<b>", "voter": "Ada"}
         pages = [client.post(f"/recipes/{path}", data=form, headers=HTML) for _ in range(2)]
         assert "What the database says" in pages[0].text
+        assert re.search(r'role="alert">20[01]: (number|used) 1<', pages[0].text)
         assert 'role="alert">409: ' in pages[1].text
     assert "Retry-After" in pages[1].headers
+    assert 'id="counter-guarded-voter" name="voter" value="Ada"' in pages[1].text  # once more?
     assert client.post("/recipes/reset").location == "/recipes"
     assert (site.truth("orders"), site.truth("votes")) == (0, {})
     site.close()

@@ -23,19 +23,20 @@ def text_field(name: str) -> str:
     return text if 0 < len(text) <= LONGEST else abort(400, f"{name}: 1 to {LONGEST} characters.")
 
 
-def number_field(name: str) -> int:
+def number_field(name: str, least: int = 1) -> int:
     """Return a number from the form, or answer with 400."""
     number = request.form.get(name, type=int)
-    if number is None or not 0 < number <= MOST:
-        abort(400, f"{name}: a whole number from 1 to {MOST}.")
+    if number is None or not least <= number <= MOST:
+        abort(400, f"{name}: a whole number from {least} to {MOST}.")
     return number
 
 
-def answer(status: int, /, **told: Any) -> ResponseReturnValue:
-    """Tell what came of it."""
+def answer(status: int, /, *, error: str | None = None, **told: Any) -> ResponseReturnValue:
+    """Tell what came of it, and what is wrong if something is."""
     if not wants_page():
-        return jsonify(told), status
-    return page_saying(f"{status}: " + ", ".join(f"{k} {v}" for k, v in told.items())), status
+        return jsonify(told if error is None else {"error": error, **told}), status
+    values = ", ".join(f"{name} {value}" for name, value in told.items())
+    return page_saying(" ".join(filter(None, (f"{status}:", error, values)))), status
 
 
 def explain(error: HTTPException) -> ResponseReturnValue:

@@ -6,6 +6,8 @@ three votes.
 
 from __future__ import annotations
 
+from typing import Any
+
 from flask import Blueprint, request
 from flask.typing import ResponseReturnValue
 from sqlalchemy.dialects import postgresql, sqlite
@@ -17,7 +19,7 @@ from .models import Votes
 from .sessions import session
 
 MOST_VOTES = 3
-INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 blueprint = Blueprint("counter", __name__, url_prefix="/counter")
 

@@ -13,42 +13,43 @@ from sqlalchemy.exc import IntegrityError
 
 from ..extensions import idempotence
 from .answers import answer, number_field, text_field
-from .models import MUG, Message, Stock
+from .models import Message, Stock
 from .sessions import session
 
 blueprint = Blueprint("deduplication_table", __name__, url_prefix="/deduplication-table")
 
 
-@blueprint.post("")
-def deliver() -> ResponseReturnValue:
+@blueprint.post("/<product>")
+def deliver(product: str) -> ResponseReturnValue:
     """Put a delivery into stock, once for each message."""
     session().add(Message(id=text_field("message")))
     try:
         session().flush()
     except IntegrityError:
         session().rollback()
-        return answer(200, first=False, pieces=pieces())
-    left = put_in_stock(number_field("pieces"))
+        return answer(200, first=False, pieces=pieces_of(product))
+    left = put_in_stock(product, number_field("pieces"))
     session().commit()
     return answer(200, first=True, pieces=left)
 
 
 # The table is the library's: it remembers the result as well, and forgets both after a time.
-@blueprint.post("/guarded")
-def guarded() -> ResponseReturnValue:
+@blueprint.post("/<product>/guarded")
+def guarded(product: str) -> ResponseReturnValue:
     """Do the same with `once`, whose end commits."""
     with idempotence.once("deliveries", text_field("message"), within=session) as delivery:
         if delivery.first:
-            delivery.result = put_in_stock(number_field("pieces"))
+            delivery.result = put_in_stock(product, number_field("pieces"))
     return answer(200, first=delivery.first, pieces=delivery.result)
 
 
-def put_in_stock(count: int) -> int:
+def put_in_stock(product: str, count: int) -> int:
     """Add to the stock, and return how much there is."""
-    added = update(Stock).where(Stock.product == MUG).values(pieces=Stock.pieces + count)
-    return session().scalar(added.returning(Stock.pieces)) or abort(404)
+    added = update(Stock).where(Stock.product == product).values(pieces=Stock.pieces + count)
+    pieces: int | None = session().scalar(added.returning(Stock.pieces))
+    return pieces or abort(404)
 
 
-def pieces() -> int:
+def pieces_of(product: str) -> int:
     """Return how much there is."""
-    return session().scalars(select(Stock.pieces).where(Stock.product == MUG)).one()
+    return session().scalar(select(Stock.pieces).where(Stock.product == product)) or 0

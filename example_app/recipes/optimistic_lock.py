@@ -19,16 +19,19 @@ from .models import Price
 from .sessions import session
 from .unique_index import WAIT
 
+LARGEST_DISCOUNT = -50
+"""In percent."""
+
 blueprint = Blueprint("optimistic_lock", __name__, url_prefix="/optimistic-lock")
 
 
 @blueprint.post("/<product>")
-def raise_price(product: str) -> ResponseReturnValue:
-    """Raise a price by some percent of what it was."""
+def change_price(product: str) -> ResponseReturnValue:
+    """Raise or lower a price by some percent of what it was."""
     price = session().get(Price, product) or abort(404)
     if request.form.get("version", price.version, type=int) != price.version:
         return answer(409, error="The price has changed.", cents=price.cents)
-    price.cents = raised(price.cents, number_field("percent"))
+    price.cents = changed(price.cents, number_field("percent", LARGEST_DISCOUNT))
     try:
         session().commit()  # UPDATE … WHERE product = … AND version = the one that was read
     except StaleDataError:
@@ -42,15 +45,15 @@ def raise_price(product: str) -> ResponseReturnValue:
 @blueprint.post("/<product>/guarded")
 @idempotent(key=lambda: request.form.get("change"), required=True, wait=WAIT)
 def guarded(product: str) -> ResponseReturnValue:
-    """Raise a price once for each change, without looking at the version."""
+    """Change a price once for each name of a change, without looking at the version."""
     text_field("change")
     price = session().get(Price, product) or abort(404)
-    cents = raised(price.cents, number_field("percent"))
+    cents = changed(price.cents, number_field("percent", LARGEST_DISCOUNT))
     session().execute(update(Price).where(Price.product == product).values(cents=cents))
     session().commit()
     return answer(200, cents=cents)
 
 
-def raised(cents: int, percent: int) -> int:
+def changed(cents: int, percent: int) -> int:
     """Compute what a statement of SQL could not (so let us say)."""
     return round(cents * (100 + percent) / 100)

@@ -9,10 +9,10 @@ from uuid import uuid4
 
 from flask import Blueprint, jsonify, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
-from sqlalchemy import Select, func, select
+from sqlalchemy import func, select
 
 from ..answers import wants_page
-from .models import Account, Departure, Message, Order, Parcel, Payment, Price, Stock, Votes
+from .models import MUG, Account, Departure, Message, Order, Parcel, Payment, Price, Stock, Votes
 from .sessions import recipe_database
 
 blueprint = Blueprint("pages", __name__)
@@ -59,8 +59,12 @@ class Recipe:
     guard: Form
 
 
-def recipes() -> list[Recipe]:
-    """Return them all, with references that nobody has used."""
+def recipes(version: int) -> list[Recipe]:
+    """Return them all, with references that nobody has used.
+
+    Args:
+        version: of the price of the mug.
+    """
     fresh = uuid4().hex[:8]
     return [
         Recipe(
@@ -74,9 +78,9 @@ def recipes() -> list[Recipe]:
             "Deduplication table",
             "Messages. What has been handled is written down in the transaction of what handling "
             "it does. The guard keeps that table for you.",
-            Form("deduplication-table", {"message": fresh, "pieces": 5}, "Deliver"),
+            Form("deduplication-table/mug", {"message": fresh, "pieces": 5}, "Deliver"),
             Form(
-                "deduplication-table/guarded",
+                "deduplication-table/mug/guarded",
                 {"message": fresh, "pieces": 5},
                 "Deliver, guarded by once()",
             ),
@@ -85,7 +89,7 @@ def recipes() -> list[Recipe]:
             "Optimistic lock",
             "Computed updates. Who computed from an old version has to begin again. The guard "
             "knows repeats of one change, and nothing of other changes.",
-            Form("optimistic-lock/mug", {"percent": 10, "version": 1}, "Raise"),
+            Form("optimistic-lock/mug", {"percent": 10, "version": version}, "Raise"),
             Form(
                 "optimistic-lock/teapot/guarded",
                 {"percent": 10, "change": fresh},
@@ -141,9 +145,14 @@ def reset() -> ResponseReturnValue:
 
 def page_saying(notice: str | None) -> str:
     """Return the page, with what there is to say above it."""
-    kind = recipe_database().engine.dialect.name
+    with recipe_database().new_session() as session:
+        version = session.scalars(select(Price.version).where(Price.product == MUG)).one()
     return render_template(
-        "recipes.html", recipes=recipes(), truth=truth(), kind=kind, notice=notice
+        "recipes.html",
+        recipes=recipes(version),
+        truth=truth(),
+        kind=recipe_database().engine.dialect.name,
+        notice=notice,
     )
 
 
@@ -154,17 +163,17 @@ def truth() -> dict[str, Any]:
         def count(table: type) -> int:
             return session.scalar(select(func.count()).select_from(table)) or 0
 
-        def by_name(rows: Select[Any]) -> dict[str, int]:
-            return {row[0]: row[1] for row in session.execute(rows)}
+        def by_name(name: Any, value: Any) -> dict[str, int]:
+            return {row[0]: row[1] for row in session.execute(select(name, value))}
 
         return {
             "orders": count(Order),
             "messages": count(Message),
             "stock": session.scalar(select(Stock.pieces)),
-            "prices": by_name(select(Price.product, Price.cents)),
+            "prices": by_name(Price.product, Price.cents),
             "balances": list(session.scalars(select(Account.balance).order_by(Account.number))),
             "parcels": list(session.scalars(select(Parcel.status).order_by(Parcel.number))),
             "departures": count(Departure),
-            "votes": by_name(select(Votes.voter, Votes.used)),
+            "votes": by_name(Votes.voter, Votes.used),
             "payments": count(Payment),
         }
