@@ -106,8 +106,10 @@ class Engine:
             return call()
         is_on = self.switches.is_on(app, guard.toggle)
         attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
-        enter = partial(guard.enter, self, attempt, request)
-        hold = self.admit(attempt, enter) if is_on else guard.pass_by(self, attempt)
+        if is_on:
+            hold = self.admit(attempt, partial(guard.enter, self, attempt, request))
+        else:
+            hold = self.decide(attempt, partial(guard.pass_by, self, attempt))
         if hold is None:
             return call()
         if isinstance(hold, Replay):
@@ -143,11 +145,7 @@ class Engine:
         """
         if not self._told_of_memory:
             self._tell_of_memory(attempt.app)
-        try:
-            found = enter()
-        except Refusal as refusal:
-            self.announce(refusal, attempt)
-            raise
+        found = self.decide(attempt, enter)
         if isinstance(found, Hold):
             if found.owner:
                 self.keeper.watch(found)
@@ -157,6 +155,14 @@ class Engine:
             _logger.info("Request replayed: %s", attempt)
             attempt.emit(replayed)
         return found
+
+    def decide(self, attempt: Attempt, enter: Callable[[], T]) -> T:
+        """Return what a guard decides about an attempt; a refusal is told and raised."""
+        try:
+            return enter()
+        except Refusal as refusal:
+            self.announce(refusal, attempt)
+            raise
 
     def _tell_of_memory(self, app: Flask) -> None:
         self._told_of_memory = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .signals import completed
 from .stores.base import Completion, Outcome
@@ -104,6 +104,13 @@ class ViewGuard(Guard):
     def covers(self, method: str) -> bool:
         """Whether requests of this method are guarded at all."""
         return method not in SAFE_METHODS or method in self.methods
+
+    def accept(self, view: Callable[..., Any]) -> None:
+        """Look at a view that is put behind the guard.
+
+        Raises:
+            ConfigurationError: it cannot stand there.
+        """
 
     def check(self, endpoint: str, config: Config) -> None:
         """Look at the guard of a view once the settings are known.

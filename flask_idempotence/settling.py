@@ -134,7 +134,9 @@ class Settling:
         """
         if not hold.begin_settlement():
             return None
-        if hold.failed_by_hand is not None:
+        # What an exception has rolled back cannot be kept.
+        is_undone = hold.transaction is not None and hold.raised
+        if hold.failed_by_hand or (hold.failed_by_hand is False and not is_undone):
             failed = hold.failed_by_hand
         try:
             if hold.transaction is not None:

@@ -16,60 +16,25 @@ Whoever has lost the claim cannot complete it, and is rolled back.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, event, func, select
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import Session
 
 from .errors import ConfigurationError, StoreError
+from .sessions import checked_store, engine_of
 from .stores.base import Completion, Outcome
-from .stores.sql import SqlStore
+from .written import has_written, has_written_besides, is_broken
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL
     from sqlalchemy.orm import SessionTransaction
 
     from .stores.base import Store
 
 _OPEN = "flask_idempotence_transaction"
-_CHANGES = "flask_idempotence_changes"
-
-
-def source_of(guard: str, within: Any) -> Callable[[], Session]:
-    """Return what gives the session of the moment.
-
-    Args:
-        guard: the name of what takes `within=`.
-        within: a session, a `scoped_session`, or a function that returns a session.
-
-    Raises:
-        ConfigurationError: it is none of these.
-    """
-    if isinstance(within, Session):
-        return lambda: within
-    if isinstance(within, scoped_session) or (
-        callable(within) and not isinstance(within, sessionmaker | type)
-    ):
-        return lambda: _checked(guard, within())
-    raise ConfigurationError(_wrong(guard, within))
-
-
-def _checked(guard: str, session: Any) -> Session:
-    if isinstance(session, Session):
-        return session
-    raise ConfigurationError(_wrong(guard, session))
-
-
-def _wrong(guard: str, thing: Any) -> str:
-    return (
-        f"{guard}(within=...) takes the session in which the view writes: Flask-SQLAlchemy's "
-        "db.session, another scoped_session, a Session, or a function that returns the view's "
-        f"own; not {type(thing).__name__}."
-    )
 
 
 class Transaction:
@@ -85,17 +50,16 @@ class Transaction:
     """
 
     def __init__(self, session: Session, store: Store | None) -> None:
-        self._session = session
+        self.session = session
         self._root: SessionTransaction | None = None
-        engine = _engine_of(session)
-        self._store = None if store is None else _checked_store(store, engine)
-        _watch_changes(engine)
+        engine = engine_of(session)
+        self._store = None if store is None else checked_store(store, engine)
         if _OPEN in session.info:
             raise ConfigurationError(
                 "Another guard commits this session already: guards that stand within one "
                 "session cannot stand around one another."
             )
-        if _has_written(session):
+        if self._has_written():
             raise ConfigurationError(
                 "Something is written or pending in the session before its guard begins, which "
                 "would be committed or rolled back with the view: commit it first, or leave it "
@@ -107,21 +71,34 @@ class Transaction:
             with _as_store_error(sent=False):
                 session.rollback()
 
+    def _has_written(self) -> bool:
+        try:
+            with _as_store_error(sent=False):
+                return has_written(self.session)
+        except StoreError:
+            self._undo()  # a session that lives on shall find the database when it is back
+            raise
+
     def begin(self) -> None:
         """Begin, on a connection of the session's.
 
         Raises:
+            ConfigurationError: the driver would commit every statement by itself.
             StoreError: the database does not answer.
         """
         with _as_store_error(sent=False):
-            self._session.connection(execution_options=self._options())
-        self._root = self._session.get_transaction()
-        self._session.info[_OPEN] = self
-        event.listen(self._session, "before_commit", _refuse_commit)
-        event.listen(self._session, "after_soft_rollback", _refuse_rollback)
+            self.session.begin()
+            connection = self.session.connection(execution_options=self._options())
+            if connection.dialect.name == "sqlite":
+                _begin_on_sqlite(connection)
+        self._connection = connection
+        self._root = self.session.get_transaction()
+        self.session.info[_OPEN] = self
+        event.listen(self.session, "before_commit", _refuse_commit)
+        event.listen(self.session, "after_soft_rollback", _refuse_rollback)
 
     def _options(self) -> dict[str, Any]:
-        bind = self._session.get_bind()
+        bind = self.session.get_bind()
         if isinstance(bind, Engine) and bind.dialect.name == "postgresql":
             # The keeper changes the claim while the view runs. To REPEATABLE READ that would be
             # a conflict with the completion.
@@ -143,12 +120,13 @@ class Transaction:
             Exception: what the view has written cannot be committed, and is rolled back.
         """
         self._stop_watching()
-        session = self._session
-        if session.get_transaction() is not self._root:
-            raise ConfigurationError(_NOT_YOURS.format(did="ended its transaction"))
+        session = self.session
         try:
+            self._check_whole()
             with _as_store_error(sent=False):
                 session.flush()
+                if has_written_besides(session, self._connection):
+                    raise ConfigurationError(_SEVERAL)
                 if completion is not None and self._store is not None:
                     outcome = self._store.complete_in(session.connection(), *completion)
                     if outcome is Outcome.STALE:
@@ -159,9 +137,17 @@ class Transaction:
             raise
         return self._send_commit(completion)
 
+    def _check_whole(self) -> None:
+        if self.session.get_transaction() is not self._root:
+            raise ConfigurationError(_NOT_YOURS.format(did="ended its transaction"))
+        if self._connection.invalidated:
+            raise StoreError("The connection has broken while the view ran.", sent=False)
+        if self.session.is_active and is_broken(self._connection):
+            raise ConfigurationError(_BROKEN)
+
     def _send_commit(self, completion: Completion | None) -> Outcome:
         try:
-            self._session.commit()
+            self.session.commit()
         except Exception as error:
             self._undo()
             if completion is not None and self._is_done(completion, error):
@@ -189,12 +175,12 @@ class Transaction:
 
     def _undo(self) -> None:
         with contextlib.suppress(SQLAlchemyError):
-            self._session.rollback()
+            self.session.rollback()
 
     def _stop_watching(self) -> None:
-        if self._session.info.pop(_OPEN, None) is not None:
-            event.remove(self._session, "before_commit", _refuse_commit)
-            event.remove(self._session, "after_soft_rollback", _refuse_rollback)
+        if self.session.info.pop(_OPEN, None) is not None:
+            event.remove(self.session, "before_commit", _refuse_commit)
+            event.remove(self.session, "after_soft_rollback", _refuse_rollback)
 
 
 _NOT_YOURS = (
@@ -202,6 +188,37 @@ _NOT_YOURS = (
     "done, and rolls back when its result failed. To undo a part of it, use "
     "session.begin_nested()."
 )
+
+_SEVERAL = (
+    "A view that stands within= a session has written to another database than the store's, too: "
+    "the two cannot be committed in one step."
+)
+_BROKEN = (
+    "A view that stands within= a session went on after the database had refused one of its "
+    "statements, which has undone everything: try in session.begin_nested() what may be refused."
+)
+
+
+def _begin_on_sqlite(connection: Connection) -> None:
+    driver: Any = connection.connection.dbapi_connection
+    if getattr(driver, "autocommit", None) is True:
+        raise ConfigurationError(
+            "The engine of the session of within= has connections with autocommit=True, which "
+            "commit every statement by themselves."
+        )
+    if driver.isolation_level is None:
+        _begin_driver(connection, None)
+    else:
+        # The driver begins before the first INSERT, UPDATE or DELETE, but not before a SAVEPOINT:
+        # the end of one that stands alone would be a COMMIT.
+        event.listen(connection, "savepoint", _begin_driver)
+
+
+def _begin_driver(connection: Connection, savepoint: str | None) -> None:
+    del savepoint
+    driver: Any = connection.connection.dbapi_connection
+    if not driver.in_transaction:
+        driver.execute("BEGIN")
 
 
 def _refuse_commit(session: Session) -> None:
@@ -213,62 +230,6 @@ def _refuse_rollback(session: Session, ended: SessionTransaction) -> None:
     del session
     if ended.parent is None:
         raise ConfigurationError(_NOT_YOURS.format(did="rolled it back"))
-
-
-def _engine_of(session: Session) -> Engine:
-    try:
-        return session.get_bind().engine
-    except SQLAlchemyError as error:
-        raise ConfigurationError(f"The session of within= has no database: {error}") from None
-
-
-def _checked_store(store: Store, engine: Engine) -> SqlStore:
-    if not isinstance(store, SqlStore) or not _is_same(engine, store.engine):
-        raise ConfigurationError(
-            "within= needs the store in the session's own database: set IDEMPOTENCE_STORAGE_URI "
-            "to the same URL, or pass store=SqlStore(engine) with the session's engine."
-        )
-    return store
-
-
-def _is_same(one: Engine, other: Engine) -> bool:
-    return one is other or one.pool is other.pool or _place(one.url) == _place(other.url)
-
-
-def _place(url: URL) -> tuple[Any, ...]:
-    database = url.database
-    if url.get_backend_name() == "sqlite":
-        return ("sqlite", str(Path(database or "").resolve()))
-    return (url.get_backend_name(), url.host, url.port, database, url.query)
-
-
-def _has_written(session: Session) -> bool:
-    if session.new or session.dirty or session.deleted:
-        return True
-    if not session.in_transaction():
-        return False
-    with _as_store_error(sent=False):
-        return _wrote_on(session.connection())
-
-
-def _wrote_on(connection: Connection) -> bool:
-    if connection.dialect.name == "postgresql":
-        # A transaction gets its number when it first writes (PostgreSQL, "Transaction ID
-        # Information Functions").
-        return connection.scalar(select(func.pg_current_xact_id_if_assigned())) is not None
-    driver: Any = connection.connection.dbapi_connection
-    before = connection.info.get(_CHANGES)
-    return bool(driver.in_transaction if before is None else driver.total_changes != before)
-
-
-def _watch_changes(engine: Engine) -> None:
-    if engine.dialect.name == "sqlite" and not event.contains(engine, "begin", _note_changes):
-        event.listen(engine, "begin", _note_changes)
-
-
-def _note_changes(connection: Connection) -> None:
-    driver: Any = connection.connection.dbapi_connection
-    connection.info[_CHANGES] = driver.total_changes
 
 
 @contextlib.contextmanager

@@ -9,16 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .errors import ConfigurationError, Refusal
+from .errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from .attempts import Attempt, Hold
     from .engine import Engine
     from .stores.base import Store
     from .transactions import Transaction
 
-Open = Callable[["Store | None"], "Transaction"]
-"""Opens a transaction in the session of the moment, beside a store or without a claim."""
+
+class Open:
+    """Opens transactions in the session of the moment.
+
+    Args:
+        session: returns it.
+        of_thread: whether every thread has one of its own.
+    """
+
+    def __init__(self, session: Callable[[], Session], *, of_thread: bool) -> None:
+        self.session = session
+        self.of_thread = of_thread
+
+    def __call__(self, store: Store | None) -> Transaction:
+        """Open one beside a store, or with None without a claim."""
+        from .transactions import Transaction  # noqa: PLC0415 - an extra
+
+        return Transaction(self.session(), store)
 
 
 def opener(guard: str, within: Any) -> Open | None:
@@ -34,13 +52,12 @@ def opener(guard: str, within: Any) -> Open | None:
     if within is None:
         return None
     try:
-        from .transactions import Transaction, source_of  # noqa: PLC0415 - an extra
+        from .sessions import is_of_thread, source_of  # noqa: PLC0415 - an extra
     except ImportError:
         raise ConfigurationError(
             f'{guard}(within=...) needs SQLAlchemy: pip install "flask-idempotence[sql]".'
         ) from None
-    session = source_of(guard, within)
-    return lambda store: Transaction(session(), store)
+    return Open(source_of(guard, within), of_thread=is_of_thread(within))
 
 
 def open_transaction(
@@ -71,12 +88,13 @@ def begin(hold: Hold, transaction: Transaction) -> Hold:
 
     Raises:
         StoreUnavailable: the database does not answer; the hold is given up.
+        Exception: it cannot be begun otherwise; the hold is given up, too.
     """
     engine = hold.engine
     hold.transaction = transaction
     try:
         engine.policy.ask(hold.attempt, "begin", transaction.begin)
-    except Refusal:
+    except Exception:
         engine.settling.settle(hold, failed=True)
         raise
     return hold

@@ -22,7 +22,8 @@ if importlib.util.find_spec("pyright") is None:
 if importlib.util.find_spec("sqlalchemy") is None:
     LEFT_OUT |= {
         file.name: "sqlalchemy: not installed"
-        for file in Path(__file__).parent.glob("test_sql*.py")
+        for kind in ("sql", "within")
+        for file in Path(__file__).parent.glob(f"test_{kind}*.py")
     }
 
 if importlib.util.find_spec("gevent") is None:

@@ -38,6 +38,8 @@ class Books:
         handlers: of errors.
         deadline: seconds that the store has; a busy machine takes its time.
         prepare: whether to make the tables.
+        engine: options of the application's engine.
+        sessions: options of its sessions.
     """
 
     def __init__(
@@ -50,12 +52,14 @@ class Books:
         handlers=None,
         prepare=True,
         deadline=5,
+        engine=None,
+        sessions=None,
         **guard,
     ):
-        self.engine = create_engine(url)
+        self.engine = create_engine(url, **(engine or {}))
         if prepare:
             metadata.create_all(self.engine)
-        self.session = scoped_session(sessionmaker(self.engine))
+        self.session = scoped_session(sessionmaker(self.engine, **(sessions or {})))
         self.store = store or SqlStore(self.engine, deadline=deadline)
         if prepare:
             SqlStore(self.engine).create_table()

@@ -44,7 +44,9 @@ def test_every_section_names_the_tests_behind_it(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_name_leads_to_one_test_or_to_namesakes_in_few_files(page):
-    tests = {file: file.read_text(encoding="utf-8") for file in (ROOT / "tests").glob("**/test_*.py")}
+    tests = {
+        file: file.read_text(encoding="utf-8") for file in (ROOT / "tests").glob("**/test_*.py")
+    }
     for name in sorted(set(NAMED.findall(text_of(page)))):
         found = [file.name for file, text in tests.items() if is_defined(name, text)]
         assert 1 <= len(found) <= 3, (name, found)

@@ -287,7 +287,7 @@ def test_on_postgresql_reading_first_costs_one_look_more(postgres):
     site.before = lambda: site.session.execute(text("SELECT 1"))
     with statements() as seen:
         assert site.post().status_code == 201
-    looks = [each for each in seen if "pg_current_xact_id_if_assigned" in each]
+    looks = [each for each in seen if "txid_current_if_assigned" in each]
     assert len(looks) == 1
     assert len(seen) == 5  # the application's two, the claim, the look, the completion
     site.close()

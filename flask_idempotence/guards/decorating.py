@@ -60,6 +60,7 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
             f"A guard decorates a view function, not {view!r}. Of a class-based view, decorate "
             "its methods, or name the guard in its `decorators`."
         )
+    guard.accept(view)
     is_async = inspect.iscoroutinefunction(view)
 
     @functools.wraps(view)

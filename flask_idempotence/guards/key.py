@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ class KeyGuard(ViewGuard):
         asker = identities.bearer_of if self._takes_token(engine.config) else identities.of_key
         key = name_store_key(engine, attempt, asker(app, request), request.method, sent)
         if (held := engine.held(request, key)) is not None:
-            return None if held.transaction is not None else self.pass_by(engine, attempt)
+            return None if self._is_within(held) else self.pass_by(engine, attempt)
         selection = selection_of(None, self.rules.ignore, engine.config.ignored_args, files=True)
         # One endpoint may have several rules, and another path is another request.
         rule = request.url_rule.rule if request.url_rule is not None else ""
@@ -125,6 +126,23 @@ class KeyGuard(ViewGuard):
         if transaction is None:
             return None
         return begin(Hold(engine, self, attempt, key=""), transaction)
+
+    def _is_within(self, held: Hold) -> bool:
+        within, transaction = self.rules.within, held.transaction
+        if within is None or transaction is None:
+            return False
+        return within.session() is transaction.session
+
+    def accept(self, view: Callable[..., Any]) -> None:
+        """Refuse an async view whose writes would go into another thread's session."""
+        within = self.rules.within
+        if within is not None and within.of_thread and inspect.iscoroutinefunction(view):
+            raise ConfigurationError(
+                "idempotent(within=...): an async view runs in a thread of its own, where this "
+                "scoped_session is another session, which nobody commits. Give it a scopefunc "
+                "that tells requests apart, as Flask-SQLAlchemy does, or pass a function that "
+                "returns the view's session."
+            )
 
     def _transaction(
         self, engine: Engine, attempt: Attempt, *, claims: bool

@@ -66,7 +66,9 @@ class OnceGuard(Guard):
             StoreUnavailable: the store does not answer, and the policy is to refuse.
         """
         key = engine.name_key(attempt, digest)
-        transaction = within and open_transaction(engine, attempt, within, claims=True)
+        transaction = None
+        if within is not None:
+            transaction = open_transaction(engine, attempt, within, claims=True)
         found = engine.claim(self, attempt, key, NO_FINGERPRINT, engine.config.lease, 0.0)
         if isinstance(found, Hold) and transaction is not None:
             return begin(found, transaction)
@@ -185,7 +187,8 @@ class Once:
             claim = partial(self._guard.claim, engine, attempt, digest, self._open)
             found = engine.admit(attempt, claim)
         else:
-            found = self._guard.pass_by(engine, attempt, self._open)
+            pass_by = partial(self._guard.pass_by, engine, attempt, self._open)
+            found = engine.decide(attempt, pass_by)
         if isinstance(found, Done):
             self._done = found
             return self
@@ -217,6 +220,8 @@ class Once:
             engine.settling.abandon(hold)
             return
         failed = error is not None if hold.failed_by_hand is None else hold.failed_by_hand
+        if error is not None and hold.transaction is not None:
+            failed = True  # what it has rolled back cannot be kept
         problem = None if failed else self._note_result(engine, hold)
         if problem is not None and hold.transaction is not None:
             failed = True  # and rolled back: the next one does it again

@@ -131,6 +131,12 @@ class Link:
                 told = f"{type(error).__name__}: {_first_line(error)}"
                 raise StoreError(told, sent=sent or patience.is_unsure) from None
 
+    def not_ready(self, error: DBAPIError) -> StoreNotReady | None:
+        """Return what an error on another's connection says of the table, None for nothing."""
+        trouble = self._trouble(error)
+        told = self._told(error, trouble, sent=False)
+        return told if isinstance(told, StoreNotReady) else None
+
     def run_unhurried(self, work: Callable[[Connection], T]) -> T:
         """Carry out some work in one transaction of its own, without a deadline.
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from ...errors import ConfigurationError, StoreError
 from ...forks import call_in_children
@@ -108,11 +109,17 @@ class SqlStore(Store):
             STALE where the key is another owner's: then the transaction must be rolled back.
 
         Raises:
-            sqlalchemy.exc.SQLAlchemyError: as the connection raises it.
+            StoreNotReady: the table is not there, or is not the one that is needed.
+            sqlalchemy.exc.SQLAlchemyError: anything else, as the connection raises it.
         """
-        return self._dialect.complete(
-            connection, key, owner, fingerprint, record, milliseconds(keep)
-        )
+        values = (key, owner, fingerprint, record, milliseconds(keep))
+        try:
+            return self._dialect.complete(connection, *values)
+        except DBAPIError as error:
+            not_ready = self._link.not_ready(error)
+            if not_ready is None:
+                raise
+            raise not_ready from error.orig
 
     def look_up(self, key: str, owner: bytes) -> str | None:
         """Return what an owner has at a key: `"claim"`, `"record"`, or None for nothing.

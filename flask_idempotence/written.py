@@ -1,0 +1,81 @@
+"""Whether a session has written: asked before its transaction is ended, or committed.
+
+A session may have connections to several databases. Which ones its transaction has, SQLAlchemy
+tells when they join it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, event, func, select
+from sqlalchemy.orm import Session
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import SessionTransaction
+
+_JOINED = "flask_idempotence_connections"
+
+_INERROR = 3  # libpq's PQTRANS_INERROR, as psycopg and psycopg2 pass it on
+
+
+def has_written(session: Session) -> bool:
+    """Whether anything is written or pending in a session.
+
+    Raises:
+        sqlalchemy.exc.DBAPIError: the database does not answer.
+    """
+    if session.new or session.dirty or session.deleted:
+        return True
+    return any(_has_written(*each) for each in _joined(session).items())
+
+
+def has_written_besides(session: Session, own: Connection) -> bool:
+    """Whether a session has written on another connection than this one.
+
+    Raises:
+        sqlalchemy.exc.DBAPIError: the database does not answer.
+    """
+    return any(_has_written(*each) for each in _joined(session).items() if each[0] is not own)
+
+
+def is_broken(connection: Connection) -> bool:
+    """Whether the database has refused a statement, and would answer COMMIT by a rollback."""
+    information = getattr(connection.connection.dbapi_connection, "info", None)
+    return getattr(information, "transaction_status", None) == _INERROR
+
+
+def _joined(session: Session) -> dict[Connection, int | None]:
+    joined: dict[Connection, int | None] = session.info.get(_JOINED, {})
+    return joined
+
+
+def _has_written(connection: Connection, changes: int | None) -> bool:
+    if connection.invalidated:
+        return False  # what it had written is lost, and somebody was told so
+    if connection.dialect.name == "postgresql":
+        # A transaction gets its number when it first writes (PostgreSQL, "Transaction ID and
+        # Snapshot Information Functions"; this is the one that version 12 has, too).
+        return connection.scalar(select(func.txid_current_if_assigned())) is not None
+    return changes is None or _changes_on(connection) != changes
+
+
+def _changes_on(connection: Connection) -> int | None:
+    # Of another database than these two nobody can tell: what nobody can tell has written.
+    if connection.dialect.name != "sqlite":
+        return None
+    driver: Any = connection.connection.dbapi_connection
+    count: int | None = getattr(driver, "total_changes", None)  # an async driver has none
+    return count
+
+
+@event.listens_for(Session, "after_begin")
+def _note(session: Session, transaction: SessionTransaction, connection: Connection) -> None:
+    if transaction.parent is None:  # a savepoint is a part of what has begun already
+        session.info.setdefault(_JOINED, {})[connection] = _changes_on(connection)
+
+
+@event.listens_for(Session, "after_transaction_end")
+def _forget(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        session.info.pop(_JOINED, None)
