@@ -17,6 +17,8 @@ from example_app.recipes import (
 from example_app.recipes.models import Account
 from example_app.recipes.sessions import RecipeDatabase
 
+pytestmark = pytest.mark.database
+
 ALL = {200: CROWD}
 ONE = {200: 1, 409: CROWD - 1}
 
