@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Flask, Response
 
-from . import checkout, lab, ledger, payments, shop
+from . import checkout, lab, ledger, payments, recipes, shop
 from .bad_network import BadNetwork
 from .database import Database
 from .extensions import idempotence
@@ -45,6 +45,7 @@ def create_app(**settings: Any) -> Flask:
         EXAMPLE_DATABASE=os.environ.get(
             "EXAMPLE_DATABASE", str(Path(app.instance_path, "shop.sqlite3"))
         ),
+        EXAMPLE_RECIPES_DATABASE=os.environ.get("EXAMPLE_RECIPES_DATABASE"),
         IDEMPOTENCE_STORAGE_URI=os.environ.get("IDEMPOTENCE_STORAGE_URI", "memory://"),
     )
     app.config.from_prefixed_env()  # FLASK_IDEMPOTENCE_TOKEN_TTL=60, for one
@@ -54,6 +55,7 @@ def create_app(**settings: Any) -> Flask:
     database = app.extensions["example_database"] = Database(app.config["EXAMPLE_DATABASE"])
     for module in (shop, checkout, payments, ledger, lab):
         app.register_blueprint(module.blueprint)
+    recipes.register(app, recipes_url(app))
     lab.listen(app)
     app.wsgi_app = BadNetwork(app.wsgi_app, database)  # type: ignore[method-assign]
 
@@ -69,6 +71,18 @@ def be_strict(response: Response) -> Response:
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "same-origin"
     return response
+
+
+def recipes_url(app: Flask) -> str:
+    """Return SQLAlchemy's URL of the recipes' database.
+
+    It is what the configuration says, else where the guards have their table, else a file.
+    """
+    if chosen := app.config["EXAMPLE_RECIPES_DATABASE"]:
+        return str(chosen)
+    if store_of(app).startswith(("sqlite", "postgresql")):
+        return str(app.config["IDEMPOTENCE_STORAGE_URI"])
+    return f"sqlite:///{Path(app.config['EXAMPLE_DATABASE']).with_name('recipes.sqlite3')}"
 
 
 def store_of(app: Flask) -> str:

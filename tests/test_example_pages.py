@@ -10,6 +10,7 @@ from example_app import create_app
 
 PATHS = [
     "/", "/products/mug", "/checkout/mug", "/orders", "/orders/1", "/pay", "/lab", "/lab/runs/1",
+    "/recipes",
 ]  # fmt: skip
 FIELDS = {"input", "select", "textarea"}
 

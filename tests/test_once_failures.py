@@ -193,6 +193,7 @@ class Workers:
         return int(self.effects.get(f"runs of {number}") or 0)
 
 
+@pytest.mark.lifecycle
 def test_after_a_kill_in_the_work_it_is_free_when_the_lease_ends(redis_server, redis_url):
     workers = Workers(redis_server)
     victim = workers.start("hang")
@@ -209,6 +210,7 @@ def test_after_a_kill_in_the_work_it_is_free_when_the_lease_ends(redis_server, r
     assert workers.effects.smembers("results of 0") == {"again"}
 
 
+@pytest.mark.lifecycle
 def test_of_several_processes_one_does_each_piece_of_work(redis_server, redis_url):
     workers = Workers(redis_server)
     processes = [workers.start("race") for _ in range(4)]

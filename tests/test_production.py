@@ -22,6 +22,9 @@ from flask_idempotence.stores.base import (
     Running,
 )
 
+pytestmark = pytest.mark.lifecycle
+
+
 HEADERS = {"Idempotency-Key": "1", "Authorization": "Bearer alice"}
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 OLD = "an old secret of some length"

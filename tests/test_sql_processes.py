@@ -11,6 +11,9 @@ from flask_idempotence import SqlStore
 
 PROCESSES, THREADS, ROUNDS = 4, 16, 5
 
+pytestmark = pytest.mark.database
+
+
 CLAIMANT = """
 import json, os, sys, threading
 from sqlalchemy import create_engine
