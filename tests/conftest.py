@@ -47,6 +47,7 @@ SLOW = (
     "gateway",
     "lifecycle",
     "queue",
+    "servers",
     "topology",
     "typing",
 )

@@ -5,7 +5,10 @@ import subprocess
 import sys
 import time
 
+import pytest
 from commands import Shell
+
+pytestmark = pytest.mark.servers
 
 DYING = """
 import logging, os

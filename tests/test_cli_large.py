@@ -10,6 +10,8 @@ from apps import make_app
 from commands import Shell
 from test_cli_store import invoke, rows
 
+pytestmark = pytest.mark.servers
+
 MANY = 50_000
 
 

@@ -9,6 +9,8 @@ from test_docs import CONTINUES, REFERENCE, text_of
 from flask_idempotence.cli import tools
 from flask_idempotence.cli.doctor import CHECKS
 
+pytestmark = pytest.mark.servers
+
 PAGE = REFERENCE / "cli.md"
 PROMPT = "$ flask --app shop idempotence "
 

@@ -11,6 +11,8 @@ from flask_idempotence.cli.doctor import CHECKS, admit, examine
 from flask_idempotence.cli.findings import Severity
 from flask_idempotence.cli.store_checks import STORE_CHECKS
 
+pytestmark = pytest.mark.servers
+
 OF_DATABASES = {"table", "durability", "room"}
 OF_SERVERS = [name for name in STORE_CHECKS if name not in OF_DATABASES]
 

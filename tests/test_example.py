@@ -13,6 +13,8 @@ from servers import all_at_once
 
 from example_app import create_app
 
+pytestmark = pytest.mark.servers
+
 CLICKS = 5
 ONE_TAKEN = [201, 409, 409, 409, 409]
 ORDER = {"name": "Ada", "quantity": 2}

@@ -10,6 +10,8 @@ from servers import until
 
 from example_app import create_app
 
+pytestmark = pytest.mark.servers
+
 REQUESTS = 30
 COUNTS = {
     "none": {"ran": REQUESTS, "claimed": 0, "rejected": 0, "replayed": 0},

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from servers import Gunicorn, all_at_once, until
 
-pytestmark = pytest.mark.gunicorn
+pytestmark = [pytest.mark.gunicorn, pytest.mark.servers]
 
 APP = """
 import os, time

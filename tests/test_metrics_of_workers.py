@@ -9,6 +9,8 @@ from servers import Gunicorn, all_at_once
 from test_docs import text_of
 from test_metrics import PAGE
 
+pytestmark = pytest.mark.servers
+
 SERVED = """
 import os
 from prometheus_client import CollectorRegistry, generate_latest

@@ -17,6 +17,8 @@ from flask_idempotence.cli.store_checks import STORE_CHECKS
 from flask_idempotence.stores.base import NO_FINGERPRINT
 from flask_idempotence.stores.sql import metadata
 
+pytestmark = pytest.mark.servers
+
 PAGE = ROOT / "docs" / "how-to" / "sql-store.md"
 
 

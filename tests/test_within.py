@@ -13,7 +13,7 @@ from flask_idempotence import ConfigurationError, current_guard
 from flask_idempotence.testing import record_signals
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.database)])
 def url(request, tmp_path):
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/books.db"
@@ -281,6 +281,7 @@ def test_the_guarded_view_costs_three_statements_more_at_most(books):
     assert len(seen) == len(own) + 1
 
 
+@pytest.mark.database
 def test_on_postgresql_reading_first_costs_one_look_more(postgres):
     site = Books(postgres.new_database())
     site.post(key="warm")
