@@ -15,7 +15,6 @@ _OVERDUE = 3
 _PAUSE = 1.0
 """Seconds until one is begun even so."""
 
-
 _IDLE = 60.0
 """Seconds after which a connection that nobody has needed goes back to the pool."""
 
@@ -44,6 +43,7 @@ class _Attempt:
         if self._is_overdue:
             self._ended()
             if connection is not None:
+                connection.invalidate()  # the pool may be closed by now
                 connection.close()
 
     def wait(self, seconds: float) -> Connection | None:
