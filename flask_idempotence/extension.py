@@ -22,7 +22,8 @@ from .config import SETTINGS, Config, read_config
 from .engine import Engine, engine_of
 from .errors import ConfigurationError, Refusal, TokenInvalid
 from .guards.decorating import check_guards, check_order
-from .guards.once import NO_ID, Id, Once
+from .guards.names import NO_ID, Id
+from .guards.once import Once
 from .guards.whole_app import guard_all
 from .hooks import FailedPredicate, Hooks, IdentityLoader
 from .identity import Identities

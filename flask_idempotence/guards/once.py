@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-from uuid import UUID
 
 from flask import current_app
 from marshmallow import ValidationError
@@ -27,6 +25,7 @@ from ..proxies import actual
 from ..records import UnreadableRecord
 from ..stores.base import NO_FINGERPRINT, Done
 from ..within import Open, begin, open_transaction, opener
+from .names import NO_ID, SCOPE, Id, plain
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session, scoped_session
@@ -34,13 +33,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Id = str | int | UUID | tuple["Id", ...]
-"""What may name an operation. `7` and `"7"` are two; a tuple is for what has several parts."""
-
 _logger = logging.getLogger("flask_idempotence")
-
-_SCOPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-NO_ID: Any = object()
 
 
 class OnceGuard(Guard):
@@ -108,7 +101,7 @@ class Once:
         ttl: float | timedelta = 86400,
         within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> None:
-        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+        if not isinstance(scope, str) or not SCOPE.fullmatch(scope):
             raise ConfigurationError(
                 "once(scope): must be 1 to 64 letters, digits, '_', '.' and '-'."
             )
@@ -179,7 +172,7 @@ class Once:
             )
         app = actual(current_app)
         engine = self._engine = engine_of(app)
-        named = canonical(["once", self._scope, _plain(self._id)])
+        named = canonical(["once", self._scope, plain(self._id)])
         policy = None if self._open is None else REJECT
         attempt = self._attempt = Attempt(app, self._guard.mode, self._scope, policy)
         if engine.switches.is_on(app, self._guard.toggle):
@@ -293,18 +286,3 @@ def _returned(result: R) -> R:
             f"{type(result).__name__} has not done its work yet."
         )
     return result
-
-
-def _plain(id_: Any) -> Any:
-    if isinstance(id_, UUID):
-        return ["uuid", id_.hex]
-    if isinstance(id_, tuple) and id_:
-        return ["tuple", *map(_plain, id_)]
-    if isinstance(id_, int) and not isinstance(id_, bool):
-        return id_
-    if isinstance(id_, str) and id_:
-        return id_
-    raise TypeError(
-        "An id of once() is a text that is not empty, an integer, a UUID, or a tuple of these, "
-        f"not {type(id_).__name__}."
-    )
