@@ -47,7 +47,7 @@ class OnceGuard(Guard):
     toggle = "IDEMPOTENCE_ENABLED"
 
     def __init__(self, ttl: float) -> None:
-        self.ttl = ttl
+        self.ttl: float = ttl
 
     def claim(
         self, engine: Engine, attempt: Attempt, digest: bytes, within: Open | None
@@ -114,22 +114,22 @@ class Once:
                 "once(key=...) must be a function, and no async one: it is called with the "
                 "arguments of what is decorated, and returns the id."
             )
-        self._scope = scope
-        self._id = id
-        self._within = within
-        self._open = opener("once", within)
-        self._key = key
+        self._scope: str = scope
+        self._id: Id = id
+        self._within: Any = within
+        self._open: Open | None = opener("once", within)
+        self._key: Callable[..., Id] | None = key
         try:
-            self._guard = OnceGuard(seconds(ttl))
+            self._guard: OnceGuard = OnceGuard(seconds(ttl))
         except ValidationError as error:
             raise ConfigurationError(f"once(ttl=...): {error.messages[0]}") from None
-        self.first = False
+        self.first: bool = False
         self._engine: Engine | None = None
         self._hold: Hold | None = None
         self._done: Done | None = None
         self._attempt: Attempt | None = None
         self._result: Any = None
-        self._block = ExitStack()
+        self._block: ExitStack[bool | None] = ExitStack()
 
     @property
     def result(self) -> Any:

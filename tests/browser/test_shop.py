@@ -215,7 +215,7 @@ def test_every_page_fits_and_nothing_is_said_on_the_console(visit, url, how):
     page = visit(viewport={"width": width, "height": 800})
     said = []
     page.on("console", lambda message: said.append(message.text))
-    for path in ("/", "/products/mug", "/checkout/mug", "/pay", "/orders", "/lab"):
+    for path in ("/", "/products/mug", "/checkout/mug", "/pay", "/orders", "/lab", "/recipes"):
         page.goto(url + path)
         wider = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
         assert wider <= 0, path
