@@ -99,9 +99,15 @@ class PostgresServer(ServerProcess):
         try:
             subprocess.run(tried, check=True, capture_output=True, **self._as_user())
         except (OSError, subprocess.CalledProcessError):
+            # With the libraries of the wheel, which are looked for beside the package.
+            installed = self._binaries.parent
+            package = installed.parent
             copy = self.directory / "postgres"
-            shutil.copytree(self._binaries.parent, copy, symlinks=True)
-            self._binaries = copy / "bin"
+            shutil.copytree(installed, copy / package.name / installed.name, symlinks=True)
+            libraries = package.with_name(f"{package.name}.libs")
+            if libraries.exists():
+                shutil.copytree(libraries, copy / libraries.name, symlinks=True)
+            self._binaries = copy / package.name / installed.name / "bin"
 
     def _binary(self, name: str) -> str:
         return str(self._binaries / name)
