@@ -152,6 +152,14 @@ def test_several_short_outages_make_a_long_one(story):
     assert story.found == set()
 
 
+@pytest.mark.parametrize(("kind", "explains"), [("bytes dropped", True), ("redis killed", False)])
+def test_dropped_bytes_leave_dead_connections_behind(story, kind, explains):
+    story.run(0)
+    story.run(4)
+    story.fault(kind, 1.0, 1.8)
+    assert story.found == (set() if explains else {"nothing_runs_twice_without_a_reason"})
+
+
 def test_what_came_when_the_client_had_its_answer_explains_nothing(story):
     first = story.run(0)
     story.answer(first, 0.2)
