@@ -284,7 +284,8 @@ class Proxy:
     ``drop_replies``: a request reaches the server, its reply is swallowed and the connection
     closed. ``black_hole``: connections are taken and nothing is forwarded either way. ``delay``:
     seconds for which whatever arrives is held up before it is forwarded, even if its sender has
-    left meanwhile.
+    left meanwhile. ``forget_connections``: what arrives on those that are open goes nowhere from
+    now on, as behind a firewall that was restarted; new ones work.
     """
 
     def __init__(self, server: RedisServer):
@@ -296,6 +297,7 @@ class Proxy:
         self._drops_left, self._marker = 0, b""
         self._lock = threading.Lock()
         self._listening = False
+        self._forgotten = 0
 
     def __enter__(self):
         self.accept()
@@ -308,6 +310,10 @@ class Proxy:
         """Lose the replies to the next requests that contain the marker."""
         with self._lock:
             self._drops_left, self._marker = count, after
+
+    def forget_connections(self) -> None:
+        """Forward nothing any more on the connections that are open, and leave them open."""
+        self._forgotten += 1
 
     def lead_to(self, server: RedisServer) -> None:
         """Carry new connections to another server; those that are open stay where they are."""
@@ -333,7 +339,7 @@ class Proxy:
 
     def _carry(self, client: socket.socket, *_) -> None:
         """Carry one connection until either side ends it or a fault does."""
-        address = (HOST, self._server.port)
+        address, forgotten = (HOST, self._server.port), self._forgotten
         with (
             contextlib.suppress(OSError),
             socket.create_connection(address, 10) as server,
@@ -346,7 +352,7 @@ class Proxy:
                     chunk = sender.recv(65536)
                     if not chunk:
                         return
-                    if self.black_hole:
+                    if self.black_hole or forgotten < self._forgotten:
                         continue
                     if self.delay:
                         time.sleep(self.delay)

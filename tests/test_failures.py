@@ -9,16 +9,18 @@ import redis
 from apps import make_app
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
-from servers import Proxy, SilentServer, until
+from servers import Proxy, SilentServer, all_at_once, until
 
 from flask_idempotence import (
     ConfigurationError,
     Idempotence,
     RedisStore,
+    StoreError,
     current_guard,
     no_repeat_submit,
     one_time_token,
 )
+from flask_idempotence.stores import open_store
 from flask_idempotence.testing import record_signals
 
 PATIENCE = 1.5  # seconds that a request may wait for a store that is away
@@ -225,6 +227,19 @@ def test_a_server_that_answers_byte_by_byte_costs_no_more_than_the_deadline(redi
         server.shutdown()
     assert answer.status_code == 503
     assert took < PATIENCE
+
+
+def test_connections_that_are_dead_and_look_alive_cost_one_operation(proxy):
+    """A firewall that was restarted, say: nothing closes them, and nothing comes back."""
+    store = open_store(proxy.url, {"deadline": 0.5})
+    proxy.delay = 0.01
+    all_at_once([store.ping] * 4)
+    proxy.delay = 0
+    assert len(store._link._topology._node._idle) == 4
+    proxy.forget_connections()
+    with pytest.raises(StoreError):
+        store.ping()
+    store.ping()
 
 
 def test_a_restarted_server_is_found_again(fresh_redis):

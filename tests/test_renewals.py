@@ -88,6 +88,21 @@ class TestTime:
             assert isinstance(claim(nursery.store), Running)
             assert redis_server.client().pttl("k") > 50_000
 
+    def test_a_server_that_is_left_alone_gets_a_renewal_in_haste_all_the_same(self, redis_server):
+        with Proxy(redis_server) as proxy:
+            nursery = Nursery(open_store(proxy.url, {"deadline": 0.3}), lease=60)
+            hold = nursery.hold(lease=1.2)
+            nursery.store.claim("k", hold.owner, NO_FINGERPRINT, 1.2, 0)
+            proxy.black_hole = True
+            for _ in range(FAILURES):
+                failure(nursery.store.ping)
+            proxy.black_hole = False
+            assert "left alone" in str(failure(nursery.store.ping))
+            nursery.clock.advance(0.4)
+            nursery.keeper.tick()
+            assert redis_server.client().pttl("k") > 50_000
+            nursery.store.ping()  # and now all others know as well
+
 
 class Halved(MemoryStore):
     """A store of two servers, one of which can be away: that of the keys in `away`."""

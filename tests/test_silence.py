@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from apps import make_app
@@ -89,6 +90,19 @@ def test_an_answer_in_between_begins_the_count_anew(fresh_redis, store):
             fresh_redis.pause()
             timed(store.ping)
             fresh_redis.resume()
+        assert timed(store.ping)[0] is None
+
+
+def test_what_was_sent_before_an_answer_says_nothing_about_the_server_now(redis_server):
+    with Proxy(redis_server) as proxy:
+        store = open_store(proxy.url, {"deadline": DEADLINE})
+        proxy.black_hole = True
+        with ThreadPoolExecutor() as pool:
+            before = [pool.submit(timed, store.ping) for _ in range(FAILURES)]
+            time.sleep(DEADLINE / 2)
+            proxy.black_hole = False
+            assert timed(store.ping)[0] is None
+            assert all("Timeout" in str(each.result()[0]) for each in before)
         assert timed(store.ping)[0] is None
 
 

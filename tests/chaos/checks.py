@@ -209,22 +209,14 @@ def was_frozen(history: History, run: Run, until: float | None = None) -> bool:
     )
 
 
-DROPPED = "bytes dropped"
-
-
 def interruptions(history: History, pid: int) -> Iterator[Fault]:
     """Yield when a process could not renew, for longer than a third of a lease.
 
     A lease is renewed when a third of it is over, and half a second after a failure again: what is
-    shorter than another third costs nothing, unless more of it follows. Where bytes were dropped,
-    connections look alive and are dead: each that is tried costs a sixth of a lease and a pause.
+    shorter than another third costs nothing, unless more of it follows.
     """
     mine = [stop for stop in history.standstills if stop.pid == pid]
     away = [fault for fault in history.faults if fault.kind not in WORKER_FAULTS]
-    away = [
-        replace(fault, ended=fault.ended + history.lease / 3 * (fault.kind == DROPPED))
-        for fault in away
-    ]
     whole = None
     for fault in sorted([*mine, *away], key=lambda fault: fault.begun):
         if whole and fault.begun - whole.ended < history.lease / 3:

@@ -88,7 +88,7 @@ class Cluster(Topology):
 
     def failed(self, node: Node) -> None:
         """Ask for the table anew: a replica may have taken the node's place."""
-        node.drop_idle()
+        super().failed(node)
         self._is_stale = True
 
     def forget(self) -> None:

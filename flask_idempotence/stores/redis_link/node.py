@@ -63,6 +63,7 @@ class Node:
         # Two processes on one connection would read each other's answers.
         self._idle: list[Any] = []
         self._answers = Patience()
+        self._answered = 0.0  # when the last operation began that was answered
         self._replicas = Patience()
 
     def drop_idle(self) -> None:
@@ -77,7 +78,8 @@ class Node:
         Raises:
             RedisError, OSError: none could be made, or the server has fallen silent.
         """
-        if self._answers.failures and not self._answers.has_turn():
+        # A renewal in haste is sent all the same: the lease may be over before its turn has come.
+        if self._answers.failures and not deadline.is_short and not self._answers.has_turn():
             raise RedisConnectionError(
                 f"The server was silent {self._answers.failures} times in a row; it is left alone."
             )
@@ -133,6 +135,7 @@ class Node:
             self._note_failure(error, started)
             raise
         self._answers.failures = 0
+        self._answered = started
         if connection.home is self._idle:
             self._idle.append(connection)
         else:
@@ -174,8 +177,9 @@ class Node:
     def _note_failure(self, error: BaseException, started: float) -> None:
         self.failed_at = now = time.monotonic()
         if isinstance(error, RedisTimeoutError):
-            # A renewal in haste is tried again at once: three of them are soon in vain.
-            if now - started >= HEARING and not deadline.is_short:
+            # A renewal in haste is tried again at once: three of them are soon in vain. And what
+            # began before something that was answered tells of a silence that is over.
+            if now - started >= HEARING and not deadline.is_short and started > self._answered:
                 self._answers.failed()
         elif isinstance(error, RedisError | OSError):
             # It refuses, which is no silence: that costs nothing, and is better asked again soon.

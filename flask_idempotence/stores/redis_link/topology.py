@@ -52,9 +52,9 @@ class Topology(ABC):
             None where the error is the answer.
         """
 
-    @abstractmethod
     def failed(self, node: Node) -> None:
-        """Note that a server has failed."""
+        """Note that a server has failed: its other connections may be as dead, and look alive."""
+        node.drop_idle()
 
     @abstractmethod
     def primaries(self) -> Sequence[Node]:
@@ -103,9 +103,6 @@ class SingleServer(Topology):
         node.drop_idle()
         return Detour()
 
-    def failed(self, node: Node) -> None:
-        """Do nothing: every other connection tells by itself whether it was closed."""
-
     def forget(self) -> None:
         """Forget all connections."""
         self._node.forget()
@@ -137,10 +134,6 @@ class SentinelService(SingleServer):
         self._connect_to = connect_to
         self._remap = remap
         self._primary: Address | None = None
-
-    def failed(self, node: Node) -> None:
-        """Ask the sentinels again: a frozen primary keeps its connections open."""
-        node.drop_idle()
 
     def forget(self) -> None:
         """Forget all connections."""
