@@ -28,6 +28,7 @@ from sqlalchemy.sql.selectable import TableValuedAlias
 from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
 from ..facts import DatabaseFacts
 from .dialect import Dialect, Trouble
+from .rows import outcome_of
 from .schema import count_expired, what_is_missing
 from .statements import (
     CLAIMED_ANEW,
@@ -37,10 +38,8 @@ from .statements import (
     NEW_CLAIM,
     OK,
     STALE,
-    milliseconds,
-    outcome_of,
 )
-from .table import CLAIM, NAME, now, table
+from .table import CLAIM, NAME, milliseconds, now, table
 
 _row = table.c
 _GRANTED = "granted"
@@ -124,27 +123,11 @@ class PostgreSQL(Dialect):
         self._look_up = LOOK_UP.with_for_update()
         self._prune = delete(table).where(_row.key == doomed.c.key, _row.expires <= now())
 
-    def claim(
-        self,
-        connection: Connection,
-        key: str,
-        owner: bytes,
-        fingerprint: bytes,
-        lease: int,
-        keep: int,
-    ) -> ClaimOutcome | None:
-        """Take a key, or say what is there."""
-        values = {
-            "this_key": key,
-            "this_owner": owner,
-            "this_fingerprint": fingerprint,
-            "lease": lease,
-            "keep": keep,
-        }
+    def _take(self, connection: Connection, values: dict[str, Any]) -> ClaimOutcome | None:
         row = connection.execute(self._claim, values).first()
         if row is None:
             return None
-        return CLAIMED if row.kind == _GRANTED else outcome_of(row, fingerprint)
+        return CLAIMED if row.kind == _GRANTED else outcome_of(row, values["this_fingerprint"])
 
     def renew(self, connection: Connection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew, all in one statement."""

@@ -28,6 +28,7 @@ from ...errors import ConfigurationError, StoreError
 from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
 from ..facts import DatabaseFacts
 from .dialect import DEADLINE, Dialect, Trouble
+from .rows import outcome_of
 from .schema import count_expired, what_is_missing
 from .statements import (
     CLAIMED_ANEW,
@@ -38,10 +39,8 @@ from .statements import (
     OK,
     RENEWED,
     STALE,
-    milliseconds,
-    outcome_of,
 )
-from .table import now, table
+from .table import milliseconds, now, table
 
 OLDEST = (3, 35)
 """The first that returns what it has written."""
@@ -81,27 +80,11 @@ class SQLite(Dialect):
                 f"{'.'.join(map(str, OLDEST))} or later."
             )
 
-    def claim(
-        self,
-        connection: Connection,
-        key: str,
-        owner: bytes,
-        fingerprint: bytes,
-        lease: int,
-        keep: int,
-    ) -> ClaimOutcome | None:
-        """Take a key, or say what is there."""
-        values = {
-            "this_key": key,
-            "this_owner": owner,
-            "this_fingerprint": fingerprint,
-            "lease": lease,
-            "keep": keep,
-        }
+    def _take(self, connection: Connection, values: dict[str, Any]) -> ClaimOutcome | None:
         # Looking first costs microseconds, and spares repeats the wait for the one writer.
-        row = connection.execute(IN_THE_WAY, {"this_key": key, "this_owner": owner}).first()
+        row = connection.execute(IN_THE_WAY, values).first()
         if row is not None:
-            return outcome_of(row, fingerprint)
+            return outcome_of(row, values["this_fingerprint"])
         with self.turn(connection):
             return CLAIMED if connection.execute(self._claim, values).first() else None
 

@@ -26,7 +26,8 @@ from sqlalchemy import (
     tuple_,
 )
 
-from ..base import ClaimOutcome, Crashed, Done, Entry, Outcome, Renewal, Running, TokenOutcome
+from ..base import ClaimOutcome, Entry, Outcome, Renewal, TokenOutcome
+from .rows import entry_of, unmarked
 from .table import CLAIM, RECORD, TOKEN, TOKEN_AGAIN, now, table
 
 OK, STALE = Outcome.OK, Outcome.STALE
@@ -163,7 +164,6 @@ class Statements(ABC):
         put = put.on_conflict_do_update(index_elements=[_row.key], set_=replaced, where=where)
         return put.returning(_row.key)
 
-    @abstractmethod
     def claim(
         self,
         connection: Connection,
@@ -183,6 +183,18 @@ class Statements(ABC):
             lease: milliseconds.
             keep: milliseconds.
         """
+        values = {
+            "this_key": key,
+            "this_owner": owner,
+            "this_fingerprint": fingerprint,
+            "lease": lease,
+            "keep": keep,
+        }
+        return self._take(connection, values)
+
+    @abstractmethod
+    def _take(self, connection: Connection, values: dict[str, Any]) -> ClaimOutcome | None:
+        """Claim with the values of the statement's parameters."""
 
     @abstractmethod
     def renew(self, connection: Connection, renewals: Sequence[Renewal]) -> list[Outcome]:
@@ -247,7 +259,7 @@ class Statements(ABC):
         entries: dict[str, Entry] = {}
         for some in _in_parts(keys):
             for row in connection.execute(_PEEK, {"keys": some}):
-                entries[row.key] = _entry(row)
+                entries[row.key] = entry_of(row)
         return [entries.get(key) for key in keys]
 
     def scan(self, connection: Connection, prefix: str, after: str, most: int) -> list[str]:
@@ -263,7 +275,7 @@ class Statements(ABC):
         """Remove keys that still hold what they were seen to hold."""
         left: set[str] = set()
         for some in _in_parts(seen):
-            marked = [(key, *_unmarked(entry.mark)) for key, entry in some]
+            marked = [(key, *unmarked(entry.mark)) for key, entry in some]
             gone = set(connection.execute(_DISCARD, {"seen": marked}).scalars())
             if others := [key for key, _ in some if key not in gone]:
                 left.update(connection.execute(_REST, {"keys": others}).scalars())
@@ -272,35 +284,6 @@ class Statements(ABC):
     def ping(self, connection: Connection) -> None:
         """Return if the table is there and has all columns."""
         connection.execute(_NOTHING)
-
-
-def outcome_of(row: Any, fingerprint: bytes) -> ClaimOutcome:
-    """Return what a row that is in the way means to a claim."""
-    matches = bytes(row.fingerprint) == fingerprint
-    if row.kind == RECORD:
-        return Done(matches, bytes(row.data))
-    if row.kind != CLAIM:
-        return Done(True, b"")  # nothing of ours: done, with a record that nobody can read
-    if row.left > 0:
-        return Running(matches, row.left / 1000)
-    return Crashed(matches)
-
-
-def milliseconds(seconds: float) -> int:
-    """Return a length of time as the table counts it, which is never nothing."""
-    return max(1, round(seconds * 1000))
-
-
-def _entry(row: Any) -> Entry:
-    kind = TOKEN if row.kind == TOKEN_AGAIN else row.kind
-    mark = row.kind.encode() + b"\0" + bytes(row.owner)
-    lease = max(0, row.left) / 1000 if kind == CLAIM else None
-    return Entry(kind, row.expires_in / 1000, row.size, lease, mark)
-
-
-def _unmarked(mark: bytes) -> tuple[str, bytes]:
-    kind, _, owner = mark.partition(b"\0")
-    return kind.decode(), owner
 
 
 def _in_parts(items: Sequence[Any]) -> list[Sequence[Any]]:

@@ -19,8 +19,7 @@ from . import schema
 from .dialects import dialect_of
 from .link import Link
 from .pruning import Pruning
-from .statements import milliseconds
-from .table import TOKEN, TOKEN_AGAIN
+from .table import TOKEN, TOKEN_AGAIN, milliseconds
 
 T = TypeVar("T")
 

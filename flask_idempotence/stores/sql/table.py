@@ -50,3 +50,8 @@ def _now_on_postgresql(*_: Any, **__: Any) -> str:
 def _now_on_sqlite(*_: Any, **__: Any) -> str:
     # unixepoch('subsec') would need 3.42. Of a Julian day, a double knows the millisecond.
     return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+
+
+def milliseconds(seconds: float) -> int:
+    """Return a length of time as the table counts it, which is never nothing."""
+    return max(1, round(seconds * 1000))
