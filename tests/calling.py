@@ -15,6 +15,12 @@ from flask_idempotence.client import Retries
 from flask_idempotence.client.httpx import AsyncIdempotentTransport, IdempotentTransport
 from flask_idempotence.client.requests import IdempotentAdapter
 
+PROBLEM = {"Content-Type": "application/problem+json"}
+RUNNING = (409, {**PROBLEM, "Retry-After": "1"}, b'{"type": "urn:x:key-in-progress"}')
+DONE = (201, {}, b"done")
+DOWN = (503, {}, b"")
+HALF = b"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\nhalf"
+
 
 class QuietHandler(WSGIRequestHandler):
     """Keeps connections open, as production servers do, and logs nothing."""

@@ -129,6 +129,61 @@ def fresh_postgres() -> Iterator:
         yield server
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.database)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database: a file, and a database of PostgreSQL."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/books.db"
+    return request.getfixturevalue("postgres").new_database()
+
+
+@pytest.fixture
+def books(url: str) -> Iterator[Any]:
+    """Make applications on a database; the arguments are those of `ledgers.Books`."""
+    from ledgers import Books  # noqa: PLC0415 - it needs SQLAlchemy
+
+    made = []
+
+    def make(*args: Any, **kwargs: Any) -> Books:
+        made.append(Books(kwargs.pop("url", url), *args, **kwargs))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def pauses() -> Any:
+    """The waits of a caller, which take no time."""
+    from calling import Pauses  # noqa: PLC0415 - it needs the libraries of the client
+
+    return Pauses()
+
+
+@pytest.fixture(params=["requests", "httpx", "async httpx"])
+def make_caller(request: pytest.FixtureRequest, pauses: Any) -> Iterator[Any]:
+    """Make callers with each library in turn."""
+    from calling import CALLERS, patient  # noqa: PLC0415
+
+    made = []
+
+    def make(*, rules: dict | None = None, **options: Any) -> Any:
+        patience = patient(pauses, **(rules or {}))
+        made.append(CALLERS[request.param](patience, pauses, **options))
+        return made[-1]
+
+    yield make
+    for caller in made:
+        caller.close()
+
+
+@pytest.fixture
+def call(make_caller: Any) -> Any:
+    """A caller with the usual rules, of each library in turn."""
+    return make_caller()
+
+
 @pytest.fixture(scope="session")
 def sentinel_group() -> Iterator[SentinelGroup]:
     """One primary, two replicas and three sentinels for the whole run, not to be broken."""

@@ -8,13 +8,16 @@ from sqlalchemy import (
     String,
     Table,
     create_engine,
+    event,
     func,
     insert,
     select,
 )
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmaker
 
-from flask_idempotence import Idempotence, SqlStore, idempotent
+from flask_idempotence import ConfigurationError, Idempotence, SqlStore, current_guard, idempotent
+
+KEY = {"Idempotency-Key": "one"}
 
 metadata = MetaData()
 payments = Table(
@@ -113,3 +116,42 @@ class Books:
     def close(self):
         self.session.remove()
         self.engine.dispose()
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Payment(Base):
+    __table__ = payments.to_metadata(Base.metadata)
+
+
+def pay(session, amount=3):
+    return session.execute(insert(payments).values(amount=amount))
+
+
+def told(site):
+    """Have the site answer a ConfigurationError by its text."""
+    site.app.register_error_handler(ConfigurationError, lambda error: (str(error), 500))
+    return site
+
+
+def is_clean(session):
+    """Whether a session is as if no guard had ever been there."""
+    from flask_idempotence import transactions  # noqa: PLC0415
+
+    watched = [("before_commit", "_refuse_commit"), ("after_soft_rollback", "_refuse_rollback")]
+    return (
+        not session.in_transaction()
+        and not session.info
+        and not any(
+            event.contains(session, name, getattr(transactions, function))
+            for name, function in watched
+        )
+    )
+
+
+def lose():
+    hold = current_guard._hold
+    hold.engine.store.remove(hold.key)
+    hold.engine.store.claim(hold.key, b"r" * 16, b"f" * 16, 30, 0)

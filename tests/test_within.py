@@ -13,26 +13,6 @@ from flask_idempotence import ConfigurationError, current_guard
 from flask_idempotence.testing import record_signals
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.database)])
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/books.db"
-    return request.getfixturevalue("postgres").new_database()
-
-
-@pytest.fixture
-def books(url):
-    made = []
-
-    def make(*args, **kwargs):
-        made.append(Books(url, *args, **kwargs))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
 def test_a_payment_and_its_answer_are_committed_together(books):
     site = books()
     first = site.post(amount=7)

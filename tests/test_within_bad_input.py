@@ -7,11 +7,10 @@ from collections import Counter
 
 import pytest
 from flask import request
-from ledgers import Books, payments
+from ledgers import Books, Payment, pay, payments
 from servers import Proxy, until
-from sqlalchemy import event, insert, select, text, update
+from sqlalchemy import event, select, text, update
 from sqlalchemy.exc import OperationalError
-from test_within_sessions import Payment
 
 from flask_idempotence import StoreError, current_guard
 from flask_idempotence.testing import record_signals
@@ -23,30 +22,6 @@ IN_PROGRESS = "urn:flask-idempotence:key-in-progress"
 @pytest.fixture
 def file(tmp_path):
     return tmp_path / "books.db"
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.database)])
-def url(request, file):
-    if request.param == "sqlite":
-        return f"sqlite:///{file}"
-    return request.getfixturevalue("postgres").new_database()
-
-
-@pytest.fixture
-def books(url):
-    made = []
-
-    def make(*args, **kwargs):
-        made.append(Books(url, *args, **kwargs))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-def pay(session, amount=3):
-    return session.execute(insert(payments).values(amount=amount))
 
 
 def is_free(site):
