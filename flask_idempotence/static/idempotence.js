@@ -25,6 +25,15 @@
 
   const PATIENCE = { retries: 6, minDelay: 500, maxDelay: 30_000, timeout: 0, onRetry() {} };
 
+  /* Refusals of a repeat that no further try changes, whatever status they come with. */
+  const FINAL = new Set([
+    "repeat-submit",
+    "token-spent",
+    "key-repeated",
+    "outcome-unknown",
+    "response-not-stored",
+  ]);
+
   /* One logical request: fetch, with one key for all its tries. */
   async function fetchOnce(resource, options = {}) {
     const { key, retries, minDelay, maxDelay, timeout, onRetry, ...init } = options;
@@ -91,22 +100,19 @@
   /* In what time the server wants to be asked again; null where this is the final answer. */
   async function retryIn(response) {
     const asked = retryAfter(response);
-    switch (response.status) {
-      case 409:
-        return (await isStillRunning(response)) ? (asked ?? 0) : null;
-      case 429:
-        return asked ?? 0;
-      case 503:
-        return asked;
-      default:
-        return null;
-    }
+    if (response.status === 503) return asked;
+    if (response.status !== 409 && response.status !== 429) return null;
+    const problem = await problemOf(response);
+    if (problem === "key-in-progress") return asked ?? 0;
+    // A lock that is asked again once it is open would let the same through a second time.
+    return response.status === 409 || FINAL.has(problem) ? null : (asked ?? 0);
   }
 
-  async function isStillRunning(response) {
-    if (!/\bjson\b/.test(response.headers.get("Content-Type"))) return false;
+  /* The last word of a problem's type, which says what it is under any base. */
+  async function problemOf(response) {
+    if (!/\bjson\b/.test(response.headers.get("Content-Type"))) return undefined;
     const problem = await response.clone().json().catch(() => null);
-    return /(^|[^\w-])key-in-progress$/.test(problem?.type);
+    return /[\w-]+$/.exec(problem?.type)?.[0];
   }
 
   function retryAfter(response) {

@@ -18,6 +18,8 @@ for (const [what, first] of [
   ["a network error", dropped()],
   ["a first try that is still running", problem("key-in-progress")],
   ["a 429", answer(429)],
+  ["a 429 of somebody else's", problem("too-many-requests", {}, 429)],
+  ["a first try that is still running, by another status", problem("key-in-progress", {}, 429)],
   ["a 503 with Retry-After", answer(503, { "Retry-After": "1" })],
 ]) {
   test(`after ${what} the same is sent again under the same key`, async () => {
@@ -40,6 +42,9 @@ for (const [what, final] of [
   ...[200, 201, 204, 400, 401, 422, 500, 502, 503, 504].map((status) => [status, answer(status)]),
   ...["repeat-submit", "key-repeated", "outcome-unknown", "not-key-in-progress", "lease-lost"].map(
     (slug) => [`409 ${slug}`, problem(slug, { "Retry-After": "1" })],
+  ),
+  ...["repeat-submit", "token-spent", "key-repeated", "outcome-unknown", "response-not-stored"].map(
+    (slug) => [`429 ${slug}`, problem(slug, { "Retry-After": "1" }, 429)],
   ),
   ["409 in plain text", answer(409, { "Content-Type": "text/plain" }, '{"type":"key-in-progress"}')],
   ["409 of no type", answer(409, { "Content-Type": "application/json" }, "null")],

@@ -48,9 +48,9 @@ export function answer(status, headers = {}, body = "") {
   return new Response([204, 304].includes(status) ? null : body, { status, headers });
 }
 
-export function problem(slug, headers = {}) {
+export function problem(slug, headers = {}, status = 409) {
   const body = JSON.stringify({ type: `urn:flask-idempotence:${slug}` });
-  return answer(409, { "Content-Type": "application/problem+json", ...headers }, body);
+  return answer(status, { "Content-Type": "application/problem+json", ...headers }, body);
 }
 
 export const dropped = () => new TypeError("Failed to fetch");
