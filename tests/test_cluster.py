@@ -227,7 +227,7 @@ def test_a_silent_node_keeps_no_other_leases_from_being_renewed(fresh_cluster):
 
 def test_the_keeper_goes_by_what_the_other_nodes_say(fresh_cluster):
     cluster = fresh_cluster
-    nursery = Nursery(open_store(cluster.url, {}), lease=500)
+    nursery = Nursery(open_store(cluster.url, {"deadline": 3}), lease=500)
     keys = spread(cluster)
     holds = {key: nursery.hold(key, lease=20) for key in keys}
     for key, hold in holds.items():
