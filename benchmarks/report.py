@@ -32,7 +32,7 @@ from report_stores import Stores, open_stores
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "benchmarks"
 PACKAGES = ("flask", "redis")
-REQUESTS, QUICK_REQUESTS = 2000, 50
+REQUESTS, QUICK_REQUESTS = 2000, 20
 
 Measure = Callable[[Stores, int, bool], list[dict]]
 PARTS: dict[str, Measure] = {
