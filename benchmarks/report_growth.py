@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import redis
 from key_mode import TTL
+from measuring import BLOCK
 from report_requests import compare, guarded
-from report_stores import MEMORY, POSTGRESQL, REDIS, Stores
+from report_stores import MEMORY, POSTGRESQL, REDIS, Stores, requests_for
 
 from flask_idempotence import MemoryStore
 from flask_idempotence.stores import Store
@@ -43,17 +44,17 @@ def growth(stores: Stores, requests: int, most: int) -> list[dict]:
     """Measure first requests and replays beside more and more live keys, up to `most`."""
     rows = []
     for filled in _stores(stores):
-        app, there = guarded(filled.store), 0
+        app, there, sent = guarded(filled.store), 0, requests_for(filled.name, requests)
         for count in (count for count in KEYS if count <= most):
             print(f"... {filled.name}: filling up to {count} keys", file=sys.stderr, flush=True)
             filled.add(max(0, count - there))
             there = max(count, there)
             used = filled.used()
-            row = {"store": filled.name, "keys": count}
+            row = {"store": filled.name, "keys": count, "requests": sent}
             if used is not None:
                 row["bytes a key"] = round(used / there)
-            rows.append(row | compare(f"{count} keys, {filled.name}", app, requests))
-            there += 2 * (requests + min(requests, 100))  # what was measured stays there
+            rows.append(row | compare(f"{count} keys, {filled.name}", app, sent))
+            there += 2 * (sent + min(sent, BLOCK))  # what was measured stays there
     return rows
 
 

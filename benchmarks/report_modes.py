@@ -9,7 +9,7 @@ import key_mode
 import lock_mode
 import token_mode
 from measuring import Server, Variant, interleave, ratio
-from report_stores import Stores
+from report_stores import Stores, requests_for
 from running import microseconds, row_of
 from shop import plain
 
@@ -72,9 +72,13 @@ CASES = (
 
 
 def measure(stores: Stores, requests: int) -> list[dict]:
-    """Measure each case on each store, with so many requests of a variant; return a row each."""
+    """Measure each case on each store, with so many requests of a variant, in databases fewer."""
     uris = stores.uris()
-    return [_measure(case, name, uri, requests) for case in CASES for name, uri in uris.items()]
+    return [
+        _measure(case, name, uri, requests_for(name, requests))
+        for case in CASES
+        for name, uri in uris.items()
+    ]
 
 
 def _measure(case: Case, store: str, uri: str, requests: int) -> dict:
@@ -89,6 +93,7 @@ def _measure(case: Case, store: str, uri: str, requests: int) -> dict:
         "mode": case.mode,
         "what": case.what,
         "store": store,
+        "requests": requests,
         "times": {
             name: row_of(microseconds(variant.nanoseconds), 1)
             for name, variant in {"ours": ours, **others}.items()

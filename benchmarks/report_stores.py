@@ -10,6 +10,9 @@ from running import RedisServer
 
 MEMORY, REDIS, REDIS_UNIX = "memory", "Redis, TCP", "Redis, Unix socket"
 SQLITE, POSTGRESQL = "SQLite", "PostgreSQL"
+SHARE_OF_DATABASES = 4
+"""Databases, whose every commit waits for the disk, get one request of so many."""
+
 DURABLE = {"fsync": "on", "full_page_writes": "on", "shared_buffers": "128MB"}
 """Nothing that a database does for its data is switched off."""
 
@@ -59,6 +62,12 @@ class Stores:
         store.close()
         store.engine.dispose()
         return uri
+
+
+def requests_for(store: str, requests: int) -> int:
+    """Return how many requests a store gets of so many that the others get."""
+    is_database = store in {SQLITE, POSTGRESQL}
+    return max(1, requests // SHARE_OF_DATABASES) if is_database else requests
 
 
 @contextmanager
