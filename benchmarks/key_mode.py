@@ -10,10 +10,10 @@ import os
 import uuid
 from collections.abc import Callable
 
-import redis
+from bare_stores import BareStore, bare_store
 from flask import Flask, Response, abort, make_response, request
 from measuring import Prepare, Server, Variant
-from shop import HEADERS, answer, application, environ, load, order
+from shop import HEADERS, answer, application, environ, order, storage
 
 from flask_idempotence import Idempotence, idempotent
 
@@ -70,7 +70,7 @@ def our_application(uri: str) -> Flask:
     def view() -> dict:
         return answer()
 
-    app = application("ours: key", view, IDEMPOTENCE_STORAGE_URI=uri)
+    app = application("ours: key", view, **storage(uri))
     Idempotence(app)
     return app
 
@@ -78,66 +78,62 @@ def our_application(uri: str) -> Flask:
 # --- the store alone -------------------------------------------------------------------------
 
 
-def floor(url: str) -> Variant:
-    """Return a view that sends key mode's store commands, with a random key, and no more."""
-    client = redis.Redis.from_url(url)
-    claim, complete = load(client, "claim"), load(client, "complete")
+def floor(uri: str) -> Variant:
+    """Return a view that makes key mode's claim and record, with a random key, and no more."""
+    store = bare_store(uri)
     record = bytes(60)
 
     def view() -> dict:
         key, owner = os.urandom(16).hex(), os.urandom(16)
-        client.evalsha(claim, 1, key, owner, bytes(16), LEASE * 1000, 0)
+        store.claim(key, owner, bytes(16), LEASE)
         answered = answer()
-        client.evalsha(complete, 1, key, owner, bytes(16), record, TTL * 1000)
+        store.complete(key, owner, bytes(16), record, TTL)
         return answered
 
-    name = "floor: EVALSHA of claim.lua, complete.lua"
+    name = f"floor: a claim and a record by {store.how}"
     return Variant(name, application(name, view), first_requests)
 
 
-def replay_floor(url: str) -> Variant:
+def replay_floor(uri: str) -> Variant:
     """Return a view that asks the store for a record that is there, and has its answer ready."""
-    client = redis.Redis.from_url(url)
-    claim, complete = load(client, "claim"), load(client, "complete")
+    store = bare_store(uri)
     keys = []
     ready = Response(b'{"order":10000000,"status":"created"}\n', mimetype="application/json")
     ready.headers[REPLAYED] = "true"
 
     def view() -> Response:
-        client.evalsha(claim, 1, keys.pop(), os.urandom(16), bytes(16), LEASE * 1000, 0)
+        store.look(keys.pop(), os.urandom(16), bytes(16), LEASE)
         return ready
 
     def prepare(count: int) -> list[dict]:
         keys[:] = [os.urandom(16).hex() for _ in range(count)]
         for key in keys:
-            client.evalsha(complete, 1, key, bytes(16), bytes(16), bytes(60), TTL * 1000)
+            store.complete(key, bytes(16), bytes(16), bytes(60), TTL)
         return first_requests(count)
 
-    name = "floor: one EVALSHA of claim.lua"
+    name = "floor: one look at the store"
     return Variant(name, application(name, view), prepare, replays=True)
 
 
 # --- written by hand -------------------------------------------------------------------------
 
 
-def by_hand(url: str) -> Variant:
+def by_hand(uri: str) -> Variant:
     """Return first requests to what a developer would write."""
-    name = "by hand: sha256, two scripts"
-    return Variant(name, application(name, _view_by_hand(url)), first_requests)
+    store = bare_store(uri)
+    name = f"by hand: sha256, two times {store.how}"
+    return Variant(name, application(name, _view_by_hand(store)), first_requests)
 
 
-def replay_by_hand(url: str) -> Variant:
+def replay_by_hand(uri: str) -> Variant:
     """Return replays of what a developer would write."""
-    name = "by hand: sha256, one script"
-    app = application(name, _view_by_hand(url))
+    store = bare_store(uri)
+    name = f"by hand: sha256, {store.how}"
+    app = application(name, _view_by_hand(store))
     return Variant(name, app, replays(app), replays=True)
 
 
-def _view_by_hand(url: str):
-    client = redis.Redis.from_url(url)
-    claim, complete = load(client, "claim"), load(client, "complete")
-    release = load(client, "release")
-
+def _view_by_hand(store: BareStore):
     def view() -> Response:
         key = request.headers.get("Idempotency-Key", "").strip('"')
         if not 0 < len(key) <= LONGEST_KEY:
@@ -146,20 +142,19 @@ def _view_by_hand(url: str):
         name = "key:create_order:" + _sha256([who, request.method, request.endpoint, key]).hex()
         fingerprint = _sha256(request.get_json())[:16]
         owner = os.urandom(16)
-        found = client.evalsha(claim, 1, name, owner, fingerprint, LEASE * 1000, 0)
+        found = store.claim(name, owner, fingerprint, LEASE)
         if found != 0:
             return _answer_by_hand(found)
         try:
             response = make_response(answer())
         except Exception:
-            client.evalsha(release, 1, name, owner)
+            store.release(name, owner)
             raise
         if response.status_code >= 500:
-            client.evalsha(release, 1, name, owner)
+            store.release(name, owner)
         else:
             head = f"{response.status_code} {response.content_type}\n".encode()
-            record = head + response.get_data()
-            client.evalsha(complete, 1, name, owner, fingerprint, record, TTL * 1000)
+            store.complete(name, owner, fingerprint, head + response.get_data(), TTL)
         return response
 
     return view

@@ -4,10 +4,10 @@ import hashlib
 import json
 import os
 
-import redis
-from flask import abort, request
+from bare_stores import bare_store
+from flask import Response, abort, request
 from measuring import Variant
-from shop import answer, application, load, orders
+from shop import answer, application, orders, storage
 
 from flask_idempotence import Idempotence, no_repeat_submit
 
@@ -21,41 +21,55 @@ def ours(uri: str, interval: float = INTERVAL) -> Variant:
     def view() -> dict:
         return answer()
 
-    app = application("ours: lock", view, IDEMPOTENCE_STORAGE_URI=uri)
+    app = application("ours: lock", view, **storage(uri))
     Idempotence(app)
     return Variant("ours: no_repeat_submit", app, orders)
 
 
-def floor(url: str) -> Variant:
-    """Return a view that sends the lock's store command, with a random key, and no more."""
-    client = redis.Redis.from_url(url)
-    script = load(client, "claim")
+def floor(uri: str) -> Variant:
+    """Return a view that makes the lock's claim, with a random key, and no more."""
+    store = bare_store(uri)
 
     def view() -> dict:
-        key = os.urandom(16).hex()
-        client.evalsha(script, 1, key, os.urandom(16), bytes(16), INTERVAL * 1000, 0)
+        store.claim(os.urandom(16).hex(), os.urandom(16), bytes(16), INTERVAL)
         return answer()
 
-    name = "floor: one EVALSHA of claim.lua"
+    name = f"floor: a claim by {store.how}"
     return Variant(name, application(name, view), orders)
 
 
-def by_hand(url: str, interval: float = INTERVAL) -> Variant:
+def repeat_floor(uri: str) -> Variant:
+    """Return a view that claims a key that is taken, and has its refusal ready."""
+    store = bare_store(uri)
+    keys = []
+    ready = Response(b"{}\n", 409, mimetype="application/json")
+
+    def view() -> Response:
+        store.look(keys.pop(), os.urandom(16), bytes(16), INTERVAL)
+        return ready
+
+    def prepare(count: int) -> list[dict]:
+        keys[:] = [os.urandom(16).hex() for _ in range(count)]
+        for key in keys:
+            store.claim(key, os.urandom(16), bytes(16), 12 * INTERVAL)
+        return orders(count)
+
+    name = "floor: one look at the store"
+    return Variant(name, application(name, view), prepare, replays=True, status="409")
+
+
+def by_hand(uri: str, interval: float = INTERVAL) -> Variant:
     """Return the lines that a developer would write for a lock."""
-    client = redis.Redis.from_url(url)
-    script = load(client, "claim")
+    store = bare_store(uri)
 
     def view() -> dict:
         who = request.headers.get("Authorization") or request.remote_addr
         asked = [who, request.method, request.endpoint, request.get_json()]
         text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
         key = "lock:create_order:" + hashlib.sha256(text.encode()).hexdigest()
-        if (
-            client.evalsha(script, 1, key, os.urandom(16), bytes(16), round(interval * 1000), 0)
-            != 0
-        ):
+        if store.claim(key, os.urandom(16), bytes(16), interval) != 0:
             abort(409)
         return answer()
 
-    name = "by hand: sha256, EVALSHA"
+    name = f"by hand: sha256, {store.how}"
     return Variant(name, application(name, view), orders)

@@ -1,6 +1,7 @@
 """Timing WSGI applications against each other in one process."""
 
 import gc
+import random
 import statistics
 import sys
 import time
@@ -70,7 +71,7 @@ class Server:
 
 
 def interleave(title: str, variants: list[Variant], requests: int) -> None:
-    """Send each variant so many requests, one of each in turn, in changing order."""
+    """Send each variant so many requests, one of each in turn, in random order."""
     progress = _Progress(title, requests)
     _run_block(variants, min(BLOCK, requests))  # warms everything up, and is not counted
     for variant in variants:
@@ -93,9 +94,9 @@ def _run_block(variants: list[Variant], count: int) -> None:
     gc.disable()
     try:
         for number in range(count):
+            random.shuffle(order)  # who follows whom must not matter
             for which in order:
                 block[which].append(server.time(variants[which], environs[which][number]))
-            order.append(order.pop(0))  # nobody always follows the same one
     finally:
         gc.enable()
         gc.unfreeze()

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Measure everything once more, and write the page docs/benchmarks/report.md with its charts.
 
-    uv run --group bench python benchmarks/report.py
+    uv run --group bench python benchmarks/report.py             # all of it, some twenty minutes
+    uv run --group bench python benchmarks/report.py --quick     # whether it works; elsewhere
 
-Parts: each mode on each store; the throughput of a whole service (needs wrk); growth with live
-keys, simultaneous duplicates and bodies. A part that is measured alone replaces its own section.
-The comparison with peers is a command of its own: python -m benchmarks.peers.
+Parts: each mode on each store (modes); where the rest goes (breakdown); the throughput of a whole
+service, which needs wrk (service); growth with live keys (growth), simultaneous duplicates
+(duplicates) and bodies (bodies). A part that is measured alone replaces its own section. The
+comparison with peers is a command of its own: python -m benchmarks.peers.
 """
 
 import argparse
@@ -14,22 +16,37 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
+import report_breakdown
+import report_duplicates
+import report_growth
 import report_modes
 import report_page
-import report_scale
+import report_requests
 import report_service
 from machine import machine
-from running import RedisServer
+from report_stores import Stores, open_stores
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "benchmarks"
 PACKAGES = ("flask", "redis")
-PARTS = tuple(report_page.SECTIONS)
+REQUESTS, QUICK_REQUESTS = 3000, 20
+
+Measure = Callable[[Stores, int, bool], list[dict]]
+PARTS: dict[str, Measure] = {
+    "modes": lambda stores, requests, _: report_modes.measure(stores, requests),
+    "breakdown": lambda stores, requests, _: report_breakdown.measure(stores, requests),
+    "service": lambda stores, _, quick: report_service.measure(
+        stores, *((1, 1) if quick else (5, 3))
+    ),
+    "growth": lambda stores, requests, quick: report_growth.growth(
+        stores, requests, 10_000 if quick else 1_000_000
+    ),
+    "duplicates": lambda stores, _, quick: report_duplicates.duplicates(stores, 1 if quick else 5),
+    "bodies": lambda stores, requests, _: report_requests.bodies(stores, requests),
+}
 
 
 def main() -> int:
@@ -37,56 +54,33 @@ def main() -> int:
     arguments = _arguments()
     sys.stdout.reconfigure(line_buffering=True)
     logging.getLogger("flask_idempotence").setLevel(logging.ERROR)  # memory is meant here
-    file = arguments.directory / "report.json"
-    arguments.directory.mkdir(parents=True, exist_ok=True)
+    directory = arguments.directory
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "report.json"
     report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    with RedisServer() as server:
-        versions = {"Redis": server.version, **{name: version(name) for name in PACKAGES}}
+    began = time.monotonic()
+    with open_stores() as stores:
+        for line in stores.left_out:
+            print(line)
         for part in arguments.only or PARTS:
-            began = time.monotonic()
-            told = machine(**versions)
-            rows = _measure(part, server, arguments)
-            report[part] = {"machine": told, "rows": rows}
-            print(f"{part}: {len(rows)} rows in {time.monotonic() - began:.0f} s")
+            report[part] = _measure(part, stores, arguments)
             file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    report_page.write(report, arguments.directory)
-    print(f"written: {arguments.directory / 'report.md'}")
+    report_page.write(report, directory)
+    print(f"written in {time.monotonic() - began:.0f} s: {directory / 'report.md'}")
     return 0
 
 
-def _measure(part: str, server: RedisServer, arguments: argparse.Namespace) -> list[dict]:
-    requests, quick = arguments.requests, arguments.quick
-    with server.client() as client:
+def _measure(part: str, stores: Stores, arguments: argparse.Namespace) -> dict:
+    """Return what the report keeps of a part."""
+    print(f"... {part}", file=sys.stderr, flush=True)
+    began = time.monotonic()
+    with stores.redis.client() as client:
         client.flushall()
-    if part == "modes":
-        with _stores(server) as stores:
-            return report_modes.measure(stores, requests)
-    if part == "service":
-        return report_service.measure(server, *((1, 1) if quick else (5, 3)))
-    if part == "growth":
-        return report_scale.growth(server, requests, 10_000 if quick else report_scale.KEYS[-1])
-    if part == "duplicates":
-        return report_scale.duplicates(server)
-    return report_scale.bodies(server, requests)
-
-
-@contextmanager
-def _stores(server: RedisServer) -> Iterator[dict[str, str]]:
-    """Yield the URIs of the stores, by what they are called in the report."""
-    stores = {"memory": "memory://", "Redis, TCP": server.url, "Redis, unix": server.unix_url}
-    with ExitStack() as stack:
-        if _has_sql():
-            directory = stack.enter_context(tempfile.TemporaryDirectory())
-            stores["SQLite"] = f"sqlite:///{directory}/report.db"
-            from databases import PostgresServer  # noqa: PLC0415 - needs psycopg
-
-            stores["PostgreSQL"] = stack.enter_context(PostgresServer()).url()
-        yield stores
-
-
-def _has_sql() -> bool:
-    names = ("flask_idempotence.stores.sql", "sqlalchemy", "psycopg")
-    return all(find_spec(name) for name in names)
+    told = machine(**stores.versions, **{name: version(name) for name in PACKAGES})
+    rows = PARTS[part](stores, arguments.requests, arguments.quick)
+    print(f"{part}: {len(rows)} rows in {time.monotonic() - began:.0f} s")
+    has_databases = part in {"modes", "growth"}
+    return {"machine": told, "rows": rows, "left out": stores.left_out if has_databases else []}
 
 
 def _arguments() -> argparse.Namespace:
@@ -103,20 +97,31 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--requests",
         type=int,
-        default=1000,
         metavar="N",
-        help="requests of each variant (default: %(default)s)",
+        help=f"requests of each variant, a quarter of them in databases (default: {REQUESTS}, "
+        f"or {QUICK_REQUESTS} with --quick)",
     )
-    parser.add_argument("--quick", action="store_true", help="fewer keys and shorter rounds")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="few requests and keys, short rounds: shows that it works, and measures nothing well",
+    )
     parser.add_argument(
         "--directory",
         type=Path,
-        default=DIRECTORY,
-        help="where the page, its charts and the figures go (default: docs/benchmarks)",
+        help="where the page, its charts and the figures go (default: docs/benchmarks, or a new "
+        "temporary directory with --quick)",
     )
     arguments = parser.parse_args()
+    quick = arguments.quick
+    if arguments.requests is None:
+        arguments.requests = QUICK_REQUESTS if quick else REQUESTS
     if arguments.requests < 1:
         parser.error("--requests: at least 1")
+    if arguments.directory is None:
+        arguments.directory = Path(tempfile.mkdtemp(prefix="report-")) if quick else DIRECTORY
+    if quick and arguments.directory.resolve() == DIRECTORY:
+        parser.error("--quick: not in place of the report itself; choose another --directory")
     return arguments
 
 

@@ -6,7 +6,8 @@ import matplotlib as mpl
 
 mpl.use("svg")
 from matplotlib import pyplot
-from matplotlib.ticker import FuncFormatter
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 GREY = "#808080"
 COLOURS = ("#2f7ebc", "#d9822b", "#4b9b5f", "#9b59b6", "#b5544c")
@@ -31,7 +32,15 @@ Series = dict[str, list[tuple[float, float]]]
 """Points of lines, by the name of the line."""
 
 
-def lines(file: Path, series: Series, *, across: str, up: str, logarithmic: bool = False) -> None:
+def lines(
+    file: Path,
+    series: Series,
+    *,
+    across: str,
+    up: str,
+    logarithmic: bool = False,
+    in_pairs: bool = False,
+) -> None:
     """Draw lines over a logarithmic axis.
 
     Args:
@@ -40,23 +49,34 @@ def lines(file: Path, series: Series, *, across: str, up: str, logarithmic: bool
         across: what the horizontal axis tells.
         up: what the vertical axis tells.
         logarithmic: whether the vertical axis is logarithmic too.
+        in_pairs: whether two lines that follow each other share a colour; the second is dashed.
     """
     figure, axes = pyplot.subplots(figsize=(7, 3.2))
-    for (name, points), colour in zip(series.items(), COLOURS, strict=False):
-        axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=name, color=colour)
+    for number, (name, points) in enumerate(series.items()):
+        look = {"color": COLOURS[number // 2 if in_pairs else number], "label": name}
+        look["linestyle"] = "--" if in_pairs and number % 2 else "-"
+        axes.plot(*zip(*points, strict=True), marker="o", markersize=4, **look)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    _in_plain_numbers(axes.xaxis, steps=(1,))
     if logarithmic:
         axes.set_yscale("log")
+        _in_plain_numbers(axes.yaxis)
     else:
         axes.set_ylim(bottom=0)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     _save(figure, file)
 
 
-def bars(file: Path, names: list[str], series: dict[str, list[float | None]], up: str) -> None:
+def bars(
+    file: Path,
+    names: list[str],
+    series: dict[str, list[float | None]],
+    up: str,
+    *,
+    logarithmic: bool = False,
+) -> None:
     """Draw groups of horizontal bars: one group a name, one bar a series; None is left out."""
     figure, axes = pyplot.subplots(figsize=(7, 1.2 + 0.22 * len(names) * len(series)))
     height = 0.8 / len(series)
@@ -69,10 +89,19 @@ def bars(file: Path, names: list[str], series: dict[str, list[float | None]], up
     middle = 0.4 - height / 2
     axes.set_yticks([place + middle for place in range(len(names))], names)
     axes.invert_yaxis()
+    if logarithmic:
+        axes.set_xscale("log")
+        _in_plain_numbers(axes.xaxis)
     axes.set_xlabel(up)
     axes.margins(x=0.1)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     _save(figure, file)
+
+
+def _in_plain_numbers(axis: Axis, steps: tuple[int, ...] = (1, 2, 5)) -> None:
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _save(figure: pyplot.Figure, file: Path) -> None:

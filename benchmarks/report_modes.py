@@ -8,25 +8,26 @@ from functools import partial
 import key_mode
 import lock_mode
 import token_mode
-from measuring import Server, Variant, added, interleave, ratio
+from measuring import Server, Variant, interleave, ratio
+from report_stores import Stores, requests_for
 from running import microseconds, row_of
 from shop import plain
 
 Build = Callable[[str], Variant]
 FIRST = "first request"
-INTERVAL = 25
+INTERVAL = 60
 """Seconds of the lock whose repeats are measured: a block is sent before they are over."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A request to a guarded view, and what it is compared with on Redis."""
+    """A request to a guarded view, and what it is compared with."""
 
     mode: str
     what: str
     ours: Build
     by_hand: Build
-    floor: Build | None = None
+    floor: Build
 
 
 def refused(build: Build) -> Build:
@@ -55,47 +56,47 @@ CASES = (
         "repeat, refused",
         refused(partial(lock_mode.ours, interval=INTERVAL)),
         refused(partial(lock_mode.by_hand, interval=INTERVAL)),
+        lock_mode.repeat_floor,
     ),
     Case("token", FIRST, token_mode.ours, token_mode.by_hand, token_mode.floor),
-    Case("token", "repeat, refused", refused(token_mode.ours), refused(token_mode.by_hand)),
+    Case(
+        "token",
+        "repeat, refused",
+        refused(token_mode.ours),
+        refused(token_mode.by_hand),
+        token_mode.repeat_floor,
+    ),
     Case("key", FIRST, key_mode.ours, key_mode.by_hand, key_mode.floor),
     Case("key", "replay", key_mode.our_replay, key_mode.replay_by_hand, key_mode.replay_floor),
 )
 
 
-def measure(stores: dict[str, str], requests: int) -> list[dict]:
-    """Measure each case on each store; return a row for each.
-
-    Args:
-        stores: their URIs, by name.
-        requests: how many of each variant.
-    """
-    return [_measure(case, name, uri, requests) for case in CASES for name, uri in stores.items()]
+def measure(stores: Stores, requests: int) -> list[dict]:
+    """Measure each case on each store, with so many requests of a variant, in databases fewer."""
+    uris = stores.uris()
+    return [
+        _measure(case, name, uri, requests_for(name, requests))
+        for case in CASES
+        for name, uri in uris.items()
+    ]
 
 
 def _measure(case: Case, store: str, uri: str, requests: int) -> dict:
-    first = key_mode.first_requests if case.mode == "key" else None
-    variants = {"unguarded": plain(first) if first else plain(), "ours": case.ours(uri)}
-    if uri.startswith(("redis://", "unix://")):
-        variants["by hand"] = case.by_hand(uri)
-        if case.floor:
-            variants["floor"] = case.floor(uri)
-    interleave(f"{case.mode}, {case.what}, {store}", list(variants.values()), requests)
-    bare, ours = variants["unguarded"], variants["ours"]
-    row = {
+    ours = case.ours(uri)
+    others = {
+        "unguarded": plain(key_mode.first_requests) if case.mode == "key" else plain(),
+        "by hand": case.by_hand(uri),
+        "floor": case.floor(uri),
+    }
+    interleave(f"{case.mode}, {case.what}, {store}", [ours, *others.values()], requests)
+    return {
         "mode": case.mode,
         "what": case.what,
         "store": store,
+        "requests": requests,
         "times": {
             name: row_of(microseconds(variant.nanoseconds), 1)
-            for name, variant in variants.items()
+            for name, variant in {"ours": ours, **others}.items()
         },
-        "ratios": {
-            name: row_of(ratio(ours, variant), 3)
-            for name, variant in variants.items()
-            if variant is not ours
-        },
+        "ratios": {name: row_of(ratio(ours, variant), 3) for name, variant in others.items()},
     }
-    if "floor" in variants:
-        row["added to floor's"] = row_of(added(ours, variants["floor"], bare), 3)
-    return row

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from running import RedisServer
+from report_stores import Stores
 from servers import HOST, Gunicorn
 
 CONNECTIONS = 16
@@ -32,14 +32,14 @@ end
 """
 
 
-def measure(server: RedisServer, rounds: int, seconds: int) -> list[dict]:
+def measure(stores: Stores, rounds: int, seconds: int) -> list[dict]:
     """Send each route so many rounds of requests, in turn; return a row for each."""
     if not shutil.which("wrk"):
         print("... wrk is not installed: no throughput", file=sys.stderr)
         return []
     routes = [f"/{guard}/{view}" for view in VIEWS for guard in GUARDS]
     told = {route: [] for route in routes}
-    environment = {"IDEMPOTENCE_STORAGE_URI": server.url}
+    environment = {"IDEMPOTENCE_STORAGE_URI": stores.redis.url}
     here = Path(__file__).parent
     with Gunicorn("service:app", workers=2, threads=8, env=environment, cwd=here) as gunicorn:
         for number in range(rounds + 1):

@@ -78,6 +78,12 @@ def application(name: str, view=answer, **settings) -> Flask:
     return app
 
 
+def storage(uri: str) -> dict:
+    """Return the settings for a store at a URI, which a busy disk may keep waiting for long."""
+    options = {} if uri.startswith("memory:") else {"deadline": 10}
+    return {"IDEMPOTENCE_STORAGE_URI": uri, "IDEMPOTENCE_STORAGE_OPTIONS": options}
+
+
 def plain(prepare: Prepare = orders) -> Variant:
     """Return the view alone."""
     name = "Flask without a guard"

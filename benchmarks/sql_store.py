@@ -8,8 +8,6 @@ claim by claim. The server itself tells of every wait for a lock of more than 50
 """
 
 import argparse
-import hashlib
-import json
 import os
 import statistics
 import sys
@@ -20,96 +18,35 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+import key_mode
+import lock_mode
+from bare_table import CLOCKS
 from databases import PostgresServer
-from flask import abort, make_response, request
-from key_mode import first_requests
-from measuring import Spread, Variant, interleave, ratio
-from shop import answer, application, orders
+from measuring import Spread, interleave, ratio
 from sqlalchemy import create_engine, text
 
-from flask_idempotence import Idempotence, SqlStore, idempotent, no_repeat_submit
+from flask_idempotence import SqlStore
 from flask_idempotence.stores.base import NO_FINGERPRINT
 from flask_idempotence.stores.sql_extra import BATCH, REST
 
-CLOCKS = {
-    "postgresql": "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000 AS BIGINT)",
-    "sqlite": "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
-}
-CLAIM = """
-INSERT INTO flask_idempotence (key, kind, owner, fingerprint, lease_ends, expires)
-VALUES (:key, 'claim', :owner, :fingerprint, {now} + 30000, {now} + 30000)
-ON CONFLICT (key) DO UPDATE SET kind = 'claim', owner = excluded.owner,
-  fingerprint = excluded.fingerprint, lease_ends = excluded.lease_ends,
-  expires = excluded.expires, data = NULL
-WHERE flask_idempotence.expires <= {now} RETURNING key
-"""
-COMPLETE = """
-INSERT INTO flask_idempotence (key, kind, owner, fingerprint, expires, data)
-VALUES (:key, 'record', :owner, :fingerprint, {now} + 86400000, :data)
-ON CONFLICT (key) DO UPDATE SET kind = 'record', lease_ends = NULL,
-  expires = excluded.expires, data = excluded.data
-WHERE flask_idempotence.owner = excluded.owner RETURNING key
-"""
 ROWS = {
     "postgresql": "INSERT INTO flask_idempotence (key, kind, owner, fingerprint, expires, data) "
-    "SELECT 'idempotence:1:key:' || :name || ':' || md5(n::text), 'record', '\\x00', '\\x00', "
-    "{now} + :lasts, decode(repeat('ab', 100), 'hex') FROM generate_series(1, :rows) AS n",
+    "SELECT 'idempotence:1:key:' || :name || ':' || md5(random()::text || n), 'record', "
+    "'\\x00', '\\x00', {now} + :lasts, decode(repeat('ab', 100), 'hex') "
+    "FROM generate_series(1, :rows) AS n",
     "sqlite": "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < :rows) "
     "INSERT INTO flask_idempotence (key, kind, owner, fingerprint, expires, data) "
-    "SELECT 'idempotence:1:key:' || :name || ':' || hex(randomblob(16)), 'record', x'00', x'00', "
-    "{now} + :lasts, zeroblob(100) FROM s",
+    "SELECT 'idempotence:1:key:' || :name || ':' || lower(hex(randomblob(16))), 'record', "
+    "x'00', x'00', {now} + :lasts, zeroblob(100) FROM s",
 }
 DAY = 86_400_000
-
-
-def by_hand(url: str, *, keyed: bool):
-    """Return the view that a developer would write with these statements."""
-    engine = create_engine(url, isolation_level="AUTOCOMMIT")
-    now = CLOCKS[engine.dialect.name]
-    claim, complete = (text(statement.format(now=now)) for statement in (CLAIM, COMPLETE))
-
-    def view():
-        who = request.headers.get("Authorization") or request.remote_addr
-        asked = [who, request.method, request.endpoint, request.get_json()]
-        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
-        name = request.headers["Idempotency-Key"] if keyed else digest.hexdigest()
-        values = {
-            "key": f"by hand:{name}",
-            "owner": os.urandom(16),
-            "fingerprint": digest.digest()[:16],
-        }
-        with engine.connect() as connection:
-            if connection.execute(claim, values).first() is None:
-                abort(409)
-        if not keyed:
-            return answer()
-        response = make_response(answer())
-        head = f"{response.status_code} {response.content_type}\n".encode()
-        record = head + response.get_data()
-        with engine.connect() as connection:
-            connection.execute(complete, values | {"data": record}).first()
-        return response
-
-    return view
-
-
-def guarded(url: str, guard, name: str):
-    """Return an application whose view is guarded by the extension."""
-    app = application(name, guard(answer))
-    Idempotence(app, store=SqlStore(create_engine(url), deadline=10))
-    return app
 
 
 def compare(url: str, requests: int) -> None:
     """Print what a guarded route takes, against the same by hand."""
     kind = url.partition(":")[0].partition("+")[0]
-    for mode, guard, prepare in (
-        ("lock", no_repeat_submit(5), orders),
-        ("key", idempotent(required=True), first_requests),
-    ):
-        ours = Variant("ours", guarded(url, guard, f"ours: {mode}"), prepare)
-        hand = application(f"by hand: {mode}", by_hand(url, keyed=mode == "key"))
-        theirs = Variant("by hand", hand, prepare)
+    for mode, how in (("lock", lock_mode), ("key", key_mode)):
+        ours, theirs = how.ours(url), how.by_hand(url)
         interleave(f"{kind} {mode}", [ours, theirs], requests)
         told, spent = ratio(ours, theirs), statistics.median(ours.nanoseconds) / 1e6
         print(

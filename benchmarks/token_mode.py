@@ -3,11 +3,11 @@
 import hashlib
 import os
 
-import redis
-from flask import abort, request
+from bare_stores import bare_store
+from flask import Response, abort, request
 from itsdangerous import BadSignature, TimestampSigner
 from measuring import Variant
-from shop import HEADERS, SECRET, answer, application, environ, load
+from shop import HEADERS, SECRET, answer, application, environ, storage
 
 from flask_idempotence import Idempotence, one_time_token
 
@@ -21,7 +21,7 @@ def ours(uri: str) -> Variant:
     def view() -> dict:
         return answer()
 
-    app = application("ours: token", view, IDEMPOTENCE_STORAGE_URI=uri)
+    app = application("ours: token", view, **storage(uri))
     idempotence = Idempotence(app)
 
     def prepare(count: int) -> list[dict]:
@@ -32,30 +32,44 @@ def ours(uri: str) -> Variant:
     return Variant("ours: one_time_token", app, prepare)
 
 
-def floor(url: str) -> Variant:
-    """Return a view that sends the token's store command, with a key that is there."""
-    client = redis.Redis.from_url(url)
-    script = load(client, "take_token")
+def floor(uri: str) -> Variant:
+    """Return a view that takes a token that is there, and no more."""
+    store = bare_store(uri)
     keys = []
 
     def view() -> dict:
-        client.evalsha(script, 1, keys.pop(), b"")
+        store.take_token(keys.pop())
         return answer()
 
     def prepare(count: int) -> list[dict]:
         keys[:] = [os.urandom(16).hex() for _ in range(count)]
-        _store(client, keys)
+        store.put_tokens(keys, TOKEN_TTL)
         # The header is there as well: what Flask does with one header more is not our cost.
         return [_with_token("x" * 49) for _ in range(count)]
 
-    name = "floor: one EVALSHA of take_token.lua"
+    name = f"floor: a token taken by {store.how}"
     return Variant(name, application(name, view), prepare)
 
 
-def by_hand(url: str) -> Variant:
+def repeat_floor(uri: str) -> Variant:
+    """Return a view that asks for a token that is not there, and has its refusal ready."""
+    store = bare_store(uri)
+    ready = Response(b"{}\n", 409, mimetype="application/json")
+
+    def view() -> Response:
+        store.take_token(os.urandom(16).hex())
+        return ready
+
+    def prepare(count: int) -> list[dict]:
+        return [_with_token("x" * 49) for _ in range(count)]
+
+    name = f"floor: no token taken by {store.how}"
+    return Variant(name, application(name, view), prepare, replays=True, status="409")
+
+
+def by_hand(uri: str) -> Variant:
     """Return the lines that a developer would write for a one-time token."""
-    client = redis.Redis.from_url(url)
-    script = load(client, "take_token")
+    store = bare_store(uri)
     signer = TimestampSigner(SECRET, salt="token", digest_method=hashlib.sha256)
 
     def view() -> dict:
@@ -63,25 +77,18 @@ def by_hand(url: str) -> Variant:
             unique = signer.unsign(request.headers.get("Idempotence-Token", ""), TOKEN_TTL)
         except BadSignature:
             abort(400)
-        if client.evalsha(script, 1, b"token:" + unique, b"") != 1:
+        if not store.take_token(f"token:{unique.decode()}"):
             abort(409)
         return answer()
 
     def prepare(count: int) -> list[dict]:
         uniques = [os.urandom(16).hex() for _ in range(count)]
-        _store(client, [f"token:{unique}" for unique in uniques])
+        store.put_tokens([f"token:{unique}" for unique in uniques], TOKEN_TTL)
         return [_with_token(signer.sign(unique).decode()) for unique in uniques]
 
-    name = "by hand: itsdangerous, EVALSHA"
+    name = f"by hand: itsdangerous, {store.how}"
     return Variant(name, application(name, view), prepare)
 
 
 def _with_token(token: str) -> dict:
     return environ({**HEADERS, "HTTP_IDEMPOTENCE_TOKEN": token})
-
-
-def _store(client: redis.Redis, keys: list[str]) -> None:
-    pipeline = client.pipeline(transaction=False)
-    for key in keys:
-        pipeline.set(key, b"T", ex=TOKEN_TTL)
-    pipeline.execute()
