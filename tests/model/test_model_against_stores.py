@@ -4,6 +4,7 @@ Any owner may send anything at any time, again and again. That is all that a cra
 lost answer and a late message are to a store.
 """
 
+import importlib.util
 from contextlib import contextmanager
 from itertools import product
 
@@ -58,8 +59,54 @@ def redis(request):
     yield store, let_pass
 
 
+@contextmanager
+def sqlite(request):
+    directory = request.getfixturevalue("tmp_path_factory").mktemp("model")
+    with in_a_table(f"sqlite:///{directory}/model.db") as opened:
+        yield opened
+
+
+@contextmanager
+def postgresql(request):
+    with in_a_table(request.getfixturevalue("postgres").new_database()) as opened:
+        yield opened
+
+
+@contextmanager
+def in_a_table(url):
+    """A database's clock cannot be set. Yet all times in the table can be moved to the past."""
+    from sqlalchemy import create_engine, update  # noqa: PLC0415 - an extra
+
+    from flask_idempotence.stores.sql import table  # noqa: PLC0415
+
+    store = open_store(url, {})
+    store.create_table()
+    behind = create_engine(url)
+    times = (table.c.lease_ends, table.c.expires)
+
+    def let_pass(ticks):
+        passed = round(ticks * TICK * 1000)
+        with behind.begin() as connection:
+            connection.execute(update(table).values({time: time - passed for time in times}))
+
+    try:
+        yield store, let_pass
+    finally:
+        store.close()
+        behind.dispose()
+
+
 STORES = {"memory": memory, "redis": redis}
 """Each gives an empty store, and what lets ticks pass for it."""
+
+if importlib.util.find_spec("sqlalchemy"):
+    STORES |= {"sqlite": sqlite, "postgresql": postgresql}
+
+EVERY_STORE = [
+    pytest.param(kind, marks=pytest.mark.database) if kind == "postgresql" else kind
+    for kind in STORES
+]
+"""A server that takes seconds to start is not part of every run."""
 
 
 def seconds(ticks):
@@ -191,7 +238,7 @@ def drive(kind, request, examples, steps, **options):
         )
 
 
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", EVERY_STORE)
 def test_a_store_does_what_the_model_does(kind, request):
     drive(kind, request, examples=15, steps=20, derandomize=True)
 
@@ -215,7 +262,7 @@ def steps():
     return list(product(slots, messages))
 
 
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", EVERY_STORE)
 def test_a_store_does_what_the_searches_say_to_all_that_a_key_may_hold(kind, request, steps):
     with STORES[kind](request) as (store, let_pass):
         assert disagreements(store, let_pass, steps, Rules()) == []
