@@ -71,8 +71,11 @@ def test_a_deadline_that_is_no_time_is_refused(deadline):
     assert "deadline must be" in refusal("sqlite:////tmp/app.db", deadline=deadline)
 
 
-def test_a_port_that_is_none_is_told_without_the_password():
-    assert "cannot be read" in refusal("postgresql+psycopg://u:hunter2@h:port/app")
+@pytest.mark.parametrize(
+    "uri", ["postgresql+psycopg://u:hunter2@h:port/app", "postgresql+psycopg:/u:hunter2@h/app"]
+)
+def test_a_url_that_cannot_be_read_is_told_without_the_password(uri):
+    assert "cannot be read" in refusal(uri)
 
 
 def test_another_database_is_refused_with_those_that_are_known():
