@@ -30,6 +30,7 @@ html_theme_options = {
     "dark_css_variables": {"color-brand-primary": "#5fd0bd", "color-brand-content": "#5fd0bd"},
 }
 
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
 # A page that is not there, or a heading, is an error. What a docstring calls by a short name, or

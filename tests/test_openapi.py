@@ -1,5 +1,7 @@
 """The description of guarded views in OpenAPI: what it says, and that it is true."""
 
+from http import HTTPStatus
+
 import flask_smorest
 import pytest
 from apps import make_app
@@ -68,7 +70,7 @@ def test_a_payment_is_described_to_the_letter():
             ),
         },
         "422": {
-            "description": "Unprocessable Entity; Key reused (`key-reused`)",
+            "description": f"{HTTPStatus(422).phrase}; Key reused (`key-reused`)",
             "content": ERROR | problems("key-reused"),
         },
         "503": {

@@ -87,9 +87,11 @@ def test_the_first_of_five_is_normal_and_the_other_four_are_repeats():
     assert shop.runs == 1
 
 
-@pytest.mark.parametrize("uri", ["memory://", "redis"])
-def test_of_sixty_four_at_once_one_runs(uri, redis_url):
-    app = make_app(IDEMPOTENCE_STORAGE_URI=redis_url if uri == "redis" else uri)
+# A busy machine may take longer than the deadline for sixty-four of them.
+@pytest.mark.parametrize(("uri", "options"), [("memory://", {}), ("redis", {"deadline": 30})])
+def test_of_sixty_four_at_once_one_runs(uri, options, redis_url):
+    uri = redis_url if uri == "redis" else uri
+    app = make_app(IDEMPOTENCE_STORAGE_URI=uri, IDEMPOTENCE_STORAGE_OPTIONS=options)
     runs = []
 
     @app.post("/")

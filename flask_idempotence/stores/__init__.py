@@ -36,7 +36,7 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
             uri, own, rest = split_options(uri, options)
             return RedisStore(topology_at(uri, rest), **own)
         if scheme.partition("+")[0] in DATABASES:
-            return sql_store_at(uri, options)
+            return sql_store_at(scheme + uri[len(scheme) :], options)
     except TypeError as error:
         raise ConfigurationError(f"IDEMPOTENCE_STORAGE_OPTIONS: {error}") from None
     except ValueError:

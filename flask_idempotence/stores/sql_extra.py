@@ -60,7 +60,8 @@ def sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
         engine = create_engine(uri, **rest)
     except NoSuchModuleError:
         raise ConfigurationError(
-            "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know the driver that its scheme names."
+            "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know the driver that its scheme names. "
+            "Begin it with sqlite:/// or postgresql+psycopg://"
         ) from None
     except ArgumentError:
         raise ValueError from None  # its text may hold a piece of the password

@@ -57,8 +57,8 @@ NEW_CLAIM = {
 _HAS_LONGER = and_(_row.kind == CLAIM, _row.owner == _owner, _row.lease_ends > now() + _lease)
 
 CLAIMED_ANEW = {name: value for name, value in NEW_CLAIM.items() if name != "key"} | {
-    name: case((_HAS_LONGER, _row[name]), else_=NEW_CLAIM[name])
-    for name in ("lease_ends", "expires")
+    "lease_ends": case((_HAS_LONGER, _row.lease_ends), else_=now() + _lease),
+    "expires": case((_HAS_LONGER, _row.lease_ends), else_=now() + _lease) + _keep,
 }
 """What becomes of a row that gives way to a claim: an owner's own never ends earlier by that."""
 
