@@ -247,7 +247,7 @@ def test_a_store_does_what_the_model_does(kind, request):
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("kind", "examples"),
-    [(kind, 100 if kind in {"sqlite", "postgresql"} else 500) for kind in STORES],
+    [(kind, 50 if kind in {"sqlite", "postgresql"} else 500) for kind in STORES],
 )
 def test_a_store_does_what_the_model_does_for_a_long_time(kind, examples, request):
     drive(kind, request, examples, steps=50)

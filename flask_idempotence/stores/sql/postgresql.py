@@ -133,8 +133,10 @@ class PostgreSQL(Dialect):
         """Begin the leases of live claims anew, all in one statement."""
         if not renewals:
             return []
+        # An UPDATE takes any of several rows that match; the last that was asked for is meant.
+        last = {(key, owner): (key, owner, lease) for key, owner, lease in renewals}
         # In one order, so that no two batches wait for each other.
-        keys, owners, leases = zip(*sorted(renewals), strict=True)
+        keys, owners, leases = zip(*sorted(last.values()), strict=True)
         values = {
             "keys": list(keys),
             "owners": list(owners),
