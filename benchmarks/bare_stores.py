@@ -10,7 +10,7 @@ import time
 from typing import Protocol
 
 import redis
-from shop import load
+from ordering import load
 
 Found = int | list
 """0 for a key that is claimed now; else 1 (runs) or 2 (done), whether it matches, its record."""

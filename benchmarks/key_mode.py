@@ -13,7 +13,7 @@ from collections.abc import Callable
 from bare_stores import BareStore, bare_store
 from flask import Flask, Response, abort, make_response, request
 from measuring import Prepare, Server, Variant
-from shop import HEADERS, answer, application, environ, order, storage
+from ordering import HEADERS, answer, application, environ, order, storage
 
 from flask_idempotence import Idempotence, idempotent
 

@@ -7,7 +7,7 @@ import os
 from bare_stores import bare_store
 from flask import Response, abort, request
 from measuring import Variant
-from shop import answer, application, orders, storage
+from ordering import answer, application, orders, storage
 
 from flask_idempotence import Idempotence, no_repeat_submit
 

@@ -12,9 +12,9 @@ import key_mode
 import lock_mode
 import token_mode
 from measuring import Variant, interleave, ratio
+from ordering import plain
 from running import RedisServer, microseconds, row_of, run, tell_versions
 from server_side import memory, round_trips
-from shop import plain
 
 PACKAGES = ("flask", "werkzeug", "redis", "itsdangerous")
 OURS = 0

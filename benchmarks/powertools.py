@@ -17,8 +17,8 @@ from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idemp
 from aws_lambda_powertools.utilities.idempotency.persistence.cache import CachePersistenceLayer
 from flask import request
 from measuring import Variant, added, interleave
+from ordering import answer, application, plain
 from running import RedisServer, microseconds, row_of, run, tell_versions
-from shop import answer, application, plain
 
 PACKAGES = ("flask", "redis", "aws-lambda-powertools")
 FULL = "Powertools, full"

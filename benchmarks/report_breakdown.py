@@ -13,10 +13,10 @@ import key_mode
 import lock_mode
 import redis
 from measuring import BLOCK, Variant, interleave
+from ordering import load, plain
 from report_stores import REDIS, REDIS_UNIX, Stores
 from running import microseconds, row_of
 from servers import HOST
-from shop import load, plain
 from stopwatch import Stopwatch, watch
 
 from flask_idempotence.stores.redis_link import Link, topology_at

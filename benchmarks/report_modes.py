@@ -9,9 +9,9 @@ import key_mode
 import lock_mode
 import token_mode
 from measuring import Server, Variant, interleave, ratio
+from ordering import plain
 from report_stores import Stores, requests_for
 from running import microseconds, row_of
-from shop import plain
 
 Build = Callable[[str], Variant]
 FIRST = "first request"

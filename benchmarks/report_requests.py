@@ -7,9 +7,9 @@ from collections.abc import Callable
 from flask import Flask, request
 from key_mode import keyed, replays
 from measuring import DONE, Prepare, Variant, interleave, ratio
+from ordering import answer, application, order, storage
 from report_stores import Stores
 from running import microseconds, row_of
-from shop import answer, application, order, storage
 
 from flask_idempotence import Idempotence, idempotent
 from flask_idempotence.stores import Store

@@ -10,7 +10,7 @@ from cryptography.fernet import Fernet
 from flask import Flask
 from lock_mode import INTERVAL
 from measuring import Server
-from shop import HEADERS, environ
+from ordering import HEADERS, environ
 
 from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
 

@@ -7,7 +7,7 @@ from bare_stores import bare_store
 from flask import Response, abort, request
 from itsdangerous import BadSignature, TimestampSigner
 from measuring import Variant
-from shop import HEADERS, SECRET, answer, application, environ, storage
+from ordering import HEADERS, SECRET, answer, application, environ, storage
 
 from flask_idempotence import Idempotence, one_time_token
 
