@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import report_page_scale as scale
-from machine import in_words
+from machine import conditions, hardware
 from report_page_breakdown import breakdown
 from report_page_modes import modes
 
@@ -36,9 +36,12 @@ SECTIONS: dict[str, Section] = {
 
 def write(report: dict, directory: Path) -> None:
     """Write the page and the charts of the parts that were measured."""
-    parts = [TITLE, INTRODUCTION]
+    parts, last = [TITLE, INTRODUCTION], ""
     for name, section in SECTIONS.items():
         if told := report.get(name):
             parts += section(told["rows"], directory)
-            parts += [*told["left out"], in_words(told["machine"])]
+            measured = hardware(told["machine"])
+            named = f"{measured} " if measured != last else ""  # it is the same for most parts
+            parts += [*told["left out"], f"{named}{conditions(told['machine'])}"]
+            last = measured
     (directory / "report.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")

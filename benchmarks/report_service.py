@@ -9,7 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from measuring import Spread
 from report_stores import Stores
+from running import row_of
 from servers import HOST, Gunicorn
 
 CONNECTIONS = 16
@@ -80,9 +82,7 @@ def _row(route: str, told: dict[str, list[dict]]) -> dict:
         "view": view,
         "guard": guard,
         "requests a second": round(statistics.median(rates)),
-        "of the unguarded": round(statistics.median(ratios), 3),
-        "lowest": round(min(ratios), 3),
-        "highest": round(max(ratios), 3),
+        "of the unguarded": row_of(Spread.of(ratios), 3),
         "p50, ms": round(statistics.median(got["p50"] for got in told[route]) / 1000, 2),
         "p99, ms": round(statistics.median(got["p99"] for got in told[route]) / 1000, 2),
     }
