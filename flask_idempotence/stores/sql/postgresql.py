@@ -15,7 +15,6 @@ from sqlalchemy import (
     bindparam,
     delete,
     func,
-    literal,
     null,
     select,
     text,
@@ -39,7 +38,7 @@ from .statements import (
     OK,
     STALE,
 )
-from .table import CLAIM, NAME, milliseconds, now, table
+from .table import CLAIM, NAME, is_a, milliseconds, now, table, word
 
 _row = table.c
 _GRANTED = "granted"
@@ -93,7 +92,7 @@ class PostgreSQL(Dialect):
             claim.on_conflict_do_update(
                 index_elements=[_row.key], set_=CLAIMED_ANEW, where=MAY_CLAIM
             )
-            .returning(literal(_GRANTED, Text()).label("kind"))
+            .returning(word(_GRANTED).label("kind"))
             .cte(_GRANTED)
         )
         nothing = [null().label("fingerprint"), null().label("left"), null().label("data")]
@@ -107,7 +106,7 @@ class PostgreSQL(Dialect):
                 expires=now() + lease + (_row.expires - _row.lease_ends),
             )
             .where(_row.key == batch.c.key, _row.owner == batch.c.owner)
-            .where(_row.kind == CLAIM, _row.lease_ends > now())
+            .where(is_a(CLAIM), _row.lease_ends > now())
             .returning(_row.key, _row.owner)
         )
         # A row that somebody is at is no longer expired soon: it is passed over, not waited for.

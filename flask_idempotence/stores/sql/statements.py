@@ -21,6 +21,7 @@ from sqlalchemy import (
     delete,
     func,
     literal,
+    null,
     or_,
     select,
     tuple_,
@@ -28,7 +29,7 @@ from sqlalchemy import (
 
 from ..base import ClaimOutcome, Entry, Outcome, Renewal, TokenOutcome
 from .rows import entry_of, unmarked
-from .table import CLAIM, RECORD, TOKEN, TOKEN_AGAIN, now, table
+from .table import CLAIM, RECORD, TOKEN, TOKEN_AGAIN, is_a, now, table, word
 
 OK, STALE = Outcome.OK, Outcome.STALE
 
@@ -44,17 +45,17 @@ _kind: Any = bindparam("this_kind", type_=Text())
 
 NEW_CLAIM = {
     "key": _key,
-    "kind": literal(CLAIM, Text()),
+    "kind": word(CLAIM),
     "owner": _owner,
     "fingerprint": _fingerprint,
     "lease_ends": now() + _lease,
     "expires": now() + _lease + _keep,
-    "data": literal(None, LargeBinary()),
+    "data": null(),
 }
 """A row that claims a key."""
 
 # A claim that was sent twice may arrive after the keeper has raised its lease.
-_HAS_LONGER = and_(_row.kind == CLAIM, _row.owner == _owner, _row.lease_ends > now() + _lease)
+_HAS_LONGER = and_(is_a(CLAIM), _row.owner == _owner, _row.lease_ends > now() + _lease)
 
 CLAIMED_ANEW = {name: value for name, value in NEW_CLAIM.items() if name != "key"} | {
     "lease_ends": case((_HAS_LONGER, _row.lease_ends), else_=now() + _lease),
@@ -62,7 +63,7 @@ CLAIMED_ANEW = {name: value for name, value in NEW_CLAIM.items() if name != "key
 }
 """What becomes of a row that gives way to a claim: an owner's own never ends earlier by that."""
 
-MAY_CLAIM = or_(~_is_live, and_(_row.kind == CLAIM, _row.owner == _owner))
+MAY_CLAIM = or_(~_is_live, and_(is_a(CLAIM), _row.owner == _owner))
 """Whether a row that is there gives way to a claim: it has ended, or is the owner's own."""
 
 IN_THE_WAY = select(
@@ -77,7 +78,7 @@ RENEWED = {
     "expires": now() + _lease + (_row.expires - _row.lease_ends),
 }
 
-_HAS_CLAIM = and_(_row.key == _key, _row.kind == CLAIM, _row.owner == _owner)
+_HAS_CLAIM = and_(_row.key == _key, is_a(CLAIM), _row.owner == _owner)
 IS_RENEWABLE = and_(_HAS_CLAIM, _row.lease_ends > now())
 
 _RELEASE = delete(table).where(_HAS_CLAIM).returning(_row.key)
@@ -87,13 +88,13 @@ _TAKE = (
     delete(table)
     .where(
         _row.key == _key,
-        _row.kind.in_([TOKEN, TOKEN_AGAIN]),
+        is_a(TOKEN, TOKEN_AGAIN),
         or_(_row.owner == b"", _row.owner == _owner),
         _is_live,
     )
     .returning(_row.kind)
 )
-_IS_TOKEN = _EXISTS.where(_row.kind.in_([TOKEN, TOKEN_AGAIN]))
+_IS_TOKEN = _EXISTS.where(is_a(TOKEN, TOKEN_AGAIN))
 LOOK_UP = select(_row.kind).where(_row.key == _key, _row.owner == _owner, _is_live)
 
 _some_keys: Any = bindparam("keys", expanding=True, type_=Text())
@@ -139,9 +140,9 @@ class Statements(ABC):
         self._look_up: Any = LOOK_UP
         self._complete = self._put(
             NEW_CLAIM
-            | {"kind": literal(RECORD, Text()), "data": _data}
-            | {"lease_ends": literal(None, BigInteger()), "expires": now() + _keep},
-            or_(~_is_live, and_(_row.kind.in_([CLAIM, RECORD]), _row.owner == _owner)),
+            | {"kind": word(RECORD), "data": _data}
+            | {"lease_ends": null(), "expires": now() + _keep},
+            or_(~_is_live, and_(is_a(CLAIM, RECORD), _row.owner == _owner)),
         )
         self._put_token = self._put(
             {
@@ -149,9 +150,9 @@ class Statements(ABC):
                 "kind": _kind,
                 "owner": _owner,
                 "fingerprint": literal(b"", LargeBinary()),
-                "lease_ends": literal(None, BigInteger()),
+                "lease_ends": null(),
                 "expires": now() + _keep,
-                "data": literal(None, LargeBinary()),
+                "data": null(),
             },
             None,
         )

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    literal_column,
+    or_,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -50,6 +61,16 @@ def _now_on_postgresql(*_: Any, **__: Any) -> str:
 def _now_on_sqlite(*_: Any, **__: Any) -> str:
     # unixepoch('subsec') would need 3.42. Of a Julian day, a double knows the millisecond.
     return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+
+
+def word(constant: str) -> ColumnElement[str]:
+    """Return one of our own words as it stands in a statement: no value that has to be sent."""
+    return literal_column(f"'{constant}'", Text())
+
+
+def is_a(*kinds: str) -> ColumnElement[bool]:
+    """Return whether a row is of one of these kinds."""
+    return or_(*(table.c.kind == word(kind) for kind in kinds))
 
 
 def milliseconds(seconds: float) -> int:
