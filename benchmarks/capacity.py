@@ -110,7 +110,7 @@ def with_tables(usage: float, keys: float, *, cluster: bool) -> float:
 DAY = 86400
 LOADS = [
     ("a shop: 5 payments a second", Load("key", 5)),
-    ("the same, and 50 guarded forms", Load("lock", 50, live=1)),
+    ("50 guarded forms, a lock of one second", Load("lock", 50, live=1)),
     ("100 requests with a key", Load("key", 100)),
     ("1,000", Load("key", 1000)),
     ("10,000", Load("key", 10_000)),

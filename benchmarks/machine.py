@@ -14,7 +14,7 @@ def machine(**versions: str) -> dict:
         "cores": os.cpu_count(),
         "processor": _processor(),
         "memory": f"{pages / 2**30:.0f} GiB",
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "load": f"{os.getloadavg()[0]:.1f}",
         "versions": {"Python": platform.python_version(), **versions},
     }
