@@ -99,6 +99,7 @@
 
   /* In what time the server wants to be asked again; null where this is the final answer. */
   async function retryIn(response) {
+    if (response.headers.has("Idempotent-Replayed")) return null; // it will not change any more
     const asked = retryAfter(response);
     if (response.status === 503) return asked;
     if (response.status !== 409 && response.status !== 429) return null;

@@ -46,6 +46,8 @@ for (const [what, final] of [
   ...["repeat-submit", "token-spent", "key-repeated", "outcome-unknown", "response-not-stored"].map(
     (slug) => [`429 ${slug}`, problem(slug, { "Retry-After": "1" }, 429)],
   ),
+  ["a replayed 503", answer(503, { "Retry-After": "1", "Idempotent-Replayed": "true" })],
+  ["a replayed 429", answer(429, { "Idempotent-Replayed": "true" })],
   ["409 in plain text", answer(409, { "Content-Type": "text/plain" }, '{"type":"key-in-progress"}')],
   ["409 of no type", answer(409, { "Content-Type": "application/json" }, "null")],
   ["409 of broken JSON", answer(409, { "Content-Type": "application/json" }, "{")],
