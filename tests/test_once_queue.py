@@ -14,7 +14,7 @@ import pytest
 from servers import RedisServer, until
 from test_docs import ROOT, text_of
 
-from flask_idempotence import Running, rejected
+from flask_idempotence import Running, StoreError, rejected
 from flask_idempotence.testing import clear_store
 
 pytest.importorskip("celery")
@@ -159,11 +159,17 @@ def test_a_warm_shutdown_finishes_the_work_and_its_settlement_in_silence(tmp_pat
         assert sign not in worker.log
 
 
-def test_the_tasks_in_the_documentation_are_carried_out_once_and_tried_again():
+def tasks_of_the_page():
+    """Return what the example with Celery defines, its tasks to be carried out at once."""
     page = text_of(ROOT / "docs" / "how-to" / "consume-messages.md")
     [code] = re.findall(r"(?ms)^```\{code-block\} python\n(.*?)^```$", page)
     exec(code, names := {"__name__": "example"})
     names["celery"].conf.update(task_always_eager=True)
+    return names
+
+
+def test_the_tasks_in_the_documentation_are_carried_out_once_and_tried_again():
+    names = tasks_of_the_page()
     invoice, reminder = names["send_invoice"], names["send_reminder"]
     assert [invoice.delay(7).get() for _ in range(3)] == [{"number": 1}] * 3
     assert [reminder.delay(7).get() for _ in range(3)] == [None] * 3
@@ -181,3 +187,21 @@ def test_the_tasks_in_the_documentation_are_carried_out_once_and_tried_again():
                 task.delay(8).get()
     assert names["sent"][2:] == [8, "reminder of 8"]
     assert len(met) == 10
+
+
+def test_the_tasks_in_the_documentation_outlast_a_store_that_is_away(monkeypatch):
+    names = tasks_of_the_page()
+    store = names["app"].extensions["idempotence"].engine.store
+    claim, tried = store.claim, []
+
+    def claim_at_last(*what):
+        tried.append(1)
+        if len(tried) % 5:  # more often than Celery tries by default
+            raise StoreError("away")
+        return claim(*what)
+
+    monkeypatch.setattr(store, "claim", claim_at_last)
+    names["send_invoice"].delay(9).get()
+    names["send_reminder"].delay(9).get()
+    assert names["sent"] == [9, "reminder of 9"]
+    assert len(tried) == 10
