@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Measure everything once more, and write the page docs/benchmarks/report.md with its charts.
 
-    uv run --group bench python benchmarks/report.py             # all of it, some twenty minutes
-    uv run --group bench python benchmarks/report.py --quick     # whether it works; elsewhere
+    uv run --group bench python benchmarks/report.py            # all of it, in half an hour
+    uv run --group bench python benchmarks/report.py --quick    # whether it works; elsewhere
 
 Parts: each mode on each store (modes); where the rest goes (breakdown); the throughput of a whole
 service, which needs wrk (service); growth with live keys (growth), simultaneous duplicates
-(duplicates) and bodies (bodies). A part that is measured alone replaces its own section. The
-comparison with peers is a command of its own: python -m benchmarks.peers.
+(duplicates), bodies (bodies), and the comparison with peers (peers), which installs them and is
+left out with --quick. A part that is measured alone replaces its own section. `python -m
+benchmarks.peers --help` says how to compare with some of the peers only.
 """
 
 import argparse
 import json
 import logging
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +32,8 @@ import report_service
 from machine import machine, processor_times, stolen_since
 from report_stores import Stores, open_stores
 
-DIRECTORY = Path(__file__).parents[1] / "docs" / "benchmarks"
+ROOT = Path(__file__).parents[1]
+DIRECTORY = ROOT / "docs" / "benchmarks"
 PACKAGES = ("flask", "redis")
 REQUESTS, QUICK_REQUESTS = 3000, 20
 
@@ -47,6 +50,8 @@ PARTS: dict[str, Measure] = {
     "duplicates": lambda stores, _, quick: report_duplicates.duplicates(stores, 1 if quick else 5),
     "bodies": lambda stores, requests, _: report_requests.bodies(stores, requests),
 }
+PEERS = "peers"
+"""The part that keeps its results in files of its own, and writes them into a page of its own."""
 
 
 def main() -> int:
@@ -59,12 +64,16 @@ def main() -> int:
     file = directory / "report.json"
     report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     began = time.monotonic()
+    wanted = arguments.only or [*PARTS, *([] if arguments.quick else [PEERS])]
     with open_stores() as stores:
         for line in stores.left_out:
             print(line)
-        for part in arguments.only or PARTS:
-            report[part] = _measure(part, stores, arguments)
-            file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        for part in PARTS:
+            if part in wanted:
+                report[part] = _measure(part, stores, arguments)
+                file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if PEERS in wanted:
+        subprocess.run([sys.executable, "-m", "benchmarks.peers"], check=True, cwd=ROOT)
     report_page.write(report, directory)
     print(f"written in {time.monotonic() - began:.0f} s: {directory / 'report.md'}")
     return 0
@@ -92,7 +101,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=PARTS,
+        choices=[*PARTS, PEERS],
         metavar="PART",
         help="measure this part; may be repeated. One of: %(choices)s",
     )

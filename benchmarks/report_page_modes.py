@@ -81,7 +81,7 @@ def _aims(rows: list[dict]) -> list[str]:
 
 
 def _verdict(median: float, aim: float) -> str:
-    return f"{median:.2f} kept" if median <= aim else f"{median:.2f} **missed**"
+    return f"{median:.3f} kept" if median <= aim else f"{median:.3f} **missed**"
 
 
 def _name(row: dict) -> str:
