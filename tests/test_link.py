@@ -1,6 +1,7 @@
 """The link to Redis: its deadline, its idle connections, what is sent again."""
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -11,7 +12,7 @@ import time
 import pytest
 from apps import make_app
 from redis.exceptions import NoScriptError
-from servers import HOST, Proxy, SilentServer, free_port, until
+from servers import HOST, Proxy, SilentServer, all_at_once, free_port, until
 
 from flask_idempotence import (
     MemoryStore,
@@ -225,6 +226,18 @@ class TestLink:
         node.exchange(connection, [("PING",)])
         assert node.take() is not connection
         assert connection._sock is None
+
+    def test_a_store_that_is_thrown_away_closes_its_connections(self, redis_server, redis_url):
+        with redis_server.client() as behind:
+            before = len(behind.client_list())
+            store = open_store(redis_url, {})
+            all_at_once([store.ping] * 4)
+            [connection, *_] = store._link._topology._node._idle
+            assert len(behind.client_list()) > before
+            del store
+            gc.collect()
+            assert connection._sock is None
+            assert until(lambda: len(behind.client_list()) == before)
 
     @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_a_child_process_never_uses_its_parents_connection(self, redis_store):

@@ -91,10 +91,9 @@ class Cluster(Topology):
         super().failed(node)
         self._is_stale = True
 
-    def forget(self) -> None:
-        """Forget all connections."""
-        for node in {*self._seeds.values(), *self._nodes.values()}:
-            node.forget()
+    def nodes(self) -> Iterable[Node]:
+        """Return those that the address names, and those of the table."""
+        return {*self._seeds.values(), *self._nodes.values()}
 
     def detour(self, node: Node, error: ResponseError, tries: int) -> Detour | None:
         """Follow the cluster to where a slot is now, or wait until it knows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
@@ -41,6 +42,9 @@ class Link:
         self.seconds = seconds
         self._topology = topology
         call_in_children(topology.forget)
+        # A connection that is simply forgotten makes Python warn of its socket. At the end of the
+        # process nobody does, and who has threads then had better leave them alone.
+        weakref.finalize(self, topology.close).atexit = False
 
     def send(
         self,

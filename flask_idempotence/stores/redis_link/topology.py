@@ -73,8 +73,18 @@ class Topology(ABC):
         return [list(range(len(keys)))]
 
     @abstractmethod
+    def nodes(self) -> Iterable[Node]:
+        """Return every server that there may be connections to."""
+
     def forget(self) -> None:
         """Forget all connections: in a child process they are the parent's."""
+        for node in self.nodes():
+            node.forget()
+
+    def close(self) -> None:
+        """Close all connections that are idle."""
+        for node in self.nodes():
+            node.drop_idle()
 
 
 class SingleServer(Topology):
@@ -103,9 +113,9 @@ class SingleServer(Topology):
         node.drop_idle()
         return Detour()
 
-    def forget(self) -> None:
-        """Forget all connections."""
-        self._node.forget()
+    def nodes(self) -> Iterable[Node]:
+        """Return the server."""
+        return (self._node,)
 
 
 class SentinelService(SingleServer):
@@ -135,11 +145,9 @@ class SentinelService(SingleServer):
         self._remap = remap
         self._primary: Address | None = None
 
-    def forget(self) -> None:
-        """Forget all connections."""
-        super().forget()
-        for sentinel in self._sentinels:
-            sentinel.forget()
+    def nodes(self) -> Iterable[Node]:
+        """Return the primary and the sentinels."""
+        return (self._node, *self._sentinels)
 
     def _connect(self) -> Any:
         problem: Exception = RedisConnectionError(f"No sentinel knows {self._service!r}.")
