@@ -28,7 +28,7 @@ from .signals import (
 
 try:
     from prometheus_client import REGISTRY, Counter, Gauge, Histogram
-except ImportError as _error:  # pragma: no cover - the tests have it
+except ImportError as _error:
     raise ImportError(
         'flask_idempotence.metrics needs an extra: pip install "flask-idempotence[prometheus]"'
     ) from _error

@@ -123,7 +123,7 @@ def postgres() -> Iterator:
 @pytest.fixture
 def fresh_postgres() -> Iterator:
     """A PostgreSQL of the test's own, to freeze and kill."""
-    from databases import PostgresServer  # noqa: PLC0415
+    from databases import PostgresServer  # noqa: PLC0415 - it needs a driver
 
     with PostgresServer() as server:
         yield server
@@ -164,7 +164,7 @@ def pauses() -> Any:
 @pytest.fixture(params=["requests", "httpx", "async httpx"])
 def make_caller(request: pytest.FixtureRequest, pauses: Any) -> Iterator[Any]:
     """Make callers with each library in turn."""
-    from calling import CALLERS, patient  # noqa: PLC0415
+    from calling import CALLERS, patient  # noqa: PLC0415 - the same
 
     made = []
 

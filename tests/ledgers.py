@@ -15,7 +15,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmaker
 
-from flask_idempotence import ConfigurationError, Idempotence, SqlStore, current_guard, idempotent
+from flask_idempotence import (
+    ConfigurationError,
+    Idempotence,
+    SqlStore,
+    current_guard,
+    idempotent,
+    transactions,
+)
 
 KEY = {"Idempotency-Key": "one"}
 
@@ -138,7 +145,6 @@ def told(site):
 
 def is_clean(session):
     """Whether a session is as if no guard had ever been there."""
-    from flask_idempotence import transactions  # noqa: PLC0415
 
     watched = [("before_commit", "_refuse_commit"), ("after_soft_rollback", "_refuse_rollback")]
     return (

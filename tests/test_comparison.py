@@ -8,8 +8,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
-from benchmarks.peers import tables  # noqa: E402
-from benchmarks.peers.verdicts import DIFFERS, FAILS, HOLDS, SKIPPED, Verdict, judge  # noqa: E402
+from benchmarks.peers import tables  # noqa: E402 - it is beside the tests
+from benchmarks.peers.verdicts import (  # noqa: E402 - the same
+    DIFFERS,
+    FAILS,
+    HOLDS,
+    SKIPPED,
+    Verdict,
+    judge,
+)
 
 
 def answer(status=201, user="anna", amount=12, run=1, *, cookie=False, kind=""):

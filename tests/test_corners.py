@@ -90,10 +90,13 @@ class TestContexts:
         @no_repeat_submit(60)
         def view():
             runs.append(1)
-            raise ValueError
+            raise ValueError("the view's own")
 
         for _ in range(2):
-            with app.test_request_context("/", method="POST"), pytest.raises(ValueError):  # noqa: PT011
+            with (
+                app.test_request_context("/", method="POST"),
+                pytest.raises(ValueError, match="own"),
+            ):
                 view()
         assert len(runs) == 2
 

@@ -325,7 +325,7 @@ def caught(act):
 @pytest.mark.parametrize(
     "when", ["look", "swallowed", "claim", "begin", "view", "caught", "flush"]
 )
-def test_a_database_that_goes_away_at_any_step_leaves_nothing(proxy, server, when):  # noqa: C901
+def test_a_database_that_goes_away_at_any_step_leaves_nothing(proxy, server, when):  # noqa: C901 - a branch a step
     here = Books(server)
     gone = {OperationalError: lambda error: ("gone", 500)}
     site = Books(through(proxy, server), prepare=False, handlers=gone)

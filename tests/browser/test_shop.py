@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from example import expect, picture, running, start, url  # noqa: F401
+from example import expect, picture, running, start, url  # noqa: F401 - fixtures
 from example_servers import ask
 from servers import until
 

@@ -77,7 +77,7 @@ def in_a_table(url):
     """A database's clock cannot be set. Yet all times in the table can be moved to the past."""
     from sqlalchemy import create_engine, update  # noqa: PLC0415 - an extra
 
-    from flask_idempotence.stores.sql import table  # noqa: PLC0415
+    from flask_idempotence.stores.sql import table  # noqa: PLC0415 - the same
 
     store = open_store(url, {})
     store.create_table()
