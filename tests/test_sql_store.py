@@ -1,5 +1,9 @@
 """The store in a table: the contract on SQLite and PostgreSQL, and what is special about it."""
 
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from sqlalchemy import create_engine
 
@@ -38,3 +42,23 @@ class TestSqlStoreOnPostgres(StoreContract):
     @pytest.fixture
     def store(self, postgres_url):
         return store_at(postgres_url)
+
+
+def test_a_connection_that_comes_back_after_the_end_is_closed(postgres_url):
+    store = store_at(postgres_url)
+    begun, go_on, used = threading.Event(), threading.Event(), []
+
+    def work(connection):
+        used.append(connection.connection.dbapi_connection)
+        begun.set()
+        assert go_on.wait(10)
+
+    with ThreadPoolExecutor(1) as thread:
+        working = thread.submit(store._link.run, work)
+        assert begun.wait(10)
+        store.close()
+        go_on.set()
+        working.result(10)
+    del store, working
+    gc.collect()
+    assert used[0].closed

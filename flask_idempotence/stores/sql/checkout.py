@@ -43,8 +43,7 @@ class _Attempt:
         if self._is_overdue:
             self._ended()
             if connection is not None:
-                connection.invalidate()  # the pool may be closed by now
-                connection.close()
+                _end(connection)
 
     def wait(self, seconds: float) -> Connection | None:
         """Return the connection; None where it takes longer."""
@@ -99,7 +98,7 @@ class Checkout:
         with self._lock:
             idle, self._idle = self._idle, []
         for connection, _ in idle:
-            connection.close()
+            _end(connection)
         self._engine.dispose()
 
     def take(self, deadline: float) -> Connection:
@@ -111,8 +110,7 @@ class Checkout:
         while (connection := self._pop()) is not None:
             if not self._has_gone(connection):
                 return connection
-            connection.invalidate()
-            connection.close()
+            _end(connection)
         try:
             return self._connect_by(deadline) if self._helps else self._engine.connect()
         finally:
@@ -167,3 +165,9 @@ class Checkout:
     def _ended(self) -> None:
         with self._lock:
             self._overdue -= 1
+
+
+def _end(connection: Connection) -> None:
+    """Close a connection itself: its pool may be closed by now, and would keep it open."""
+    connection.invalidate()
+    connection.close()
