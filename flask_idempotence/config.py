@@ -22,7 +22,8 @@ LONGEST = 1_000_000_000
 """Seconds; about 30 years. A server's clock has an end, too."""
 
 ON_REPEAT = ("replay", "reject")
-GUARANTEES = ("at-least-once", "at-most-once")
+GUARANTEES = AT_LEAST_ONCE, AT_MOST_ONCE = "at-least-once", "at-most-once"
+REMEMBER = FINAL, SUCCESS = "final", "success"
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.1
 
@@ -203,6 +204,7 @@ class Config:
     key_guarantee: str = _setting(
         fields.String(validate=validate.OneOf(GUARANTEES)), "at-least-once"
     )
+    key_remember: str = _setting(fields.String(validate=validate.OneOf(REMEMBER)), FINAL)
     key_wait: float = _setting(Duration(allow_zero=True), 0.0)
     key_max_body: int = _setting(
         fields.Integer(strict=True, validate=validate.Range(min=0)), 1_048_576
@@ -253,6 +255,17 @@ def _check_together(config: Config) -> None:
     if config.max_hold < config.lease:
         raise ConfigurationError(
             f"{setting_name('max_hold')} must not be less than {setting_name('lease')}."
+        )
+    if config.key_guarantee == AT_MOST_ONCE and config.on_store_error == ALLOW:
+        raise ConfigurationError(
+            f"{setting_name('key_guarantee')} is 'at-most-once', which cannot be kept while "
+            f"{setting_name('on_store_error')} is 'allow': the view would run unguarded. Set it "
+            "to 'reject', and give the routes of locks and tokens on_store_error='allow'."
+        )
+    if config.key_guarantee == AT_MOST_ONCE and config.key_remember != FINAL:
+        raise ConfigurationError(
+            f"{setting_name('key_guarantee')} is 'at-most-once', which remembers every response: "
+            f"leave {setting_name('key_remember')} out."
         )
 
 

@@ -114,20 +114,24 @@ class Engine:
             return call()
         if isinstance(hold, Replay):
             note_replay(request)
+            after_this_request(partial(self.settling.keep_replay, hold.response))
             return hold.response
         add_hold(request, hold)
         try:
-            return call()
+            value = call()
         except Exception:
-            hold.raised = True
+            self.settling.view_ended(hold, raised=True)
             raise
         except BaseException:
             self.settling.abandon(hold)
             raise
+        else:
+            self.settling.view_ended(hold, raised=False)
+            return value
         finally:
             hold.in_view = False
-            # After what the view itself has put off until its response is there.
-            after_this_request(lambda response: self.settling.answer(hold, response))
+            # Runs after the view's own `after_this_request` callbacks.
+            after_this_request(partial(self.settling.record, hold))
 
     def admit(self, attempt: Attempt, enter: Callable[[], Hold | T | None]) -> Hold | T | None:
         """Let a guard decide about an attempt, and tell what it has decided.

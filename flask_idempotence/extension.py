@@ -12,6 +12,7 @@ from flask import (
     got_request_exception,
     has_request_context,
     request,
+    request_finished,
     request_started,
 )
 from flask.globals import request_ctx
@@ -36,7 +37,7 @@ from .tokens import Tokens
 from .views import check_token_url, make_blueprint
 
 if TYPE_CHECKING:
-    from flask import Flask
+    from flask import Flask, Response
     from sqlalchemy.orm import Session, scoped_session
 
 
@@ -88,6 +89,7 @@ class Idempotence:
         app.teardown_request(state.tear_down)
         request_started.connect(state.check_once, app)
         got_request_exception.connect(state.note_exception, app)
+        request_finished.connect(state.finish, app)
 
     def identity_loader(self, function: IdentityLoader) -> IdentityLoader:
         """Register the application's own source of identities, asked before all others.
@@ -204,6 +206,11 @@ class State:
     def tear_down(self, error: BaseException | None) -> None:
         """Settle what no response has settled."""
         self.engine.settling.tear_down(actual(request_ctx), error)
+
+    def finish(self, app: Flask, response: Response, **_: Any) -> None:
+        """Settle by the response that is sent."""
+        del app
+        self.engine.settling.finish(actual(request_ctx), response)
 
     def note_exception(self, app: Flask, **_: Any) -> None:
         """Note an exception that nobody handled, such as that of a view that returned None."""

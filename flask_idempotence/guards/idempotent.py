@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from marshmallow import ValidationError
 
-from ..config import ALLOW, GUARANTEES, HEADER_NAME, ON_REPEAT, seconds
+from ..config import (
+    ALLOW,
+    AT_MOST_ONCE,
+    GUARANTEES,
+    HEADER_NAME,
+    ON_REPEAT,
+    REMEMBER,
+    seconds,
+)
 from ..errors import ConfigurationError
 from ..within import opener
 from .decorating import decorator_of, guarded
@@ -23,8 +31,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 V = TypeVar("V")
-
-REMEMBER = ("final", "success")
 
 
 class Idempotent:
@@ -120,6 +126,11 @@ class Idempotent:
             raise ConfigurationError(
                 "idempotent(within=...) promises exactly once: leave guarantee= out, and "
                 "on_store_error='allow'."
+            )
+        if guarantee == AT_MOST_ONCE and on_store_error == ALLOW:
+            raise ConfigurationError(
+                "idempotent(guarantee='at-most-once') cannot be kept with on_store_error='allow': "
+                "the view would run unguarded. Leave one of them out."
             )
         guard = KeyGuard(
             KeyRules(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..attempts import Attempt, Hold
-from ..config import REJECT, Config
+from ..config import ALLOW, AT_LEAST_ONCE, AT_MOST_ONCE, REJECT, SUCCESS, Config
 from ..engine import Engine
 from ..errors import (
     ConfigurationError,
@@ -158,21 +158,32 @@ class KeyGuard(ViewGuard):
         record = hold.detail or engine.records.remember_status(hold.key, 500)
         return engine.complete(hold, record, self._ttl(engine.config))
 
-    def has_failed(self, engine: Engine, hold: Hold, response: Response) -> bool:
-        """Whether the response is none to be remembered; it is noted in any case."""
-        hold.detail = engine.records.remember(hold.key, response)
+    def has_failed(self, engine: Engine, response: Response) -> bool:
+        """Whether the response is not to be remembered."""
         if self._once_at_most(engine):
             return False
-        remember = self.rules.remember
+        remember = _either(self.rules.remember, engine.config.key_remember)
         if callable(remember):
             return not remember(response)
-        if remember == "success":
-            return engine.hooks.result_failed(response)
-        return is_transient(response)
+        if remember == SUCCESS:
+            return engine.hooks.has_failed(response)
+        own = engine.hooks.result_failed
+        return is_transient(response) or (own is not None and own(response))
+
+    def record(self, engine: Engine, hold: Hold, response: Response) -> None:
+        """Take the record of a response."""
+        hold.detail = engine.records.remember(hold.key, response)
 
     def check(self, endpoint: str, config: Config) -> None:
         """Look at the route's rules once the settings are known."""
-        if self._guarantee(config) == "at-most-once" and self.rules.remember is not None:
+        is_unguarded_in_outages = (self.on_store_error or config.on_store_error) == ALLOW
+        if self._guarantee(config) == AT_MOST_ONCE and is_unguarded_in_outages:
+            raise ConfigurationError(
+                f"The view {endpoint!r} is guarded at-most-once, which cannot be kept with "
+                "on_store_error='allow' (route or setting): the view would run unguarded. Give "
+                "the route on_store_error='reject', or choose guarantee='at-least-once'."
+            )
+        if self._guarantee(config) == AT_MOST_ONCE and self.rules.remember is not None:
             raise ConfigurationError(
                 f"The view {endpoint!r} is guarded at-most-once, which remembers every response: "
                 "leave idempotent(remember=...) out, or choose guarantee='at-least-once'."
@@ -251,11 +262,11 @@ class KeyGuard(ViewGuard):
     def _guarantee(self, config: Config) -> str:
         if self.rules.within is not None:
             # What died has left nothing, so that it may run again: exactly once.
-            return "at-least-once"
+            return AT_LEAST_ONCE
         return _either(self.rules.guarantee, config.key_guarantee)
 
     def _once_at_most(self, engine: Engine) -> bool:
-        return self._guarantee(engine.config) == "at-most-once"
+        return self._guarantee(engine.config) == AT_MOST_ONCE
 
 
 def name_store_key(engine: Engine, attempt: Attempt, identity: str, method: str, sent: str) -> str:

@@ -99,10 +99,9 @@ class LockGuard(ViewGuard):
 
         return Settlement(completed, "renew", end)
 
-    def has_failed(self, engine: Engine, hold: Hold, response: Response) -> bool:
+    def has_failed(self, engine: Engine, response: Response) -> bool:
         """Ask the route's own predicate, or the application's."""
-        del hold
-        return (self.failed or engine.hooks.result_failed)(response)
+        return (self.failed or engine.hooks.has_failed)(response)
 
     def _interval(self, engine: Engine) -> float:
         return engine.config.lock_interval if self.interval is None else self.interval
