@@ -102,7 +102,10 @@ class Idempotence:
         return function
 
     def result_failed(self, function: FailedPredicate) -> FailedPredicate:
-        """Register what tells a failed result, in place of the built-in predicate.
+        """Register the predicate of failed results, in place of the built-in one.
+
+        It decides in every mode: the lock is released, a token with `restore_on_failure` is put
+        back, a key is free again (at-least-once).
 
         Args:
             function: takes the response, returns whether the result failed.

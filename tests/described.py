@@ -25,7 +25,7 @@ VALIDATORS = {"3.0.3": OAS30Validator, "3.1.0": OAS31Validator}
 SMOREST_ERRORS = {"application/json": {"schema": "Error"}}
 
 GUARDS = {
-    "pay": idempotent(required=True, guarantee="at-most-once", ttl=3600),
+    "pay": idempotent(required=True, guarantee="at-most-once", ttl=3600, on_store_error="reject"),
     "refund": idempotent(on_repeat="reject", key="Refund-Key"),
     "claim": idempotent(key="Idempotence-Token", required=True),
     "deliver": idempotent(key=lambda: request.headers.get("X-Delivery")),

@@ -117,6 +117,11 @@ def test_only_what_replays_is_described_as_a_replay():
     assert replaying == {"/pay", "/claim", "/deliver", "/both"}
 
 
+def test_a_store_error_that_lets_the_view_run_is_no_answer():
+    shop = Shop(IDEMPOTENCE_ON_STORE_ERROR="allow")
+    assert not [status for status, _ in shop.problems("/both") if status == 503]
+
+
 def test_settings_change_the_description():
     shop = Shop(
         IDEMPOTENCE_KEY_HEADER="X-Key",
@@ -124,7 +129,6 @@ def test_settings_change_the_description():
         IDEMPOTENCE_KEY_GUARANTEE="at-most-once",
         IDEMPOTENCE_KEY_ON_REPEAT="reject",
         IDEMPOTENCE_KEY_TTL=60,
-        IDEMPOTENCE_ON_STORE_ERROR="allow",
         IDEMPOTENCE_DUPLICATE_STATUS=429,
         IDEMPOTENCE_PROBLEM_BASE="https://example.com/",
     )
@@ -143,6 +147,7 @@ def test_settings_change_the_description():
             (422, "key-reused"),
             (429, "key-repeated"),
             (429, "repeat-submit"),
+            (503, "store-unavailable"),
         ]
     }
     assert operation["responses"]["429"]["headers"] == RETRY_AFTER
