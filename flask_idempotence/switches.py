@@ -10,6 +10,7 @@ from marshmallow import ValidationError, fields
 
 from .config import SETTINGS, Config
 from .errors import ConfigurationError
+from .misnamed import foreign_settings
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -49,6 +50,12 @@ class Switches:
         if config["IDEMPOTENCE_ENABLED"] is True and config[toggle] is True:
             return True
         return _truth(app, "IDEMPOTENCE_ENABLED") and _truth(app, toggle)
+
+    @staticmethod
+    def report_foreign(app: Flask) -> None:
+        """Warn of entries that were made after `init_app` under a name that is no setting."""
+        for problem in foreign_settings(app.config, SETTINGS):
+            _logger.warning("%s It was set after init_app, which is too late.", problem)
 
     def _report(self, app: Flask) -> None:
         now = _read_fixed(app.config)
