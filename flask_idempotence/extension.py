@@ -182,7 +182,7 @@ class Idempotence:
         attempt = Attempt(app, "token", asked.endpoint if asked is not None else None)
         try:
             if not isinstance(token, str):
-                raise TokenInvalid
+                raise TokenInvalid().because("it is not a text")
             engine.tokens.spend(attempt, asked, engine.tokens.read(attempt, token, purpose))
         except Refusal as refusal:
             engine.announce(refusal, attempt)

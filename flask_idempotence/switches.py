@@ -55,7 +55,9 @@ class Switches:
     def report_foreign(app: Flask) -> None:
         """Warn of entries that were made after `init_app` under a name that is no setting."""
         for problem in foreign_settings(app.config, SETTINGS):
-            _logger.warning("%s It was set after init_app, which is too late.", problem)
+            _logger.warning(
+                "Flask-Idempotence: %s It was set after init_app, which is too late.", problem
+            )
 
     def _report(self, app: Flask) -> None:
         now = _read_fixed(app.config)
@@ -64,7 +66,8 @@ class Switches:
         ]
         self._seen = now
         _logger.warning(
-            "Changed after init_app, which is too late; the old value stays in force: %s",
+            "Flask-Idempotence: changed after init_app, which is too late; the old value stays in "
+            "force: %s",
             ", ".join(changed),
         )
 

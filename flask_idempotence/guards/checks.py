@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from ..debug_log import DECORATORS
 from ..errors import ConfigurationError
 from ..faults import Fault
 from .decorating import guards_of, is_guard, layers, standing, was_guarded
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..modes import ViewGuard
-
-_DECORATORS = {"token": "one_time_token", "lock": "no_repeat_submit", "key": "idempotent"}
 
 
 def faults_of(app: Flask, config: Config) -> Iterator[Fault]:
@@ -91,7 +90,7 @@ def _idle(app: Flask) -> Iterator[Fault]:
 
 
 def _idle_text(guard: ViewGuard, endpoint: str, methods: Collection[str]) -> str:
-    decorator = _DECORATORS[guard.mode]
+    decorator = DECORATORS[guard.mode]
     by_name = ", or name them in no_repeat_submit(methods=...)" if guard.mode == "lock" else ""
     return (
         f"{decorator} guards nothing at the view {endpoint!r}: it stands before "

@@ -10,6 +10,7 @@ from marshmallow import ValidationError
 
 from ..attempts import Attempt, Hold
 from ..config import SHORTEST_LEASE, seconds
+from ..debug_log import note_identity
 from ..engine import Engine
 from ..errors import ConfigurationError, RepeatSubmit
 from ..fingerprint import canonical, canonical_request, selection_of
@@ -109,6 +110,7 @@ class LockGuard(ViewGuard):
 
     def _question(self, engine: Engine, attempt: Attempt, request: Request) -> bytes:
         identity = engine.identities.of(attempt.app, request)
+        note_identity(attempt, identity)
         if self.key is not None:
             asked = ["lock", identity, request.method, request.endpoint, self.key()]
             try:
