@@ -217,3 +217,19 @@ def test_what_is_no_store_is_told_with_what_is_one(store):
         Idempotence(app, store=store)
     assert "hunter2" not in str(caught.value)
     assert "idempotence" not in app.extensions
+
+
+@pytest.mark.parametrize("methods", [["GETS"], ["GET", "PSOT"], [1], [""]])
+def test_a_method_that_is_none_is_refused(methods):
+    with pytest.raises(ConfigurationError, match=r"no_repeat_submit\(methods=...\) takes safe"):
+        no_repeat_submit(methods=methods)
+
+
+def test_methods_are_known_in_either_case():
+    assert callable(no_repeat_submit(methods=["get", "HEAD", "POST"]))
+
+
+@pytest.mark.parametrize("option", ["Idempotency-Key", 60])
+def test_an_option_without_its_name_is_told_with_how_it_is_given(option):
+    with pytest.raises(TypeError, match=r"Options are given by name, as in idempotent\(ttl=60\)"):
+        idempotent(option)

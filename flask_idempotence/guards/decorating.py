@@ -54,7 +54,8 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
     if inspect.isclass(view) or not callable(view):
         raise TypeError(
             f"A guard decorates a view function, not {view!r}. Of a class-based view, decorate "
-            "its methods, or name the guard in its `decorators`."
+            "its methods, or name the guard in its `decorators`. Options are given by name, as in "
+            "idempotent(ttl=60)."
         )
     guard.accept(view)
     is_async = inspect.iscoroutinefunction(view)

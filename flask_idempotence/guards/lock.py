@@ -14,7 +14,7 @@ from ..debug_log import note_identity
 from ..engine import Engine
 from ..errors import ConfigurationError, RepeatSubmit
 from ..fingerprint import canonical, canonical_request, selection_of
-from ..modes import KEPT, Settlement, ViewGuard
+from ..modes import KEPT, SAFE_METHODS, Settlement, ViewGuard
 from ..policy import checked_policy
 from ..signals import completed
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal, Running
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+METHODS = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
 
 class LockGuard(ViewGuard):
@@ -211,6 +214,12 @@ def _lock_guard(
             raise ConfigurationError(
                 f"no_repeat_submit({name}=...) takes a collection of names, not one string."
             )
+    unknown = {method for method in methods or () if str(method).upper() not in METHODS}
+    if unknown:
+        raise ConfigurationError(
+            f"no_repeat_submit(methods=...) takes safe methods, such as 'GET', not "
+            f"{', '.join(sorted(map(repr, unknown)))}. Unsafe methods are guarded anyway."
+        )
     try:
         length = None if interval is None else seconds(interval)
     except ValidationError as error:
