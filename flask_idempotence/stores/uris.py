@@ -43,8 +43,8 @@ def check_redis_uri(uri: str) -> None:
         )
     if "@" in authority.partition("?")[2] + slash + tail:
         raise ConfigurationError(
-            f"{_SETTING}: the host ends before the last '@'. In a password, write '/' as %2F and "
-            "'?' as %3F; behind the host, write '@' as %40."
+            f"{_SETTING}: the host ends before the last '@'. In a password, percent-encode '/' "
+            "as %2F and '?' as %3F; behind the host, '@' as %40."
         )
     if scheme.lower() != "unix":
         _check_database(scheme.lower(), unquote(tail.partition("?")[0]))
