@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import difflib
 import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from marshmallow import RAISE, Schema, ValidationError, fields, validate
+from marshmallow import Schema, ValidationError, fields, validate
 
 from .errors import ConfigurationError
+from .misnamed import NAMESPACE, foreign_settings
 
-NAMESPACE = "IDEMPOTENCE_"
 SHORTEST_LEASE = 0.5
 """Seconds. A shorter lease could end before its first renewal has been answered."""
 
@@ -109,6 +108,27 @@ class Message(fields.Field):  # type: ignore[type-arg]  # generic since marshmal
         return value
 
 
+class StorageUri(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
+    """A string that is not empty."""
+
+    default_error_messages = {  # noqa: RUF012 - as marshmallow declares it
+        "null": "None is no URI. Is the variable set from which it is read? Leave the setting out "
+        "for the memory of this process.",
+        "empty": "An empty string is no URI. Is the variable set from which it is read? Leave the "
+        "setting out for the memory of this process.",
+        "type": "Must be a string, such as redis://localhost:6379/0. A client or a store of your "
+        "own goes to Idempotence(app, store=...).",
+    }
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> str:
+        del attr, data, kwargs
+        if not isinstance(value, str):
+            raise self.make_error("type")
+        if not value.strip():
+            raise self.make_error("empty")
+        return value
+
+
 class Secret(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
     """A string or bytes of at least 16 characters; becomes bytes."""
 
@@ -146,9 +166,7 @@ class Config:
     """
 
     enabled: bool = _setting(fields.Boolean(), True, live=True)
-    storage_uri: str = _setting(
-        fields.String(validate=validate.Length(min=1)), "memory://", secret=True
-    )
+    storage_uri: str = _setting(StorageUri(), "memory://", secret=True)
     storage_options: Mapping[str, Any] = _setting(
         fields.Dict(keys=fields.String()), {}, secret=True
     )
@@ -241,11 +259,16 @@ def read_config(values: Mapping[str, Any]) -> Config:
         ConfigurationError: an unknown name or a bad value. The text names the setting and what
             is allowed, and never repeats the value, which may hold a password.
     """
-    given = {name: value for name, value in values.items() if name.startswith(NAMESPACE)}
+    problems = list(foreign_settings(values, SETTINGS))
     try:
-        loaded = SchemaOfSettings(unknown=RAISE).load(given)
+        loaded = SchemaOfSettings().load(
+            {name: value for name, value in values.items() if name in SETTINGS}
+        )
     except ValidationError as error:
-        raise ConfigurationError(_explain(error.messages_dict)) from None
+        loaded, bad = {}, sorted(error.messages_dict.items())
+        problems += [f"{name}: {' '.join(_sentences(problem))}" for name, problem in bad]
+    if problems:
+        raise ConfigurationError(" ".join(problems))
     config = Config(**{SETTINGS[name].name: value for name, value in loaded.items()})
     _check_together(config)
     return config
@@ -267,17 +290,6 @@ def _check_together(config: Config) -> None:
             f"{setting_name('key_guarantee')} is 'at-most-once', which remembers every response: "
             f"leave {setting_name('key_remember')} out."
         )
-
-
-def _explain(problems: Mapping[str, Any]) -> str:
-    return " ".join(_explain_one(name, problem) for name, problem in sorted(problems.items()))
-
-
-def _explain_one(name: str, problem: Any) -> str:
-    if name in SETTINGS:
-        return f"{name}: {' '.join(_sentences(problem))}"
-    nearest = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0)[0]
-    return f"{name} is not a setting. Did you mean {nearest}?"
 
 
 def _sentences(problem: Any) -> list[str]:

@@ -13,9 +13,11 @@ from flask import after_this_request, has_request_context
 
 from .attempts import Attempt, Hold, add_hold, holds_of, note_replay
 from .backlog import Unsettled
+from .debug_log import note
 from .errors import ConfigurationError, LeaseLost, Refusal
 from .keeper import Keeper
 from .modes import Guard, Replay, Settlement, ViewGuard
+from .near_misses import NearMisses
 from .policy import FailurePolicy
 from .records import Records
 from .settling import Settling
@@ -54,6 +56,7 @@ class Engine:
         keeper: renews leases while views run.
         settling: ends what is held.
         records: makes records of responses, and back.
+        near_misses: warns of clients that use other names.
         tokens: issues and spends tokens.
     """
 
@@ -78,6 +81,7 @@ class Engine:
         self._told_of_memory = store.shared
         self.policy = FailurePolicy(config, self.now)
         self.records = Records(config)
+        self.near_misses = NearMisses(config)
         self.settling = Settling(self)
         self.keeper = Keeper(store, self.policy, config, self.now, self.settling.lost)
         self.tokens: Tokens
@@ -109,6 +113,7 @@ class Engine:
         if is_on:
             hold = self.admit(attempt, partial(guard.enter, self, attempt, request))
         else:
+            note(attempt, "switched off by IDEMPOTENCE_ENABLED or %s", guard.toggle)
             hold = self.decide(attempt, partial(guard.pass_by, self, attempt))
         if hold is None:
             return call()
@@ -154,9 +159,11 @@ class Engine:
             if found.owner:
                 self.keeper.watch(found)
             if found.key:
+                note(attempt, "claimed")
                 attempt.emit(claimed, lease=found.lease)
         elif found is not None:
             _logger.info("Request replayed: %s", attempt)
+            note(attempt, "replayed")
             attempt.emit(replayed)
         return found
 
@@ -172,14 +179,16 @@ class Engine:
         self._told_of_memory = True
         if not app.debug and not app.testing:
             _logger.warning(
-                "Claims are kept in the memory of this process: other workers do not see them, "
-                "and a restart forgets them. Set IDEMPOTENCE_STORAGE_URI for production."
+                "Flask-Idempotence: claims are kept in the memory of this process: other workers "
+                "do not see them, and a restart forgets them. Set IDEMPOTENCE_STORAGE_URI for "
+                "production."
             )
 
     def announce(self, refusal: Refusal, attempt: Attempt) -> None:
         """Finish a refusal by the settings, log it, and send the signal."""
         self.finish(refusal)
         _logger.info("Request rejected: reason=%s %s", refusal.slug, attempt)
+        note(attempt, "refused: %s%s", refusal.slug, refusal.reason and f": {refusal.reason}")
         attempt.emit(rejected, error=refusal)
 
     def finish(self, refusal: Refusal) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from flask import current_app
 from werkzeug.datastructures import MIMEAccept
@@ -75,6 +75,9 @@ class Refusal(IdempotenceError, HTTPException):
 
     problem_base: str = "urn:flask-idempotence:"
 
+    reason: str = ""
+    """The cause, for the log in debug mode; never sent."""
+
     def __init__(self, description: object = None, *, retry_after: float | None = None) -> None:
         """Prepare the answer.
 
@@ -86,6 +89,11 @@ class Refusal(IdempotenceError, HTTPException):
         self.retry_after: int | None = (
             None if retry_after is None else max(1, math.ceil(retry_after))
         )
+
+    def because(self, reason: str) -> Self:
+        """Note the cause, for the log in debug mode."""
+        self.reason = reason
+        return self
 
     @property
     def data(self) -> dict[str, str]:

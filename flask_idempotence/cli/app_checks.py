@@ -7,9 +7,8 @@ from typing import Any
 
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from ..errors import ConfigurationError
-from ..guards.decorating import check_guards, check_order
-from ..views import check_token_url
+from ..guards.checks import faults_when_finished
+from ..views import token_url_faults
 from .findings import Check, Finding, Patient, error, note, ok, warning
 
 _SHORTEST_SECRET = 16
@@ -203,15 +202,12 @@ def check_threads(patient: Patient) -> Iterator[Finding]:
 
 def check_views(patient: Patient) -> Iterator[Finding]:
     """Whether the guards stand where they guard something."""
-    try:
-        check_order(patient.app)
-        check_guards(patient.app, patient.state.config)
-        check_token_url(patient.app)
-    except ConfigurationError as wrong:
-        yield error(
-            str(wrong), "Every request fails until this is put right.", "See what it says."
-        )
-    else:
+    config = patient.state.config
+    faults = [*faults_when_finished(patient.app, config), *token_url_faults(patient.app)]
+    for text in dict.fromkeys(fault.text for fault in faults):
+        names = ", ".join(repr(fault.endpoint) for fault in faults if fault.text == text)
+        yield error(text, f"Every request to {names} is answered 500.", "See what it says.")
+    if not faults:
         yield ok("The guards stand where they guard something.")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..attempts import Attempt, Hold
 from ..config import ALLOW, AT_LEAST_ONCE, AT_MOST_ONCE, REJECT, SUCCESS, Config
+from ..debug_log import note, note_identity
 from ..engine import Engine
 from ..errors import (
     ConfigurationError,
@@ -98,13 +99,17 @@ class KeyGuard(ViewGuard):
         """Claim the key that the client sent, or show what came of it before."""
         sent = self._sent(engine, attempt, request)
         if sent is None:
+            self._look_nearby(engine, attempt, request)
             if _either(self.rules.required, engine.config.key_required):
-                raise KeyMissing
+                raise KeyMissing(self._where(engine.config))
+            note(attempt, "no key: the view runs unguarded")
             return self.pass_by(engine, attempt)
         app, identities = attempt.app, engine.identities
         # A token is nobody else's to know: it stays one key when a guest's address changes.
         asker = identities.bearer_of if self._takes_token(engine.config) else identities.of_key
-        key = name_store_key(engine, attempt, asker(app, request), request.method, sent)
+        identity = asker(app, request)
+        note_identity(attempt, identity)
+        key = name_store_key(engine, attempt, identity, request.method, sent)
         if (held := engine.held(request, key)) is not None:
             return None if self._is_within(held) else self.pass_by(engine, attempt)
         selection = selection_of(None, self.rules.ignore, engine.config.ignored_args, files=True)
@@ -241,6 +246,23 @@ class KeyGuard(ViewGuard):
             return self._token(engine, attempt, request)
         return key_in_header(request, source or engine.config.key_header)
 
+    def _look_nearby(self, engine: Engine, attempt: Attempt, request: Request) -> None:
+        if self._takes_token(engine.config):
+            engine.near_misses.look_for_token(attempt, request)
+        elif not callable(self.rules.key):
+            header = self.rules.key or engine.config.key_header
+            engine.near_misses.look_for_key(attempt, request, header)
+
+    def _where(self, config: Config) -> str | None:
+        """Say where a key is expected; None where a function of the application looks for it."""
+        if callable(self.rules.key):
+            return None
+        what, where = "an idempotency key", f"in the header {self.rules.key or config.key_header}"
+        if self._takes_token(config):
+            what = "a one-time token for its key"
+            where = f"{where} or in the form field {config.token_field}"
+        return f"This request needs {what}, {where}: a new one for every new operation."
+
     def _takes_token(self, config: Config) -> bool:
         header = self.rules.key
         return isinstance(header, str) and header.lower() == config.token_header.lower()
@@ -253,7 +275,7 @@ class KeyGuard(ViewGuard):
         # Good for as long as what came of it is certain to be remembered, and no longer: then a
         # late repeat is refused, and never runs again.
         if engine.tokens.clock() - known.issued > self._ttl(engine.config) - CLOCK_SKEW:
-            raise TokenExpired
+            raise TokenExpired().because("its response may be remembered no longer")
         return known.key
 
     def _ttl(self, config: Config) -> float:
