@@ -196,8 +196,8 @@ class Engine:
         refusal.problem_base = self.config.problem_base
         if refusal.is_duplicate:
             refusal.code = self.config.duplicate_status
-        if refusal.retry_after is not None and has_request_context():
-            after_this_request(refusal.keep_retry_after)
+        if has_request_context():
+            after_this_request(refusal.keep_headers)
 
     def name_key(self, attempt: Attempt, digest: bytes, *, part: str | None = None) -> str:
         """Name the store key of an attempt; `part` stands in for the endpoint."""

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
 LONGEST_KEY = 255
 
-_QUOTED = re.compile(r'"((?:[^"\\]++|\\["\\])*+)"')
+LONGEST_VALUE = 2 * LONGEST_KEY + 2
+"""Characters of a header's value: between quotes, each character of the key escaped."""
+
+_BARE = rf"[!#-+\--~](?:[ -+\--~]{{0,{LONGEST_KEY - 2}}}[!-+\--~])?"
+_QUOTED = rf'"(?:[ !#-\[\]-~]|\\["\\]){{1,{LONGEST_KEY}}}"'
+
+VALUE_PATTERN = f"^(?:{_BARE}|{_QUOTED})$"
+"""Values that are keys, without blanks around them, as a regular expression of JSON Schema too."""
+
+_VALUE = re.compile(f"{_BARE}|{_QUOTED}")
 _ESCAPED = re.compile(r'\\(["\\])')
 
 
@@ -42,18 +51,11 @@ def parse_key(value: str) -> str:
         KeyInvalid: it is no such value.
     """
     value = value.strip(" \t")
-    if value.startswith('"'):
-        quoted = _QUOTED.fullmatch(value)
-        if quoted is None:
-            raise KeyInvalid
-        value = quoted[1]
-        if "\\" in value:
-            value = _ESCAPED.sub(r"\1", value)
-    elif "," in value:
+    if len(value) > LONGEST_VALUE or not _VALUE.fullmatch(value):
         raise KeyInvalid
-    if not 0 < len(value) <= LONGEST_KEY or not (value.isascii() and value.isprintable()):
-        raise KeyInvalid
-    return value
+    if not value.startswith('"'):
+        return value
+    return _ESCAPED.sub(r"\1", value[1:-1])
 
 
 def key_of_value(value: Any) -> str | None:

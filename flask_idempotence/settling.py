@@ -128,11 +128,12 @@ class Settling:
     def _instead_of(self, response: Response, hold: Hold, problem: Exception) -> Response:
         """Answer what could not be committed as if the view had raised it."""
         response.close()
-        if isinstance(problem, Refusal):
-            self._engine.finish(problem)
         hold.raised = True
         app = hold.attempt.app
-        return app.make_response(app.handle_user_exception(problem))
+        if not isinstance(problem, Refusal):
+            return app.make_response(app.handle_user_exception(problem))
+        self._engine.finish(problem)
+        return problem.mark(app.make_response(app.handle_user_exception(problem)))
 
     @staticmethod
     def _judged(hold: Hold, predicate: Callable[..., bool], *about: Any) -> bool:

@@ -109,7 +109,8 @@ class Shop:
         response = self.operation(path)["responses"][str(answer.status_code)]
         self._validate(response["content"][answer.mimetype]["schema"], answer.json)
         headers = response.get("headers", {})
-        for name in {"Retry-After", "Idempotent-Replayed"} & set(answer.headers.keys()):
+        names = {"Retry-After", "Idempotent-Replayed", "Idempotence-Refusal"}
+        for name in names & set(answer.headers.keys()):
             value = answer.headers[name]
             self._validate(headers[name]["schema"], int(value) if value.isdigit() else value)
         return answer.status_code, answer.json.get("type", "").removeprefix(BASE)

@@ -53,6 +53,7 @@ http {{
         listen {host}:{plain};
         access_log off;
         client_max_body_size 8m;
+        client_body_buffer_size 64k;
         proxy_http_version 1.1;
         proxy_set_header Connection "";
         proxy_set_header Host $host;
@@ -141,6 +142,16 @@ class Nginx(ServerProcess):
         with suppress(OSError), socket.create_connection((HOST, self.port), timeout=1):
             return True
         return False
+
+    def cpu_seconds(self):
+        """The processor time that the workers have taken so far."""
+        ticks = 0
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended meanwhile
+                _, parent, *rest = file.read_text().rpartition(")")[2].split()
+                if int(parent) == self._process.pid:
+                    ticks += int(rest[9]) + int(rest[10])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     @property
     def verdicts(self):

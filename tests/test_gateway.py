@@ -19,6 +19,7 @@ def test_a_repeat_of_a_running_request_is_turned_away_before_flask(gateway):
             by_flask = gateway.pay(key, url=gateway.nginx.plain_url)
     assert (repeat.status, repeat.header("Retry-After")) == (409, "1")
     assert repeat.json["type"] == "urn:flask-idempotence:key-in-progress"
+    assert repeat.header("Idempotence-Refusal") == "key-in-progress"
     assert repeat == by_flask
     assert [answer.status for answer in answers] == [201]
     assert gateway.nginx.verdicts[-2:] == ["running", "passed"]

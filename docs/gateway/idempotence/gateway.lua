@@ -21,6 +21,8 @@ local NO_HTML = {
   ["text/plain"] = true,
 }
 
+local LONGEST_ACCEPT = 1024
+
 local METHODS = { POST = true, PUT = true, PATCH = true, DELETE = true }
 
 local settings
@@ -136,11 +138,11 @@ end
 local function wants_no_html(accept)
   if accept == nil then
     return true
-  elseif type(accept) ~= "string" then
+  elseif type(accept) ~= "string" or #accept > LONGEST_ACCEPT then
     return false
   end
-  for wanted in (accept .. ","):gmatch(" *([^,]-) *,") do
-    if not NO_HTML[wanted] then
+  for wanted in (accept .. ","):gmatch("([^,]*),") do
+    if not NO_HTML[request.trimmed(wanted)] then
       return false
     end
   end
@@ -156,7 +158,8 @@ local function running(route, headers, value, left)
     verdict = "running",
     status = 409,
     headers = {
-      { "Content-Type", "application/problem+json" }, { "Vary", "Accept" }, { "Retry-After", "1" },
+      { "Content-Type", "application/problem+json" }, { "Vary", "Accept" },
+      { "Idempotence-Refusal", "key-in-progress" }, { "Retry-After", "1" },
     },
     body = settings.in_progress,
   }
