@@ -15,6 +15,7 @@ from .attempts import Attempt, Hold, add_hold, holds_of, note_replay
 from .backlog import Unsettled
 from .errors import ConfigurationError, LeaseLost, Refusal
 from .keeper import Keeper
+from .keyring import KEYSPACE
 from .modes import Guard, Replay, Settlement, ViewGuard
 from .policy import FailurePolicy
 from .records import Records
@@ -189,7 +190,7 @@ class Engine:
     def name_key(self, attempt: Attempt, digest: bytes, *, part: str | None = None) -> str:
         """Name the store key of an attempt; `part` stands in for the endpoint."""
         name = attempt.endpoint if part is None else part
-        attempt.key = f"{self.config.prefix}:1:{attempt.mode}:{name}:{digest.hex()}"
+        attempt.key = f"{self.config.prefix}:{KEYSPACE}:{attempt.mode}:{name}:{digest.hex()}"
         return attempt.key
 
     def held(self, request: Request, key: str) -> Hold | None:

@@ -79,6 +79,11 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
         return _with_raw_body(asked, request, selection)
 
 
+def rule_of(request: Request) -> str:
+    """Return the rule of a request's route: one endpoint may have several."""
+    return "" if request.url_rule is None else request.url_rule.rule
+
+
 def canonical(value: Any) -> bytes:
     """Return the canonical text of a value made of what JSON is made of.
 
@@ -109,7 +114,7 @@ def _path_arguments(request: Request, selection: Selection) -> dict[str, Any]:
     if not arguments:
         return {}
     return {
-        name: value if type(value) in _PLAIN else _plain(request, name, value)
+        name: value if type(value) in _PLAIN else _plain(request, value)
         for name, value in selection.of(arguments).items()
     }
 
@@ -122,14 +127,12 @@ def _matched_again(request: Request) -> dict[str, Any]:
         return {"": request.path}
 
 
-def _plain(request: Request, name: str, value: Any) -> Any:
+def _plain(request: Request, value: Any) -> Any:
     if isinstance(value, UUID):
         return ["uuid", value.hex]
-    converters: dict[str, Any] = getattr(request.url_rule, "_converters", {})
-    try:
-        return ["url", converters[name].to_url(value)]
-    except Exception:  # noqa: BLE001 - it is the application's, and made for other values
-        return ["path", request.path]
+    # An object of the application's: its own text may be a title that others have, too, or its
+    # place in memory, and that of its converter is made from it.
+    return ["path", request.path]
 
 
 def _body(request: Request, selection: Selection) -> list[Any]:

@@ -24,7 +24,7 @@ ACL = [
     "gateway",
     "on",
     ">let me look",
-    "~idempotence:1:key:*",
+    "~idempotence:2:key:*",
     "+get",
     "+pttl",
     "+multi",

@@ -81,7 +81,7 @@ class TestTheHash:
 
 BODY = b'{"amount": 12}'
 VECTOR = (
-    "idempotence:1:key:payments.pay:7f4931bb6d69881e0e2bb14a8a4709da",
+    "idempotence:2:key:payments.pay:7f4931bb6d69881e0e2bb14a8a4709da",
     "cb0137042a6f94efc6e932a792d17f39",
 )
 """Changing one of these orphans what is stored, as in tests/test_fingerprint.py."""

@@ -21,8 +21,8 @@ from ..errors import (
     ResponseNotStored,
     TokenExpired,
 )
-from ..fingerprint import canonical_request, canonical_texts, selection_of
-from ..keys import key_in_header, key_of_value
+from ..fingerprint import canonical_request, canonical_texts, rule_of, selection_of
+from ..keys import is_unguessable, key_in_header, key_of_value
 from ..modes import Replay, Settlement, ViewGuard
 from ..policy import checked_policy
 from ..records import UnreadableRecord
@@ -101,17 +101,13 @@ class KeyGuard(ViewGuard):
             if _either(self.rules.required, engine.config.key_required):
                 raise KeyMissing
             return self.pass_by(engine, attempt)
-        app, identities = attempt.app, engine.identities
-        # A token is nobody else's to know: it stays one key when a guest's address changes.
-        asker = identities.bearer_of if self._takes_token(engine.config) else identities.of_key
-        key = name_store_key(engine, attempt, asker(app, request), request.method, sent)
+        identity = self._identity(engine, attempt, request, sent)
+        key = name_store_key(engine, attempt, identity, request.method, sent)
         if (held := engine.held(request, key)) is not None:
             return None if self._is_within(held) else self.pass_by(engine, attempt)
         selection = selection_of(None, self.rules.ignore, engine.config.ignored_args, files=True)
-        # One endpoint may have several rules, and another path is another request.
-        rule = request.url_rule.rule if request.url_rule is not None else ""
-        asked = canonical_request(request, selection, "key", rule)
-        fingerprint = engine.keyring.digest(app, asked)
+        asked = canonical_request(request, selection, "key", rule_of(request))
+        fingerprint = engine.keyring.digest(attempt.app, asked)
         transaction = self._transaction(engine, attempt, claims=True)
         outcome = self._claim(engine, attempt, key, fingerprint)
         if outcome is None:
@@ -229,6 +225,16 @@ class KeyGuard(ViewGuard):
         if self._takes_token(engine.config):
             return self._token(engine, attempt, request)
         return key_in_header(request, source or engine.config.key_header)
+
+    def _identity(self, engine: Engine, attempt: Attempt, request: Request, sent: str) -> str:
+        source, app = self.rules.key, attempt.app
+        if callable(source):
+            # Made by the application, from what two guests may both send.
+            return engine.identities.of_key(app, request, unguessable=False)
+        # A token is as random as a key can be.
+        unguessable = self._takes_token(engine.config) or is_unguessable(sent)
+        header = source or engine.config.key_header
+        return engine.identities.of_key(app, request, unguessable=unguessable, header=header)
 
     def _takes_token(self, config: Config) -> bool:
         header = self.rules.key

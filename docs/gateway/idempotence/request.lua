@@ -76,7 +76,7 @@ end
 --- Return the name of the store key.
 function request.store_key(key, prefix, route, identity, method, sent)
   local message = canonical.texts("key", identity, method, route.endpoint, sent)
-  return prefix .. ":1:key:" .. route.endpoint .. ":" .. digest.hex(digest.hash(key, message))
+  return prefix .. ":2:key:" .. route.endpoint .. ":" .. digest.hex(digest.hash(key, message))
 end
 
 return request
