@@ -12,18 +12,33 @@ local function is_printable(text)
   return text ~= "" and not text:find("[^ -~]")
 end
 
+local function has_any(headers, names)
+  for _, name in ipairs(names) do
+    if headers[name] then
+      return true
+    end
+  end
+  return false
+end
+
 --- Return the identity that the credentials of a request stand for.
-function request.identity(headers)
+--
+-- host: the host that Flask sees, or nil where it does not count.
+-- others: names of headers that Flask counts, too, in lower case.
+function request.identity(headers, host, others)
   local credentials = headers["authorization"]
   if headers["cookie"] or type(credentials) ~= "string" or not is_printable(credentials) then
     return nil -- there may be a session, which comes first
+  end
+  if has_any(headers, others) or host == "" then
+    return nil
   end
   local scheme, secret = credentials:match("^([^ ]+) (.*)$")
   secret = secret and secret:match("^ *(.-) *$")
   if not scheme or not SCHEMES[scheme:lower()] or secret == "" then
     return nil
   end
-  return "authorization:" .. scheme:lower() .. " " .. secret
+  return (host and host .. " " or "") .. "authorization:" .. scheme:lower() .. " " .. secret
 end
 
 --- Return the key that the value of a header stands for.
