@@ -81,7 +81,8 @@ def read_authorization(header: str) -> Authorization | None:
     if (sender := _sender(scheme, credentials, parameters)) is not None:
         return Authorization(f"signed:{scheme} {sender}", is_stable=True)
     # A word before parameters is a scheme; one before anything else may be part of a secret.
-    is_scheme = _NAME.fullmatch(scheme) and (parameters or scheme in _SIGNED)
+    has_form = bool(parameters) and all(parameters.values())
+    is_scheme = _NAME.fullmatch(scheme) and (has_form or scheme in _SIGNED)
     text = f"authorization:{scheme} {credentials}"
     return Authorization(text, is_stable=False, scheme=scheme if is_scheme else "")
 

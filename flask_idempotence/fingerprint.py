@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -114,7 +115,7 @@ def _path_arguments(request: Request, selection: Selection) -> dict[str, Any]:
     if not arguments:
         return {}
     return {
-        name: value if type(value) in _PLAIN else _plain(request, value)
+        name: value if type(value) in _PLAIN else _plain(request, name, value)
         for name, value in selection.of(arguments).items()
     }
 
@@ -127,12 +128,32 @@ def _matched_again(request: Request) -> dict[str, Any]:
         return {"": request.path}
 
 
-def _plain(request: Request, value: Any) -> Any:
+def _plain(request: Request, name: str, value: Any) -> Any:
     if isinstance(value, UUID):
         return ["uuid", value.hex]
     # An object of the application's: its own text may be a title that others have, too, or its
-    # place in memory, and that of its converter is made from it.
-    return ["path", request.path]
+    # place in memory. That of its converter may be made from it.
+    text = _texts_in_path(request).get(name)
+    return ["path", request.path] if text is None else ["url", text]
+
+
+def _texts_in_path(request: Request) -> dict[str, str]:
+    """Return the path arguments as they stand in the path; none where that is not certain."""
+    rule: Any = request.url_rule
+    pattern, names = "", []
+    try:
+        for is_argument, part in rule._trace:  # noqa: SLF001 - werkzeug has no other way to it
+            if is_argument:
+                names.append(part)
+                pattern += f"(?P<_{len(names)}>{rule._converters[part].regex})"  # noqa: SLF001
+            elif part == "|":  # so far it was the host
+                pattern, names = "", []
+            else:
+                pattern += re.escape(part)
+        found = re.fullmatch(f"{pattern}/?", request.path)
+    except (AttributeError, KeyError, TypeError, re.error):
+        return {}
+    return {name: found[f"_{n}"] for n, name in enumerate(names, 1)} if found else {}
 
 
 def _body(request: Request, selection: Selection) -> list[Any]:
