@@ -173,16 +173,23 @@ def test_the_key_of_a_log_line_finds_the_claim(app, caplog):
 
 def test_inspect_by_endpoint_identity_and_key(app):
     fill(app)
-    named = ("--endpoint", "pay", "--identity", "ip:127.0.0.1")
+    named = ("--endpoint", "pay", "--identity", "localhost ip:127.0.0.1")
     [row] = rows(invoke(app, "inspect", *named, "--key", "a"))
     [quoted] = rows(invoke(app, "inspect", *named, "--key", '"a"'))
     assert quoted[:5] == row[:5]  # a moment later, it expires sooner
     asked = invoke(
-        app, "inspect", *named[:2], "--identity", "-", "--key", "-", input="ip:127.0.0.1\na\n"
+        app,
+        "inspect",
+        *named[:2],
+        "--identity",
+        "-",
+        "--key",
+        "-",
+        input="localhost ip:127.0.0.1\na\n",
     )
     assert rows(asked)[0][0] == row[0]
     for other in (
-        ("--endpoint", "pay", "--identity", "ip:127.0.0.2", "--key", "a"),
+        ("--endpoint", "pay", "--identity", "localhost ip:127.0.0.2", "--key", "a"),
         (*named, "--key", "c"),
         (*named, "--key", "a", "--method", "PATCH"),
     ):

@@ -16,7 +16,9 @@ SIGNED = {
         "AWS4-HMAC-SHA256 Credential={}/2026010{n}/eu-west-1/execute-api/aws4_request, "
         "SignedHeaders=host;x-amz-date, Signature=fe5f80{n}"
     ),
-    "AWS4 without blanks": "AWS4-HMAC-SHA256 Credential={}/20260101/r/s/aws4_request,Signature={n}",
+    "AWS4 without blanks": (
+        "AWS4-HMAC-SHA256 Credential={}/20260101/r/s/aws4_request,Signature={n}"
+    ),
     "AWS4 of several regions": (
         "AWS4-ECDSA-P256-SHA256 Credential={}/20260101/s3/aws4_request, Signature={n}"
     ),
