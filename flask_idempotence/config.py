@@ -11,6 +11,7 @@ from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, validate
 
+from .credentials import COOKIES, HEADERS, SESSION_KEYS
 from .errors import ConfigurationError
 from .misnamed import NAMESPACE, foreign_settings
 
@@ -20,11 +21,15 @@ SHORTEST_LEASE = 0.5
 LONGEST = 1_000_000_000
 """Seconds; about 30 years. A server's clock has an end, too."""
 
+IDENTITY = ("user", "session", "authorization", "credentials", "ip")
 ON_REPEAT = ("replay", "reject")
 GUARANTEES = AT_LEAST_ONCE, AT_MOST_ONCE = "at-least-once", "at-most-once"
 REMEMBER = FINAL, SUCCESS = "final", "success"
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.1
+
+PLAIN_HEADER = re.compile(r"[!#$%&'+.^_`|~0-9A-Za-z-]+")
+COOKIE_PATTERN = re.compile(r"(?=\**+.)[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 ON_STORE_ERROR = REJECT, ALLOW = "reject", "allow"
 """What may happen to a request when the store does not answer."""
@@ -66,9 +71,18 @@ def seconds(value: Any, *, allow_zero: bool = False) -> float:
 class Names(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
     """A list or tuple of strings; becomes a tuple."""
 
-    def __init__(self, *, choices: tuple[str, ...] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        choices: tuple[str, ...] = (),
+        form: re.Pattern[str] | None = None,
+        error: str = "",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.choices = choices
+        self.form = form
+        self.error = error
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> tuple[str, ...]:
         del attr, data, kwargs
@@ -76,6 +90,8 @@ class Names(fields.Field):  # type: ignore[type-arg]  # generic since marshmallo
             raise ValidationError("Must be a list or tuple of strings.")
         if self.choices and not set(value) <= set(self.choices):
             raise ValidationError(f"May only hold {', '.join(map(repr, self.choices))}.")
+        if self.form is not None and not all(map(self.form.fullmatch, value)):
+            raise ValidationError(self.error)
         return tuple(value)
 
 
@@ -180,8 +196,15 @@ class Config:
         "idempotence",
     )
     on_store_error: str = _setting(fields.String(validate=validate.OneOf(ON_STORE_ERROR)), REJECT)
-    identity: tuple[str, ...] = _setting(
-        Names(choices=("session", "authorization", "ip")), ("session", "authorization", "ip")
+    identity: tuple[str, ...] = _setting(Names(choices=IDENTITY), IDENTITY)
+    identity_host: bool = _setting(fields.Boolean(), True)
+    identity_session_keys: tuple[str, ...] = _setting(Names(), SESSION_KEYS)
+    identity_headers: tuple[str, ...] = _setting(
+        Names(form=PLAIN_HEADER, error="Must hold names of headers, without wildcards."), HEADERS
+    )
+    identity_cookies: tuple[str, ...] = _setting(
+        Names(form=COOKIE_PATTERN, error="Must hold names of cookies; * stands for anything."),
+        COOKIES,
     )
     ip_header: str | None = _setting(_header(allow_none=True), None)
     hash_key: bytes | None = _setting(Secret(allow_none=True), None, secret=True)

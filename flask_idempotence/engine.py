@@ -16,6 +16,7 @@ from .backlog import Unsettled
 from .debug_log import note
 from .errors import ConfigurationError, LeaseLost, Refusal
 from .keeper import Keeper
+from .keyring import KEYSPACE
 from .modes import Guard, Replay, Settlement, ViewGuard
 from .near_misses import NearMisses
 from .policy import FailurePolicy
@@ -202,7 +203,7 @@ class Engine:
     def name_key(self, attempt: Attempt, digest: bytes, *, part: str | None = None) -> str:
         """Name the store key of an attempt; `part` stands in for the endpoint."""
         name = attempt.endpoint if part is None else part
-        attempt.key = f"{self.config.prefix}:1:{attempt.mode}:{name}:{digest.hex()}"
+        attempt.key = f"{self.config.prefix}:{KEYSPACE}:{attempt.mode}:{name}:{digest.hex()}"
         return attempt.key
 
     def held(self, request: Request, key: str) -> Hold | None:

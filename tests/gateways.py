@@ -24,7 +24,7 @@ ACL = [
     "gateway",
     "on",
     ">let me look",
-    "~idempotence:1:key:*",
+    "~idempotence:2:key:*",
     "+get",
     "+pttl",
     "+multi",
@@ -71,7 +71,7 @@ http {{
             local route = {{ endpoint = "payments.pay", rule = "/api/payments", ignored = {{}} }}
             local headers = ngx.req.get_headers()
             local sent = request.key(headers["idempotency-key"])
-            local identity = request.identity(headers)
+            local identity = request.identity(headers, ngx.var.host, {{ "x-api-key" }})
             local body = ngx.req.get_body_data() or ""
             local asked = request.fingerprint(key, route, "POST", headers["content-type"], body)
             ngx.say(identity and sent
@@ -226,11 +226,12 @@ class Answer:
 
 def send(url, path, headers, body=b"", *, method="POST"):
     """Send exactly these headers (a list of pairs, or a dict)."""
-    pairs = headers.items() if isinstance(headers, dict) else headers
+    pairs = list(headers.items() if isinstance(headers, dict) else headers)
     with closing(
         http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
     ) as connection:
-        connection.putrequest(method, path, skip_accept_encoding=True)
+        has_host = any(name.lower() == "host" for name, _ in pairs)
+        connection.putrequest(method, path, skip_host=has_host, skip_accept_encoding=True)
         for name, value in pairs:
             connection.putheader(name, value)
         connection.putheader("Content-Length", str(len(body)))

@@ -4,6 +4,7 @@ import json
 import subprocess
 import time
 from contextlib import suppress
+from functools import partial
 
 import pytest
 from apps import make_app
@@ -15,7 +16,7 @@ from flask_idempotence import RepeatSubmit
 from flask_idempotence.attempts import Attempt
 from flask_idempotence.client.answers import Answer
 from flask_idempotence.errors import PROBLEM_TYPE, Refusal
-from flask_idempotence.keys import parse_key
+from flask_idempotence.keys import is_unguessable, parse_key
 
 SHAPES = {
     "blanks": "a{}b",
@@ -44,17 +45,23 @@ def read_token(text):
     app.extensions["idempotence"].engine.tokens.verify(Attempt(app, "token", None), text)
 
 
-def who_asks(text):
+def who_asks(text, *, header="Authorization", scheme=""):
     app = make_app()
-    with app.test_request_context(headers={"Authorization": f"Bearer {text}"}):
-        app.extensions["idempotence"].engine.identities.of_key(app, request)
+    with app.test_request_context(headers={header: f"{scheme}{text}"}):
+        app.extensions["idempotence"].engine.identities.of(app, request)
+
+
+SCHEMES = ("Bearer", "Digest", "Signature", "OAuth", "AWS4-HMAC-SHA256", "SharedKey")
 
 
 READERS = {
     "the key": parse_key,
     "Accept": prefers_html,
     "the token": read_token,
-    "the credentials": who_asks,
+    **{f"{scheme} credentials": partial(who_asks, scheme=f"{scheme} ") for scheme in SCHEMES},
+    "bare credentials": who_asks,
+    "the cookies": partial(who_asks, header="Cookie"),
+    "an unguessable key": is_unguessable,
     "Retry-After": lambda text: Answer(503, {"Retry-After": text}).retry_after(0),
     "Date": lambda text: Answer(503, {"Retry-After": "soon", "Date": text}).retry_after(0),
     "the refusal": lambda text: Answer(409, {"Idempotence-Refusal": text}).refusal,

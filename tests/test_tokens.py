@@ -380,7 +380,7 @@ def test_nothing_of_a_token_or_its_owner_is_stored_in_the_clear():
     token = shop.token(headers={"Authorization": "Basic " + base64.b64encode(b"al:pw").decode()})
     unique = token.partition(".")[0]
     (key,) = shop.store.scan("")
-    assert re.fullmatch(r"idempotence:1:token:-:[0-9a-f]{32}", key)
+    assert re.fullmatch(r"idempotence:2:token:-:[0-9a-f]{32}", key)
     assert unique not in key
     stored = shop.store._entries[key]
     assert len(stored.subject) == 16

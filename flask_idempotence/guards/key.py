@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..attempts import Attempt, Hold
@@ -22,8 +23,8 @@ from ..errors import (
     ResponseNotStored,
     TokenExpired,
 )
-from ..fingerprint import canonical_request, canonical_texts, selection_of
-from ..keys import key_in_header, key_of_value
+from ..fingerprint import canonical_request, canonical_texts, rule_of, selection_of
+from ..keys import is_unguessable, key_in_header, key_of_value
 from ..modes import Replay, Settlement, ViewGuard
 from ..policy import checked_policy
 from ..records import UnreadableRecord
@@ -104,19 +105,13 @@ class KeyGuard(ViewGuard):
                 raise KeyMissing(self._where(engine.config))
             note(attempt, "no key: the view runs unguarded")
             return self.pass_by(engine, attempt)
-        app, identities = attempt.app, engine.identities
-        # A token is nobody else's to know: it stays one key when a guest's address changes.
-        asker = identities.bearer_of if self._takes_token(engine.config) else identities.of_key
-        identity = asker(app, request)
-        note_identity(attempt, identity)
+        identity = self._identity(engine, attempt, request, sent)
         key = name_store_key(engine, attempt, identity, request.method, sent)
         if (held := engine.held(request, key)) is not None:
             return None if self._is_within(held) else self.pass_by(engine, attempt)
         selection = selection_of(None, self.rules.ignore, engine.config.ignored_args, files=True)
-        # One endpoint may have several rules, and another path is another request.
-        rule = request.url_rule.rule if request.url_rule is not None else ""
-        asked = canonical_request(request, selection, "key", rule)
-        fingerprint = engine.keyring.digest(app, asked)
+        asked = canonical_request(request, selection, "key", rule_of(request))
+        fingerprint = engine.keyring.digest(attempt.app, asked)
         transaction = self._transaction(engine, attempt, claims=True)
         outcome = self._claim(engine, attempt, key, fingerprint)
         if outcome is None:
@@ -262,6 +257,19 @@ class KeyGuard(ViewGuard):
             what = "a one-time token for its key"
             where = f"{where} or in the form field {config.token_field}"
         return f"This request needs {what}, {where}: a new one for every new operation."
+
+    def _identity(self, engine: Engine, attempt: Attempt, request: Request, sent: str) -> str:
+        source, of_key = self.rules.key, partial(engine.identities.of_key, attempt.app, request)
+        if callable(source):
+            # Made by the application, from what two guests may both send.
+            identity = of_key(unguessable=False)
+        else:
+            # A token is as random as a key can be.
+            unguessable = self._takes_token(engine.config) or is_unguessable(sent)
+            header = source or engine.config.key_header
+            identity = of_key(unguessable=unguessable, header=header)
+        note_identity(attempt, identity)
+        return identity
 
     def _takes_token(self, config: Config) -> bool:
         header = self.rules.key

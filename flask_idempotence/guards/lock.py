@@ -13,7 +13,7 @@ from ..config import SHORTEST_LEASE, seconds
 from ..debug_log import note_identity
 from ..engine import Engine
 from ..errors import ConfigurationError, RepeatSubmit
-from ..fingerprint import canonical, canonical_request, selection_of
+from ..fingerprint import canonical, canonical_request, rule_of, selection_of
 from ..modes import KEPT, SAFE_METHODS, Settlement, ViewGuard
 from ..policy import checked_policy
 from ..signals import completed
@@ -111,10 +111,10 @@ class LockGuard(ViewGuard):
         return engine.config.lock_interval if self.interval is None else self.interval
 
     def _question(self, engine: Engine, attempt: Attempt, request: Request) -> bytes:
-        identity = engine.identities.of(attempt.app, request)
+        identity, rule = engine.identities.of(attempt.app, request), rule_of(request)
         note_identity(attempt, identity)
         if self.key is not None:
-            asked = ["lock", identity, request.method, request.endpoint, self.key()]
+            asked = ["lock", identity, rule, request.method, request.endpoint, self.key()]
             try:
                 return canonical(asked)
             except TypeError as error:
@@ -123,7 +123,7 @@ class LockGuard(ViewGuard):
                     f"made of: {error}."
                 ) from None
         selection = selection_of(self.only, self.ignore, engine.config.ignored_args)
-        return canonical_request(request, selection, "lock", identity)
+        return canonical_request(request, selection, "lock", identity, rule)
 
 
 @overload

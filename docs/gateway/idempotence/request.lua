@@ -34,18 +34,33 @@ end
 
 local trimmed = request.trimmed
 
+local function has_any(headers, names)
+  for _, name in ipairs(names) do
+    if headers[name] then
+      return true
+    end
+  end
+  return false
+end
+
 --- Return the identity that the credentials of a request stand for.
-function request.identity(headers)
+--
+-- host: the host that Flask sees, or nil where it does not count.
+-- others: names of headers that Flask counts, too, in lower case.
+function request.identity(headers, host, others)
   local credentials = headers["authorization"]
   if headers["cookie"] or not is_text(credentials, LONGEST_CREDENTIALS) then
     return nil -- there may be a session, which comes first
+  end
+  if has_any(headers, others) or host == "" then
+    return nil
   end
   local scheme, secret = credentials:match("^([^ ]+) (.*)$")
   secret = secret and trimmed(secret)
   if not scheme or not SCHEMES[scheme:lower()] or secret == "" then
     return nil
   end
-  return "authorization:" .. scheme:lower() .. " " .. secret
+  return (host and host .. " " or "") .. "authorization:" .. scheme:lower() .. " " .. secret
 end
 
 --- Return the key that the value of a header stands for.
@@ -101,7 +116,7 @@ end
 --- Return the name of the store key.
 function request.store_key(key, prefix, route, identity, method, sent)
   local message = canonical.texts("key", identity, method, route.endpoint, sent)
-  return prefix .. ":1:key:" .. route.endpoint .. ":" .. digest.hex(digest.hash(key, message))
+  return prefix .. ":2:key:" .. route.endpoint .. ":" .. digest.hex(digest.hash(key, message))
 end
 
 return request
