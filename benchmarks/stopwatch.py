@@ -110,6 +110,6 @@ def _steps(app: Flask) -> dict[str, list[tuple[object, str]]]:
         Stopwatch.VIEWS_OWN: [
             (lock_mode, "answer"),
             (key_mode, "answer"),
-            (fingerprint, "data_of"),
+            (fingerprint, "body_of"),
         ],
     }

@@ -1,128 +1,294 @@
-"""A request's body: read whole, and left readable for the view."""
+"""A request's body: kept when a guard reads it, so that the view reads it as if no guard had."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from werkzeug.exceptions import ClientDisconnected
+from flask import after_this_request
+from werkzeug.exceptions import (
+    ClientDisconnected,
+    LengthRequired,
+    RequestEntityTooLarge,
+    ServiceUnavailable,
+)
+from werkzeug.wsgi import get_content_length, get_input_stream
 
 from .errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from flask import Request
-    from werkzeug.datastructures import MultiDict
-
-T = TypeVar("T")
+    from _typeshed.wsgi import WSGIEnvironment
+    from flask import Request, Response
 
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
+
+IN_MEMORY = 1 << 20
+"""Bytes of the longest body that is kept in memory; a longer one is kept in a temporary file."""
+
+_KEPT = "flask_idempotence.body"
 _PIECE = 1 << 16
+_NO_LENGTH = (
+    "The request has a body without a Content-Length, and this server does not pass such a body "
+    "on. Send the request again with a Content-Length."
+)
+_NO_ROOM = "The server has no room for the body of this request right now. Try again soon."
+
+_logger = logging.getLogger("flask_idempotence")
 
 
-def data_of(request: Request) -> bytes:
-    """Return the bytes of a body.
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The bytes of a body.
+
+    Attributes:
+        stream: the file from which the view reads them.
+        size: their number.
+        data: the bytes; None where they are in a temporary file.
+    """
+
+    stream: Any
+    size: int
+    data: bytes | None
+
+    def digest(self) -> str:
+        """Return their SHA-256 in hexadecimal."""
+        if self.data is None:
+            return digest_of(self.stream)
+        return hashlib.sha256(self.data).hexdigest()
+
+
+class Form(NamedTuple):
+    """The values of a form.
+
+    Attributes:
+        fields: the list of values of each name.
+        files: of each name, the list of pairs of a file's name and its SHA-256.
+    """
+
+    fields: dict[str, list[str]]
+    files: dict[str, list[list[str | None]]]
+
+
+def body_of(request: Request) -> Body:
+    """Return the body of a request, which the view can still read, under its own limits.
 
     Raises:
-        HTTPException: there are too many, or the client went away in the middle of them.
-        ConfigurationError: somebody else has read them and left nothing.
+        HTTPException: it is too large, its length is unknown, or the client disconnected.
+        ConfigurationError: the application has read it before the guard, and not kept it.
     """
-    was_touched = "stream" in vars(request)
-    data = _read(request.get_data)
-    # Whoever reads the stream instead of the data finds it at its beginning.
-    vars(request)["stream"] = io.BytesIO(data)
-    if not data:
-        _check_unread(request, was_touched=was_touched)
-    _check_whole(request, len(data))
-    return data
+    kept = _kept(request)
+    if kept is not None:
+        return kept
+    length = get_content_length(request.environ)
+    if data := vars(request).get("_cached_data"):  # the application has read it, and keeps it
+        body = Body(io.BytesIO(data), len(data), data)
+    else:
+        body = _take_in(request, length)
+    _check_whole(body.size, length)
+    return body
 
 
-def form_of(request: Request) -> MultiDict[str, str]:
-    """Return the fields of a form.
+def form_of(request: Request, *, files: bool = False) -> Form | None:
+    """Return the values of a form, or None where the body is none.
+
+    Args:
+        request: the request, whose form the view can still read.
+        files: whether uploaded files count.
 
     Raises:
-        HTTPException: it is too large, or the client went away in the middle of it.
+        HTTPException, ConfigurationError: as from `body_of`.
     """
+    if request.mimetype not in (MULTIPART, FORM):
+        return None
     known = vars(request)
-    was_touched = "stream" in known and "form" not in known and not known.get("_cached_data")
-    if request.mimetype == MULTIPART:
-        form = _form_of_parts(request)
-        if not form and not request.files:
-            _check_unread(request, was_touched=was_touched)
-        return form
-    if request.mimetype != FORM:
-        return request.form
-    data = _read(request.get_data)
-    form = request.form
-    known["stream"] = io.BytesIO(data)
-    if not form:
-        _check_unread(request, was_touched=was_touched)
-    if data or not form:  # else somebody else has parsed it
-        _check_whole(request, len(data))
-    return form
+    if "form" not in known or _kept(request) is not None:
+        return _parsed(request, body_of(request), files=files)
+    length = get_content_length(request.environ)
+    _check_known(request.environ, length)
+    if request.mimetype == FORM and not (request.form or known.get("_cached_data")):
+        _check_whole(0, length)
+    return _form(request.form, request.files if files else None)
 
 
 def digest_of(stream: Any) -> str:
     """Return the SHA-256 of a file in hexadecimal, and leave the file as it was."""
-    position = stream.tell()
-    stream.seek(0)
     digest = hashlib.sha256()
-    while piece := stream.read(_PIECE):
-        digest.update(piece)
-    stream.seek(position)
+    with _rewound(stream):
+        while piece := stream.read(_PIECE):
+            digest.update(piece)
     return digest.hexdigest()
 
 
-def _form_of_parts(request: Request) -> MultiDict[str, str]:
-    begun = "form" in vars(request) or "stream" in vars(request)
-    if begun or "wsgi.input_terminated" not in request.environ:
-        # Somebody else's business; or werkzeug itself counts.
-        return _read(lambda: request.form)
-    counted = _Counted(request.environ["wsgi.input"])
-    request.environ["wsgi.input"] = counted
-    form = _read(lambda: request.form)
-    while _read(lambda: counted.read(_PIECE)):  # what the parser did not understand
-        pass
-    _check_whole(request, counted.count)
-    return form
-
-
-def _read(read: Callable[[], T]) -> T:
+@contextmanager
+def _rewound(stream: Any) -> Iterator[None]:
+    position = stream.tell()
+    stream.seek(0)
     try:
-        return read()
-    except OSError:  # a server's way to say that a chunk is broken, or the client gone
-        raise ClientDisconnected from None
+        yield
+    finally:
+        stream.seek(position)
 
 
-class _Counted:
-    """A stream that counts what is read of it."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.count = 0
-
-    def read(self, *size: int) -> Any:
-        piece = self._stream.read(*size)
-        self.count += len(piece)
-        return piece
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+def _kept(request: Request) -> Body | None:
+    body: Body | None = request.environ.get(_KEPT)
+    if body is None or body.stream is not request.environ["wsgi.input"]:
+        return None
+    return body
 
 
-def _check_whole(request: Request, count: int) -> None:
-    # Some servers pass on what came before the client went away as if it were the body. A guard
-    # must not take half a request for a whole one.
-    if count < (request.content_length or 0):
+def _check_known(environ: WSGIEnvironment, length: int | None) -> None:
+    # Werkzeug reads a body without an end as an empty one, so that all of them would look alike.
+    if length is not None or environ.get("wsgi.input_terminated"):
+        return
+    has_frames = environ.get("SERVER_PROTOCOL", "").startswith(("HTTP/2", "HTTP/3"))
+    if environ.get("HTTP_TRANSFER_ENCODING") or (has_frames and environ.get("CONTENT_TYPE")):
+        raise LengthRequired(_NO_LENGTH)
+
+
+def _check_whole(size: int, length: int | None) -> None:
+    # Some servers pass on what came before the client disconnected as if it were the body. A
+    # guard must not take half a request for a whole one.
+    if length is not None and size < length:
         raise ClientDisconnected
 
 
-def _check_unread(request: Request, *, was_touched: bool) -> None:
-    is_chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
-    if was_touched and (request.content_length or is_chunked):
-        raise ConfigurationError(
-            f"The body of a request to {request.endpoint!r} was read before its guard could see "
-            "it. Read it with request.get_data(), which keeps it (or give a lock a key=)."
+def _take_in(request: Request, length: int | None) -> Body:
+    environ, known = request.environ, vars(request)
+    _check_known(environ, length)
+    limit = request.max_content_length
+    if length is not None and limit is not None and length > limit:
+        raise RequestEntityTooLarge
+    was_touched = "stream" in known
+    # Without the limit: at just the limit, Werkzeug's stream cannot tell the end from an excess.
+    source = known["stream"] if was_touched else get_input_stream(environ)
+    body = _buffered(_pieces(source, min(length or _PIECE, _PIECE)), limit)
+    if was_touched:
+        if not body.size and (length or environ.get("HTTP_TRANSFER_ENCODING")):
+            raise ConfigurationError(
+                f"The body of a request to {request.endpoint!r} was read before its guard. Read "
+                "it with request.get_data(), which keeps it (or give a lock a key=)."
+            )
+        known["stream"] = body.stream
+    environ["wsgi.input"] = body.stream
+    environ[_KEPT] = body
+    return body
+
+
+def _pieces(source: Any, size: int) -> Iterator[bytes]:
+    try:
+        while piece := source.read(size):
+            yield piece
+    except OSError:  # how a server reports a broken chunk, or a client that has disconnected
+        raise ClientDisconnected from None
+
+
+def _buffered(pieces: Iterator[bytes], limit: int | None) -> Body:
+    data, more = next(pieces, b""), next(pieces, b"")
+    if not more and (limit is None or len(data) <= limit):
+        return Body(io.BytesIO(data), len(data), data)
+    file = _KeptFile(IN_MEMORY)
+    try:
+        size = _write(file, chain((data, more), pieces), limit)
+    except BaseException:
+        file.close()
+        raise
+    if size <= IN_MEMORY:
+        data = file.read()
+        return Body(io.BytesIO(data), size, data)
+    after_this_request(partial(_close_with, file=file))
+    return Body(file, size, None)
+
+
+def _write(file: Any, pieces: Iterator[bytes], limit: int | None) -> int:
+    try:
+        for piece in pieces:
+            file.write(piece)
+            if limit is not None and file.tell() > limit:
+                raise RequestEntityTooLarge
+        size: int = file.tell()
+        file.seek(0)
+    except OSError as error:
+        _logger.error(
+            "Flask-Idempotence: a body cannot be kept in the temporary directory (%s). Make room "
+            "there, name another one in TMPDIR, or set MAX_CONTENT_LENGTH.",
+            error.strerror,
         )
+        raise ServiceUnavailable(_NO_ROOM, retry_after=1) from error
+    return size
+
+
+def _close_with(response: Response, *, file: Any) -> Response:
+    response.call_on_close(file.close)  # a streamed response may still read it
+    return response
+
+
+def _parsed(request: Request, body: Body, *, files: bool) -> Form | None:
+    parser = request.make_form_data_parser()
+    factory: Any = _Digest if files else _Discarded
+    parser.stream_factory = factory
+    parser.silent = False
+    stream = io.BytesIO(body.data) if body.data is not None else body.stream
+    try:
+        with _rewound(stream):
+            _, fields, uploaded = parser.parse(
+                stream, request.mimetype, request.content_length, request.mimetype_params
+            )
+    except ValueError:
+        return None
+    return _form(fields, uploaded if files else None)
+
+
+def _form(fields: Any, files: Any) -> Form:
+    uploaded = {
+        name: [[file.filename, _digest(file.stream)] for file in listed]
+        for name, listed in (files.lists() if files is not None else ())
+    }
+    return Form(dict(fields.lists()), uploaded)
+
+
+def _digest(stream: Any) -> str:
+    return stream.hexdigest() if isinstance(stream, _Digest) else digest_of(stream)
+
+
+class _KeptFile(SpooledTemporaryFile[bytes]):
+    """A temporary file that may be dropped: not every response is closed."""
+
+    def close(self) -> None:
+        """Close it; on a full disk, its last bytes are lost."""
+        with suppress(OSError):
+            super().close()
+
+    def __del__(self) -> None:
+        """Close it without a warning."""
+        self.close()
+
+
+class _Digest:
+    """An uploaded file, of which nothing but the SHA-256 is kept."""
+
+    def __init__(self, **_: Any) -> None:
+        digest = hashlib.sha256()
+        self.write: Callable[[bytes], object] = digest.update
+        self.hexdigest = digest.hexdigest
+
+    def seek(self, position: int) -> None:
+        """Do nothing: the content is not kept."""
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+
+class _Discarded(_Digest):
+    """An uploaded file that does not count."""
+
+    def __init__(self, **_: Any) -> None:
+        self.write = len

@@ -19,7 +19,8 @@ from uuid import UUID
 from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
-from .bodies import FORM, MULTIPART, data_of, digest_of, form_of
+from .bodies import body_of, form_of
+from .json_values import read_json
 
 if TYPE_CHECKING:
     from flask import Request
@@ -58,13 +59,13 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
         selection: which of its arguments count.
         asker: what else counts, and stands before it: the mode, and who asks.
 
-    Uploaded files count where the selection says so. The body stays readable for the view, in
-    every way but one: of a multipart body, the view gets the parsed fields and files, not the raw
-    bytes.
+    Uploaded files count where the selection says so. The view can still read the body. JSON that
+    is nested too deep, ambiguous or longer than what is kept in memory counts by its bytes.
 
     Raises:
-        HTTPException: the body cannot be read (too large, or the client went away).
-        ConfigurationError: somebody else has read the body and left nothing of it.
+        HTTPException: the body cannot be read (too large, without a length, or the client
+            disconnected).
+        ConfigurationError: the application has read the body before, and not kept it.
     """
     asked = [
         *asker,
@@ -75,9 +76,8 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
     ]
     try:
         return canonical(asked + _body(request, selection))
-    except (TypeError, ValueError, RecursionError):
-        # Made of objects of the application's own JSON provider, or nested too deep for it.
-        return _with_raw_body(asked, request, selection)
+    except (ValueError, RecursionError):  # JSON that is none, is ambiguous or nested too deep
+        return canonical([*asked, "bytes", body_of(request).digest()])
 
 
 def rule_of(request: Request) -> str:
@@ -157,40 +157,19 @@ def _texts_in_path(request: Request) -> dict[str, str]:
 
 
 def _body(request: Request, selection: Selection) -> list[Any]:
-    mimetype = request.mimetype
-    if mimetype in {MULTIPART, FORM}:
-        form = ["form", selection.of(_lists(form_of(request)))]
-        return form + _files(request, selection) if selection.files else form
-    data = data_of(request)
-    if not data:
+    form = form_of(request, files=selection.files)
+    if form is not None:
+        files = selection.of(form.files)
+        return ["form", selection.of(form.fields), *(["files", files] if files else ())]
+    body = body_of(request)
+    if not body.size:
         return []
-    if request.is_json:
-        value = request.get_json(silent=True)
-        # None is null, or no JSON at all.
-        return ["json", _named(json.loads(data) if value is None else value, selection)]
-    return _raw_body(data, selection)
-
-
-def _files(request: Request, selection: Selection) -> list[Any]:
-    files = {
-        name: [[file.filename, digest_of(file.stream)] for file in files]
-        for name, files in selection.of(dict(request.files.lists())).items()
-    }
-    return ["files", files] if files else []
-
-
-def _with_raw_body(asked: list[Any], request: Request, selection: Selection) -> bytes:
-    data = request.get_data(cache=True)
-    try:
-        return canonical([*asked, "json", _named(json.loads(data), selection)])
-    except (ValueError, RecursionError):
-        return canonical(asked + _raw_body(data, selection))
-
-
-def _raw_body(data: bytes, selection: Selection) -> list[Any]:
-    if selection.only is not None:
+    if request.is_json and body.data is not None:
+        kind, value = read_json(body.data, request.json_module.loads)
+        return [kind, _named(value, selection)]
+    if selection.only is not None and not request.is_json:
         return []
-    return ["bytes", hashlib.sha256(data).hexdigest()]
+    return ["bytes", body.digest()]
 
 
 def _named(value: Any, selection: Selection) -> Any:

@@ -43,9 +43,10 @@ class NearMisses:
     def look_for_token(self, attempt: Attempt, request: Request) -> None:
         """Look for a token under other names than the expected ones, which are absent."""
         config, form = self._config, form_of(request)
+        fields = form.fields if form is not None else ()
         headers, header = self._others(request), config.token_header
         self._look(attempt, "header", headers, header, "IDEMPOTENCE_TOKEN_HEADER")
-        self._look(attempt, "form field", form, config.token_field, "IDEMPOTENCE_TOKEN_FIELD")
+        self._look(attempt, "form field", fields, config.token_field, "IDEMPOTENCE_TOKEN_FIELD")
 
     def _others(self, request: Request) -> Iterator[str]:
         names = request.headers.keys()

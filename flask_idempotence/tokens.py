@@ -134,10 +134,13 @@ class Tokens:
         token = request.headers.get(config.token_header)
         if token is not None:
             return token
-        fields = set(form_of(request).getlist(config.token_field)) - {""}
-        if len(fields) > 1:
+        form = form_of(request)
+        if form is None:
+            return None
+        tokens = set(form.fields.get(config.token_field, ())) - {""}
+        if len(tokens) > 1:
             raise TokenInvalid().because(f"{config.token_field} came with several values")
-        return fields.pop() if fields else None
+        return tokens.pop() if tokens else None
 
     def read(self, attempt: Attempt, token: str, purpose: str | None) -> Token:
         """Check a token's signature and age, without asking the store.

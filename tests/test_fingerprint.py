@@ -33,6 +33,10 @@ def text(selection=ALL, path="/orders", method="POST", **options):
         return canonical_request(request, selection)
 
 
+def as_json(text):
+    return {"data": text, "content_type": "application/json"}
+
+
 # Changing one of these orphans what users have stored: it is a new version of the keyspace.
 VECTORS = [
     ({}, b'["POST","orders",{},{}]'),
@@ -49,6 +53,9 @@ VECTORS = [
     ({"data": b"<xml/>", "content_type": "application/xml"},
      b'["POST","orders",{},{},"bytes",'
      b'"6eb820e0f9762c611c2a77189f686afeca64dfb212e023017e0346e7ab826c39"]'),
+    ({"data": '{"a":[1,0.10000000000000001,"x"]}', "content_type": "application/json"},
+     b'["POST","orders",{},{},"exact",'
+     b'{"a":["list",1,["number","0.10000000000000001"],"x"]}]'),
     ({"path": "/orders/7/a%2Fb?q=2&q=1&p="},
      b'["POST","view",{"number":7,"rest":"a/b"},{"p":[""],"q":["2","1"]}]'),
 ]  # fmt: skip
@@ -109,6 +116,17 @@ def test_it_is_the_same_in_every_process():
         ({"data": b"\x00\x01"}, {"data": b"\x00\x02"}),
         ({"data": b"{"}, {"data": b"{{"}),
         ({"json": '["json",1]'}, {"json": ["json", 1]}),
+        (as_json("0.1"), as_json("0.10000000000000001")),
+        (as_json("12345678901234567.0"), as_json("12345678901234568.0")),
+        (as_json("1e400"), as_json("1e401")),
+        (as_json("1e400"), as_json("Infinity")),
+        (as_json("1e-400"), as_json("0.0")),
+        (as_json("1e-99999999999999999999"), as_json("0.0")),
+        (as_json("[1e400]"), as_json('[["number","1e400"]]')),
+        (as_json("[1e400]"), as_json('["list",["number","1e400"]]')),
+        (as_json('{"a":1,"a":2}'), as_json('{"a":2}')),
+        (as_json('{"a":1,"a":2}'), as_json('{"a":2,"a":1}')),
+        (as_json("1" * 5000), as_json("1" * 5001)),
     ],
 )
 def test_what_differs_differs(one, other):
@@ -121,6 +139,8 @@ def test_what_differs_differs(one, other):
         ({"data": '{"a":1,"b":2}'}, {"data": '{ "b" : 2,\n"a":1 }'}),
         ({"data": '{"a":"\\u0041"}'}, {"data": '{"a":"A"}'}),
         ({"data": '{"a":1.0}'}, {"data": '{"a":1.00}'}),
+        ({"data": '{"a":1.0}'}, {"data": '{"a":1e0}'}),
+        ({"data": "1.2345678901234567"}, {"data": "12.345678901234567e-1"}),
     ],
 )
 def test_what_means_the_same_is_the_same(one, other):

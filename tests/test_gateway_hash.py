@@ -133,7 +133,7 @@ class TestCanonicalJson:
             ("123456789012345.0", "pass"),
             ("12345678901234.5", "12345678901234.5"),
             ("9" * 200, "9" * 200),
-            ('{"b":1,"a":{},"b":[]}', '{"a":{},"b":[]}'),
+            ('{"b":[],"a":{}}', '{"a":{},"b":[]}'),
             ('{"\U0001f600":1,"\uffff":2,"~":3}', '{"~":3,"\\uffff":2,"\\ud83d\\ude00":1}'),
             (r'"\ud83d\ude00\/\u007f"', r'"\ud83d\ude00/\u007f"'),
         ],
@@ -145,6 +145,7 @@ class TestCanonicalJson:
     @pytest.mark.parametrize(
         "text",
         [
+            b'{"a":1,"a":2}',
             b"", b"{", b"[1,]", b'{"a":1,}', b"01", b"1.", b".5", b"+1", b"1e3", b"1E400", b"NaN",
             b"Infinity", b"-", b"nul", b"true false", b'"\x01"', b'"a', rb'"\x"', rb'"\u12"',
             rb'"\ud800"', rb'"\udc00\ud800"', b'"\xed\xa0\x80"', b'"\xc0\xaf"', b'"\xff"', b"'a'",

@@ -56,7 +56,7 @@ class TestTime:
         silent.hold("long", lease=3.6)
         silent.hold("short", lease=1.2)
         silent.clock.advance(1.2)
-        assert 0.5 < timed(silent.keeper.tick) < 1.2
+        assert 0.5 < timed(silent.keeper.tick) < 2  # and not 0.2, in haste
 
     def test_haste_ends_with_the_renewal(self, silent):
         silent.hold(lease=1.2)

@@ -64,7 +64,9 @@ def test_a_token_in_a_form_leaves_the_raw_body_to_the_view(read):
     token = client.get("/token").json["token"]
     body = f"idempotence_token={token}&a=1"
     form = "application/x-www-form-urlencoded"
-    assert client.post("/", data=body, content_type=form).json["a"] == "1"
+    answer = client.post("/", data=body, content_type=form)
+    # As without a guard: of a stream that has been read, nothing is left for the form.
+    assert answer.json.get("a") == ("1" if read == "get_data" else None)
     assert seen == [body.encode()]
 
 

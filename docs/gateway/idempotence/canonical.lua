@@ -2,7 +2,8 @@
 --
 -- What Python might read or write in another way is not written at all: `canonical.json` returns nil
 -- then, and the request goes to Flask. That is any text that is not strict JSON in UTF-8, lone
--- surrogates, exponents, fractions of more than 15 digits, and what is nested deeper than 50.
+-- surrogates, exponents, fractions of more than 15 digits, a name that stands twice in an object, and
+-- what is nested deeper than 50.
 
 local canonical = {}
 
@@ -190,10 +191,11 @@ local function members_at(text, position, depth)
       give_up()
     end
     value, position = value_at(text, skip_spaces(text, position + 1), depth)
-    if not members[sorted_by] then
-      order[#order + 1] = sorted_by
+    if members[sorted_by] then
+      give_up() -- of two with one name, some parsers choose the first and some the last
     end
-    members[sorted_by] = name .. ":" .. value -- of two with one name, the last one counts
+    order[#order + 1] = sorted_by
+    members[sorted_by] = name .. ":" .. value
     position = skip_spaces(text, position)
     local after = byte(text, position)
     if after == 125 then
