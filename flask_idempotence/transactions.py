@@ -75,6 +75,8 @@ class Transaction:
             # its connection is free for the claim meanwhile.
             with _as_store_error(sent=False):
                 session.rollback()
+        if self._store is not None:
+            self._store.know_place()
 
     def _has_written(self) -> bool:
         try:

@@ -3,6 +3,7 @@
 import pytest
 from ledgers import Books
 from patients import serving, severity
+from poolers import PgBouncer
 from servers import all_at_once, until
 from sqlalchemy import NullPool, create_engine, text
 from store_checks import claim, owner, timed_failure
@@ -196,6 +197,18 @@ def test_the_isolation_of_within_is_that_of_its_own_transaction(pgbouncer, direc
     finally:
         books.store.close()
         books.close()
+
+
+def test_within_takes_no_second_connection_for_its_commit(postgres, direct):
+    with PgBouncer(postgres, default_pool_size=2) as pooler:
+        options = {"connect_args": DRIVERS["psycopg"], "pool_size": 8}
+        books = Books(pooler.url(direct), engine=options)
+        try:
+            calls = [lambda n=n: books.post(f"first-{n}").status_code for n in range(6)]
+            assert all_at_once(calls) == [201] * 6
+        finally:
+            books.store.close()
+            books.close()
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

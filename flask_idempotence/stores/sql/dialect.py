@@ -55,6 +55,11 @@ class Dialect(Statements):
         del connection
         return nullcontext()
 
+    def place(self, connection: Connection) -> int | None:
+        """Return the number of the table that a connection sees; None where there is but one."""
+        del connection
+        return None
+
     def forget(self) -> None:
         """Forget what threads of a parent process were at."""
 

@@ -17,6 +17,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     func,
+    literal_column,
     null,
     select,
     text,
@@ -92,6 +93,9 @@ _FACTS = text(
     "extract(epoch FROM clock_timestamp())::float8 AS clock, "
     "(SELECT count(*) FROM pg_stat_replication) AS replicas"
 )
+_PLACE: Any = literal_column(f"CAST(to_regclass('{NAME}') AS oid)", BigInteger()).label("place")
+"""Which table the name stands for on a connection, by its `search_path`."""
+
 _COUNT = text("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(:name)")
 
 
@@ -139,6 +143,7 @@ class PostgreSQL(Dialect):
         # Waits for whoever is at the row: a transaction whose COMMIT is on its way, or whose end.
         self._look_up = LOOK_UP.with_for_update()
         self._prune = delete(table).where(_row.key == doomed.c.key, _row.expires <= now())
+        self._complete = self._complete.returning(_PLACE)
 
     def _take(self, connection: Connection, values: dict[str, Any]) -> ClaimOutcome | None:
         row = connection.execute(self._claim, values).first()
@@ -161,6 +166,10 @@ class PostgreSQL(Dialect):
         }
         renewed = {(row.key, bytes(row.owner)) for row in connection.execute(self._renew, values)}
         return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
+
+    def place(self, connection: Connection) -> int | None:
+        """Return the table's number."""
+        return connection.execute(select(_PLACE)).scalar_one()
 
     def prune(self, connection: Connection, most: int) -> int:
         """Remove rows that have expired."""
