@@ -169,7 +169,8 @@ class PostgreSQL(Dialect):
 
     def place(self, connection: Connection) -> int | None:
         """Return the table's number."""
-        return connection.execute(select(_PLACE)).scalar_one()
+        place: int | None = connection.execute(select(_PLACE)).scalar_one()
+        return place
 
     def prune(self, connection: Connection, most: int) -> int:
         """Remove rows that have expired."""
