@@ -63,7 +63,7 @@ def costs(server: RedisServer) -> dict:
         client.flushall()
         record, ms = os.urandom(50), 3_600_000
         owners = [os.urandom(16) for _ in range(OPERATIONS)]
-        keys = [f"idempotence:1:key:create_document:{os.urandom(16).hex()}" for _ in owners]
+        keys = [f"idempotence:2:key:create_document:{os.urandom(16).hex()}" for _ in owners]
         both = list(zip(keys, owners, strict=True))
         steps = {
             "claim": [CLAIM.by_hash(key, owner, ASKS, 30_000, 0) for key, owner in both],

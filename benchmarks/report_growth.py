@@ -15,7 +15,7 @@ from flask_idempotence import MemoryStore
 from flask_idempotence.stores import Store
 
 KEYS = (1_000, 10_000, 100_000, 1_000_000)
-NAMES = "idempotence:1:key:create_order:"
+NAMES = "idempotence:2:key:create_order:"
 """What the keys begin with, like those of the requests that are measured."""
 
 RECORD = bytes(100)

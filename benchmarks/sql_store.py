@@ -31,12 +31,12 @@ from flask_idempotence.stores.sql_extra import BATCH, REST
 
 ROWS = {
     "postgresql": "INSERT INTO flask_idempotence (key, kind, owner, fingerprint, expires, data) "
-    "SELECT 'idempotence:1:key:' || :name || ':' || md5(random()::text || n), 'record', "
+    "SELECT 'idempotence:2:key:' || :name || ':' || md5(random()::text || n), 'record', "
     "'\\x00', '\\x00', {now} + :lasts, decode(repeat('ab', 100), 'hex') "
     "FROM generate_series(1, :rows) AS n",
     "sqlite": "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < :rows) "
     "INSERT INTO flask_idempotence (key, kind, owner, fingerprint, expires, data) "
-    "SELECT 'idempotence:1:key:' || :name || ':' || lower(hex(randomblob(16))), 'record', "
+    "SELECT 'idempotence:2:key:' || :name || ':' || lower(hex(randomblob(16))), 'record', "
     "x'00', x'00', {now} + :lasts, zeroblob(100) FROM s",
 }
 DAY = 86_400_000
@@ -68,7 +68,7 @@ def fill(store: SqlStore, rows: int, lasts: int, name: str) -> None:
 
 def timed_claim(store: SqlStore) -> float:
     """Claim a new key; return the milliseconds."""
-    key = f"idempotence:1:lock:order:{os.urandom(16).hex()}"
+    key = f"idempotence:2:lock:order:{os.urandom(16).hex()}"
     started = time.perf_counter()
     store.claim(key, os.urandom(16), NO_FINGERPRINT, 30, 0)
     return (time.perf_counter() - started) * 1000

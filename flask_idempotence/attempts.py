@@ -21,7 +21,7 @@ from .stores.base import NO_FINGERPRINT
 
 if TYPE_CHECKING:
     from blinker import NamedSignal
-    from flask import Flask, Request
+    from flask import Flask, Request, Response
 
     from .engine import Engine
     from .modes import Guard
@@ -94,7 +94,8 @@ class Hold:
         raised: whether the view raised an exception.
         streaming: whether the response is settled when it is closed.
         result_failed: whether the response is a failed result.
-        untold: whether the response goes out before the store knows of it.
+        status: the status of the response that was recorded; 0 before that.
+        unacknowledged: whether the response goes out before the store has its record.
         transaction: what its view writes in, where the engine commits it.
         commits: whether that transaction is to be committed, and not rolled back.
         detail: what the guard wants to remember.
@@ -102,6 +103,7 @@ class Hold:
     """
 
     __slots__ = (
+        "_body",
         "_process",
         "_settling",
         "attempt",
@@ -125,9 +127,10 @@ class Hold:
         "renew_at",
         "renewed",
         "result_failed",
+        "status",
         "streaming",
         "transaction",
-        "untold",
+        "unacknowledged",
     )
 
     def __init__(self, engine: Engine, guard: Guard, attempt: Attempt, key: str) -> None:
@@ -147,7 +150,9 @@ class Hold:
         self.raised = False
         self.streaming = False
         self.result_failed = False
-        self.untold = False
+        self.status = 0
+        self._body: Any = None
+        self.unacknowledged = False
         self.transaction: Transaction | None = None
         self.commits = False
         self.detail: Any = None
@@ -167,6 +172,21 @@ class Hold:
     def begin_settlement(self) -> bool:
         """Whether the caller is the one who settles it: true once, and in one process."""
         return self._process == os.getpid() and self._settling.acquire(blocking=False)
+
+    def response_seen(self, response: Response) -> None:
+        """Note the response of the view, as it is before the application's own hooks."""
+        self.status = response.status_code
+        self._body = response.response
+
+    def is_changed(self, response: Response) -> bool:
+        """Whether a response has another status or another body than the one that was seen.
+
+        A compressed or streamed body does not count: it cannot be judged.
+        """
+        if response.status_code != self.status:
+            return True
+        is_readable = not response.is_streamed and "Content-Encoding" not in response.headers
+        return response.response is not self._body and is_readable
 
     def begin_lease(self, lease: float, at: float) -> None:
         """Note a lease of so many seconds that was asked for at this time."""

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import difflib
 import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from marshmallow import RAISE, Schema, ValidationError, fields, validate
+from marshmallow import Schema, ValidationError, fields, validate
 
+from .credentials import COOKIES, HEADERS, SESSION_KEYS
 from .errors import ConfigurationError
+from .misnamed import NAMESPACE, foreign_settings
 
-NAMESPACE = "IDEMPOTENCE_"
 SHORTEST_LEASE = 0.5
 """Seconds. A shorter lease could end before its first renewal has been answered."""
 
 LONGEST = 1_000_000_000
 """Seconds; about 30 years. A server's clock has an end, too."""
 
+IDENTITY = ("user", "session", "authorization", "credentials", "ip")
 ON_REPEAT = ("replay", "reject")
-GUARANTEES = ("at-least-once", "at-most-once")
+GUARANTEES = AT_LEAST_ONCE, AT_MOST_ONCE = "at-least-once", "at-most-once"
+REMEMBER = FINAL, SUCCESS = "final", "success"
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.1
+
+PLAIN_HEADER = re.compile(r"[!#$%&'+.^_`|~0-9A-Za-z-]+")
+COOKIE_PATTERN = re.compile(r"(?=\**+.)[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 ON_STORE_ERROR = REJECT, ALLOW = "reject", "allow"
 """What may happen to a request when the store does not answer."""
@@ -66,9 +71,18 @@ def seconds(value: Any, *, allow_zero: bool = False) -> float:
 class Names(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
     """A list or tuple of strings; becomes a tuple."""
 
-    def __init__(self, *, choices: tuple[str, ...] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        choices: tuple[str, ...] = (),
+        form: re.Pattern[str] | None = None,
+        error: str = "",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.choices = choices
+        self.form = form
+        self.error = error
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> tuple[str, ...]:
         del attr, data, kwargs
@@ -76,6 +90,8 @@ class Names(fields.Field):  # type: ignore[type-arg]  # generic since marshmallo
             raise ValidationError("Must be a list or tuple of strings.")
         if self.choices and not set(value) <= set(self.choices):
             raise ValidationError(f"May only hold {', '.join(map(repr, self.choices))}.")
+        if self.form is not None and not all(map(self.form.fullmatch, value)):
+            raise ValidationError(self.error)
         return tuple(value)
 
 
@@ -105,6 +121,27 @@ class Message(fields.Field):  # type: ignore[type-arg]  # generic since marshmal
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> Any:
         del attr, data, kwargs
+        return value
+
+
+class StorageUri(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
+    """A string that is not empty."""
+
+    default_error_messages = {  # noqa: RUF012 - as marshmallow declares it
+        "null": "None is no URI. Is the variable set from which it is read? Leave the setting out "
+        "for the memory of this process.",
+        "empty": "An empty string is no URI. Is the variable set from which it is read? Leave the "
+        "setting out for the memory of this process.",
+        "type": "Must be a string, such as redis://localhost:6379/0. A client or a store of your "
+        "own goes to Idempotence(app, store=...).",
+    }
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> str:
+        del attr, data, kwargs
+        if not isinstance(value, str):
+            raise self.make_error("type")
+        if not value.strip():
+            raise self.make_error("empty")
         return value
 
 
@@ -145,9 +182,7 @@ class Config:
     """
 
     enabled: bool = _setting(fields.Boolean(), True, live=True)
-    storage_uri: str = _setting(
-        fields.String(validate=validate.Length(min=1)), "memory://", secret=True
-    )
+    storage_uri: str = _setting(StorageUri(), "memory://", secret=True)
     storage_options: Mapping[str, Any] = _setting(
         fields.Dict(keys=fields.String()), {}, secret=True
     )
@@ -161,8 +196,15 @@ class Config:
         "idempotence",
     )
     on_store_error: str = _setting(fields.String(validate=validate.OneOf(ON_STORE_ERROR)), REJECT)
-    identity: tuple[str, ...] = _setting(
-        Names(choices=("session", "authorization", "ip")), ("session", "authorization", "ip")
+    identity: tuple[str, ...] = _setting(Names(choices=IDENTITY), IDENTITY)
+    identity_host: bool = _setting(fields.Boolean(), True)
+    identity_session_keys: tuple[str, ...] = _setting(Names(), SESSION_KEYS)
+    identity_headers: tuple[str, ...] = _setting(
+        Names(form=PLAIN_HEADER, error="Must hold names of headers, without wildcards."), HEADERS
+    )
+    identity_cookies: tuple[str, ...] = _setting(
+        Names(form=COOKIE_PATTERN, error="Must hold names of cookies; * stands for anything."),
+        COOKIES,
     )
     ip_header: str | None = _setting(_header(allow_none=True), None)
     hash_key: bytes | None = _setting(Secret(allow_none=True), None, secret=True)
@@ -203,6 +245,7 @@ class Config:
     key_guarantee: str = _setting(
         fields.String(validate=validate.OneOf(GUARANTEES)), "at-least-once"
     )
+    key_remember: str = _setting(fields.String(validate=validate.OneOf(REMEMBER)), FINAL)
     key_wait: float = _setting(Duration(allow_zero=True), 0.0)
     key_max_body: int = _setting(
         fields.Integer(strict=True, validate=validate.Range(min=0)), 1_048_576
@@ -239,11 +282,16 @@ def read_config(values: Mapping[str, Any]) -> Config:
         ConfigurationError: an unknown name or a bad value. The text names the setting and what
             is allowed, and never repeats the value, which may hold a password.
     """
-    given = {name: value for name, value in values.items() if name.startswith(NAMESPACE)}
+    problems = list(foreign_settings(values, SETTINGS))
     try:
-        loaded = SchemaOfSettings(unknown=RAISE).load(given)
+        loaded = SchemaOfSettings().load(
+            {name: value for name, value in values.items() if name in SETTINGS}
+        )
     except ValidationError as error:
-        raise ConfigurationError(_explain(error.messages_dict)) from None
+        loaded, bad = {}, sorted(error.messages_dict.items())
+        problems += [f"{name}: {' '.join(_sentences(problem))}" for name, problem in bad]
+    if problems:
+        raise ConfigurationError(" ".join(problems))
     config = Config(**{SETTINGS[name].name: value for name, value in loaded.items()})
     _check_together(config)
     return config
@@ -254,17 +302,17 @@ def _check_together(config: Config) -> None:
         raise ConfigurationError(
             f"{setting_name('max_hold')} must not be less than {setting_name('lease')}."
         )
-
-
-def _explain(problems: Mapping[str, Any]) -> str:
-    return " ".join(_explain_one(name, problem) for name, problem in sorted(problems.items()))
-
-
-def _explain_one(name: str, problem: Any) -> str:
-    if name in SETTINGS:
-        return f"{name}: {' '.join(_sentences(problem))}"
-    nearest = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0)[0]
-    return f"{name} is not a setting. Did you mean {nearest}?"
+    if config.key_guarantee == AT_MOST_ONCE and config.on_store_error == ALLOW:
+        raise ConfigurationError(
+            f"{setting_name('key_guarantee')} is 'at-most-once', which cannot be kept while "
+            f"{setting_name('on_store_error')} is 'allow': the view would run unguarded. Set it "
+            "to 'reject', and give the routes of locks and tokens on_store_error='allow'."
+        )
+    if config.key_guarantee == AT_MOST_ONCE and config.key_remember != FINAL:
+        raise ConfigurationError(
+            f"{setting_name('key_guarantee')} is 'at-most-once', which remembers every response: "
+            f"leave {setting_name('key_remember')} out."
+        )
 
 
 def _sentences(problem: Any) -> list[str]:

@@ -13,9 +13,12 @@ from flask import after_this_request, has_request_context
 
 from .attempts import Attempt, Hold, add_hold, holds_of, note_replay
 from .backlog import Unsettled
+from .debug_log import note
 from .errors import ConfigurationError, LeaseLost, Refusal
 from .keeper import Keeper
+from .keyring import KEYSPACE
 from .modes import Guard, Replay, Settlement, ViewGuard
+from .near_misses import NearMisses
 from .policy import FailurePolicy
 from .records import Records
 from .settling import Settling
@@ -54,6 +57,7 @@ class Engine:
         keeper: renews leases while views run.
         settling: ends what is held.
         records: makes records of responses, and back.
+        near_misses: warns of clients that use other names.
         tokens: issues and spends tokens.
     """
 
@@ -78,6 +82,7 @@ class Engine:
         self._told_of_memory = store.shared
         self.policy = FailurePolicy(config, self.now)
         self.records = Records(config)
+        self.near_misses = NearMisses(config)
         self.settling = Settling(self)
         self.keeper = Keeper(store, self.policy, config, self.now, self.settling.lost)
         self.tokens: Tokens
@@ -109,25 +114,30 @@ class Engine:
         if is_on:
             hold = self.admit(attempt, partial(guard.enter, self, attempt, request))
         else:
+            note(attempt, "switched off by IDEMPOTENCE_ENABLED or %s", guard.toggle)
             hold = self.decide(attempt, partial(guard.pass_by, self, attempt))
         if hold is None:
             return call()
         if isinstance(hold, Replay):
             note_replay(request)
+            after_this_request(partial(self.settling.keep_replay, hold.response))
             return hold.response
         add_hold(request, hold)
         try:
-            return call()
+            value = call()
         except Exception:
-            hold.raised = True
+            self.settling.view_ended(hold, raised=True)
             raise
         except BaseException:
             self.settling.abandon(hold)
             raise
+        else:
+            self.settling.view_ended(hold, raised=False)
+            return value
         finally:
             hold.in_view = False
-            # After what the view itself has put off until its response is there.
-            after_this_request(lambda response: self.settling.answer(hold, response))
+            # Runs after the view's own `after_this_request` callbacks.
+            after_this_request(partial(self.settling.record, hold))
 
     def admit(self, attempt: Attempt, enter: Callable[[], Hold | T | None]) -> Hold | T | None:
         """Let a guard decide about an attempt, and tell what it has decided.
@@ -150,9 +160,11 @@ class Engine:
             if found.owner:
                 self.keeper.watch(found)
             if found.key:
+                note(attempt, "claimed")
                 attempt.emit(claimed, lease=found.lease)
         elif found is not None:
             _logger.info("Request replayed: %s", attempt)
+            note(attempt, "replayed")
             attempt.emit(replayed)
         return found
 
@@ -168,14 +180,16 @@ class Engine:
         self._told_of_memory = True
         if not app.debug and not app.testing:
             _logger.warning(
-                "Claims are kept in the memory of this process: other workers do not see them, "
-                "and a restart forgets them. Set IDEMPOTENCE_STORAGE_URI for production."
+                "Flask-Idempotence: claims are kept in the memory of this process: other workers "
+                "do not see them, and a restart forgets them. Set IDEMPOTENCE_STORAGE_URI for "
+                "production."
             )
 
     def announce(self, refusal: Refusal, attempt: Attempt) -> None:
         """Finish a refusal by the settings, log it, and send the signal."""
         self.finish(refusal)
         _logger.info("Request rejected: reason=%s %s", refusal.slug, attempt)
+        note(attempt, "refused: %s%s", refusal.slug, refusal.reason and f": {refusal.reason}")
         attempt.emit(rejected, error=refusal)
 
     def finish(self, refusal: Refusal) -> None:
@@ -183,13 +197,13 @@ class Engine:
         refusal.problem_base = self.config.problem_base
         if refusal.is_duplicate:
             refusal.code = self.config.duplicate_status
-        if refusal.retry_after is not None and has_request_context():
-            after_this_request(refusal.keep_retry_after)
+        if has_request_context():
+            after_this_request(refusal.keep_headers)
 
     def name_key(self, attempt: Attempt, digest: bytes, *, part: str | None = None) -> str:
         """Name the store key of an attempt; `part` stands in for the endpoint."""
         name = attempt.endpoint if part is None else part
-        attempt.key = f"{self.config.prefix}:1:{attempt.mode}:{name}:{digest.hex()}"
+        attempt.key = f"{self.config.prefix}:{KEYSPACE}:{attempt.mode}:{name}:{digest.hex()}"
         return attempt.key
 
     def held(self, request: Request, key: str) -> Hold | None:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from flask import current_app
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_accept_header
 
+from .responses import REFUSAL_HEADER
+
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
     from flask import Response
 
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
+
+_LONGEST_ACCEPT = 1024
+"""Werkzeug takes the square of its length for an `Accept` of blanks; browsers send some 150."""
 
 
 class IdempotenceError(Exception):
@@ -75,6 +81,9 @@ class Refusal(IdempotenceError, HTTPException):
 
     problem_base: str = "urn:flask-idempotence:"
 
+    reason: str = ""
+    """The cause, for the log in debug mode; never sent."""
+
     def __init__(self, description: object = None, *, retry_after: float | None = None) -> None:
         """Prepare the answer.
 
@@ -87,6 +96,11 @@ class Refusal(IdempotenceError, HTTPException):
             None if retry_after is None else max(1, math.ceil(retry_after))
         )
 
+    def because(self, reason: str) -> Self:
+        """Note the cause, for the log in debug mode."""
+        self.reason = reason
+        return self
+
     @property
     def data(self) -> dict[str, str]:
         """What flask-smorest looks for in an error; absent where it is not in use.
@@ -97,11 +111,28 @@ class Refusal(IdempotenceError, HTTPException):
             raise AttributeError("data")
         return {"message": self.description or self.title}
 
-    def keep_retry_after(self, response: Response) -> Response:
-        """Add `Retry-After` to a response that somebody else's handler made of this error."""
-        if self.retry_after is not None and response.status_code == self.code:
+    def keep_headers(self, response: Response) -> Response:
+        """Add the headers of this refusal to a response that an error handler made of it.
+
+        A view that catches the refusal answers for itself: with a status of its own, its response
+        is none of the refusal.
+        """
+        has_our_status = response.status_code == self.code
+        if has_our_status and self.retry_after is not None:
             response.headers.setdefault("Retry-After", str(self.retry_after))
+        if self._has_left_the_view() or (has_our_status and response.status_code >= 400):
+            self.mark(response)
         return response
+
+    def mark(self, response: Response) -> Response:
+        """Put the slug of this refusal into the header of a response."""
+        response.headers[REFUSAL_HEADER] = self.slug
+        return response
+
+    def _has_left_the_view(self) -> bool:
+        # Whoever catches an exception is the outermost frame of its traceback.
+        frames = (frame for frame, _ in walk_tb(self.__traceback__))
+        return any(frame.f_globals.get("__name__") == "flask.app" for frame in frames)
 
     @property
     def type(self) -> str:
@@ -116,7 +147,7 @@ class Refusal(IdempotenceError, HTTPException):
             headers = super().get_headers(environ, scope)
         else:
             headers = [("Content-Type", PROBLEM_TYPE)]
-        headers.append(("Vary", "Accept"))
+        headers += [("Vary", "Accept"), (REFUSAL_HEADER, self.slug)]
         if self.retry_after is not None:
             headers.append(("Retry-After", str(self.retry_after)))
         return headers
@@ -137,7 +168,10 @@ class Refusal(IdempotenceError, HTTPException):
 
 
 def _prefers_html(environ: WSGIEnvironment | None) -> bool:
-    accept = parse_accept_header((environ or {}).get("HTTP_ACCEPT"), MIMEAccept)
+    sent = (environ or {}).get("HTTP_ACCEPT", "")
+    if len(sent) > _LONGEST_ACCEPT:
+        return False
+    accept = parse_accept_header(sent, MIMEAccept)
     return accept["text/html"] > _best(accept, ("application/json", PROBLEM_TYPE))
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from flask import (
+    Flask,
     current_app,
     got_request_exception,
     has_request_context,
     request,
+    request_finished,
     request_started,
 )
 from flask.globals import request_ctx
@@ -21,7 +23,8 @@ from .cli import tools
 from .config import SETTINGS, Config, read_config
 from .engine import Engine, engine_of
 from .errors import ConfigurationError, Refusal, TokenInvalid
-from .guards.decorating import check_guards, check_order
+from .faults import Fault, close_endpoint
+from .guards.checks import faults_of, faults_when_finished
 from .guards.names import NO_ID, Id
 from .guards.once import Once
 from .guards.whole_app import guard_all
@@ -33,10 +36,10 @@ from .stores import Store, open_store
 from .switches import Switches
 from .templating import FUNCTIONS, keep_tokens_out_of_caches
 from .tokens import Tokens
-from .views import check_token_url, make_blueprint
+from .views import make_blueprint, token_url_faults
 
 if TYPE_CHECKING:
-    from flask import Flask
+    from flask import Response
     from sqlalchemy.orm import Session, scoped_session
 
 
@@ -67,19 +70,31 @@ class Idempotence:
             store: a store of your own, instead of the one that `IDEMPOTENCE_STORAGE_URI` names.
 
         Raises:
-            ConfigurationError: a setting is wrong, or the extension is registered already.
+            ConfigurationError: a setting is wrong, the extension is registered already, or a view
+                that is there already has a guard that guards nothing.
         """
+        if not isinstance(app, Flask):
+            raise ConfigurationError(
+                f"Idempotence(app) takes the Flask application, not {_kind_of(app)}."
+            )
+        if store is not None and not isinstance(store, Store):
+            raise ConfigurationError(
+                f"Idempotence(app, store=...) takes a store, not {_kind_of(store)}: such as "
+                "RedisStore(client). A URI goes to IDEMPOTENCE_STORAGE_URI."
+            )
         if "idempotence" in app.extensions:
             raise ConfigurationError(
                 f"Flask-Idempotence is already registered on the application {app.name!r}. Call "
                 "Idempotence(app) or idempotence.init_app(app) once, not both."
             )
         config = read_config(app.config)
+        _refuse(faults_of(app, config))
         if store is None:
             store = open_store(config.storage_uri, config.storage_options)
         state = State(app, config, store, self._hooks)
         app.extensions["idempotence"] = state
         app.register_blueprint(make_blueprint(app, config.token_url))
+        _refuse(token_url_faults(app))
         app.jinja_env.globals.update(FUNCTIONS)
         # The function registered first is called last: what an application's own hooks say about
         # caching must not be the last word.
@@ -88,6 +103,7 @@ class Idempotence:
         app.teardown_request(state.tear_down)
         request_started.connect(state.check_once, app)
         got_request_exception.connect(state.note_exception, app)
+        request_finished.connect(state.finish, app)
 
     def identity_loader(self, function: IdentityLoader) -> IdentityLoader:
         """Register the application's own source of identities, asked before all others.
@@ -100,7 +116,10 @@ class Idempotence:
         return function
 
     def result_failed(self, function: FailedPredicate) -> FailedPredicate:
-        """Register what tells a failed result, in place of the built-in predicate.
+        """Register the predicate of failed results, in place of the built-in one.
+
+        It decides in every mode: the lock is released, a token with `restore_on_failure` is put
+        back, a key is free again (at-least-once).
 
         Args:
             function: takes the response, returns whether the result failed.
@@ -169,7 +188,7 @@ class Idempotence:
         attempt = Attempt(app, "token", asked.endpoint if asked is not None else None)
         try:
             if not isinstance(token, str):
-                raise TokenInvalid
+                raise TokenInvalid().because("it is not a text")
             engine.tokens.spend(attempt, asked, engine.tokens.read(attempt, token, purpose))
         except Refusal as refusal:
             engine.announce(refusal, attempt)
@@ -200,10 +219,16 @@ class State:
         )
         self.engine.tokens = Tokens(self.engine)
         self._lock = threading.Lock()
+        self._is_checked = False
 
     def tear_down(self, error: BaseException | None) -> None:
         """Settle what no response has settled."""
         self.engine.settling.tear_down(actual(request_ctx), error)
+
+    def finish(self, app: Flask, response: Response, **_: Any) -> None:
+        """Settle by the response that is sent."""
+        del app
+        self.engine.settling.finish(actual(request_ctx), response)
 
     def note_exception(self, app: Flask, **_: Any) -> None:
         """Note an exception that nobody handled, such as that of a view that returned None."""
@@ -211,14 +236,18 @@ class State:
         self.engine.settling.raised(actual(request_ctx))
 
     def check_once(self, app: Flask, **_: Any) -> None:
-        """Look at the finished application when its first request comes, and until it is right."""
+        """Check the finished application when its first request comes; close faulty endpoints."""
         with self._lock:
-            check_order(app)
-            check_guards(app, self.config)
+            if self._is_checked:
+                return
+            faults = [*faults_when_finished(app, self.config), *token_url_faults(app)]
             if self.config.key_all_routes:
                 guard_all(app, self.config.key_methods)
-            check_token_url(app)
+            for fault in {fault.endpoint: fault for fault in reversed(faults)}.values():
+                close_endpoint(app, fault)
+            self.engine.switches.report_foreign(app)
             self._tear_down_first(app)
+            self._is_checked = True
             request_started.disconnect(self.check_once)
 
     def _tear_down_first(self, app: Flask) -> None:
@@ -228,6 +257,15 @@ class State:
         if self.tear_down in functions:
             functions.remove(self.tear_down)
             functions.append(self.tear_down)
+
+
+def _refuse(faults: Iterable[Fault]) -> None:
+    if texts := dict.fromkeys(fault.text for fault in faults):
+        raise ConfigurationError(" ".join(texts))
+
+
+def _kind_of(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _current_request() -> Any:

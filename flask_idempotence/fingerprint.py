@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,11 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
         return _with_raw_body(asked, request, selection)
 
 
+def rule_of(request: Request) -> str:
+    """Return the rule of a request's route: one endpoint may have several."""
+    return "" if request.url_rule is None else request.url_rule.rule
+
+
 def canonical(value: Any) -> bytes:
     """Return the canonical text of a value made of what JSON is made of.
 
@@ -125,11 +131,29 @@ def _matched_again(request: Request) -> dict[str, Any]:
 def _plain(request: Request, name: str, value: Any) -> Any:
     if isinstance(value, UUID):
         return ["uuid", value.hex]
-    converters: dict[str, Any] = getattr(request.url_rule, "_converters", {})
+    # An object of the application's: its own text may be a title that others have, too, or its
+    # place in memory. That of its converter may be made from it.
+    text = _texts_in_path(request).get(name)
+    return ["path", request.path] if text is None else ["url", text]
+
+
+def _texts_in_path(request: Request) -> dict[str, str]:
+    """Return the path arguments as they stand in the path; none where that is not certain."""
+    rule: Any = request.url_rule
+    pattern, names = "", []
     try:
-        return ["url", converters[name].to_url(value)]
-    except Exception:  # noqa: BLE001 - it is the application's, and made for other values
-        return ["path", request.path]
+        for is_argument, part in rule._trace:  # noqa: SLF001 - werkzeug has no other way to it
+            if is_argument:
+                names.append(part)
+                pattern += f"(?P<_{len(names)}>{rule._converters[part].regex})"  # noqa: SLF001
+            elif part == "|":  # so far it was the host
+                pattern, names = "", []
+            else:
+                pattern += re.escape(part)
+        found = re.fullmatch(f"{pattern}/?", request.path)
+    except (AttributeError, KeyError, TypeError, re.error):
+        return {}
+    return {name: found[f"_{n}"] for n, name in enumerate(names, 1)} if found else {}
 
 
 def _body(request: Request, selection: Selection) -> list[Any]:

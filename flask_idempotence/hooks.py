@@ -21,8 +21,12 @@ class Hooks:
 
     Attributes:
         load_identity: the first source of identities, or None.
-        result_failed: tells a failed result.
+        result_failed: the application's own predicate of failed results, or None.
     """
 
     load_identity: IdentityLoader | None = None
-    result_failed: FailedPredicate = result_failed
+    result_failed: FailedPredicate | None = None
+
+    def has_failed(self, response: Response) -> bool:
+        """Whether a response is a failed result, by the application's predicate if it has one."""
+        return (self.result_failed or result_failed)(response)

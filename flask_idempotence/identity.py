@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flask import Flask
 
+from .advice import Advice
+from .authorization import read_authorization
+from .credentials import Credentials
+from .fingerprint import canonical_texts
+from .logins import flask_login_user, id_of, is_nobody, users_of
 from .proxies import session_with_content
 
 if TYPE_CHECKING:
@@ -15,15 +20,17 @@ if TYPE_CHECKING:
     from .config import Config
     from .hooks import Hooks
 
-_Source = Callable[[Flask, "Request"], "str | None"]
+_Source = Callable[[Flask, "Request"], list[str]]
 
-_STABLE_SCHEMES = frozenset({"basic", "bearer"})
-"""Digest credentials and request signatures change with every request, so a repeat would not be
-recognised by them."""
+GUEST = "guest"
+"""Stands for whoever no source knows."""
 
 
 class Identities:
     """Finds out who sent a request, by the application's sources in their order.
+
+    A wrong "different" costs a second run, a wrong "same" hands out somebody's answer: in doubt,
+    two senders are different.
 
     Args:
         config: the settings.
@@ -32,94 +39,131 @@ class Identities:
 
     def __init__(self, config: Config, hooks: Hooks) -> None:
         self._hooks = hooks
-        self._header = config.ip_header
-        own: dict[str, _Source] = {
-            "session": _session,
-            "authorization": _authorization,
+        self._ip_header = config.ip_header
+        self._session_keys = config.identity_session_keys
+        self._by_host = config.identity_host
+        self._credentials = Credentials(config.identity_headers, config.identity_cookies)
+        self._has_accounts = "credentials" in config.identity
+        self._advice = Advice(config)
+        sources: dict[str, _Source] = {
+            "user": users_of,
+            "session": self._session,
+            "authorization": self._authorization,
+            "credentials": self._listed,
             "ip": self._address,
         }
-        self._sources = [own[name] for name in config.identity]
-        of_keys = {**own, "authorization": _any_authorization}
-        self._sources_of_keys = [of_keys[name] for name in config.identity]
-        self._binding = [own[name] for name in config.identity if name != "ip"]
+        self._sources = {name: sources[name] for name in config.identity}
+        self._known = {name: self._sources[name] for name in self._sources if name != "ip"}
+        # A token is issued at a URL of its own, so only what is known there can be compared.
+        at_every_url: dict[str, _Source] = {
+            "user": flask_login_user,
+            "session": self._session,
+            "authorization": self._stable_authorization,
+        }
+        self._binding = {
+            name: at_every_url[name] for name in config.identity if name in at_every_url
+        }
 
     def of(self, app: Flask, request: Request) -> str:
-        """Return the identity of the request's sender; empty where no source knows one."""
+        """Return the identity of a request's sender."""
         return self._identity(app, request, self._sources)
 
-    def of_key(self, app: Flask, request: Request) -> str:
-        """Return the same for a key, whose first response must not go to anybody else.
+    def of_key(
+        self, app: Flask, request: Request, *, unguessable: bool, header: str | None = None
+    ) -> str:
+        """Return the identity of the sender of an idempotency key.
 
-        Credentials of an unknown scheme stand for themselves here. If they change, a repeat is
-        not recognised; if they were passed over, users behind one address would be one.
+        Args:
+            app: the application.
+            request: the request.
+            unguessable: whether the key itself tells a guest from all others. Then the address
+                does not count, which may change between two attempts.
+            header: the header that the key came in.
         """
-        return self._identity(app, request, self._sources_of_keys)
-
-    def _identity(self, app: Flask, request: Request, sources: list[_Source]) -> str:
-        identity = _at_host(app, request, self._ask(app, request, sources) or "")
-        # One application may be mounted at several places, each with users of its own.
-        return f"{request.script_root} {identity}" if request.script_root else identity
+        sources = self._known if unguessable else self._sources
+        return self._identity(app, request, sources, header)
 
     def bearer_of(self, app: Flask, request: Request) -> str:
         """Return whom a token is bound to: a signed-in user, or nobody (empty).
 
-        An address is no one to bind to: a guest's changes with the network.
+        An address is no one to bind to: a guest's changes with the network. Nor is a cookie: a
+        guest's changes with the login.
         """
-        bearer = self._ask(app, request, self._binding)
-        return _at_host(app, request, bearer) if bearer is not None else ""
+        _, found = self._ask(app, request, self._binding)
+        return self._text(app, request, found) if found else ""
 
-    def _ask(self, app: Flask, request: Request, sources: list[_Source]) -> str | None:
+    def _identity(
+        self,
+        app: Flask,
+        request: Request,
+        sources: dict[str, _Source],
+        key_header: str | None = None,
+    ) -> str:
+        source, found = self._ask(app, request, sources)
+        if source in {"", "ip"}:
+            self._advice.about_guest(app, request, key_header)
+        elif source in {"authorization", "credentials"}:
+            # A login that all share, such as a site's password, must not hide who is behind it.
+            other = "credentials" if source == "authorization" else "authorization"
+            found = found + sources[other](app, request) if other in sources else found
+        if self._has_accounts and (accounts := self._credentials.accounts(request)):
+            found = [*found, f"account:{canonical_texts(*accounts).decode('ascii')}"]
+        return self._text(app, request, found)
+
+    def _ask(
+        self, app: Flask, request: Request, sources: dict[str, _Source]
+    ) -> tuple[str, list[str]]:
         load = self._hooks.load_identity
-        loaded = load() if load is not None else None
-        if loaded is not None:
-            return f"loader:{loaded}"
-        for source in sources:
-            identity = source(app, request)
-            if identity is not None:
-                return identity
-        return None
+        if load is not None and not is_nobody(loaded := load()):
+            return "loader", [f"loader:{loaded}"]
+        for name, source in sources.items():
+            found = source(app, request)
+            if found:
+                return name, found
+        return "", []
 
-    def _address(self, app: Flask, request: Request) -> str | None:
+    def _text(self, app: Flask, request: Request, found: list[str]) -> str:
+        if len(found) > 1:
+            who = canonical_texts(*found).decode("ascii")
+        else:
+            who = found[0] if found else GUEST
+        # One application may be mounted at several places, each with users of its own.
+        place = request.script_root
+        if self._by_host or app.url_map.host_matching or app.subdomain_matching:
+            place = request.host.lower() + place
+        return f"{place.replace(' ', '%20')} {who}" if place else who
+
+    def _session(self, app: Flask, request: Request) -> list[str]:
+        del app, request
+        session = session_with_content()
+        if session is None:
+            return []
+        for name in self._session_keys:
+            user = id_of(session.get(name))
+            if user is not None:
+                return [f"session:{name}{user}"]
+        return []
+
+    def _authorization(self, app: Flask, request: Request) -> list[str]:
         del app
-        named = request.headers.get(self._header, "").strip() if self._header else ""
+        sent = read_authorization(request.environ.get("HTTP_AUTHORIZATION", ""))
+        if sent is None:
+            return []
+        if not sent.is_stable:
+            self._advice.about_scheme(request, sent.scheme)
+        return [sent.text]
+
+    def _stable_authorization(self, app: Flask, request: Request) -> list[str]:
+        del app
+        sent = read_authorization(request.environ.get("HTTP_AUTHORIZATION", ""))
+        return [sent.text] if sent is not None and sent.is_stable else []
+
+    def _listed(self, app: Flask, request: Request) -> list[str]:
+        found = self._credentials.of(app, request)
+        return [f"credentials:{canonical_texts(*found).decode('ascii')}"] if found else []
+
+    def _address(self, app: Flask, request: Request) -> list[str]:
+        del app
+        named = request.headers.get(self._ip_header, "").strip() if self._ip_header else ""
         address = named or request.remote_addr
-        return f"ip:{address}" if address else None
-
-
-def _session(app: Flask, request: Request) -> str | None:
-    del request
-    if hasattr(app, "login_manager"):
-        from flask_login import current_user  # noqa: PLC0415 - only where it is set up
-
-        user: Any = current_user
-        return f"session:{user.get_id()}" if user.is_authenticated else None
-    session = session_with_content()
-    if session is None:
-        return None
-    for name in ("user_id", "_user_id"):
-        signed_in = session.get(name)
-        if signed_in is not None:
-            return f"session:{signed_in}"
-    return None
-
-
-def _authorization(app: Flask, request: Request) -> str | None:
-    del app
-    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() not in _STABLE_SCHEMES or not credentials.strip():
-        return None
-    return f"authorization:{scheme.lower()} {credentials.strip()}"
-
-
-def _any_authorization(app: Flask, request: Request) -> str | None:
-    stable = _authorization(app, request)
-    if stable is not None:
-        return stable
-    whole = request.headers.get("Authorization", "").strip()
-    return f"authorization:{whole}" if whole else None
-
-
-def _at_host(app: Flask, request: Request, identity: str) -> str:
-    if app.url_map.host_matching or app.subdomain_matching:
-        return f"{request.host.lower()} {identity}"
-    return identity
+        return [f"ip:{address}"] if address else []

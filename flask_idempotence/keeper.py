@@ -204,7 +204,7 @@ class Keeper:
                 hold.begin_lease(self._lease, now)
             elif outcome is None:
                 hold.renew_at = now + min(RETRY_EVERY, hold.lease / 6)
-            elif hold.untold:  # whether it is lost, the completion will find out
+            elif hold.unacknowledged:  # the completion finds out whether it is lost
                 hold.renew_at = now + hold.lease / 3
             elif not hold.settled:
                 self._drop(hold)

@@ -13,6 +13,9 @@ from .errors import ConfigurationError
 HASH_BYTES = 16
 """A keyed hash is cut to 128 bits: nobody without the key can search for collisions."""
 
+KEYSPACE = 2
+"""The version of the keyspace, part of every store key: how keys are named and hashed."""
+
 SHORT_HASH = 12
 """How many characters of a hash a log line shows."""
 

@@ -8,6 +8,7 @@ draft: a bare value, and 255 characters at most.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from .errors import KeyInvalid
@@ -17,7 +18,24 @@ if TYPE_CHECKING:
 
 LONGEST_KEY = 255
 
-_QUOTED = re.compile(r'"((?:[^"\\]++|\\["\\])*+)"')
+LONGEST_VALUE = 2 * LONGEST_KEY + 2
+"""Characters of a header's value: between quotes, each character of the key escaped."""
+
+_BARE = rf"[!#-+\--~](?:[ -+\--~]{{0,{LONGEST_KEY - 2}}}[!-+\--~])?"
+_QUOTED = rf'"(?:[ !#-\[\]-~]|\\["\\]){{1,{LONGEST_KEY}}}"'
+
+VALUE_PATTERN = f"^(?:{_BARE}|{_QUOTED})$"
+"""Values that are keys, without blanks around them, as a regular expression of JSON Schema too."""
+
+_VALUE = re.compile(f"{_BARE}|{_QUOTED}")
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_ULID = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{9}(?=.*[0-9])(?=.*[a-z])[0-9a-hjkmnp-tv-z]{16}")
+_HEX = re.compile(r"(?=.*[a-f])[0-9a-f]{32,}")
+_BASE64 = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])([A-Za-z0-9+/_-]{22,})={0,2}")
+_SAME = re.compile(r"(.)\1{5}")
+_FEWEST_CHARACTERS = 8
+
 _ESCAPED = re.compile(r'\\(["\\])')
 
 
@@ -42,18 +60,11 @@ def parse_key(value: str) -> str:
         KeyInvalid: it is no such value.
     """
     value = value.strip(" \t")
-    if value.startswith('"'):
-        quoted = _QUOTED.fullmatch(value)
-        if quoted is None:
-            raise KeyInvalid
-        value = quoted[1]
-        if "\\" in value:
-            value = _ESCAPED.sub(r"\1", value)
-    elif "," in value:
+    if len(value) > LONGEST_VALUE or not _VALUE.fullmatch(value):
         raise KeyInvalid
-    if not 0 < len(value) <= LONGEST_KEY or not (value.isascii() and value.isprintable()):
-        raise KeyInvalid
-    return value
+    if not value.startswith('"'):
+        return value
+    return _ESCAPED.sub(r"\1", value[1:-1])
 
 
 def key_of_value(value: Any) -> str | None:
@@ -73,3 +84,27 @@ def key_of_value(value: Any) -> str | None:
     if not 0 < len(key) <= LONGEST_KEY:
         raise KeyInvalid
     return key
+
+
+def is_unguessable(key: str) -> bool:
+    """Whether a key looks as if it had been drawn at random from very many.
+
+    It is a UUID of version 4 or 7, a ULID, or 128 bits or more in hexadecimal or base64. UUIDs of
+    other versions are made from times and names, and others come to the same one.
+    """
+    folded = key.lower()
+    if _UUID.fullmatch(folded) or _ULID.fullmatch(folded) or _HEX.fullmatch(folded):
+        return _is_varied(folded)
+    base64 = _BASE64.fullmatch(key)
+    return base64 is not None and _is_varied(key) and _is_no_phrase(base64[1])
+
+
+def _is_varied(key: str) -> bool:
+    return len(set(key)) >= _FEWEST_CHARACTERS and _SAME.search(key) is None
+
+
+def _is_no_phrase(key: str) -> bool:
+    """Whether letters and digits alternate as they do at random, and not as in words."""
+    kinds = [(c.islower(), c.isupper()) for c in key if c.isalnum()]
+    changes = sum(one != next_ for one, next_ in pairwise(kinds))
+    return 8 * (len(key) - len(kinds)) <= len(key) and 5 * changes >= 2 * len(kinds)

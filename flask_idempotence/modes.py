@@ -72,10 +72,12 @@ class Guard(ABC):
     def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
         """Say how a hold ends."""
 
-    def has_failed(self, engine: Engine, hold: Hold, response: Response) -> bool:
-        """Whether a response is a failed result; notes what is to be remembered of it."""
-        del hold
-        return engine.hooks.result_failed(response)
+    def has_failed(self, engine: Engine, response: Response) -> bool:
+        """Whether a response is a failed result."""
+        return engine.hooks.has_failed(response)
+
+    def record(self, engine: Engine, hold: Hold, response: Response) -> None:  # noqa: B027
+        """Take the record of a response; a mode without records leaves this out."""
 
 
 class ViewGuard(Guard):

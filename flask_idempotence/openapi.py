@@ -37,8 +37,8 @@ from .guards.key import KeyGuard, KeyRules
 from .guards.lock import LockGuard
 from .guards.token import TokenGuard
 from .guards.whole_app import speaks_for_itself
-from .keys import LONGEST_KEY
-from .responses import REPLAYED_HEADER
+from .keys import LONGEST_VALUE, VALUE_PATTERN
+from .responses import REFUSAL_HEADER, REPLAYED_HEADER
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -144,8 +144,10 @@ class IdempotencePlugin(BasePlugin):
         for error in errors:
             by_status.setdefault(_status_of(error, config), []).append(error)
         for code, group in sorted(by_status.items()):
-            known = next((key for key in responses if str(key) == str(code)), code)
-            responses[known] = self._with_errors(responses.get(known, {}), group, config)
+            name, known = _described(responses, code)
+            merged = self._with_errors(known, group, config)
+            if name in responses or merged is not known:
+                responses[name] = merged
 
     def _with_header(self, known: Any) -> Any:
         response = self._inline(known)
@@ -160,8 +162,10 @@ class IdempotencePlugin(BasePlugin):
             return known
         told = [f"{error.title} (`{error.slug}`)" for error in errors]
         response["description"] = "; ".join(filter(None, [response.get("description"), *told]))
+        headers = response.setdefault("headers", {})
+        headers.setdefault(REFUSAL_HEADER, _refusal_header(errors))
         if not set(errors).isdisjoint(_TO_BE_RETRIED):
-            response.setdefault("headers", {}).setdefault("Retry-After", deepcopy(_RETRY_AFTER))
+            headers.setdefault("Retry-After", deepcopy(_RETRY_AFTER))
         content = response.setdefault("content", {})
         for mimetype, media in self._content_of(errors, config).items():
             content[mimetype] = self._either(content.get(mimetype), media)
@@ -194,6 +198,26 @@ class IdempotencePlugin(BasePlugin):
         return {**known, "schema": {"anyOf": held}}
 
 
+def _described(responses: Mapping[Any, Any], code: int) -> tuple[Any, Any]:
+    """Return the name and the description of the responses with a status.
+
+    A description of the status by itself hides those of its range (`4XX`) and of the default: what
+    is added to one of these stands beside a copy of it.
+    """
+    for name in (str(code), f"{code // 100}XX", "default"):
+        for known in responses:
+            if str(known) == name:
+                return (known if name == str(code) else code), responses[known]
+    return code, {}
+
+
+def _refusal_header(errors: Iterable[type[Refusal]]) -> dict[str, Any]:
+    return {
+        "description": "Present where the guard has refused the request: says why.",
+        "schema": {"type": "string", "enum": [error.slug for error in errors]},
+    }
+
+
 def _guards_around(view: Any, method: str, config: Config) -> Iterator[ViewGuard]:
     # Whole-app mode puts its guards around the views at the first request, which may be later.
     to_come = config.key_all_routes and method in config.key_methods
@@ -218,7 +242,12 @@ def _parameter_of(guard: ViewGuard, config: Config) -> dict[str, Any] | None:
             "A new key for every new operation, the same one for its repeats; bare, or as a "
             f"quoted string. Remembered for {ttl:g} seconds."
         ),
-        "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": LONGEST_VALUE,
+            "pattern": VALUE_PATTERN,
+        },
     }
 
 

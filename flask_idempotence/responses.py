@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from flask import Response
 
 
+REFUSAL_HEADER = "Idempotence-Refusal"
+"""Carries the slug of a refusal, whatever made the response's body."""
+
 STORED_HEADER = "Idempotent-Stored"
 """Says `false` where a response goes out before the store has been told of it."""
 

@@ -1,7 +1,13 @@
-"""Settling: what ends a hold, on every way out of a view.
+"""Settling: the end of a hold, on every way out of a view.
 
-A response settles, whether the view returned it or an error handler made it; where none comes
-about, the end of the request does. A streamed response settles when it is closed.
+    after the view      its response is judged and recorded; with `within=`, the commit
+    (after_request functions, the session's cookie)
+    request_finished    settles, by the response that is sent; a streamed one when it is closed
+    teardown            settles, where no response was sent
+
+The record is taken first, so that `after_request` functions, CORS headers and cookies are applied
+to a replay anew. The settlement comes last, so that a hook or a session that fails after the view
+makes it a failure.
 """
 
 from __future__ import annotations
@@ -9,6 +15,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from werkzeug.wsgi import ClosingIterator
 
 from .attempts import Hold, holds_of
 from .backlog import Unsettled
@@ -38,22 +46,53 @@ class Settling:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def answer(self, hold: Hold, response: Response) -> Response:
-        """Settle by a response: now, or where it is streamed when it is closed."""
+    def view_ended(self, hold: Hold, *, raised: bool) -> None:
+        """Give the session of `within=` back: rolled back at once, where the view raised."""
+        hold.raised = raised
+        if hold.transaction is not None:
+            if raised:
+                hold.transaction.roll_back()
+            else:
+                hold.transaction.view_returned()
+
+    def record(self, hold: Hold, response: Response) -> Response:
+        """Judge and record the response that Flask made of the view's value.
+
+        Runs again for the error page, where a function after it failed.
+
+        Returns:
+            The response; in its place an error page, where `within=` could not be committed.
+        """
         if hold.settled:
             return response
-        if hold.streaming:
-            # A hook failed, and this is the error page: what was to be streamed is dropped.
-            self.settle(hold, failed=hold.result_failed)
-            return self._marked(hold, response)
-        hold.streaming = self._is_streamed(hold, response) and hold.transaction is None
-        hold.result_failed = self._judged(
-            hold, hold.guard.has_failed, self._engine, hold, response
-        )
-        if hold.transaction is not None and not hold.raised:
-            failed = self._judged(hold, self._engine.hooks.result_failed, response)
-            hold.commits = not failed
-        if hold.streaming:
+        _make_error_page_whole(response, self._engine.config.key_max_body)
+        hold.response_seen(response)
+        self._judge(hold, response)
+        self._take_record(hold, response)
+        if hold.transaction is None:
+            return response
+        if not hold.raised:
+            hold.commits = not self._judged(hold, self._engine.hooks.has_failed, response)
+        problem = self.settle(hold, failed=hold.result_failed)
+        return response if problem is None else self._instead_of(response, hold, problem)
+
+    def finish(self, context: RequestContext, response: Response) -> None:
+        """Settle by the response that is sent: now, or when a streamed one is closed."""
+        for hold in reversed(holds_of(context.request)):
+            if not hold.settled and hold.context == id(context):
+                self._finish(hold, response)
+            if hold.unacknowledged:
+                response.headers[STORED_HEADER] = "false"
+
+    def _finish(self, hold: Hold, response: Response) -> None:
+        if hold.is_changed(response):
+            self._judge(hold, response)
+            if response.status_code >= 400 and response.status_code != hold.status:
+                # An error that was made after the view: the record must not claim a success.
+                self._take_record(hold, response)
+        # A file is sent by the server itself, which forgets the response before it begins.
+        if response.is_streamed and not response.direct_passthrough:
+            hold.streaming = True
             settle_when_closed(
                 response,
                 settle=lambda broken: self.settle(hold, failed=hold.result_failed or broken),
@@ -61,34 +100,40 @@ class Settling:
                 defer=lambda end: None if hold.settled else self._engine.keeper.defer(end),
             )
         else:
-            problem = self.settle(hold, failed=hold.result_failed)
-            if problem is not None:
-                return self._instead_of(response, hold, problem)
-        return self._marked(hold, response)
+            self.settle(hold, failed=hold.result_failed)
+
+    def keep_replay(self, replay: Response, response: Response) -> Response:
+        """Return the replay in place of the response that decorators outside the guard made of it.
+
+        They had their part in the recorded response already. An error of theirs is passed on: it
+        may be a check that comes after the view.
+        """
+        is_error = response.status_code >= 400 and response.status_code != replay.status_code
+        if response is replay or is_error:
+            return response
+        response.close()
+        return replay
+
+    def _judge(self, hold: Hold, response: Response) -> None:
+        # A failure stays one, whatever a hook makes of its response.
+        if self._judged(hold, hold.guard.has_failed, self._engine, response):
+            hold.result_failed = True
+
+    def _take_record(self, hold: Hold, response: Response) -> None:
+        try:
+            hold.guard.record(self._engine, hold, response)
+        except Exception:
+            _logger.exception("The response could not be recorded: %s", hold.attempt)
 
     def _instead_of(self, response: Response, hold: Hold, problem: Exception) -> Response:
         """Answer what could not be committed as if the view had raised it."""
         response.close()
-        if isinstance(problem, Refusal):
-            self._engine.finish(problem)
         hold.raised = True
         app = hold.attempt.app
-        return app.make_response(app.handle_user_exception(problem))
-
-    @staticmethod
-    def _marked(hold: Hold, response: Response) -> Response:
-        if hold.untold:
-            response.headers[STORED_HEADER] = "false"
-        return response
-
-    @staticmethod
-    def _is_streamed(hold: Hold, response: Response) -> bool:
-        if response.is_streamed and hold.raised and _is_complete(response):
-            # What Flask makes of abort() looks streamed, since it runs the error as an
-            # application of its own; but the view is over, and the page is there.
-            response.make_sequence()
-        # A file is sent by the server itself, which forgets the response before it begins.
-        return response.is_streamed and not response.direct_passthrough
+        if not isinstance(problem, Refusal):
+            return app.make_response(app.handle_user_exception(problem))
+        self._engine.finish(problem)
+        return problem.mark(app.make_response(app.handle_user_exception(problem)))
 
     @staticmethod
     def _judged(hold: Hold, predicate: Callable[..., bool], *about: Any) -> bool:
@@ -111,7 +156,12 @@ class Settling:
                 self.abandon(hold)
             else:
                 # What is to be committed needs an answer that says so.
-                failed = hold.raised or error is not None or hold.transaction is not None
+                failed = (
+                    hold.raised
+                    or hold.result_failed
+                    or error is not None
+                    or hold.transaction is not None
+                )
                 self.settle(hold, failed=failed)
 
     def abandon(self, hold: Hold) -> None:
@@ -200,7 +250,7 @@ class Settling:
     ) -> None:
         keeper, config = self._engine.keeper, self._engine.config
         if settlement.keeps_claim:
-            hold.untold = True
+            hold.unacknowledged = True
             until = hold.granted_at + config.max_hold
             keeper.watch(hold)
         else:
@@ -231,5 +281,14 @@ class Settling:
             hold.raised = True
 
 
-def _is_complete(response: Response) -> bool:
-    return "Content-Length" in response.headers or response.status_code in _BODYLESS
+def _make_error_page_whole(response: Response, most: int) -> None:
+    """Read the body of an error page: Flask makes it by running the error as a WSGI application.
+
+    It looks streamed, and is complete. Another WSGI application that a view returned is read as
+    well, where it declares a length that can be recorded.
+    """
+    if not isinstance(response.response, ClosingIterator):
+        return
+    length = response.content_length
+    if response.status_code in _BODYLESS or (length is not None and length <= most):
+        response.make_sequence()

@@ -10,6 +10,7 @@ from marshmallow import ValidationError, fields
 
 from .config import SETTINGS, Config
 from .errors import ConfigurationError
+from .misnamed import foreign_settings
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -50,6 +51,14 @@ class Switches:
             return True
         return _truth(app, "IDEMPOTENCE_ENABLED") and _truth(app, toggle)
 
+    @staticmethod
+    def report_foreign(app: Flask) -> None:
+        """Warn of entries that were made after `init_app` under a name that is no setting."""
+        for problem in foreign_settings(app.config, SETTINGS):
+            _logger.warning(
+                "Flask-Idempotence: %s It was set after init_app, which is too late.", problem
+            )
+
     def _report(self, app: Flask) -> None:
         now = _read_fixed(app.config)
         changed = [
@@ -57,7 +66,8 @@ class Switches:
         ]
         self._seen = now
         _logger.warning(
-            "Changed after init_app, which is too late; the old value stays in force: %s",
+            "Flask-Idempotence: changed after init_app, which is too late; the old value stays in "
+            "force: %s",
             ", ".join(changed),
         )
 

@@ -17,6 +17,7 @@ from itsdangerous import BadSignature, TimestampSigner
 
 from .attempts import Attempt
 from .bodies import form_of
+from .debug_log import note_identity
 from .errors import Refusal, TokenExpired, TokenInvalid, TokenNotYours, TokenSpent
 from .signals import token_issued, token_spent
 from .stores.base import Outcome, TokenOutcome
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _ID_BYTES = 16
 _LONGEST_TOKEN = 256
+_PURPOSES_REMEMBERED = 64
 _PURPOSE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 PURPOSE_RULE = "A token's purpose is 1 to 64 letters, digits, '_', '.' and '-'."
 
@@ -72,6 +74,10 @@ def is_purpose(text: str) -> bool:
     return _PURPOSE.fullmatch(text) is not None
 
 
+def _purpose(purpose: str | None) -> str:
+    return "no purpose" if purpose is None else f"the purpose {purpose!r}"
+
+
 class Tokens:
     """Issues and spends the tokens of one application.
 
@@ -83,6 +89,7 @@ class Tokens:
         self._engine = engine
         self._ttl = engine.config.token_ttl
         self.clock: Callable[[], float] = time.time
+        self._purposes: dict[str | None, None] = {None: None}
         self._signer_with = functools.lru_cache(maxsize=64)(self._make_signer)
 
     def issue(self, app: Flask, request: Request | None, purpose: str | None) -> str:
@@ -94,10 +101,12 @@ class Tokens:
         """
         if purpose is not None and not is_purpose(purpose):
             raise ValueError(PURPOSE_RULE)
+        if app.debug and len(self._purposes) < _PURPOSES_REMEMBERED:
+            self._purposes[purpose] = None
         attempt = Attempt(app, "token", request.endpoint if request is not None else None)
         unique = base64.urlsafe_b64encode(os.urandom(_ID_BYTES)).rstrip(b"=")
         key = self._key(attempt, unique, purpose)
-        subject = self._subject(app, request)
+        subject = self._subject(attempt, request)
         # Where tokens are switched off nobody asks for them, but pages go on working.
         is_on = self._engine.switches.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
         put = self._engine.policy.ask if is_on else self._engine.policy.tell
@@ -127,7 +136,7 @@ class Tokens:
             return token
         fields = set(form_of(request).getlist(config.token_field)) - {""}
         if len(fields) > 1:
-            raise TokenInvalid
+            raise TokenInvalid().because(f"{config.token_field} came with several values")
         return fields.pop() if fields else None
 
     def read(self, attempt: Attempt, token: str, purpose: str | None) -> Token:
@@ -139,7 +148,7 @@ class Tokens:
         """
         known = self.verify(attempt, token, purpose)
         if known.expires < self.clock() - CLOCK_SKEW:
-            raise TokenExpired
+            raise TokenExpired().because(self._age(known))
         return known
 
     def verify(self, attempt: Attempt, token: str, purpose: str | None = None) -> Token:
@@ -149,12 +158,12 @@ class Tokens:
             TokenInvalid: it was not issued by this application for this purpose.
         """
         if not token.isascii() or len(token) > _LONGEST_TOKEN:
-            raise TokenInvalid
+            raise TokenInvalid().because("it does not have the form of a token")
         signer = self._signer(attempt.app, purpose)
         try:
             unique, issued = signer.unsign(token, return_timestamp=True)
         except BadSignature:
-            raise TokenInvalid from None
+            raise TokenInvalid().because(self._wrong(attempt.app, token, purpose)) from None
         key = self._key(attempt, unique, purpose)
         issued_at = issued.timestamp()
         return Token(key, purpose, issued_at, issued_at + self._ttl)
@@ -169,18 +178,32 @@ class Tokens:
             TokenNotYours, TokenExpired, TokenSpent: it cannot be taken.
             StoreUnavailable: the store does not answer, and the policy is to refuse.
         """
-        subject = self._subject(attempt.app, request)
+        subject = self._subject(attempt, request)
         outcome = self._engine.policy.ask(
             attempt, "take_token", lambda: self._engine.store.take_token(token.key, subject)
         )
         if outcome is None:
             return None
         if outcome is TokenOutcome.NOT_YOURS:
-            raise TokenNotYours
+            sender = "another user than this one" if subject else "a user, and this is a guest"
+            raise TokenNotYours().because(f"it was issued to {sender}")
         if outcome is TokenOutcome.ABSENT:
-            raise TokenExpired if token.expires < self.clock() else TokenSpent
+            if token.expires < self.clock():
+                raise TokenExpired().because(self._age(token))
+            raise TokenSpent().because("it has been spent, or the store no longer knows it")
         attempt.emit(token_spent, purpose=token.purpose)
         return Spent(token, subject, again=outcome is TokenOutcome.TAKEN_AGAIN)
+
+    def _age(self, token: Token) -> str:
+        age = self.clock() - token.issued
+        return f"it is {age:.0f} seconds old, and IDEMPOTENCE_TOKEN_TTL is {self._ttl:g}"
+
+    def _wrong(self, app: Flask, token: str, purpose: str | None) -> str:
+        """Say why a signature is not good, in debug mode also for which purpose it would be."""
+        for other in tuple(self._purposes) if app.debug else ():
+            if other != purpose and self._signer(app, other).validate(token):
+                return f"it was issued for {_purpose(other)}, and this is for {_purpose(purpose)}"
+        return f"it was altered, or signed with another SECRET_KEY, or not for {_purpose(purpose)}"
 
     def put_back(self, spent: Spent) -> Outcome:
         """Store a spent token again, for whoever spent it and for what is left of its lifetime."""
@@ -189,8 +212,10 @@ class Tokens:
             self._engine.store.put_token(spent.token.key, spent.subject, left, again=True)
         return Outcome.OK
 
-    def _subject(self, app: Flask, request: Request | None) -> bytes:
+    def _subject(self, attempt: Attempt, request: Request | None) -> bytes:
+        app = attempt.app
         bearer = self._engine.identities.bearer_of(app, request) if request is not None else ""
+        note_identity(attempt, bearer)
         if not bearer:
             return b""
         subject = f"subject {bearer}".encode("utf-8", "surrogatepass")

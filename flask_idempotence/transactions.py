@@ -56,6 +56,7 @@ class Transaction:
 
     def __init__(self, session: Session, store: Store | None) -> None:
         self.session = session
+        self._is_over = False
         self._root: SessionTransaction | None = None
         engine = engine_of(session)
         self._store = None if store is None else checked_store(store, engine)
@@ -132,7 +133,7 @@ class Transaction:
                 unknown; else it has not.
             Exception: what the view has written cannot be committed, and is rolled back.
         """
-        self._stop_watching()
+        self._end()
         session = self.session
         try:
             self._check_whole()
@@ -181,19 +182,26 @@ class Transaction:
         except StoreError:
             raise StoreError(_text_of(error), sent=True) from error
 
+    def view_returned(self) -> None:
+        """Let the application roll back from now on; a commit then fails."""
+        if event.contains(self.session, "after_soft_rollback", _refuse_rollback):
+            event.remove(self.session, "after_soft_rollback", _refuse_rollback)
+
     def roll_back(self) -> None:
-        """Undo what the view has written; a database that does not answer does so by itself."""
-        self._stop_watching()
-        self._undo()
+        """Undo the view's writes, once: after that the session is the application's again."""
+        if not self._is_over:
+            self._end()
+            self._undo()
 
     def _undo(self) -> None:
         with contextlib.suppress(SQLAlchemyError):
             self.session.rollback()
 
-    def _stop_watching(self) -> None:
+    def _end(self) -> None:
+        self._is_over = True
+        self.view_returned()
         if self.session.info.pop(_OPEN, None) is not None:
             event.remove(self.session, "before_commit", _refuse_commit)
-            event.remove(self.session, "after_soft_rollback", _refuse_rollback)
 
 
 _NOT_YOURS = (

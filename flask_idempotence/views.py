@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Iterator
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from flask import (
 from flask.globals import request_ctx
 
 from .engine import engine_of
-from .errors import ConfigurationError
+from .faults import Fault
 from .proxies import actual
 from .tokens import PURPOSE_RULE
 
@@ -73,22 +74,19 @@ def url_on_this_host(endpoint: str, **values: Any) -> str:
     return url_for(endpoint, **values)
 
 
-def check_token_url(app: Flask) -> None:
-    """Look for a route of the application that answers where ours does.
-
-    Raises:
-        ConfigurationError: names both.
-    """
+def token_url_faults(app: Flask) -> Iterator[Fault]:
+    """Find routes of the application that answer where ours does; each text names both."""
     for ours in app.url_map.iter_rules():
         if ours.endpoint != TOKEN_ENDPOINT:
             continue
         for rule in app.url_map.iter_rules():
             if rule.endpoint != TOKEN_ENDPOINT and _place(rule) == _place(ours) and _gets(rule):
-                raise ConfigurationError(
+                text = (
                     f"Both {TOKEN_ENDPOINT!r} (IDEMPOTENCE_TOKEN_URL) and {rule.endpoint!r} "
                     f"answer GET {rule.rule}. Set IDEMPOTENCE_TOKEN_URL to another path, or to "
                     "None."
                 )
+                yield from (Fault(TOKEN_ENDPOINT, text), Fault(rule.endpoint, text))
 
 
 def _place(rule: Rule) -> tuple[str, str | None]:

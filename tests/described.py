@@ -25,7 +25,7 @@ VALIDATORS = {"3.0.3": OAS30Validator, "3.1.0": OAS31Validator}
 SMOREST_ERRORS = {"application/json": {"schema": "Error"}}
 
 GUARDS = {
-    "pay": idempotent(required=True, guarantee="at-most-once", ttl=3600),
+    "pay": idempotent(required=True, guarantee="at-most-once", ttl=3600, on_store_error="reject"),
     "refund": idempotent(on_repeat="reject", key="Refund-Key"),
     "claim": idempotent(key="Idempotence-Token", required=True),
     "deliver": idempotent(key=lambda: request.headers.get("X-Delivery")),
@@ -109,7 +109,8 @@ class Shop:
         response = self.operation(path)["responses"][str(answer.status_code)]
         self._validate(response["content"][answer.mimetype]["schema"], answer.json)
         headers = response.get("headers", {})
-        for name in {"Retry-After", "Idempotent-Replayed"} & set(answer.headers.keys()):
+        names = {"Retry-After", "Idempotent-Replayed", "Idempotence-Refusal"}
+        for name in names & set(answer.headers.keys()):
             value = answer.headers[name]
             self._validate(headers[name]["schema"], int(value) if value.isdigit() else value)
         return answer.status_code, answer.json.get("type", "").removeprefix(BASE)

@@ -24,7 +24,7 @@ ACL = [
     "gateway",
     "on",
     ">let me look",
-    "~idempotence:1:key:*",
+    "~idempotence:2:key:*",
     "+get",
     "+pttl",
     "+multi",
@@ -53,6 +53,7 @@ http {{
         listen {host}:{plain};
         access_log off;
         client_max_body_size 8m;
+        client_body_buffer_size 64k;
         proxy_http_version 1.1;
         proxy_set_header Connection "";
         proxy_set_header Host $host;
@@ -70,7 +71,7 @@ http {{
             local route = {{ endpoint = "payments.pay", rule = "/api/payments", ignored = {{}} }}
             local headers = ngx.req.get_headers()
             local sent = request.key(headers["idempotency-key"])
-            local identity = request.identity(headers)
+            local identity = request.identity(headers, ngx.var.host, {{ "x-api-key" }})
             local body = ngx.req.get_body_data() or ""
             local asked = request.fingerprint(key, route, "POST", headers["content-type"], body)
             ngx.say(identity and sent
@@ -141,6 +142,16 @@ class Nginx(ServerProcess):
         with suppress(OSError), socket.create_connection((HOST, self.port), timeout=1):
             return True
         return False
+
+    def cpu_seconds(self):
+        """The processor time that the workers have taken so far."""
+        ticks = 0
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended meanwhile
+                _, parent, *rest = file.read_text().rpartition(")")[2].split()
+                if int(parent) == self._process.pid:
+                    ticks += int(rest[9]) + int(rest[10])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     @property
     def verdicts(self):
@@ -215,11 +226,12 @@ class Answer:
 
 def send(url, path, headers, body=b"", *, method="POST"):
     """Send exactly these headers (a list of pairs, or a dict)."""
-    pairs = headers.items() if isinstance(headers, dict) else headers
+    pairs = list(headers.items() if isinstance(headers, dict) else headers)
     with closing(
         http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
     ) as connection:
-        connection.putrequest(method, path, skip_accept_encoding=True)
+        has_host = any(name.lower() == "host" for name, _ in pairs)
+        connection.putrequest(method, path, skip_host=has_host, skip_accept_encoding=True)
         for name, value in pairs:
             connection.putheader(name, value)
         connection.putheader("Content-Length", str(len(body)))

@@ -26,7 +26,8 @@ class Scene:
 
     def __init__(self, store_uri=None):
         self.clock = FakeClock()
-        self.app = bare_app(TESTING=False, IDEMPOTENCE_STORAGE_URI=store_uri or "memory://")
+        uri = store_uri or "memory://"
+        self.app = bare_app(TESTING=False, SERVER_NAME="shop.example", IDEMPOTENCE_STORAGE_URI=uri)
         self.store = None if store_uri else MemoryStore(clock=self.clock)
         Idempotence(self.app, store=self.store)
         self.clock.rule(self.app)

@@ -65,13 +65,13 @@ def test_config_shows_a_toggle_as_it_is_now():
 def test_config_shows_no_secret(form):
     key = Fernet.generate_key().decode()
     app = make_app(
-        IDEMPOTENCE_STORAGE_URI="redis://user:the-password@the-host:1234/0",
+        IDEMPOTENCE_STORAGE_URI="redis://the-user:the-password@the-host:1234/0",
         IDEMPOTENCE_STORAGE_OPTIONS={"password": "another-password"},
         IDEMPOTENCE_HASH_KEY="the-key-of-the-hashes",
         IDEMPOTENCE_KEY_ENCRYPTION_KEYS=[key],
     )
     told = invoke(app, "config", *form).output
-    for secret in ("the-password", "the-host", "user", "1234", "another", "the-key-of", key):
+    for secret in ("the-password", "the-host", "the-user", "1234", "another", "the-key-of", key):
         assert secret not in told
     assert told.count("(hidden)") == 4
     assert "redis://(hidden)" in told

@@ -24,7 +24,7 @@ def crowded(redis_server):
         for number in range(MANY):
             kind = (b"D" + bytes(32) + b"x" * 100, b"T")[number % 2]
             mode = ("key:pay", "token:-")[number % 2]
-            pipe.set(f"idempotence:1:{mode}:{number:032x}", kind, px=600_000)
+            pipe.set(f"idempotence:2:{mode}:{number:032x}", kind, px=600_000)
             pipe.set(f"other:{number}", "x")
             if number % 5000 == 4999:
                 pipe.execute()

@@ -81,7 +81,7 @@ def hash_of(app, mode):
 
 def crash(app, endpoint="pay", digest="c" * 32):
     """Leave a claim of an at-most-once route behind whose lease has ended."""
-    key = f"idempotence:1:key:{endpoint}:{digest}"
+    key = f"idempotence:2:key:{endpoint}:{digest}"
     store = app.extensions["idempotence"].store
     store.claim(key, OWNER, NO_FINGERPRINT, 0.01, 600)
     time.sleep(0.03)
@@ -131,22 +131,22 @@ def test_stats_of_a_part(app, arguments, places):
 def test_stats_passes_over_what_is_not_ours(app, store):
     fill(app)
     before = rows(invoke(app, "stats"))
-    for key in ("other:1:lock:view:" + "a" * 32, "idempotence:1:lock:no-hash", "idempotence:1:x"):
+    for key in ("other:2:lock:view:" + "a" * 32, "idempotence:2:lock:no-hash", "idempotence:2:x"):
         store.put_token(key, b"", 60)
     assert rows(invoke(app, "stats")) == before
 
 
 def test_names_in_the_store_do_nothing_to_a_terminal(app, store):
-    store.put_token("idempotence:1:token:\x1b[31mred\ttab:" + "a" * 32, b"", 60)
+    store.put_token("idempotence:2:token:\x1b[31mred\ttab:" + "a" * 32, b"", 60)
     [row] = rows(invoke(app, "stats"))
     assert row[1] == "\\x1b[31mred\\ttab"
 
 
 def test_a_key_of_another_type_under_our_name_stops_nothing(redis_server, redis_url):
     app = make_app(IDEMPOTENCE_STORAGE_URI=redis_url)
-    redis_server.client().lpush("idempotence:1:lock:view:" + "a" * 32, "x")
-    redis_server.client().set("idempotence:1:lock:view:" + "b" * 32, b"C" + bytes(32) + b"?")
-    redis_server.client().expire("idempotence:1:lock:view:" + "b" * 32, 60)
+    redis_server.client().lpush("idempotence:2:lock:view:" + "a" * 32, "x")
+    redis_server.client().set("idempotence:2:lock:view:" + "b" * 32, b"C" + bytes(32) + b"?")
+    redis_server.client().expire("idempotence:2:lock:view:" + "b" * 32, 60)
     assert rows(invoke(app, "stats"))[0][:6] == ["lock", "view", "0", "0", "0", "0"]
 
 
@@ -175,16 +175,23 @@ def test_the_key_of_a_log_line_finds_the_claim(app, caplog):
 
 def test_inspect_by_endpoint_identity_and_key(app):
     fill(app)
-    named = ("--endpoint", "pay", "--identity", "ip:127.0.0.1")
+    named = ("--endpoint", "pay", "--identity", "localhost ip:127.0.0.1")
     [row] = rows(invoke(app, "inspect", *named, "--key", "a"))
     [quoted] = rows(invoke(app, "inspect", *named, "--key", '"a"'))
     assert quoted[:5] == row[:5]  # a moment later, it expires sooner
     asked = invoke(
-        app, "inspect", *named[:2], "--identity", "-", "--key", "-", input="ip:127.0.0.1\na\n"
+        app,
+        "inspect",
+        *named[:2],
+        "--identity",
+        "-",
+        "--key",
+        "-",
+        input="localhost ip:127.0.0.1\na\n",
     )
     assert rows(asked)[0][0] == row[0]
     for other in (
-        ("--endpoint", "pay", "--identity", "ip:127.0.0.2", "--key", "a"),
+        ("--endpoint", "pay", "--identity", "localhost ip:127.0.0.2", "--key", "a"),
         (*named, "--key", "c"),
         (*named, "--key", "a", "--method", "PATCH"),
     ):
@@ -201,7 +208,7 @@ def test_inspect_says_that_there_is_nothing_in_its_exit_code(app, options):
 
 def test_inspect_finds_several_with_one_beginning(app, store):
     for last in "01":
-        store.put_token("idempotence:1:token:-:" + "a" * 31 + last, b"", 60)
+        store.put_token("idempotence:2:token:-:" + "a" * 31 + last, b"", 60)
     assert len(rows(invoke(app, "inspect", "a" * 12))) == 2
     assert len(json.loads(invoke(app, "inspect", "a" * 12, "--json").output)) == 2
 
@@ -270,13 +277,13 @@ def test_a_token_is_not_released(app):
 
 def test_of_several_none_is_released(app, store):
     for last in "01":
-        store.claim("idempotence:1:lock:view:" + "a" * 31 + last, OWNER, NO_FINGERPRINT, 60, 0)
+        store.claim("idempotence:2:lock:view:" + "a" * 31 + last, OWNER, NO_FINGERPRINT, 60, 0)
     done = invoke(app, "release", "a" * 12, "--yes")
     assert (done.exit_code, len(keys_of(app))) == (1, 2)
 
 
 def test_what_completes_while_somebody_is_asked_is_not_released(app, store, monkeypatch):
-    key = "idempotence:1:key:pay:" + "a" * 32
+    key = "idempotence:2:key:pay:" + "a" * 32
     store.claim(key, OWNER, NO_FINGERPRINT, 60, 0)
 
     def answer(*_, **__):
@@ -291,7 +298,7 @@ def test_what_completes_while_somebody_is_asked_is_not_released(app, store, monk
 
 
 def test_a_claim_that_another_one_has_taken_is_not_released(app, store):
-    key = "idempotence:1:lock:view:" + "a" * 32
+    key = "idempotence:2:lock:view:" + "a" * 32
     store.claim(key, OWNER, NO_FINGERPRINT, 60, 0)
     seen = store.peek(key)
     store.release(key, OWNER)
@@ -338,7 +345,7 @@ def test_purge_removes_nothing_by_default(app):
 )
 def test_purge_removes_what_is_meant(app, store, arguments, left):
     fill(app)
-    store.put_token("idempotence2:1:key:pay:" + "a" * 32, b"", 60)
+    store.put_token("idempotence2:2:key:pay:" + "a" * 32, b"", 60)
     assert invoke(app, "purge", *arguments, "--yes").exit_code == 0
     modes = [key.split(":")[2] for key in keys_of(app)]
     assert {mode: modes.count(mode) for mode in modes} == left
@@ -352,7 +359,7 @@ def test_purge_wants_to_know_what(app):
 
 
 def test_what_changes_while_it_is_purged_stays(app, store):
-    key = "idempotence:1:key:pay:" + "a" * 32
+    key = "idempotence:2:key:pay:" + "a" * 32
     store.claim(key, OWNER, NO_FINGERPRINT, 0.01, 60)
     time.sleep(0.03)
     purge = Purge(app.extensions["idempotence"], live=False, for_real=True)

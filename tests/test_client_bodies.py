@@ -1,13 +1,15 @@
 """What a caller sends and reads more than once: bodies, files, uploads, streams."""
 
 import asyncio
+import gzip
 import io
 import threading
 
 import httpx
 import pytest
 import requests
-from calling import CALLERS, DONE, DOWN, HALF, RUNNING, Script, patient, serving
+from calling import CALLERS, DONE, DOWN, HALF, PROBLEM, RUNNING, Script, patient, serving
+from requests.adapters import HTTPAdapter
 from servers import HOST, free_port
 
 from flask_idempotence.client.httpx import STREAM, AsyncIdempotentTransport, IdempotentTransport
@@ -123,6 +125,92 @@ def test_an_answer_may_be_read_by_and_by(pauses):
                 assert answer.raw.tell() == 0
                 assert len(list(answer.iter_content(1000))) == 50
     assert pauses == [0.5, 1] * 3
+
+
+ZIPPED = {"Content-Encoding": "gzip"}
+READ_BEFORE = [DOWN, RUNNING, (201, ZIPPED, gzip.compress(b"done"))]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_wrapped_transport_may_have_read_its_answer(pauses, streamed):
+    class Reading(httpx.HTTPTransport):
+        def handle_request(self, request):
+            response = super().handle_request(request)
+            response.read()
+            return response
+
+    script, rules = Script(READ_BEFORE), patient(pauses)
+    transport = IdempotentTransport(Reading(), retries=rules, sleep=pauses)
+    extensions = {STREAM: True} if streamed else {}
+    with serving(script) as url, httpx.Client(transport=transport) as client:
+        answer = client.post(url, extensions=extensions)
+    assert (answer.status_code, answer.content, pauses) == (201, b"done", [0.5, 1])
+    assert len(set(script.keys)) == 1
+
+
+def test_a_wrapped_asynchronous_transport_may_have_read_its_answer(pauses):
+    class Reading(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request):
+            response = await super().handle_async_request(request)
+            await response.aread()
+            return response
+
+    async def post(url):
+        transport = AsyncIdempotentTransport(Reading(), retries=rules, sleep=pauses.later)
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await client.post(url)
+
+    script, rules = Script(READ_BEFORE), patient(pauses)
+    with serving(script) as url:
+        answer = asyncio.run(post(url))
+    assert (answer.status_code, answer.content, pauses) == (201, b"done", [0.5, 1])
+
+
+def test_a_transport_of_the_tests_may_answer_what_is_there(pauses):
+    answers = iter([httpx.Response(503), httpx.Response(201, json={"order": 1})])
+    wrapped = httpx.MockTransport(lambda request: next(answers))
+    transport = IdempotentTransport(wrapped, retries=patient(pauses), sleep=pauses)
+    with httpx.Client(transport=transport) as client:
+        assert client.post("http://shop.test").json() == {"order": 1}
+    assert pauses == [0.5]
+
+
+@pytest.mark.parametrize("way", ["consumed", "closed"])
+def test_an_answer_that_a_wrapped_transport_has_thrown_away_is_an_answer(pauses, way):
+    class Careless(httpx.HTTPTransport):
+        def handle_request(self, request):
+            response = super().handle_request(request)
+            if way == "consumed":
+                list(response.iter_raw())
+            response.close()
+            return response
+
+    script = Script([(409, PROBLEM, b'{"type": "urn:x:repeat-submit"}'), DONE])
+    rules = patient(pauses)
+    with serving(script) as url, Careless() as wrapped:
+        transport = IdempotentTransport(wrapped, retries=rules, sleep=pauses)
+        assert transport.handle_request(httpx.Request("POST", url)).status_code == 409
+    assert (len(script.keys), pauses) == (1, [])
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_wrapped_adapter_may_have_read_its_answer(pauses, keeps):
+    class Reading(HTTPAdapter):
+        def send(self, *arguments, **options):
+            response = super().send(*arguments, **options)
+            if keeps:
+                assert response.content is not None
+            else:
+                list(response.iter_content(None))
+            return response
+
+    script, rules = Script([DOWN, (201, PROBLEM, b"{}")]), patient(pauses)
+    with serving(script) as url, requests.Session() as session:
+        adapter = IdempotentAdapter(rules, adapter=Reading(), sleep=pauses)
+        session.mount("http://", adapter)
+        with session.post(url, stream=True, timeout=10) as answer:
+            assert answer.status_code == 201
+    assert (len(script.keys), pauses) == (2, [0.5])
 
 
 def test_an_answer_that_is_read_by_and_by_is_not_waited_for(pauses):

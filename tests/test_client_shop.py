@@ -1,7 +1,9 @@
 """Callers and guarded routes together: a network that loses half, and each effect once."""
 
 import asyncio
+import json
 import random
+import subprocess
 import threading
 import time
 import zlib
@@ -13,10 +15,15 @@ import requests
 from apps import make_app
 from calling import CALLERS, hang_up, serving
 from flask import request
+from test_javascript import MUST_RUN, NODE, ROOT
+from werkzeug.exceptions import HTTPException
 
-from flask_idempotence import idempotent, no_repeat_submit
+from flask_idempotence import MemoryStore, RepeatSubmit, idempotent, no_repeat_submit
 from flask_idempotence.client import Retries, was_replayed
 from flask_idempotence.client.httpx import AsyncIdempotentTransport
+from flask_idempotence.testing import FakeClock
+
+SEND = ROOT / "tests" / "js" / "send.mjs"
 
 
 class Unreliable:
@@ -171,3 +178,64 @@ def test_a_locked_route_is_not_submitted_again_when_its_interval_is_over(call, p
     with serving(app) as url:
         assert [call("POST", f"{url}/vote").status_code for _ in range(2)] == [200, 409]
     assert (runs, pauses) == ([1], [])
+
+
+REFUSERS = {
+    "the handler of the page": (
+        {
+            RepeatSubmit: lambda error: (
+                {"code": error.slug},
+                error.code,
+                {"Retry-After": str(error.retry_after)},
+            )
+        },
+        {},
+    ),
+    "any HTTP error in JSON": ({HTTPException: lambda error: ({"a": 1}, error.code)}, {}),
+    "any error is a 500": ({Exception: lambda error: ({"error": "internal"}, 500)}, {}),
+    "any error is a 503": ({Exception: lambda error: ("", 503, {"Retry-After": "5"})}, {}),
+    "a page": ({}, {"Accept": "text/html"}),
+}
+
+
+@pytest.fixture(params=REFUSERS)
+def voting(request):
+    """An application with a lock whose refusals are no problem documents, and its clock."""
+    clock, (handlers, headers) = FakeClock(), REFUSERS[request.param]
+    app = make_app(store=MemoryStore(clock=clock))
+    clock.rule(app)
+    app.clock, app.runs, app.sent = clock, [], headers
+    for error, handler in handlers.items():
+        app.register_error_handler(error, handler)
+
+    @app.post("/vote")
+    @no_repeat_submit(5)
+    def vote():
+        app.runs.append(1)
+        return "counted"
+
+    return app
+
+
+def test_a_locked_order_is_carried_out_once_whatever_makes_the_refusal(call, pauses, voting):
+    pauses.meanwhile = lambda: voting.clock.advance(6)  # the lock opens while the client waits
+    with serving(voting) as url:
+        for _ in range(2):
+            call("POST", f"{url}/vote", headers=voting.sent)
+    assert (voting.runs, pauses) == ([1], [])
+
+
+@pytest.mark.skipif(NODE is None and not MUST_RUN, reason="node is missing")
+def test_so_it_is_by_the_script(voting):
+    def network(environ, start_response):
+        if environ["HTTP_X_ATTEMPT"] != "1":  # the lock opens while the script waits
+            voting.clock.advance(6)
+        return voting(environ, start_response)
+
+    with serving(network) as url:
+        for _ in range(2):
+            told = subprocess.check_output(
+                [NODE, SEND, f"{url}/vote", json.dumps(voting.sent)], text=True, timeout=60
+            )
+    assert json.loads(told)["sent"] == 1
+    assert voting.runs == [1]

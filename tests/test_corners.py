@@ -128,7 +128,7 @@ class TestCurrentGuard:
         @no_repeat_submit(60)
         @one_time_token()
         def view():
-            store.clear("idempotence:1:lock")
+            store.clear("idempotence:2:lock")
             try:
                 current_guard.ensure_held()
             except LeaseLost:

@@ -146,7 +146,7 @@ def default_of(field):
 
 def test_no_page_names_a_setting_that_does_not_exist():
     named = {name for page in PAGES for name in re.findall(r"IDEMPOTENCE_[A-Z_]+", text_of(page))}
-    misspelt_on_purpose = {"IDEMPOTENCE_LOCK_INTERVALL"}
+    misspelt_on_purpose = {"IDEMPOTENCE_LOCK_INTERVALL", "IDEMPOTENCE_REDIS_URL"}
     of_the_tests = {"IDEMPOTENCE_TEST_REDIS", "IDEMPOTENCE_TEST_POSTGRES"}
     assert named - misspelt_on_purpose - of_the_tests == set(SETTINGS)
 
@@ -287,7 +287,7 @@ def test_redis_holds_what_the_page_of_the_keyspace_says(redis_url, redis_server)
     server, client = redis_server.client(), app.test_client()
     client.post("/orders")
     key, claim, left = stored()
-    assert re.fullmatch(r"shop:1:lock:order:[0-9a-f]{32}", key)
+    assert re.fullmatch(r"shop:2:lock:order:[0-9a-f]{32}", key)
     assert (claim[:1], len(claim[1:17]), claim[17:]) == (b"C", 16, bytes(16) + b"0")
     assert 50 < left <= 60
 
@@ -295,14 +295,14 @@ def test_redis_holds_what_the_page_of_the_keyspace_says(redis_url, redis_server)
         session["user_id"] = "1"
     client.get("/token?purpose=pay")
     key, token, left = stored()
-    assert re.fullmatch(r"shop:1:token:pay:[0-9a-f]{32}", key)
+    assert re.fullmatch(r"shop:2:token:pay:[0-9a-f]{32}", key)
     assert (token[:1], len(token[1:])) == (b"T", 16)
     assert 290 < left <= 300
 
     with app.app_context(), idempotence.once("mail", 7, ttl=100) as job:
         job.result = [1]
     key, record, left = stored()
-    assert re.fullmatch(r"shop:1:once:mail:[0-9a-f]{32}", key)
+    assert re.fullmatch(r"shop:2:once:mail:[0-9a-f]{32}", key)
     assert (record[:1], len(record[1:17]), record[17:33]) == (b"D", 16, bytes(16))
     assert (record[33:34], record[38:]) == (b"\x01", b"J[1]")
     assert 90 < left <= 100
@@ -310,6 +310,6 @@ def test_redis_holds_what_the_page_of_the_keyspace_says(redis_url, redis_server)
     headers = {"Idempotence-Token": app.test_client().get("/token").get_json()["token"]}
     app.test_client().post("/checkout", headers=headers)
     key, token, left = stored()
-    assert re.fullmatch(r"shop:1:token:-:[0-9a-f]{32}", key)
+    assert re.fullmatch(r"shop:2:token:-:[0-9a-f]{32}", key)
     assert token == b"R"
     assert 290 < left <= 300

@@ -1,6 +1,7 @@
 """The page about the commands: each transcript is what the command prints."""
 
 import re
+import shlex
 
 import pytest
 from commands import Shell
@@ -44,7 +45,7 @@ def test_every_transcript_is_what_the_command_prints(tmp_path, redis_url, monkey
     )
     for command, shown in transcripts():
         typed = "y\n" if "[y/N]" in shown else ""
-        printed = shell.terminal(*command.split(), typed=typed).out
+        printed = shell.terminal(*shlex.split(command), typed=typed).out
         assert blurred(printed) == blurred(shown), f"{command}\n{printed}"
 
 

@@ -6,6 +6,7 @@ import pytest
 from apps import bare_app, make_app
 from commands import Shell
 from flask_jwt_extended import JWTManager
+from flask_login import LoginManager
 from patients import GOOD, serving, severity
 from werkzeug.middleware.proxy_fix import ProxyFix
 
@@ -157,16 +158,58 @@ def test_a_proxy_fix_is_found_below_other_layers():
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, "warning"),
-        ({"JWT_ACCESS_TOKEN_EXPIRES": False}, "ok"),
-        ({"JWT_TOKEN_LOCATION": ["cookies"]}, "ok"),
-        ({"IDEMPOTENCE_IDENTITY": ["session", "ip"]}, "ok"),
+        ({}, "ok"),
+        ({"IDEMPOTENCE_IDENTITY": ["authorization", "ip"]}, "warning"),
+        (
+            {"IDEMPOTENCE_IDENTITY": ["authorization", "ip"], "JWT_ACCESS_TOKEN_EXPIRES": False},
+            "note",
+        ),
+        ({"IDEMPOTENCE_IDENTITY": ["credentials"], "JWT_TOKEN_LOCATION": ["cookies"]}, "warning"),
     ],
     ids=str,
 )
 def test_credentials_that_rotate(settings, expected):
     app = serving(**settings)
     JWTManager(app)
+    assert severity("identity", app) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "ok"),
+        ({"IDEMPOTENCE_IDENTITY": ["session", "ip"]}, "note"),
+        ({"IDEMPOTENCE_IDENTITY": ["ip"]}, "note"),
+        ({"IDEMPOTENCE_IDENTITY_HEADERS": [], "IDEMPOTENCE_IDENTITY_COOKIES": []}, "note"),
+        ({"IDEMPOTENCE_IDENTITY_HOST": False}, "note"),
+    ],
+    ids=str,
+)
+def test_sources_that_are_left_out(settings, expected):
+    assert severity("identity", serving(**settings)) == expected
+
+
+@pytest.mark.parametrize(
+    ("library", "settings", "expected"),
+    [
+        (JWTManager, {"IDEMPOTENCE_IDENTITY": ["session", "credentials", "ip"]}, "warning"),
+        (
+            JWTManager,
+            {
+                "IDEMPOTENCE_IDENTITY": ["session", "authorization", "ip"],
+                "JWT_TOKEN_LOCATION": ["cookies"],
+            },
+            "warning",
+        ),
+        (LoginManager, {"IDEMPOTENCE_IDENTITY": ["authorization", "credentials"]}, "warning"),
+        (LoginManager, {"IDEMPOTENCE_IDENTITY": ["session"]}, "note"),
+        (LoginManager, {}, "ok"),
+    ],
+    ids=str,
+)
+def test_users_of_a_login_library_that_are_told_apart_by_address(library, settings, expected):
+    app = serving(**settings)
+    library(app)
     assert severity("identity", app) == expected
 
 

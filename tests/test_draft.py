@@ -299,7 +299,7 @@ def test_nothing_of_a_key_reaches_the_store(redis_url, redis_server):
         values = b"".join(client.get(name) for name in names)
     stored = [key for key in (*INJECTIONS, UUID) if key != "a\tb"]  # no printable character
     assert len(names) == till.runs == len(stored)
-    assert all(re.fullmatch(r"idempotence:1:key:view:[0-9a-f]{32}", name) for name in names)
+    assert all(re.fullmatch(r"idempotence:2:key:view:[0-9a-f]{32}", name) for name in names)
     assert not any(key.encode() in values for key in stored if len(key) > 3)
 
 

@@ -19,6 +19,7 @@ def test_a_repeat_of_a_running_request_is_turned_away_before_flask(gateway):
             by_flask = gateway.pay(key, url=gateway.nginx.plain_url)
     assert (repeat.status, repeat.header("Retry-After")) == (409, "1")
     assert repeat.json["type"] == "urn:flask-idempotence:key-in-progress"
+    assert repeat.header("Idempotence-Refusal") == "key-in-progress"
     assert repeat == by_flask
     assert [answer.status for answer in answers] == [201]
     assert gateway.nginx.verdicts[-2:] == ["running", "passed"]
@@ -74,6 +75,8 @@ class TestWhoAsks:
             {"Authorization": "Digest username=alice"},
             {"Cookie": "session=whatever"},
             {"Cookie": ""},
+            {"X-Api-Key": "shared"},
+            {"x_tenant_id": "shop"},
         ],
         ids=str,
     )
@@ -82,6 +85,13 @@ class TestWhoAsks:
         with gateway.reaching_flask(2):
             first, repeat = gateway.pay(key, **headers), gateway.pay(key, **headers)
         assert (first.status, repeat.replayed) == (201, True)
+
+    def test_the_same_user_of_another_tenant_gets_an_answer_of_its_own(self, gateway):
+        key = gateway.new_key()
+        with gateway.reaching_flask(2):
+            answers = [gateway.pay(key, Host=host) for host in ("a.example", "B.example:80") * 2]
+        assert [answer.replayed for answer in answers] == [False, False, True, True]
+        assert answers[0].body != answers[1].body
 
     def test_a_session_comes_first_for_flask_and_hence_for_the_gateway(self, gateway, app):
         key = gateway.new_key()
@@ -210,3 +220,20 @@ def test_a_login_check_in_front_of_it_comes_first(tmp_path):
         assert world.pay("1").replayed
         (tmp_path / "revoked").touch()
         assert world.pay("1").status == 401
+
+
+def test_it_follows_the_settings_of_who_asks(tmp_path):
+    def site(text):
+        own = 'identity_host = false, identity_headers = { "X-Team" },'
+        return text.replace('prefix = "idempotence",', f'prefix = "idempotence", {own}')
+
+    settings = {
+        "FLASK_IDEMPOTENCE_IDENTITY_HOST": "false",
+        "FLASK_IDEMPOTENCE_IDENTITY_HEADERS": '["X-Team"]',
+    }
+    with make_world(tmp_path, site=site, **settings) as world:
+        assert world.pay("k", Host="a.example", X_Api_Key="old").status == 201
+        with world.reaching_flask(0):
+            assert world.pay("k", Host="b.example", X_Api_Key="new").replayed
+        with world.reaching_flask(1):
+            assert not world.pay("k", X_Team="blue").replayed

@@ -31,7 +31,7 @@ class Shop:
         self.status = 201
         for path, view, options in [
             ("/pay", self._view, {}),
-            ("/once", self._view, {"guarantee": "at-most-once"}),
+            ("/once", self._view, {"guarantee": "at-most-once", "on_store_error": "reject"}),
             ("/stream", self._streaming_view, {}),
         ]:
             self.app.add_url_rule(path, path, idempotent(**options)(view), methods=["POST"])
@@ -299,20 +299,19 @@ class TestClaim:
         assert slug(shop.post("k", "/once")) == "outcome-unknown"
         assert shop.runs == 0
 
-    @GUARANTEES
-    def test_that_is_not_answered_lets_the_view_run_unguarded_where_that_is_allowed(
-        self, proxy, path
-    ):
+    def test_that_is_not_answered_lets_the_view_run_unguarded_where_that_is_allowed(self, proxy):
         shop = Shop(proxy.url, IDEMPOTENCE_ON_STORE_ERROR="allow")
         proxy.refuse()
         with record_signals(shop.app) as signals:
-            answers = [shop.post("k", path) for _ in range(2)]
+            answers = [shop.post() for _ in range(2)]
+            refused = shop.post("k", "/once")
         assert [answer.json for answer in answers] == [{"run": 1}, {"run": 2}]
         assert not any("Idempotent-Stored" in answer.headers for answer in answers)
-        assert signals.names == ["store_failed"] * 2
+        assert (slug(refused), shop.runs) == ("store-unavailable", 2)
+        assert signals.names == [*["store_failed"] * 3, "rejected"]
         proxy.accept()
-        assert shop.codes(2, "other", path) == [201, 201]
-        assert (shop.replays("other", path), shop.runs) == (True, 3)
+        assert shop.codes(2, "other") == [201, 201]
+        assert (shop.replays("other"), shop.runs) == (True, 3)
 
     def test_that_ends_is_free_and_until_its_last_millisecond_it_runs(
         self, redis_server, redis_url

@@ -192,6 +192,37 @@ class TestConfiguration:
                 till.send()
         assert till.runs == 0
 
+    @pytest.mark.parametrize("policy", ["route", "setting"])
+    def test_at_most_once_is_refused_where_an_outage_would_let_the_view_run(self, policy):
+        once = {"guarantee": "at-most-once"}
+        if policy == "route":
+            with pytest.raises(ConfigurationError, match="cannot be kept with on_store_error"):
+                idempotent(on_store_error="allow", **once)
+            settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once"}
+            till = Till(settings=settings, on_store_error="allow")
+        else:
+            till = Till(settings={"IDEMPOTENCE_ON_STORE_ERROR": "allow"}, **once)
+        with pytest.raises(ConfigurationError, match=r"'view'.*on_store_error='reject'"):
+            till.send()
+        assert till.runs == 0
+
+    def test_at_most_once_may_refuse_in_an_outage_where_other_routes_do_not(self):
+        settings = {"IDEMPOTENCE_ON_STORE_ERROR": "allow"}
+        till = Till(settings=settings, guarantee="at-most-once", on_store_error="reject")
+        assert till.verdicts({}, {}) == [200, "replay of 200"]
+
+    @pytest.mark.parametrize(
+        ("name", "value", "remedy"),
+        [
+            ("ON_STORE_ERROR", "allow", "IDEMPOTENCE_ON_STORE_ERROR is 'allow'"),
+            ("KEY_REMEMBER", "success", "leave IDEMPOTENCE_KEY_REMEMBER out"),
+        ],
+    )
+    def test_settings_that_break_at_most_once_are_refused_at_start(self, name, value, remedy):
+        settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once", f"IDEMPOTENCE_{name}": value}
+        with pytest.raises(ConfigurationError, match=remedy):
+            Till(settings=settings)
+
     def test_the_routes_own_guarantee_wins_over_the_settings(self):
         settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once"}
         till = Till(lambda: ("no", 500), settings=settings, guarantee="at-least-once")

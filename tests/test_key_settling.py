@@ -97,8 +97,7 @@ def test_every_status_there_is_is_final_or_transient():
 def test_a_success_is_run_once_and_replayed(rules, way):
     till = Till(SUCCESSES[way], **RULES[rules])
     first, *repeats = outcomes(till)
-    streamed = way == "a WSGI application"
-    assert repeats == ["response-not-stored" if streamed else f"replay of {first}"] * 2
+    assert repeats == [f"replay of {first}"] * 2
     assert till.runs == 1
 
 
@@ -164,8 +163,28 @@ def test_a_predicate_of_the_applications_own_tells_successes():
     till = Till(lambda: ("accepted, but no", 202), remember="success")
     till.idempotence.result_failed(lambda response: response.status_code == 202)
     till.add("/final", lambda: ("accepted, but no", 202))
+    till.add("/own", lambda: ("accepted, but no", 202), remember=lambda response: True)
+    till.add("/once", lambda: ("accepted, but no", 202), guarantee="at-most-once")
     assert till.verdicts({}, {}) == [202, 202]
-    assert till.verdicts({}, {}, path="/final") == [202, "replay of 202"]
+    assert till.verdicts({}, {}, path="/final") == [202, 202]
+    assert till.verdicts({}, {}, path="/own") == [202, "replay of 202"]
+    assert till.verdicts({}, {}, path="/once") == [202, "replay of 202"]
+
+
+def test_a_transient_status_is_none_to_remember_whatever_the_applications_predicate_says():
+    till = Till(lambda: ("busy", 503))
+    till.idempotence.result_failed(lambda response: False)
+    assert till.verdicts({}, {}) == [503, 503]
+
+
+@pytest.mark.parametrize("rule", ["setting", "route"])
+def test_a_setting_says_what_is_remembered_and_a_route_may_say_otherwise(rule):
+    till = Till(
+        lambda: ("no", 422),
+        settings={"IDEMPOTENCE_KEY_REMEMBER": "success"},
+        remember={"setting": None, "route": "final"}[rule],
+    )
+    assert till.verdicts({}, {}) == [422, {"setting": 422, "route": "replay of 422"}[rule]]
 
 
 def test_a_predicate_that_raises_is_logged(caplog):

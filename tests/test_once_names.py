@@ -149,4 +149,4 @@ def test_the_store_key_is_this_one(scope, id_, message):
     shift = Shift(IDEMPOTENCE_PREFIX="shop")
     key = hmac.digest(b"a secret for the tests", b"flask-idempotence/hash", hashlib.sha256)
     text = hmac.digest(key, message, hashlib.sha256)[:16].hex()
-    assert shift.key_of(id_, scope=scope) == f"shop:1:once:{scope}:{text}"
+    assert shift.key_of(id_, scope=scope) == f"shop:2:once:{scope}:{text}"

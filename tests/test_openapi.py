@@ -1,16 +1,23 @@
 """The description of guarded views in OpenAPI: what it says, and that it is true."""
 
+import json
+import subprocess
 from http import HTTPStatus
 
 import flask_smorest
 import pytest
 from apps import make_app
 from described import BASE, PATHS, PROBLEM, SMOREST_ERRORS, VALIDATORS, Shop, guarded_blueprint
-from flask import Response
+from flask import Response, abort
+from hypothesis import example, given
+from hypothesis import strategies as st
+from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 from servers import SilentServer
+from test_javascript import MUST_RUN, NODE
 
-from flask_idempotence import current_guard
+from flask_idempotence import KeyInvalid, current_guard
+from flask_idempotence.keys import VALUE_PATTERN, parse_key
 from flask_idempotence.testing import clear_store
 
 SILENCE = (503, "store-unavailable")
@@ -27,6 +34,7 @@ REPLAYED = {
     }
 }
 PAYMENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Payment"}}}
+OTHERS = "Default error response"
 ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 
 
@@ -34,6 +42,12 @@ def problems(*slugs):
     types = {"properties": {"type": {"enum": [BASE + slug for slug in slugs]}}}
     problem = {"$ref": "#/components/schemas/IdempotenceProblem"}
     return {PROBLEM: {"schema": {"allOf": [problem, types]}}}
+
+
+def refusal(*slugs):
+    description = "Present where the guard has refused the request: says why."
+    header = {"description": description, "schema": {"type": "string", "enum": [*slugs]}}
+    return {"Idempotence-Refusal": header}
 
 
 @pytest.mark.parametrize("version", VALIDATORS)
@@ -51,32 +65,39 @@ def test_a_payment_is_described_to_the_letter():
             "required": True,
             "description": "A new key for every new operation, the same one for its repeats; "
             "bare, or as a quoted string. Remembered for 3600 seconds.",
-            "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+            "schema": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 512,
+                "pattern": VALUE_PATTERN,
+            },
         }
     ]
     assert operation["responses"] == {
         "201": {"description": "Created", "content": PAYMENT, "headers": REPLAYED},
         "400": {
-            "description": "Key missing (`key-missing`); Key invalid (`key-invalid`)",
-            "content": problems("key-missing", "key-invalid"),
+            "description": f"{OTHERS}; Key missing (`key-missing`); Key invalid (`key-invalid`)",
+            "headers": refusal("key-missing", "key-invalid"),
+            "content": ERROR | problems("key-missing", "key-invalid"),
         },
         "409": {
-            "description": "Request in progress (`key-in-progress`); "
+            "description": f"{OTHERS}; Request in progress (`key-in-progress`); "
             "Response not stored (`response-not-stored`); Outcome unknown (`outcome-unknown`); "
             "Lease lost (`lease-lost`)",
-            "headers": RETRY_AFTER,
-            "content": problems(
-                "key-in-progress", "response-not-stored", "outcome-unknown", "lease-lost"
-            ),
+            "headers": RETRY_AFTER
+            | refusal("key-in-progress", "response-not-stored", "outcome-unknown", "lease-lost"),
+            "content": ERROR
+            | problems("key-in-progress", "response-not-stored", "outcome-unknown", "lease-lost"),
         },
         "422": {
             "description": f"{HTTPStatus(422).phrase}; Key reused (`key-reused`)",
+            "headers": refusal("key-reused"),
             "content": ERROR | problems("key-reused"),
         },
         "503": {
-            "description": "Store unavailable (`store-unavailable`)",
-            "headers": RETRY_AFTER,
-            "content": problems("store-unavailable"),
+            "description": f"{OTHERS}; Store unavailable (`store-unavailable`)",
+            "headers": RETRY_AFTER | refusal("store-unavailable"),
+            "content": ERROR | problems("store-unavailable"),
         },
         "default": {"$ref": "#/components/responses/DEFAULT_ERROR"},
     }
@@ -117,6 +138,11 @@ def test_only_what_replays_is_described_as_a_replay():
     assert replaying == {"/pay", "/claim", "/deliver", "/both"}
 
 
+def test_a_store_error_that_lets_the_view_run_is_no_answer():
+    shop = Shop(IDEMPOTENCE_ON_STORE_ERROR="allow")
+    assert not [status for status, _ in shop.problems("/both") if status == 503]
+
+
 def test_settings_change_the_description():
     shop = Shop(
         IDEMPOTENCE_KEY_HEADER="X-Key",
@@ -124,7 +150,6 @@ def test_settings_change_the_description():
         IDEMPOTENCE_KEY_GUARANTEE="at-most-once",
         IDEMPOTENCE_KEY_ON_REPEAT="reject",
         IDEMPOTENCE_KEY_TTL=60,
-        IDEMPOTENCE_ON_STORE_ERROR="allow",
         IDEMPOTENCE_DUPLICATE_STATUS=429,
         IDEMPOTENCE_PROBLEM_BASE="https://example.com/",
     )
@@ -143,13 +168,72 @@ def test_settings_change_the_description():
             (422, "key-reused"),
             (429, "key-repeated"),
             (429, "repeat-submit"),
+            (503, "store-unavailable"),
         ]
     }
-    assert operation["responses"]["429"]["headers"] == RETRY_AFTER
+    slugs = ["key-repeated", "repeat-submit"]
+    assert operation["responses"]["429"]["headers"] == RETRY_AFTER | refusal(*slugs)
     assert "headers" not in operation["responses"]["201"]
 
 
+CHARACTERS = st.sampled_from('ab"\\\\", ;~\x7f\xe9\x00\t')
+LONG = st.integers(250, 260).flatmap(
+    lambda size: st.sampled_from(
+        ["a" * size, f'"{"a" * size}"', f'"{chr(92) * 2 * size}"', "a" + " " * (size - 2) + "b"]
+    )
+)
+
+
+@example('""')
+@example('"')
+@example("a,b")
+@example('"a,b"')
+@given(
+    (
+        st.text(CHARACTERS, max_size=12)
+        | st.text(CHARACTERS, max_size=12).map('"{}"'.format)
+        | LONG
+    ).map(lambda value: value.strip(" \t"))
+)
+def test_the_schema_of_the_key_takes_exactly_what_the_guard_takes(value):
+    try:
+        is_key = bool(parse_key(value))
+    except KeyInvalid:
+        is_key = False
+    assert SCHEMA_OF_KEY.is_valid(value) == is_key
+
+
+SCHEMA_OF_KEY = OAS31Validator(Shop().operation("/pay")["parameters"][0]["schema"])
+
+
+@pytest.mark.skipif(NODE is None and not MUST_RUN, reason="node is missing")
+def test_its_pattern_means_the_same_in_javascript():
+    values = {"a": True, '"a, b"': True, r'"\""': True, "a,b": False, '"a': False, "\xe9": False}
+    code = "const p = new RegExp(process.argv[1], 'u'); "
+    code += "console.log(JSON.stringify(JSON.parse(process.argv[2]).map((v) => p.test(v))))"
+    command = [NODE, "-e", code, VALUE_PATTERN, json.dumps(list(values))]
+    assert json.loads(subprocess.check_output(command, text=True)) == list(values.values())
+
+
 # What really goes out
+
+
+def test_what_smorest_answers_under_a_status_of_ours_is_described():
+    shop = Shop()
+    client = shop.app.test_client()
+    options = {"content_type": "application/json", "buffered": True}
+    for number, (data, inside, status) in enumerate(
+        [
+            ("{", lambda: None, 400),
+            ('{"amount": 5}', lambda: abort(409), 409),
+            ('{"amount": 5}', lambda: abort(503), 503),
+        ]
+    ):
+        shop.inside = inside
+        headers = {"Idempotency-Key": str(number)}
+        answer = client.post("/pay", data=data, headers=headers, **options)
+        assert (answer.status_code, answer.mimetype) == (status, "application/json")
+        assert shop.check("/pay", answer) == (status, "")
 
 
 def answers_to_keys(shop, path, header, *, rejects=False, kept=False):

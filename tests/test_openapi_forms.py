@@ -89,7 +89,8 @@ def test_what_the_author_has_described_stays():
     assert operation["parameters"] == [own]
     found = operation["responses"]["409"]
     assert found["description"].startswith("Sold out; Request in progress (`key-in-progress`); ")
-    assert found["headers"] == conflict["headers"]
+    assert found["headers"]["Retry-After"] == conflict["headers"]["Retry-After"]
+    assert list(found["headers"]) == ["Retry-After", "Idempotence-Refusal"]
     assert list(found["content"]) == ["text/plain", PROBLEM]
     assert found["content"][PROBLEM]["example"] == {"title": "Sold out"}
     assert found["content"][PROBLEM]["schema"]["anyOf"][0] == {"type": "object"}
@@ -99,6 +100,32 @@ def test_what_the_author_has_described_stays():
     operation = described(make_app(), given, view=idempotent(done))
     assert headers_of(operation) == ["Idempotency-Key"] * 2
     assert operation["responses"]["409"]["content"] == bare["content"]
+
+
+@pytest.mark.parametrize("name", ["default", "4XX", 400])
+def test_a_status_of_its_own_hides_no_response_that_was_described_for_it(name):
+    of_the_author = {
+        "description": "Wrong",
+        "headers": {"X-Trace": {"schema": {"type": "string"}}},
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    }
+    given = {"responses": {**CREATED, name: of_the_author}}
+    operation = described(make_app(), given, view=idempotent(done), validated=True)
+    assert slugs(operation) == KEY
+    found = operation["responses"]["400"]
+    assert found["description"] == "Wrong; Key invalid (`key-invalid`)"
+    assert set(found["headers"]) == {"X-Trace", "Idempotence-Refusal"}
+    assert found["content"]["application/json"] == of_the_author["content"]["application/json"]
+    if name != 400:
+        assert operation["responses"][name] == of_the_author
+
+
+def test_a_default_that_nobody_knows_yet_stands_alone():
+    spec = spec_of(make_app())
+    responses = {"201": "Created", "default": "Wrong"}
+    spec.path("/pay", operations={"post": {"responses": responses}}, view=idempotent(done))
+    found = spec.to_dict()["paths"]["/pay"]["post"]["responses"]
+    assert set(found) == {"201", "default"}
 
 
 @pytest.mark.parametrize("lazy", [True, False])

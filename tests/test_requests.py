@@ -94,19 +94,22 @@ def test_a_key_that_json_is_not_made_of_is_an_error_that_says_so():
         app.test_client().post("/")
 
 
-def test_nothing_is_held_after_the_response():
+def test_a_claim_is_held_until_the_response_is_finished_and_no_longer():
     app, held = guarded_app(no_repeat_submit(0.6)), []
 
-    @app.after_request
-    def late(response):
+    def note(argument):
         try:
             current_guard.ensure_held()
         except LeaseLost:
             held.append("no")
-        return response
+        else:
+            held.append("yes")
+        return argument
 
+    app.after_request(note)
+    app.teardown_request(note)
     assert app.test_client().post("/").status_code == 200
-    assert held == ["no"]
+    assert held == ["yes", "no"]
 
 
 def test_an_interval_beyond_all_clocks_is_refused():

@@ -30,7 +30,7 @@ class TestWhoAsks:
         with app.app_context():
             idempotence.issue_token("checkout")
         assert [key.split(":")[:4] for key in store.scan("")] == [
-            ["idempotence", "1", "token", "checkout"]
+            ["idempotence", "2", "token", "checkout"]
         ]
 
     def test_the_subdomain_counts_where_the_application_matches_subdomains(self):

@@ -47,8 +47,8 @@ def invoke(app, *arguments):
 
 def fill(store):
     for number in range(30):
-        store.claim(f"idempotence:1:lock:order:{number:032x}", bytes(16), NO_FINGERPRINT, 0.05, 0)
-    store.complete(f"idempotence:1:key:pay:{99:032x}", bytes(16), NO_FINGERPRINT, b"r", 60)
+        store.claim(f"idempotence:2:lock:order:{number:032x}", bytes(16), NO_FINGERPRINT, 0.05, 0)
+    store.complete(f"idempotence:2:key:pay:{99:032x}", bytes(16), NO_FINGERPRINT, b"r", 60)
     time.sleep(0.1)
 
 

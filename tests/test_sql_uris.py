@@ -72,10 +72,27 @@ def test_a_deadline_that_is_no_time_is_refused(deadline):
 
 
 @pytest.mark.parametrize(
-    "uri", ["postgresql+psycopg://u:hunter2@h:port/app", "postgresql+psycopg:/u:hunter2@h/app"]
+    "uri",
+    [
+        "postgresql+psycopg://u:hunter2@h:port/app",
+        "postgresql+psycopg:/u:hunter2@h/app",
+        "postgresql+psycopg://u:p@hunter2@h/app",  # the host would be hunter2@h
+    ],
 )
 def test_a_url_that_cannot_be_read_is_told_without_the_password(uri):
     assert "cannot be read" in refusal(uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["sqlite://hunter2.db", "sqlite:hunter2.db", "sqlite+pysqlite://h/hunter2.db"]
+)
+def test_a_path_of_sqlite_that_would_be_a_host_is_told_with_the_right_form(uri):
+    assert "sqlite:////var/lib/app/app.db" in refusal(uri)
+
+
+def test_a_password_may_hold_what_sqlalchemy_can_tell_apart():
+    store = open_store("postgresql+psycopg://u:p#s/s?s@h/app", {})
+    assert (store.engine.url.password, store.engine.url.host) == ("p#s/s?s", "h")
 
 
 def test_another_database_is_refused_with_those_that_are_known():

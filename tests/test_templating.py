@@ -213,5 +213,6 @@ def test_a_token_url_that_a_subdomain_has_taken_is_found():
     app = bare_app(subdomain_matching=True, SERVER_NAME="shop.test")
     Idempotence(app)
     app.add_url_rule("/token", "taken", lambda tenant: tenant, subdomain="<tenant>")
+    app.testing = True
     with pytest.raises(ConfigurationError, match=r"idempotence\.token.*taken"):
-        app.test_client().get("/")
+        app.test_client().get("/token", base_url="http://a.shop.test")

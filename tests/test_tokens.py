@@ -9,6 +9,7 @@ from flask import session
 from servers import all_at_once
 
 from flask_idempotence import (
+    ConfigurationError,
     Idempotence,
     MemoryStore,
     StoreError,
@@ -116,6 +117,44 @@ def test_it_travels_in_a_header_or_a_form_field_and_never_in_the_url():
     assert sent.status_code == 200
     in_url = shop.client.post("/checkout", query_string={"idempotence_token": shop.token()})
     assert in_url.json["type"].endswith("token-missing")
+
+
+def test_the_decorator_may_stand_bare_or_take_the_purpose_first():
+    app, runs = make_app(), []
+
+    @app.post("/bare")
+    @one_time_token
+    def bare():
+        runs.append("bare")
+        return ""
+
+    @app.post("/pay")
+    @one_time_token("pay", restore_on_failure=True)
+    def pay():
+        runs.append("pay")
+        return ""
+
+    client = app.test_client()
+
+    def spend(path, **query):
+        token = client.get("/token", query_string=query).json["token"]
+        headers = {"Idempotence-Token": token}
+        return [client.post(path, headers=headers).status_code for _ in range(2)]
+
+    assert [spend("/bare"), spend("/pay", purpose="pay")] == [[200, 409], [200, 409]]
+    assert [spend("/bare", purpose="pay"), spend("/pay")] == [[400, 400], [400, 400]]
+    assert (runs, bare.__name__) == (["bare", "pay"], "bare")
+
+
+@pytest.mark.parametrize("purpose", ["", "pay now", "x" * 65, 1, True, b"pay", ["pay"]])
+def test_what_is_no_purpose_is_refused_by_the_decorator(purpose):
+    with pytest.raises(ConfigurationError, match="A token's purpose is 1 to 64 letters"):
+        one_time_token(purpose)
+
+
+def test_a_class_is_no_view_function():
+    with pytest.raises(TypeError, match="Of a class-based view, decorate its methods"):
+        one_time_token(Shop)
 
 
 def test_a_field_that_stands_twice_is_one_token_if_it_says_the_same():
@@ -341,7 +380,7 @@ def test_nothing_of_a_token_or_its_owner_is_stored_in_the_clear():
     token = shop.token(headers={"Authorization": "Basic " + base64.b64encode(b"al:pw").decode()})
     unique = token.partition(".")[0]
     (key,) = shop.store.scan("")
-    assert re.fullmatch(r"idempotence:1:token:-:[0-9a-f]{32}", key)
+    assert re.fullmatch(r"idempotence:2:token:-:[0-9a-f]{32}", key)
     assert unique not in key
     stored = shop.store._entries[key]
     assert len(stored.subject) == 16

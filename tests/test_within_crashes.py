@@ -203,7 +203,7 @@ def test_a_database_that_is_away_before_the_commit_is_503_and_frees_the_claim(pr
 
 def test_looking_a_commit_up_waits_for_what_is_being_decided(url, books):
     store = books.store
-    key, owner = "idempotence:1:key:pay:" + "0" * 32, b"o" * 16
+    key, owner = "idempotence:2:key:pay:" + "0" * 32, b"o" * 16
     store.claim(key, owner, b"f" * 16, 30, 0)
     with books.engine.connect() as connection:
         store.complete_in(connection, key, owner, b"f" * 16, b"record", 60)

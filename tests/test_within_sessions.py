@@ -3,7 +3,7 @@
 import sqlite3
 
 import pytest
-from flask import Flask, jsonify
+from flask import Flask, after_this_request, jsonify
 from flask.views import MethodView
 from flask_sqlalchemy import SQLAlchemy
 from ledgers import KEY, Payment, is_clean, lose, metadata, pay
@@ -95,6 +95,56 @@ def test_the_line_that_ends_the_transaction_is_the_one_that_raises(books, how, d
     assert site.post().status_code == 422
     assert told
     assert site.count() == 0
+
+
+def test_an_error_handler_may_roll_back_and_write_of_its_own(books):
+    def view(session):
+        pay(session)
+        raise ValueError("no funds")
+
+    def handle(error):
+        site.session.rollback()  # the usual line of an error handler
+        pay(site.session, 7)
+        site.session.commit()
+        return "no funds", 422
+
+    site = books(view, handlers={ValueError: handle})
+    assert (site.post().status_code, site.amounts()) == (422, [7])
+    again = site.post()
+    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (422, "true")
+    assert (site.amounts(), site.runs) == ([7], 1)
+
+
+def test_the_work_of_an_error_handler_stays_pending_until_it_commits_it(books):
+    def view(session):
+        pay(session)
+        raise ValueError("no funds")
+
+    def handle(error):
+        pay(site.session, 7)
+        return "no funds", 503
+
+    site = books(view, handlers={ValueError: handle})
+    pending = []
+    site.app.after_request(
+        lambda response: pending.append(site.session().in_transaction()) or response
+    )
+    assert (site.post().status_code, site.amounts(), pending) == (503, [], [True])
+
+
+@pytest.mark.parametrize(("status", "answer"), [(422, 422), (201, 500)])
+def test_a_rollback_after_the_view_is_allowed_and_never_a_success(books, status, answer):
+    def view(session):
+        pay(session)
+        after_this_request(rolled_back)
+        return "done", status
+
+    def rolled_back(response):
+        site.session.rollback()
+        return response
+
+    site = books(view)
+    assert (site.post().status_code, site.count()) == (answer, 0)
 
 
 def test_an_exception_that_propagates_leaves_the_session_clean(books):

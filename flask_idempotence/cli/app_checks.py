@@ -7,9 +7,9 @@ from typing import Any
 
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from ..errors import ConfigurationError
-from ..guards.decorating import check_guards, check_order
-from ..views import check_token_url
+from ..config import IDENTITY
+from ..guards.checks import faults_when_finished
+from ..views import token_url_faults
 from .findings import Check, Finding, Patient, error, note, ok, warning
 
 _SHORTEST_SECRET = 16
@@ -146,26 +146,58 @@ def _has_proxy_fix(app: Any) -> bool:
 
 
 def check_identity(patient: Patient) -> Iterator[Finding]:
-    """Whether a repeat comes from the same sender as the first request."""
+    """Whether senders are told apart, and whether a repeat comes from the sender of the first."""
     config, app = patient.state.config, patient.app
+    missing = [name for name in IDENTITY if name not in (*config.identity, "ip")]
     if patient.state.engine.hooks.load_identity is not None:
         yield ok("The application loads the identity itself.")
-    elif "authorization" in config.identity and _tokens_rotate(app):
+    elif (login := _login_that_does_not_count(app, config.identity)) is not None:
         yield warning(
-            "Flask-JWT-Extended is set up, and the Authorization header is a source of identity.",
+            f"{login} is set up, and no source of identity reads it.",
+            "Its users are told apart by address only: those behind one address are one sender, "
+            "and the same key gets them the same response.",
+            f"Add {' and '.join(map(repr, missing))} to IDEMPOTENCE_IDENTITY.",
+        )
+    elif _tokens_rotate(app, config.identity):
+        yield warning(
+            "Flask-JWT-Extended is set up, and only the token itself is a source of identity.",
             "An access token is exchanged when it expires: a repeat with the new one looks like "
             "another sender's, and runs again.",
-            "Register an identity_loader that returns what stays, such as get_jwt_identity().",
+            "Add 'user' to IDEMPOTENCE_IDENTITY, which is the user of the token.",
+        )
+    elif missing or not (config.identity_headers or config.identity_cookies):
+        yield note(
+            f"The sources of identity are {', '.join(config.identity) or 'none'}; the settings "
+            "leave others out.",
+            "Users whom only those tell apart are one sender behind one address, and the same key "
+            "gets them the same response.",
+            "Leave the IDEMPOTENCE_IDENTITY settings at their defaults, unless you know why.",
+        )
+    elif not config.identity_host:
+        yield note(
+            "IDEMPOTENCE_IDENTITY_HOST is off.",
+            "User 1 of one host is user 1 of every other.",
+            "Switch it on, unless all hosts have the same users.",
         )
     else:
         yield ok(f"The sources of identity are {', '.join(config.identity) or 'none'}.")
 
 
-def _tokens_rotate(app: Any) -> bool:
-    if "flask-jwt-extended" not in app.extensions:
+def _login_that_does_not_count(app: Any, sources: tuple[str, ...]) -> str | None:
+    if hasattr(app, "login_manager") and not {"user", "session"} & set(sources):
+        return "Flask-Login"
+    if "flask-jwt-extended" in app.extensions and "user" not in sources:
+        locations = app.config.get("JWT_TOKEN_LOCATION", "headers")
+        for location, source in (("headers", "authorization"), ("cookies", "credentials")):
+            if location in locations and source not in sources:
+                return "Flask-JWT-Extended"
+    return None
+
+
+def _tokens_rotate(app: Any, sources: tuple[str, ...]) -> bool:
+    if "flask-jwt-extended" not in app.extensions or "user" in sources:
         return False
-    locations = app.config.get("JWT_TOKEN_LOCATION", "headers")
-    return "headers" in locations and app.config.get("JWT_ACCESS_TOKEN_EXPIRES") is not False
+    return app.config.get("JWT_ACCESS_TOKEN_EXPIRES") is not False
 
 
 def check_whole_app(patient: Patient) -> Iterator[Finding]:
@@ -203,15 +235,12 @@ def check_threads(patient: Patient) -> Iterator[Finding]:
 
 def check_views(patient: Patient) -> Iterator[Finding]:
     """Whether the guards stand where they guard something."""
-    try:
-        check_order(patient.app)
-        check_guards(patient.app, patient.state.config)
-        check_token_url(patient.app)
-    except ConfigurationError as wrong:
-        yield error(
-            str(wrong), "Every request fails until this is put right.", "See what it says."
-        )
-    else:
+    config = patient.state.config
+    faults = [*faults_when_finished(patient.app, config), *token_url_faults(patient.app)]
+    for text in dict.fromkeys(fault.text for fault in faults):
+        names = ", ".join(repr(fault.endpoint) for fault in faults if fault.text == text)
+        yield error(text, f"Every request to {names} is answered 500.", "See what it says.")
+    if not faults:
         yield ok("The guards stand where they guard something.")
 
 

@@ -14,6 +14,7 @@ import click
 from flask import Flask
 
 from ..errors import StoreError
+from ..keyring import KEYSPACE
 from ..stores.base import NO_FINGERPRINT, OWNER_BYTES
 from .app_checks import APP_CHECKS
 from .common import as_json, kind_of, the_app, tool
@@ -52,7 +53,7 @@ def admit(app: Flask, *, workers: int | None = None) -> Patient:
 
 def _probe(state: State) -> float:
     """Claim a key of its own and give it up: that takes every permission that a guard needs."""
-    key = f"{state.config.prefix}:1:probe:doctor:{os.urandom(16).hex()}"
+    key = f"{state.config.prefix}:{KEYSPACE}:probe:doctor:{os.urandom(16).hex()}"
     owner, store = os.urandom(OWNER_BYTES), state.store
     store.ping()  # connecting is not part of what is measured
     began = time.perf_counter()

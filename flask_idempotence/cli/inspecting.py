@@ -37,7 +37,7 @@ def which(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--key", help="The idempotency key that the client sent; - asks for it."),
         click.option(
             "--identity",
-            help="Who sent it, with the source: session:7, ip:192.0.2.1; - asks for it.",
+            help="Who sent it, such as 'shop.example ip:192.0.2.1'; - asks for it.",
         ),
         click.option("--endpoint", help="The endpoint of the view."),
         click.argument("digest", metavar="[HASH]", type=Digest(), required=False),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..keyring import KEYSPACE
 from .output import Progress
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def names(
     endpoint: str | None = None,
 ) -> Iterator[Name]:
     """Yield an application's keys; one may come twice while the store is growing."""
-    beginning = f"{config.prefix}:1:"
+    beginning = f"{config.prefix}:{KEYSPACE}:"
     searched = beginning if mode is None else f"{beginning}{mode}:"
     if mode is not None and endpoint is not None:
         searched += f"{endpoint}:"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,18 +13,35 @@ from typing import Any
 
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
 
-FINAL_PROBLEMS = (
-    "repeat-submit",
-    "token-spent",
-    "key-repeated",
-    "outcome-unknown",
-    "response-not-stored",
+REFUSAL_HEADER = "Idempotence-Refusal"
+
+PASSING_REFUSALS = frozenset({"key-in-progress", "lease-lost", "store-unavailable"})
+"""Refusals after which another attempt may fare better; `idempotence.js` has the same."""
+
+FINAL_REFUSALS = frozenset(
+    {
+        "repeat-submit",
+        "token-missing",
+        "token-invalid",
+        "token-expired",
+        "token-not-yours",
+        "token-spent",
+        "key-missing",
+        "key-invalid",
+        "key-reused",
+        "key-repeated",
+        "outcome-unknown",
+        "response-not-stored",
+    }
 )
 """Refusals that no further attempt changes, or that one would get round.
 
 A lock says when it opens, and the same submit would then be carried out a second time. Their
-status may be another one than 409 (`IDEMPOTENCE_DUPLICATE_STATUS`), 429 for example.
+status may be any (`IDEMPOTENCE_DUPLICATE_STATUS`, an error handler of the application).
 """
+
+_SLUG = re.compile(r"[\w-]+\Z", re.ASCII)
+_LONGEST_SLUG = 64
 
 
 def was_replayed(response: Any) -> bool:
@@ -69,8 +87,22 @@ class Answer:
         return _is_replay(self.headers) or stored == "false"
 
     @property
-    def problem(self) -> str:
-        """The type of the problem that it tells of, or an empty text."""
+    def refusal(self) -> str:
+        """The slug of the refusal that it is, or an empty text.
+
+        The header says so, whatever the body. Without one, a problem document says so if its type
+        ends with a slug of this library, under any base.
+        """
+        said = self.headers.get(REFUSAL_HEADER, "").strip().lower()
+        if said:
+            return said
+        # Matched in a text without an end, the pattern would take the square of its length.
+        found = _SLUG.search(self._problem[-_LONGEST_SLUG:])
+        slug = found[0] if found else ""
+        return slug if slug in PASSING_REFUSALS | FINAL_REFUSALS else ""
+
+    @property
+    def _problem(self) -> str:
         if not is_problem(self.headers):
             return ""
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from .answers import Answer, is_problem
 from .keys import KeyHeader, needs_key
@@ -212,8 +213,11 @@ def _attempt_at(request: httpx.Request, seconds: float) -> httpx.Request:
 def _is_to_be_read(request: httpx.Request, response: httpx.Response) -> bool:
     """Whether an answer is read to its end, for one that breaks off is as good as none.
 
-    Where the caller wants to read it by and by, only a problem document is read.
+    Where the caller wants to read it by and by, only a problem document is read. What a wrapped
+    transport has read already is not read again: the stream is at its end.
     """
+    if response.is_stream_consumed or response.is_closed:
+        return False
     return not request.extensions.get(STREAM) or is_problem(response.headers)
 
 
@@ -230,5 +234,6 @@ def _whole(response: httpx.Response, body: bytes) -> httpx.Response:
 def _answer_of(response: httpx.Response) -> Answer:
     body = b""
     if is_problem(response.headers):
-        body = response.read()
+        with suppress(httpx.StreamError):  # a wrapped transport has read it and kept nothing
+            body = response.read()
     return Answer(response.status_code, response.headers, body)

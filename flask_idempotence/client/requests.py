@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from .answers import Answer, is_problem
@@ -116,7 +117,8 @@ def _read(response: Response, *, stream: bool) -> Answer:
     """
     body = b""
     if not stream or is_problem(response.headers):
-        body = response.content or b""
+        with suppress(RuntimeError):  # a wrapped adapter has read it and kept nothing
+            body = response.content or b""
     return Answer(response.status_code, response.headers, body)
 
 

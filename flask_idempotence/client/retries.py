@@ -14,13 +14,10 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass
 
-from .answers import FINAL_PROBLEMS, Answer
+from .answers import PASSING_REFUSALS, Answer
 
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """The statuses after which another attempt may fare better."""
-
-_STILL_RUNNING = ("key-in-progress", "lease-lost")
-"""Problems of 409 that pass."""
 
 _logger = logging.getLogger("flask_idempotence.client")
 
@@ -40,8 +37,8 @@ class Retries:
         first_wait: seconds before the second attempt.
         longest_wait: the most seconds between two attempts. An answer whose `Retry-After` asks for
             more is final.
-        statuses: after which a request is sent again. 409 needs not be among them where it says
-            that the first attempt is still running.
+        statuses: after which a request is sent again, where the answer is no refusal of this
+            library: of those, the header `Idempotence-Refusal` decides.
         clock: seconds that never go back; for tests.
         now: seconds since 1970; for tests.
         chance: a number from 0 to 1; for tests.
@@ -70,15 +67,10 @@ class Retries:
 
     def may_pass(self, answer: Answer) -> bool:
         """Whether another attempt may get another answer than this."""
-        if answer.is_settled or answer.problem.endswith(FINAL_PROBLEMS):
+        if answer.is_settled:
             return False
-        if answer.status == 409:
-            return (
-                409 in self.statuses
-                or answer.problem.endswith(_STILL_RUNNING)
-                or answer.retry_after(0) is not None
-            )
-        return answer.status in self.statuses
+        refusal = answer.refusal
+        return refusal in PASSING_REFUSALS if refusal else answer.status in self.statuses
 
     def wait_before(self, attempt: int) -> float:
         """Return the seconds before an attempt, counted from 1, where the server names none."""

@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from flask.globals import request_ctx
 
 from ..engine import engine_of
-from ..errors import ConfigurationError
 from ..proxies import actual
 
 if TYPE_CHECKING:
-    from flask import Flask
-
-    from ..config import Config
     from ..modes import ViewGuard
 
 P = ParamSpec("P")
@@ -58,7 +54,8 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
     if inspect.isclass(view) or not callable(view):
         raise TypeError(
             f"A guard decorates a view function, not {view!r}. Of a class-based view, decorate "
-            "its methods, or name the guard in its `decorators`."
+            "its methods, or name the guard in its `decorators`. Options are given by name, as in "
+            "idempotent(ttl=60)."
         )
     guard.accept(view)
     is_async = inspect.iscoroutinefunction(view)
@@ -89,11 +86,26 @@ def guards_of(view: Any, method: str) -> Iterator[ViewGuard]:
         view: a view function, or what a class-based view was made into.
         method: which of the class's methods is meant.
     """
+    return (guard for guard, _ in standing(view, method))
+
+
+def standing(view: Any, method: str) -> Iterator[tuple[ViewGuard, Any]]:
+    """Return the guards around a view, outermost first, and the function that each is put around.
+
+    The function is None where a guard stands around a class as a whole.
+    """
+    view_class = getattr(view, "view_class", None)
+    in_class = view_class is None
     for layer in layers(view, method):
-        if bears(layer, _GUARD):
-            yield getattr(layer, _BY)
+        if is_guard(layer):
+            yield getattr(layer, _BY), _innermost(layer) if in_class else None
         elif inspect.isclass(layer):
-            yield from _guards_to_come(layer)
+            in_class = True
+            yield from ((guard, None) for guard in _guards_to_come(layer))
+
+
+def _innermost(layer: Any) -> Any:
+    return list(layers(layer))[-1]
 
 
 def _guards_to_come(view_class: Any) -> Iterator[ViewGuard]:
@@ -101,46 +113,6 @@ def _guards_to_come(view_class: Any) -> Iterator[ViewGuard]:
     for decorate in getattr(view_class, "method_decorators", ()):
         if (guard := getattr(decorate, _BY, None)) is not None:
             yield guard
-
-
-def check_guards(app: Flask, config: Config) -> None:
-    """Let every guard look at the settings.
-
-    Raises:
-        ConfigurationError: one does not go with them; the text names the endpoint.
-    """
-    for rule in app.url_map.iter_rules():
-        view = app.view_functions.get(rule.endpoint)
-        for method in rule.methods or ():
-            for guard in guards_of(view, method):
-                guard.check(rule.endpoint, config)
-
-
-def check_order(app: Flask) -> None:
-    """Look for views that were registered before their guard came around them.
-
-    Raises:
-        ConfigurationError: names the endpoint and the right order.
-    """
-    behind = {
-        id(inner)
-        for view in app.view_functions.values()
-        for outer in layers(view)
-        if bears(outer, _GUARD)
-        for inner in layers(outer)
-        if inner is not outer
-    }
-    for endpoint, view in app.view_functions.items():
-        for layer in layers(view):
-            if bears(layer, _GUARDED) and id(layer) not in behind:
-                raise ConfigurationError(
-                    f"The guard of the view {endpoint!r} stands above its route, where it guards "
-                    "nothing. The right order is: the route decorator outermost, then the login "
-                    "check, then the guard, then the view. (Where the bare view is meant, "
-                    "register a function of its own that calls it.)"
-                )
-            if bears(layer, _GUARD):
-                break
 
 
 def layers(view: Any, method: str | None = None) -> Iterator[Any]:
@@ -153,6 +125,16 @@ def layers(view: Any, method: str | None = None) -> Iterator[Any]:
         yield view_class
         for name in ("dispatch_request", method.lower()):
             yield from layers(getattr(view_class, name, None))
+
+
+def is_guard(layer: Any) -> bool:
+    """Whether a function is the wrapper of a guard."""
+    return bears(layer, _GUARD)
+
+
+def was_guarded(layer: Any) -> bool:
+    """Whether a guard was put around a function by a decorator."""
+    return bears(layer, _GUARDED)
 
 
 def bears(view: Any, mark: str) -> bool:

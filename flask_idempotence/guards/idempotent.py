@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from marshmallow import ValidationError
 
-from ..config import ALLOW, GUARANTEES, HEADER_NAME, ON_REPEAT, seconds
+from ..config import (
+    ALLOW,
+    AT_MOST_ONCE,
+    GUARANTEES,
+    HEADER_NAME,
+    ON_REPEAT,
+    REMEMBER,
+    seconds,
+)
 from ..errors import ConfigurationError
 from ..within import opener
 from .decorating import decorator_of, guarded
@@ -23,8 +31,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 V = TypeVar("V")
-
-REMEMBER = ("final", "success")
 
 
 class Idempotent:
@@ -95,14 +101,14 @@ class Idempotent:
             on_repeat: `"replay"` the first response, or `"reject"` with an error.
             guarantee: `"at-least-once"`: what failed, or died, may run again. `"at-most-once"`:
                 what has begun is never begun again, whatever came of it.
-            remember: which responses are remembered, at-least-once: `"final"`, all but those of
-                500 and more and 401, 403, 408, 409, 425 and 429; `"success"`, those that are no
-                failed results; or a function that takes the response and returns a bool. The
-                others give the key free.
+            remember: the responses that are remembered, at-least-once: `"final"`, all but those of
+                500 and more and 401, 403, 408, 409, 425 and 429, and those that the application's
+                own `result_failed` calls failed; `"success"`, those that are no failed results; or
+                a function that takes the response and returns a bool. The others free the key.
             wait: seconds, or a `timedelta`, that a repeat waits for the first request; it occupies
                 a worker meanwhile.
             on_store_error: `"reject"` the request or `"allow"` it to run unguarded when the store
-                does not answer.
+                does not answer; at-most-once takes no `"allow"`.
             within: the SQLAlchemy session in which the view writes (Flask-SQLAlchemy's
                 `db.session`, another `scoped_session`, or a function that returns the session).
                 The view does not commit: the guard does, and with what is remembered of it, so
@@ -120,6 +126,11 @@ class Idempotent:
             raise ConfigurationError(
                 "idempotent(within=...) promises exactly once: leave guarantee= out, and "
                 "on_store_error='allow'."
+            )
+        if guarantee == AT_MOST_ONCE and on_store_error == ALLOW:
+            raise ConfigurationError(
+                "idempotent(guarantee='at-most-once') cannot be kept with on_store_error='allow': "
+                "the view would run unguarded. Leave one of them out."
             )
         guard = KeyGuard(
             KeyRules(

@@ -6,10 +6,12 @@ import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..attempts import Attempt, Hold
-from ..config import REJECT, Config
+from ..config import ALLOW, AT_LEAST_ONCE, AT_MOST_ONCE, REJECT, SUCCESS, Config
+from ..debug_log import note, note_identity
 from ..engine import Engine
 from ..errors import (
     ConfigurationError,
@@ -21,8 +23,8 @@ from ..errors import (
     ResponseNotStored,
     TokenExpired,
 )
-from ..fingerprint import canonical_request, canonical_texts, selection_of
-from ..keys import key_in_header, key_of_value
+from ..fingerprint import canonical_request, canonical_texts, rule_of, selection_of
+from ..keys import is_unguessable, key_in_header, key_of_value
 from ..modes import Replay, Settlement, ViewGuard
 from ..policy import checked_policy
 from ..records import Asked, RecordOfAnotherRequest, UnreadableRecord
@@ -98,20 +100,18 @@ class KeyGuard(ViewGuard):
         """Claim the key that the client sent, or show what came of it before."""
         sent = self._sent(engine, attempt, request)
         if sent is None:
+            self._look_nearby(engine, attempt, request)
             if _either(self.rules.required, engine.config.key_required):
-                raise KeyMissing
+                raise KeyMissing(self._where(engine.config))
+            note(attempt, "no key: the view runs unguarded")
             return self.pass_by(engine, attempt)
-        app, identities = attempt.app, engine.identities
-        # A token is nobody else's to know: it stays one key when a guest's address changes.
-        asker = identities.bearer_of if self._takes_token(engine.config) else identities.of_key
-        key = name_store_key(engine, attempt, asker(app, request), request.method, sent)
+        identity = self._identity(engine, attempt, request, sent)
+        key = name_store_key(engine, attempt, identity, request.method, sent)
         if (held := engine.held(request, key)) is not None:
             return None if self._is_within(held) else self.pass_by(engine, attempt)
         selection = selection_of(None, self.rules.ignore, engine.config.ignored_args, files=True)
-        # One endpoint may have several rules, and another path is another request.
-        rule = request.url_rule.rule if request.url_rule is not None else ""
-        asked = canonical_request(request, selection, "key", rule)
-        fingerprint = engine.keyring.digest(app, asked)
+        asked = canonical_request(request, selection, "key", rule_of(request))
+        fingerprint = engine.keyring.digest(attempt.app, asked)
         transaction = self._transaction(engine, attempt, claims=True)
         outcome = self._claim(engine, attempt, key, fingerprint)
         if outcome is None:
@@ -159,21 +159,32 @@ class KeyGuard(ViewGuard):
         record = hold.detail or engine.records.remember_status(hold, 500, ttl)
         return engine.complete(hold, record, ttl)
 
-    def has_failed(self, engine: Engine, hold: Hold, response: Response) -> bool:
-        """Whether the response is none to be remembered; it is noted in any case."""
-        hold.detail = engine.records.remember(hold, response, self._ttl(engine.config))
+    def has_failed(self, engine: Engine, response: Response) -> bool:
+        """Whether the response is not to be remembered."""
         if self._once_at_most(engine):
             return False
-        remember = self.rules.remember
+        remember = _either(self.rules.remember, engine.config.key_remember)
         if callable(remember):
             return not remember(response)
-        if remember == "success":
-            return engine.hooks.result_failed(response)
-        return is_transient(response)
+        if remember == SUCCESS:
+            return engine.hooks.has_failed(response)
+        own = engine.hooks.result_failed
+        return is_transient(response) or (own is not None and own(response))
+
+    def record(self, engine: Engine, hold: Hold, response: Response) -> None:
+        """Take the record of a response."""
+        hold.detail = engine.records.remember(hold, response, self._ttl(engine.config))
 
     def check(self, endpoint: str, config: Config) -> None:
         """Look at the route's rules once the settings are known."""
-        if self._guarantee(config) == "at-most-once" and self.rules.remember is not None:
+        is_unguarded_in_outages = (self.on_store_error or config.on_store_error) == ALLOW
+        if self._guarantee(config) == AT_MOST_ONCE and is_unguarded_in_outages:
+            raise ConfigurationError(
+                f"The view {endpoint!r} is guarded at-most-once, which cannot be kept with "
+                "on_store_error='allow' (route or setting): the view would run unguarded. Give "
+                "the route on_store_error='reject', or choose guarantee='at-least-once'."
+            )
+        if self._guarantee(config) == AT_MOST_ONCE and self.rules.remember is not None:
             raise ConfigurationError(
                 f"The view {endpoint!r} is guarded at-most-once, which remembers every response: "
                 "leave idempotent(remember=...) out, or choose guarantee='at-least-once'."
@@ -235,6 +246,36 @@ class KeyGuard(ViewGuard):
             return self._token(engine, attempt, request)
         return key_in_header(request, source or engine.config.key_header)
 
+    def _look_nearby(self, engine: Engine, attempt: Attempt, request: Request) -> None:
+        if self._takes_token(engine.config):
+            engine.near_misses.look_for_token(attempt, request)
+        elif not callable(self.rules.key):
+            header = self.rules.key or engine.config.key_header
+            engine.near_misses.look_for_key(attempt, request, header)
+
+    def _where(self, config: Config) -> str | None:
+        """Say where a key is expected; None where a function of the application looks for it."""
+        if callable(self.rules.key):
+            return None
+        what, where = "an idempotency key", f"in the header {self.rules.key or config.key_header}"
+        if self._takes_token(config):
+            what = "a one-time token for its key"
+            where = f"{where} or in the form field {config.token_field}"
+        return f"This request needs {what}, {where}: a new one for every new operation."
+
+    def _identity(self, engine: Engine, attempt: Attempt, request: Request, sent: str) -> str:
+        source, of_key = self.rules.key, partial(engine.identities.of_key, attempt.app, request)
+        if callable(source):
+            # Made by the application, from what two guests may both send.
+            identity = of_key(unguessable=False)
+        else:
+            # A token is as random as a key can be.
+            unguessable = self._takes_token(engine.config) or is_unguessable(sent)
+            header = source or engine.config.key_header
+            identity = of_key(unguessable=unguessable, header=header)
+        note_identity(attempt, identity)
+        return identity
+
     def _takes_token(self, config: Config) -> bool:
         header = self.rules.key
         return isinstance(header, str) and header.lower() == config.token_header.lower()
@@ -247,7 +288,7 @@ class KeyGuard(ViewGuard):
         # Good for as long as what came of it is certain to be remembered, and no longer: then a
         # late repeat is refused, and never runs again.
         if engine.tokens.clock() - known.issued > self._ttl(engine.config) - CLOCK_SKEW:
-            raise TokenExpired
+            raise TokenExpired().because("its response may be remembered no longer")
         return known.key
 
     def _ttl(self, config: Config) -> float:
@@ -256,11 +297,11 @@ class KeyGuard(ViewGuard):
     def _guarantee(self, config: Config) -> str:
         if self.rules.within is not None:
             # What died has left nothing, so that it may run again: exactly once.
-            return "at-least-once"
+            return AT_LEAST_ONCE
         return _either(self.rules.guarantee, config.key_guarantee)
 
     def _once_at_most(self, engine: Engine) -> bool:
-        return self._guarantee(engine.config) == "at-most-once"
+        return self._guarantee(engine.config) == AT_MOST_ONCE
 
 
 def name_store_key(engine: Engine, attempt: Attempt, identity: str, method: str, sent: str) -> str:

@@ -10,10 +10,11 @@ from marshmallow import ValidationError
 
 from ..attempts import Attempt, Hold
 from ..config import SHORTEST_LEASE, seconds
+from ..debug_log import note_identity
 from ..engine import Engine
 from ..errors import ConfigurationError, RepeatSubmit
-from ..fingerprint import canonical, canonical_request, selection_of
-from ..modes import KEPT, Settlement, ViewGuard
+from ..fingerprint import canonical, canonical_request, rule_of, selection_of
+from ..modes import KEPT, SAFE_METHODS, Settlement, ViewGuard
 from ..policy import checked_policy
 from ..signals import completed
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal, Running
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+METHODS = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
 
 class LockGuard(ViewGuard):
@@ -99,18 +103,18 @@ class LockGuard(ViewGuard):
 
         return Settlement(completed, "renew", end)
 
-    def has_failed(self, engine: Engine, hold: Hold, response: Response) -> bool:
+    def has_failed(self, engine: Engine, response: Response) -> bool:
         """Ask the route's own predicate, or the application's."""
-        del hold
-        return (self.failed or engine.hooks.result_failed)(response)
+        return (self.failed or engine.hooks.has_failed)(response)
 
     def _interval(self, engine: Engine) -> float:
         return engine.config.lock_interval if self.interval is None else self.interval
 
     def _question(self, engine: Engine, attempt: Attempt, request: Request) -> bytes:
-        identity = engine.identities.of(attempt.app, request)
+        identity, rule = engine.identities.of(attempt.app, request), rule_of(request)
+        note_identity(attempt, identity)
         if self.key is not None:
-            asked = ["lock", identity, request.method, request.endpoint, self.key()]
+            asked = ["lock", identity, rule, request.method, request.endpoint, self.key()]
             try:
                 return canonical(asked)
             except TypeError as error:
@@ -119,7 +123,7 @@ class LockGuard(ViewGuard):
                     f"made of: {error}."
                 ) from None
         selection = selection_of(self.only, self.ignore, engine.config.ignored_args)
-        return canonical_request(request, selection, "lock", identity)
+        return canonical_request(request, selection, "lock", identity, rule)
 
 
 @overload
@@ -209,6 +213,12 @@ def _lock_guard(
             raise ConfigurationError(
                 f"no_repeat_submit({name}=...) takes a collection of names, not one string."
             )
+    unknown = {method for method in methods or () if str(method).upper() not in METHODS}
+    if unknown:
+        raise ConfigurationError(
+            f"no_repeat_submit(methods=...) takes safe methods, such as 'GET', not "
+            f"{', '.join(sorted(map(repr, unknown)))}. Unsafe methods are guarded anyway."
+        )
     try:
         length = None if interval is None else seconds(interval)
     except ValidationError as error:

@@ -18,7 +18,7 @@ from marshmallow import ValidationError
 from ..attempts import Attempt, Hold, block_of
 from ..config import REJECT, seconds
 from ..engine import Engine, engine_of
-from ..errors import ConfigurationError, ResponseNotStored, Running
+from ..errors import ConfigurationError, Refusal, ResponseNotStored, Running
 from ..fingerprint import canonical
 from ..modes import Guard, Settlement
 from ..proxies import actual
@@ -223,6 +223,8 @@ class Once:
         hold.commits = not hold.raised and not failed
         problem = engine.settling.settle(hold, failed=failed) or problem
         if problem is not None and error is None:
+            if isinstance(problem, Refusal):
+                engine.finish(problem)
             raise problem
 
     def _note_result(self, engine: Engine, hold: Hold) -> Exception | None:

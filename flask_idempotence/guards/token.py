@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from ..attempts import Attempt, Hold
 from ..engine import Engine
@@ -13,10 +13,12 @@ from ..modes import KEPT, Settlement, ViewGuard
 from ..policy import checked_policy
 from ..signals import released
 from ..tokens import PURPOSE_RULE, is_purpose
-from .decorating import decorator_of
+from .decorating import decorator_of, guarded
 
 if TYPE_CHECKING:
     from flask import Request
+
+    from ..config import Config
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +41,8 @@ class TokenGuard(ViewGuard):
         """Check the request's token, and spend it."""
         sent = engine.tokens.sent_with(request)
         if sent is None:
-            raise TokenMissing
+            engine.near_misses.look_for_token(attempt, request)
+            raise _missing(engine.config)
         token = engine.tokens.read(attempt, sent, self.purpose)
         if engine.held(request, token.key):
             return None
@@ -59,20 +62,41 @@ class TokenGuard(ViewGuard):
         return KEPT
 
 
+def _missing(config: Config) -> TokenMissing:
+    header, field = config.token_header, config.token_field
+    return TokenMissing(
+        f"This request needs a one-time token, in the header {header} or in the form field "
+        f"{field}. Load the page again, or fetch a token."
+    ).because(f"there is neither a header {header} nor a form field {field}")
+
+
+@overload
+def one_time_token(purpose: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
 def one_time_token(
-    *,
     purpose: str | None = None,
+    *,
     restore_on_failure: bool = False,
     on_store_error: str | None = None,
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def one_time_token(
+    purpose: Any = None,
+    *,
+    restore_on_failure: bool = False,
+    on_store_error: str | None = None,
+) -> Any:
     """Let a request in once for each token that the server issued.
 
-    The token travels in the header `IDEMPOTENCE_TOKEN_HEADER`, or in the form field
-    `IDEMPOTENCE_TOKEN_FIELD`; it is spent before the view runs, and stays spent whatever comes of
-    it.
+    Also bare: `@one_time_token`. The token travels in the header `IDEMPOTENCE_TOKEN_HEADER`, or in
+    the form field `IDEMPOTENCE_TOKEN_FIELD`; it is spent before the view runs, and stays spent
+    whatever comes of it.
 
     Args:
-        purpose: what the token must have been issued for; None for no purpose.
+        purpose: the purpose that the token must have been issued for; None for no purpose.
         restore_on_failure: put the token back once after a failed result or an exception, with
             the lifetime it had left, so that a form can be corrected and sent again.
         on_store_error: `"reject"` or `"allow"`, in place of `IDEMPOTENCE_ON_STORE_ERROR`.
@@ -80,7 +104,10 @@ def one_time_token(
     Raises:
         ConfigurationError: no token could have such a purpose, or an argument is wrong.
     """
-    if purpose is not None and not is_purpose(purpose):
+    if callable(purpose):
+        guard = TokenGuard(None, restore_on_failure=False, on_store_error=None)
+        return guarded(guard, purpose)
+    if purpose is not None and not (isinstance(purpose, str) and is_purpose(purpose)):
         raise ConfigurationError(f"one_time_token(purpose={purpose!r}): {PURPOSE_RULE}")
     guard = TokenGuard(
         purpose, restore_on_failure=restore_on_failure, on_store_error=on_store_error

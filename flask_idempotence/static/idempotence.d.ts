@@ -42,8 +42,9 @@ export interface Token {
 /**
  * Send one logical request, under one idempotency key, until it is answered.
  *
- * It is sent again after a network error, a 409 that says the first try is still running, a 429,
- * and a 503 with `Retry-After`. Every other answer is final. When the retries are used up, the last
+ * It is sent again after a network error, after a refusal that passes (`key-in-progress`,
+ * `lease-lost`, `store-unavailable`, by the header `Idempotence-Refusal`), after another 429, and
+ * after another 503 with `Retry-After`. Every other answer is final. When the retries are used up, the last
  * answer is returned, or the last error thrown; `signal` ends it at any time, waits included.
  */
 export function fetch(resource: RequestInfo | URL, options?: FetchOptions): Promise<Response>;

@@ -25,10 +25,20 @@
 
   const PATIENCE = { retries: 6, minDelay: 500, maxDelay: 30_000, timeout: 0, onRetry() {} };
 
-  /* Refusals of a repeat that no further try changes, whatever status they come with. */
+  /* Refusals after which another try may fare better. The client in Python has the same. */
+  const PASSING = new Set(["key-in-progress", "lease-lost", "store-unavailable"]);
+
+  /* Refusals that no further try changes, or that one would get round, whatever their status. */
   const FINAL = new Set([
     "repeat-submit",
+    "token-missing",
+    "token-invalid",
+    "token-expired",
+    "token-not-yours",
     "token-spent",
+    "key-missing",
+    "key-invalid",
+    "key-reused",
     "key-repeated",
     "outcome-unknown",
     "response-not-stored",
@@ -99,21 +109,32 @@
 
   /* In what time the server wants to be asked again; null where this is the final answer. */
   async function retryIn(response) {
-    if (response.headers.has("Idempotent-Replayed")) return null; // it will not change any more
+    if (says(response, "Idempotent-Replayed", "true")) return null; // it will not change any more
+    if (says(response, "Idempotent-Stored", "false")) return null; // nor will this
     const asked = retryAfter(response);
-    if (response.status === 503) return asked;
-    if (response.status !== 409 && response.status !== 429) return null;
-    const problem = await problemOf(response);
-    if (problem === "key-in-progress") return asked ?? 0;
+    const refusal = await refusalOf(response);
     // A lock that is asked again once it is open would let the same through a second time.
-    return response.status === 409 || FINAL.has(problem) ? null : (asked ?? 0);
+    if (refusal) return PASSING.has(refusal) ? (asked ?? 0) : null;
+    if (response.status === 503) return asked;
+    return response.status === 429 ? (asked ?? 0) : null;
   }
 
-  /* The last word of a problem's type, which says what it is under any base. */
-  async function problemOf(response) {
-    if (!/\bjson\b/.test(response.headers.get("Content-Type"))) return undefined;
+  function says(response, name, value) {
+    return response.headers.get(name)?.toLowerCase() === value;
+  }
+
+  /* The slug of a refusal: by the header, whatever the body. A page of another origin may not be
+     shown it; then by a problem document whose type ends with one of ours, under any base. */
+  async function refusalOf(response) {
+    const said = response.headers.get("Idempotence-Refusal");
+    if (said) return said.toLowerCase();
+    const type = response.headers.get("Content-Type");
+    if (!/^application\/problem\+json *(;|$)/i.test(type)) return undefined;
     const problem = await response.clone().json().catch(() => null);
-    return /[\w-]+$/.exec(problem?.type)?.[0];
+    if (typeof problem?.type !== "string") return undefined;
+    // Matched in a text without an end, the pattern would take the square of its length.
+    const slug = /[\w-]+$/.exec(problem.type.slice(-64))?.[0];
+    return PASSING.has(slug) || FINAL.has(slug) ? slug : undefined;
   }
 
   function retryAfter(response) {

@@ -12,6 +12,7 @@ from .memory import MemoryStore
 from .redis import RedisStore
 from .redis_link import SCHEMES, split_options, topology_at
 from .sql_extra import DATABASES, sql_store_at
+from .uris import UNREADABLE, check_memory_uri, check_redis_uri, check_sqlite_uri
 
 __all__ = ["MemoryStore", "RedisStore", "Store", "open_store"]
 
@@ -31,19 +32,25 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
     scheme = uri.partition(":")[0].lower() if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", uri) else ""
     try:
         if scheme == "memory":
+            check_memory_uri(uri)
             return MemoryStore(**options)
         if scheme in SCHEMES:
+            check_redis_uri(uri)
             uri, own, rest = split_options(uri, options)
             return RedisStore(topology_at(uri, rest), **own)
         if scheme.partition("+")[0] in DATABASES:
+            if scheme.startswith("sqlite"):
+                check_sqlite_uri(uri)
             return sql_store_at(scheme + uri[len(scheme) :], options)
     except TypeError as error:
         raise ConfigurationError(f"IDEMPOTENCE_STORAGE_OPTIONS: {error}") from None
     except ValueError:
         # What the parser says may hold a piece of the password.
+        raise ConfigurationError(UNREADABLE) from None
+    if scheme.partition("+")[0] == "postgres":
         raise ConfigurationError(
-            "IDEMPOTENCE_STORAGE_URI cannot be read. Check its port and options, and "
-            "percent-encode what is special in a password, such as '/', '#' and '@'."
-        ) from None
+            "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know postgres:// any more. Begin it "
+            "with postgresql+psycopg:// instead."
+        )
     known = ", ".join(f"{name}://" for name in ("memory", *SCHEMES, *DATABASES))
     raise ConfigurationError(f"IDEMPOTENCE_STORAGE_URI: the scheme must be one of {known}")

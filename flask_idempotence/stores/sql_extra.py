@@ -71,4 +71,6 @@ def sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
             "For PostgreSQL, pip install 'psycopg[binary]' and begin it with "
             "postgresql+psycopg://"
         ) from None
+    if "@" in (engine.url.host or ""):
+        raise ValueError  # a bare one in the password: the host would begin within it
     return store_class(engine, **own)

@@ -21,6 +21,9 @@ for (const [what, first] of [
   ["a 429 of somebody else's", problem("too-many-requests", {}, 429)],
   ["a first try that is still running, by another status", problem("key-in-progress", {}, 429)],
   ["a 503 with Retry-After", answer(503, { "Retry-After": "1" })],
+  ["a lost lease", problem("lease-lost", { "Retry-After": "1" })],
+  ["a refusal that passes, by its header", answer(409, { "Idempotence-Refusal": "key-in-progress" })],
+  ["one that an error handler made a 500", answer(500, { "Idempotence-Refusal": "lease-lost" })],
 ]) {
   test(`after ${what} the same is sent again under the same key`, async () => {
     const { idempotence, sent, waits } = stage({ answers: [first, first, answer(201)] });
@@ -40,12 +43,16 @@ for (const [what, first] of [
 
 for (const [what, final] of [
   ...[200, 201, 204, 400, 401, 422, 500, 502, 503, 504].map((status) => [status, answer(status)]),
-  ...["repeat-submit", "key-repeated", "outcome-unknown", "not-key-in-progress", "lease-lost"].map(
+  ...["repeat-submit", "key-repeated", "outcome-unknown", "not-key-in-progress"].map(
     (slug) => [`409 ${slug}`, problem(slug, { "Retry-After": "1" })],
   ),
   ...["repeat-submit", "token-spent", "key-repeated", "outcome-unknown", "response-not-stored"].map(
     (slug) => [`429 ${slug}`, problem(slug, { "Retry-After": "1" }, 429)],
   ),
+  ["409 with Retry-After and no more", answer(409, { "Retry-After": "1" })],
+  ["a page that is a refusal", answer(503, { "Idempotence-Refusal": "repeat-submit", "Retry-After": "1" }, "<p>")],
+  ["a refusal of a later version", answer(429, { "Idempotence-Refusal": "something-new" })],
+  ["a 503 that is the result", answer(503, { "Retry-After": "1", "Idempotent-Stored": "false" })],
   ["a replayed 503", answer(503, { "Retry-After": "1", "Idempotent-Replayed": "true" })],
   ["a replayed 429", answer(429, { "Idempotent-Replayed": "true" })],
   ["409 in plain text", answer(409, { "Content-Type": "text/plain" }, '{"type":"key-in-progress"}')],

@@ -47,6 +47,16 @@ async def with_token(order: int) -> Response:
     return Response(str(order))
 
 
+@one_time_token
+def bare_token(order: int) -> str:
+    return str(order)
+
+
+@one_time_token("pay")
+def with_purpose(order: int) -> str:
+    return str(order)
+
+
 @idempotent.exempt
 def exempt(order: int) -> str:
     return str(order)
@@ -62,6 +72,8 @@ assert_type(bare(1), str)
 assert_type(with_key(1, loud=True), tuple[str, int])
 assert_type(with_lock(order=1), dict[str, int])
 assert_type(exempt(1), str)
+assert_type(bare_token(1), str)
+assert_type(with_purpose(1), str)
 assert_type(Orders().post(1), str)
 as_function: Callable[[int], str] = bare
 nothing: Callable[[], None] = bare_lock
@@ -81,7 +93,9 @@ Orders().post("one")  # type: ignore
 idempotent(required="yes")  # type: ignore
 no_repeat_submit(interval="5")  # type: ignore
 one_time_token(purpose=1)  # type: ignore
-one_time_token(bare)  # type: ignore
+one_time_token("pay", True)  # type: ignore
+one_time_token(restore_on_failure="yes")  # type: ignore
+bare_token("one")  # type: ignore
 
 
 @idempotence.identity_loader

@@ -205,11 +205,33 @@ local function members_at(text, position, depth)
   end
 end
 
+local function merge(from, to, first, middle, last)
+  local left, right = first, middle
+  for index = first, last - 1 do
+    if left < middle and (right >= last or from[left] < from[right]) then
+      to[index], left = from[left], left + 1
+    else
+      to[index], right = from[right], right + 1
+    end
+  end
+end
+
+-- Merge sort: for the quicksort of table.sort, names can be chosen that take it the square of their number.
+local function sorted(names)
+  local from, to, count, width = names, {}, #names, 1
+  while width < count do
+    for first = 1, count, 2 * width do
+      merge(from, to, first, math.min(first + width, count + 1), math.min(first + 2 * width, count + 1))
+    end
+    from, to, width = to, from, 2 * width
+  end
+  return from
+end
+
 local function object_at(text, position, depth, ignored)
   local members, order, after = members_at(text, position, depth)
-  table.sort(order)
   local written = {}
-  for _, name in ipairs(order) do
+  for _, name in ipairs(sorted(order)) do
     if not (ignored and ignored[name]) then
       written[#written + 1] = members[name]
     end

@@ -21,6 +21,14 @@ local NO_HTML = {
   ["text/plain"] = true,
 }
 
+local LONGEST_ACCEPT = 1024
+
+-- The default of `IDEMPOTENCE_IDENTITY_HEADERS`.
+local IDENTITY_HEADERS = {
+  "X-Api-Key", "Api-Key", "X-Auth-Token", "X-Access-Token", "X-Session-Token", "X-Forwarded-User",
+  "X-Remote-User", "Stripe-Account", "X-Tenant-ID", "X-Account-ID", "X-Organization-ID",
+}
+
 local METHODS = { POST = true, PUT = true, PATCH = true, DELETE = true }
 
 local settings
@@ -42,6 +50,14 @@ local function as_set(names)
   return set
 end
 
+local function in_lower_case(names)
+  local lower = {}
+  for position, name in ipairs(names) do
+    lower[position] = name:lower()
+  end
+  return lower
+end
+
 local function route_of(given)
   return {
     endpoint = assert(given.endpoint, "a route needs its endpoint"),
@@ -59,6 +75,8 @@ end
 -- given.secret_file: holds `IDEMPOTENCE_HASH_KEY`, or what stands in for it.
 -- given.prefix: `IDEMPOTENCE_PREFIX`.
 -- given.problem_base: `IDEMPOTENCE_PROBLEM_BASE`.
+-- given.identity_host: `IDEMPOTENCE_IDENTITY_HOST`; true unless it is given.
+-- given.identity_headers: `IDEMPOTENCE_IDENTITY_HEADERS`; unless it is given, what that is by default.
 -- given.redis: a table with `address` (host and port, or "unix:/path"), `database`, and, where there
 --   is a user, `user` and `password_file`.
 -- given.routes: a table of routes by name. Each has
@@ -75,6 +93,8 @@ function gateway.configure(given)
     key = digest.key_of(secret_in(given.secret_file)),
     prefix = given.prefix or "idempotence",
     in_progress = IN_PROGRESS:format(given.problem_base or "urn:flask-idempotence:"),
+    by_host = given.identity_host ~= false,
+    identity_headers = in_lower_case(given.identity_headers or IDENTITY_HEADERS),
     redis = given.redis,
     password = password_file and secret_in(password_file),
     routes = {},
@@ -136,11 +156,11 @@ end
 local function wants_no_html(accept)
   if accept == nil then
     return true
-  elseif type(accept) ~= "string" then
+  elseif type(accept) ~= "string" or #accept > LONGEST_ACCEPT then
     return false
   end
-  for wanted in (accept .. ","):gmatch(" *([^,]-) *,") do
-    if not NO_HTML[wanted] then
+  for wanted in (accept .. ","):gmatch("([^,]*),") do
+    if not NO_HTML[request.trimmed(wanted)] then
       return false
     end
   end
@@ -156,7 +176,8 @@ local function running(route, headers, value, left)
     verdict = "running",
     status = 409,
     headers = {
-      { "Content-Type", "application/problem+json" }, { "Vary", "Accept" }, { "Retry-After", "1" },
+      { "Content-Type", "application/problem+json" }, { "Vary", "Accept" },
+      { "Idempotence-Refusal", "key-in-progress" }, { "Retry-After", "1" },
     },
     body = settings.in_progress,
   }
@@ -179,7 +200,8 @@ local function is_conditional(headers)
 end
 
 local function names_of(route, headers, method)
-  local identity = request.identity(headers)
+  local host = settings.by_host and ngx.var.host or nil
+  local identity = request.identity(headers, host, settings.identity_headers)
   local sent = request.key(headers[route.header])
   if not identity or not sent then
     return nil

@@ -7,31 +7,68 @@ local request = {}
 
 local SCHEMES = { basic = true, bearer = true }
 local LONGEST_KEY = 255
+local LONGEST_KEY_SENT = 2 * LONGEST_KEY + 2 -- between quotes, each character escaped
+local LONGEST_CREDENTIALS = 8192
+local LONGEST_CONTENT_TYPE = 256
 
 local function is_printable(text)
   return text ~= "" and not text:find("[^ -~]")
 end
 
+-- Whether a header was sent once, printable and no longer than this. Whatever reads it comes after.
+local function is_text(value, longest)
+  return type(value) == "string" and #value <= longest and is_printable(value)
+end
+
+--- Return a text without the spaces around it, in one pass: "^ *(.-) *$" takes the square of its length.
+function request.trimmed(text)
+  local first, last = text:find("[^ ]"), #text
+  if not first then
+    return ""
+  end
+  while text:byte(last) == 32 do
+    last = last - 1
+  end
+  return text:sub(first, last)
+end
+
+local trimmed = request.trimmed
+
+local function has_any(headers, names)
+  for _, name in ipairs(names) do
+    if headers[name] then
+      return true
+    end
+  end
+  return false
+end
+
 --- Return the identity that the credentials of a request stand for.
-function request.identity(headers)
+--
+-- host: the host that Flask sees, or nil where it does not count.
+-- others: names of headers that Flask counts, too, in lower case.
+function request.identity(headers, host, others)
   local credentials = headers["authorization"]
-  if headers["cookie"] or type(credentials) ~= "string" or not is_printable(credentials) then
+  if headers["cookie"] or not is_text(credentials, LONGEST_CREDENTIALS) then
     return nil -- there may be a session, which comes first
   end
+  if has_any(headers, others) or host == "" then
+    return nil
+  end
   local scheme, secret = credentials:match("^([^ ]+) (.*)$")
-  secret = secret and secret:match("^ *(.-) *$")
+  secret = secret and trimmed(secret)
   if not scheme or not SCHEMES[scheme:lower()] or secret == "" then
     return nil
   end
-  return "authorization:" .. scheme:lower() .. " " .. secret
+  return (host and host .. " " or "") .. "authorization:" .. scheme:lower() .. " " .. secret
 end
 
 --- Return the key that the value of a header stands for.
 function request.key(value)
-  if type(value) ~= "string" or not is_printable(value) then
-    return nil -- none, or several
+  if not is_text(value, LONGEST_KEY_SENT) then
+    return nil -- none, several, or too long
   end
-  value = value:match("^ *(.-) *$")
+  value = trimmed(value)
   if value:sub(1, 1) == '"' then
     value = value:match('^"(.*)"$')
     if not value or value:gsub('\\[\\"]', ""):find('[\\"]') then
@@ -44,11 +81,14 @@ function request.key(value)
   return #value > 0 and #value <= LONGEST_KEY and value or nil
 end
 
+local function is_json(content_type)
+  return is_text(content_type, LONGEST_CONTENT_TYPE)
+    and trimmed(content_type:match("^[^;]*")):lower() == "application/json"
+end
+
 local function body_text(content_type, body, ignored)
   if content_type ~= nil then
-    local kind = type(content_type) == "string" and content_type:match("^ *([^;]-) *$")
-      or type(content_type) == "string" and content_type:match("^ *([^;]-) *;[ -~]*$")
-    if not kind or kind:lower() ~= "application/json" then
+    if not is_json(content_type) then
       return nil
     end
   elseif body ~= "" then
@@ -76,7 +116,7 @@ end
 --- Return the name of the store key.
 function request.store_key(key, prefix, route, identity, method, sent)
   local message = canonical.texts("key", identity, method, route.endpoint, sent)
-  return prefix .. ":1:key:" .. route.endpoint .. ":" .. digest.hex(digest.hash(key, message))
+  return prefix .. ":2:key:" .. route.endpoint .. ":" .. digest.hex(digest.hash(key, message))
 end
 
 return request

@@ -19,7 +19,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from .deadline import deadline
 from .node import Address, Node
-from .topology import Detour, Topology, is_read_only
+from .refusals import is_read_only
+from .topology import Detour, Topology
 
 PAUSE = 0.05
 """Seconds before a cluster that is rearranging itself is asked again."""

@@ -48,9 +48,13 @@ def failure(reply: ResponseError) -> StoreError:
     a script that was refused what it needs has had no effect either.
     """
     refused = isinstance(reply, _REFUSALS) or _CODES.match(str(reply)) is not None
-    return StoreError(
-        f"{type(reply).__name__}: {reply}", sent=deadline.may_have_arrived or not refused
-    )
+    kind = ReadOnlyError if is_read_only(reply) else type(reply)
+    return StoreError(f"{kind.__name__}: {reply}", sent=deadline.may_have_arrived or not refused)
+
+
+def is_read_only(reply: ResponseError) -> bool:
+    """Whether a replica has refused to write, be it from within a script (Redis 6)."""
+    return isinstance(reply, ReadOnlyError) or "-READONLY" in str(reply)
 
 
 def is_of_another_type(reply: object) -> bool:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoPermissionError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from .connections import read
 from .deadline import deadline
 from .node import Address, Node
+from .refusals import is_read_only
 
 
 class Detour(NamedTuple):
@@ -200,8 +201,3 @@ class SentinelService(SingleServer):
             self._node.drop_idle()
         if sentinel is not self._sentinels[0]:
             self._sentinels = [sentinel, *(s for s in self._sentinels if s is not sentinel)]
-
-
-def is_read_only(error: ResponseError) -> bool:
-    """Whether a replica has refused to write, be it from within a script (Redis 6)."""
-    return isinstance(error, ReadOnlyError) or "-READONLY" in str(error)

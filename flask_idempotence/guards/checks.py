@@ -1,0 +1,103 @@
+"""Checks of an application's guards, endpoint by endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from ..debug_log import DECORATORS
+from ..errors import ConfigurationError
+from ..faults import Fault
+from .decorating import guards_of, is_guard, layers, standing, was_guarded
+
+if TYPE_CHECKING:
+    from flask import Flask
+    from werkzeug.routing import Rule
+
+    from ..config import Config
+    from ..modes import ViewGuard
+
+
+def faults_of(app: Flask, config: Config) -> Iterator[Fault]:
+    """Find the faults of the views that are there; others may still be registered."""
+    yield from _wrong_order(app)
+    yield from _against_settings(app, config)
+
+
+def faults_when_finished(app: Flask, config: Config) -> Iterator[Fault]:
+    """Find the faults of an application whose views are all there."""
+    yield from faults_of(app, config)
+    yield from _idle(app)
+
+
+def _wrong_order(app: Flask) -> Iterator[Fault]:
+    """Find views that were registered before their guard came around them."""
+    behind = {
+        id(inner)
+        for view in app.view_functions.values()
+        for outer in layers(view)
+        if is_guard(outer)
+        for inner in layers(outer)
+        if inner is not outer
+    }
+    for endpoint, view in app.view_functions.items():
+        for layer in layers(view):
+            if was_guarded(layer) and id(layer) not in behind:
+                yield Fault(
+                    endpoint,
+                    f"The guard of the view {endpoint!r} stands above its route, where it guards "
+                    "nothing. The right order is: the route decorator outermost, then the login "
+                    "check, then the guard, then the view. (Where the bare view is meant, "
+                    "register a function of its own that calls it.)",
+                )
+                break
+            if is_guard(layer):
+                break
+
+
+def _against_settings(app: Flask, config: Config) -> Iterator[Fault]:
+    """Find guards whose arguments do not go with the settings."""
+    for rule in app.url_map.iter_rules():
+        view = app.view_functions.get(rule.endpoint)
+        for method in _methods(rule):
+            for guard in guards_of(view, method):
+                try:
+                    guard.check(rule.endpoint, config)
+                except ConfigurationError as error:
+                    yield Fault(rule.endpoint, str(error))
+
+
+def _idle(app: Flask) -> Iterator[Fault]:
+    """Find guards that stand before safe methods only, which pass every guard.
+
+    A guard for a whole class, or for all classes of an API, is idle if no view of them needs it.
+    """
+    at_work: set[tuple[int, int]] = set()
+    stands: dict[tuple[int, int], tuple[ViewGuard, dict[str, set[str]]]] = {}
+    for rule in app.url_map.iter_rules():
+        view = app.view_functions.get(rule.endpoint)
+        for method in _methods(rule):
+            for guard, subject in standing(view, method):
+                place = id(guard), id(subject)
+                endpoints = stands.setdefault(place, (guard, {}))[1]
+                endpoints.setdefault(rule.endpoint, set()).add(method)
+                if guard.covers(method):
+                    at_work.add(place)
+    for place, (guard, endpoints) in stands.items():
+        if place not in at_work:
+            for endpoint, methods in endpoints.items():
+                yield Fault(endpoint, _idle_text(guard, endpoint, methods))
+
+
+def _idle_text(guard: ViewGuard, endpoint: str, methods: Collection[str]) -> str:
+    decorator = DECORATORS[guard.mode]
+    by_name = ", or name them in no_repeat_submit(methods=...)" if guard.mode == "lock" else ""
+    return (
+        f"{decorator} guards nothing at the view {endpoint!r}: it stands before "
+        f"{', '.join(sorted(methods))} alone, and safe methods pass every guard. Give the route "
+        f"methods=['POST'], or take the guard away{by_name}."
+    )
+
+
+def _methods(rule: Rule) -> Collection[str]:
+    return ("GET", "POST") if rule.methods is None else rule.methods

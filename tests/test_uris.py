@@ -1,0 +1,69 @@
+"""Mistakes in a storage URI: each is told with its remedy, and none with its password."""
+
+import pytest
+
+from flask_idempotence import ConfigurationError, MemoryStore, RedisStore
+from flask_idempotence.stores import open_store
+
+A_NUMBER = "the database of Redis is a number"
+ENDS_EARLY = "the host ends before the last '@'"
+A_BARE_HASH = "a bare '#' ends a URI. Write it as %23"
+
+
+@pytest.mark.parametrize(
+    ("uri", "remedy"),
+    [
+        ("postgres://u:hunter2@h/app", "postgresql+psycopg://"),
+        ("postgres+psycopg://u:hunter2@h/app", "postgresql+psycopg://"),
+        ("redis://:hunter2@h/zero", A_NUMBER),
+        ("redis://:hunter2@h/0/1", A_NUMBER),
+        ("redis://:hunter2@h/-1", A_NUMBER),
+        ("rediss://:hunter2@h/zero?ssl_cert_reqs=none", A_NUMBER),
+        ("valkey://:hunter2@h/zero", A_NUMBER),
+        ("redis+sentinel://:hunter2@h1,h2/service/zero", A_NUMBER),
+        ("redis+cluster://:hunter2@h1,h2/zero", A_NUMBER),
+        ("redis://:hun#ter2@h/0", A_BARE_HASH),
+        ("redis://user#hunter2@h/0", A_BARE_HASH),  # would be the host "user"
+        ("redis://:12#hunter2@h/0", A_BARE_HASH),  # would be the port 12 of localhost
+        ("redis+cluster://:pa#hunter2@h/0", A_BARE_HASH),
+        ("unix://:hun#ter2@/tmp/redis.sock", A_BARE_HASH),
+        ("redis://:hun/ter2@h/0", ENDS_EARLY),
+        ("redis://user/hunter2@h/0", ENDS_EARLY),
+        ("redis://user:1?hunter2@h/0", ENDS_EARLY),
+        ("redis://user:1?hunter2=x@h/0", ENDS_EARLY),
+        ("redis:hunter2@h/0", "two slashes"),
+        ("redis:/:hunter2@h/0", "two slashes"),
+        ("memory://hunter2", "IDEMPOTENCE_STORAGE_OPTIONS"),
+        ("memory://?max_entries=5", "IDEMPOTENCE_STORAGE_OPTIONS"),
+    ],
+)
+def test_a_mistake_is_told_with_its_remedy_and_without_the_value(uri, remedy):
+    with pytest.raises(ConfigurationError) as caught:
+        open_store(uri, {})
+    text = str(caught.value)
+    assert text.startswith("IDEMPOTENCE_STORAGE_URI")
+    assert remedy in text
+    assert not any(piece in text for piece in ("hun", "ter2"))
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind"),
+    [
+        ("memory://", MemoryStore),
+        ("memory:", MemoryStore),
+        ("redis://h", RedisStore),
+        ("redis://h/", RedisStore),
+        ("redis://h/0/", RedisStore),
+        ("redis:///3", RedisStore),
+        ("redis://user:p%23%2F%3Fss@h:6379/15?deadline=2", RedisStore),
+        ("redis://:p@ss@h/0", RedisStore),
+        ("unix://user:pass@/tmp/redis.sock?db=3", RedisStore),
+        ("redis+sentinel://user:pass@h1,h2/service", RedisStore),
+        ("redis+sentinel://user:pass@h1,h2/service/3", RedisStore),
+        ("redis+cluster://user:pass@h1,h2/0", RedisStore),
+    ],
+)
+def test_what_is_right_is_left_alone(uri, kind):
+    assert isinstance(open_store(uri, {}), kind)
