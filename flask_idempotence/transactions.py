@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 _OPEN = "flask_idempotence_transaction"
 
+_ISOLATION = "READ COMMITTED"
+_ISOLATING_BEGIN = frozenset({"psycopg", "psycopg2"})
+"""Drivers that send the isolation level with BEGIN. Others set it for the session, which behind a
+pooler is other clients', too."""
+
 
 class Transaction:
     """The transaction of one guarded view or block; it is committed when that is settled.
@@ -71,6 +76,8 @@ class Transaction:
             # its connection is free for the claim meanwhile.
             with _as_store_error(sent=False):
                 session.rollback()
+        if self._store is not None:
+            self._store.know_place()
 
     def _has_written(self) -> bool:
         try:
@@ -89,21 +96,27 @@ class Transaction:
         """
         with _as_store_error(sent=False):
             self.session.begin()
-            connection = self.session.connection(execution_options=self._options())
+            options = self._options()
+            connection = self.session.connection(execution_options=options)
             if connection.dialect.name == "sqlite":
                 _begin_on_sqlite(connection)
+            elif self._is_isolated() and not options:
+                connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
         self._connection = connection
         self._root = self.session.get_transaction()
         self.session.info[_OPEN] = self
         event.listen(self.session, "before_commit", _refuse_commit)
         event.listen(self.session, "after_soft_rollback", _refuse_rollback)
 
-    def _options(self) -> dict[str, Any]:
+    def _is_isolated(self) -> bool:
+        # The keeper changes the claim while the view runs. To REPEATABLE READ that would be
+        # a conflict with the completion.
         bind = self.session.get_bind()
-        if isinstance(bind, Engine) and bind.dialect.name == "postgresql":
-            # The keeper changes the claim while the view runs. To REPEATABLE READ that would be
-            # a conflict with the completion.
-            return {"isolation_level": "READ COMMITTED"}
+        return isinstance(bind, Engine) and bind.dialect.name == "postgresql"
+
+    def _options(self) -> dict[str, Any]:
+        if self._is_isolated() and self.session.get_bind().dialect.driver in _ISOLATING_BEGIN:
+            return {"isolation_level": _ISOLATION}
         return {}
 
     def commit(self, completion: Completion | None) -> Outcome:

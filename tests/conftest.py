@@ -129,6 +129,17 @@ def fresh_postgres() -> Iterator:
         yield server
 
 
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: Any) -> Iterator:
+    """A pooler in transaction mode in front of that PostgreSQL, with three connections to it."""
+    from poolers import PgBouncer, pgbouncer_binary  # noqa: PLC0415 - it needs a driver
+
+    if pgbouncer_binary() is None and "CI" not in os.environ:
+        pytest.skip("pgbouncer: not found")
+    with PgBouncer(postgres) as pooler:
+        yield pooler
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.database)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty database: a file, and a database of PostgreSQL."""

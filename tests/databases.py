@@ -35,6 +35,22 @@ def postgres_binaries() -> Path:
     )
 
 
+def as_nobody() -> dict:
+    """Return how a server is started that refuses to run as root."""
+    if os.getuid() != 0:
+        return {}
+    return {"user": "nobody", "group": "nogroup", "extra_groups": [], "cwd": "/"}
+
+
+def open_to_nobody(directory: Path, *others: Path) -> None:
+    """Let such a server use its directory."""
+    directory.chmod(0o755)
+    if os.getuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        for path in (directory, *others):
+            os.chown(path, nobody.pw_uid, nobody.pw_gid)
+
+
 class PostgresServer(ServerProcess):
     """A PostgreSQL server on a port of loopback and a unix socket, with an empty cluster.
 
@@ -69,7 +85,7 @@ class PostgresServer(ServerProcess):
         command += ["-h", HOST, "-p", str(self.port), *settings]
         for attempts_left in reversed(range(20)):
             try:
-                self._launch(command, self._answers, seconds=30, **self._as_user())
+                self._launch(command, self._answers, seconds=30, **as_nobody())
                 return
             except RuntimeError as error:
                 # After a kill, its children take a moment to notice.
@@ -78,18 +94,13 @@ class PostgresServer(ServerProcess):
                 time.sleep(0.1)
 
     def _make_cluster(self, data: Path) -> None:
-        self.directory.chmod(0o755)
         data.mkdir()
-        if os.getuid() == 0:  # the server refuses to run as root
-            nobody = pwd.getpwnam("nobody")
-            for path in (self.directory, data):
-                os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        open_to_nobody(self.directory, data)
+        if os.getuid() == 0:
             self._let_nobody_in()
         command = [self._binary("initdb"), "-D", str(data), "-U", "postgres", "--no-sync"]
         command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-instructions"]
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, **self._as_user()
-        )
+        done = subprocess.run(command, check=False, capture_output=True, text=True, **as_nobody())
         if done.returncode:
             raise RuntimeError(f"initdb: {done.stdout}{done.stderr}")
 
@@ -97,7 +108,7 @@ class PostgresServer(ServerProcess):
         """Copy the server to where another user may run it, if root alone may."""
         tried = [self._binary("postgres"), "--version"]
         try:
-            subprocess.run(tried, check=True, capture_output=True, **self._as_user())
+            subprocess.run(tried, check=True, capture_output=True, **as_nobody())
         except (OSError, subprocess.CalledProcessError):
             # With the libraries of the wheel, which are looked for beside the package.
             installed = self._binaries.parent
@@ -111,13 +122,6 @@ class PostgresServer(ServerProcess):
 
     def _binary(self, name: str) -> str:
         return str(self._binaries / name)
-
-    def _as_user(self) -> dict:
-        return (
-            {"user": "nobody", "group": "nogroup", "extra_groups": [], "cwd": "/"}
-            if os.getuid() == 0
-            else {}
-        )
 
     def _answers(self) -> bool:
         try:

@@ -1,13 +1,22 @@
 """What the tests of several topologies ask of a store."""
 
 import os
+import re
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal
+
+KEYSPACE = Path(__file__).parent.parent / "docs" / "reference" / "keyspace.md"
+
+
+def documented_user():
+    """Return what the documentation says after ACL SETUSER; the password is `password`."""
+    return re.search(r"(?m)^ACL SETUSER (.*)$", KEYSPACE.read_text())[1].split(" ")
 
 
 def owner():

@@ -6,6 +6,8 @@ import time
 
 import pytest
 from apps import make_app
+from patients import serving
+from store_checks import documented_user
 
 from flask_idempotence import (
     MemoryStore,
@@ -373,3 +375,39 @@ def test_what_changes_while_it_is_purged_stays(app, store):
     del store.peek_all
     assert (purge.meant.total(), purge.changed) == (0, 1)
     assert store.peek(key).kind == "record"
+
+
+class TestTheDocumentedUser:
+    """Of Redis, with the rights that the documentation names and no others."""
+
+    @pytest.fixture
+    def app(self, redis_server, redis_url):
+        behind = redis_server.client()
+        behind.execute_command("ACL", "SETUSER", *documented_user())
+        behind.acl_log_reset()
+        url = redis_url.replace("://", "://shop:password@")
+        app = serving(IDEMPOTENCE_STORAGE_URI=url)
+        app.add_url_rule("/order", "order", no_repeat_submit(60)(lambda: "ok"), methods=["POST"])
+        app.add_url_rule("/pay", "pay", idempotent(lambda: "paid"), methods=["POST"])
+        client = app.test_client()
+        assert client.post("/order").status_code == 200
+        assert client.post("/pay", headers={"Idempotency-Key": "k"}).status_code == 200
+        yield app
+        behind.acl_deluser("shop")
+
+    def test_may_look_release_and_purge(self, app):
+        store = app.extensions["idempotence"].store
+        [digest] = [key.rpartition(":")[2] for key in store.scan("") if ":order:" in key]
+        assert rows(invoke(app, "inspect", digest))[0][3] == "live"
+        assert {row[1] for row in rows(invoke(app, "stats"))} >= {"order", "pay"}
+        done = invoke(app, "release", digest, "--yes")
+        assert (done.exit_code, "Released." in done.output) == (0, True)
+        assert "1 removed." in invoke(app, "purge", "--all", "--yes").output
+        assert list(store.scan("")) == []
+
+    def test_may_ask_the_doctor(self, app):
+        done = invoke(app, "doctor", "--json")
+        found = {each["check"]: each["severity"] for each in json.loads(done.stdout)["findings"]}
+        assert found["store"] == "ok"
+        assert "error" not in found.values()
+        assert found["eviction"] == "note"  # which it may not look up

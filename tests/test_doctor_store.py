@@ -13,7 +13,7 @@ from flask_idempotence.cli.store_checks import STORE_CHECKS
 
 pytestmark = pytest.mark.servers
 
-OF_DATABASES = {"table", "durability", "room"}
+OF_DATABASES = {"table", "durability", "room", "pooler"}
 OF_SERVERS = [name for name in STORE_CHECKS if name not in OF_DATABASES]
 
 

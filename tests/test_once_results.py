@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 import zlib
 
 import pytest
@@ -11,7 +12,7 @@ from jobs import Shift, shift_on
 
 from flask_idempotence import ResponseNotStored, current_guard
 from flask_idempotence.config import Config
-from flask_idempotence.records import Records, UnreadableRecord
+from flask_idempotence.records import Asked, Records, UnreadableRecord
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -184,7 +185,19 @@ def test_a_result_is_good_for_no_other_operation():
             shift.work(id_)
 
 
+def test_a_result_that_was_brought_back_after_its_time_is_refused(caplog):
+    shift = encrypting(None, KEY)
+    shift.work(result="iban 42")
+    records = shift.app.extensions["idempotence"].engine.records
+    records.clock = lambda: time.time() + 86400 + 31
+    with pytest.raises(ResponseNotStored):
+        shift.work()
+    assert shift.runs == 1
+    assert "expired" in caplog.text
+
+
 PLAIN = Records(Config())
+K, TTL = Asked("k"), 60
 
 
 def sealed(content):
@@ -193,11 +206,11 @@ def sealed(content):
 
 DAMAGED = {
     "nothing": b"",
-    "another version": b"\x03" + PLAIN.remember_result("k", 1)[1:],
-    "cut short": PLAIN.remember_result("k", "result")[:-1],
-    "a bit flipped": PLAIN.remember_result("k", "result")[:-2] + b'x"',
+    "another version": b"\x04" + PLAIN.remember_result(K, 1, TTL)[1:],
+    "cut short": PLAIN.remember_result(K, "result", TTL)[:-1],
+    "a bit flipped": PLAIN.remember_result(K, "result", TTL)[:-2] + b'x"',
     "no content": sealed(b""),
-    "a status": PLAIN.remember_status("k", 200),
+    "a status": PLAIN.remember_status(K, 200, TTL),
     "an unknown kind": sealed(b"Q1"),
     "no JSON": sealed(b"J{"),
     "no text": sealed(b"J\xff\xff"),
@@ -210,7 +223,7 @@ DAMAGED = {
 @pytest.mark.parametrize("record", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_record_is_an_error_of_ours(record):
     with pytest.raises(UnreadableRecord):
-        PLAIN.result("k", record)
+        PLAIN.result(K, record)
 
 
 def test_what_is_damaged_in_the_store_is_said_to_whoever_reads_it(redis_url, redis_server, caplog):
@@ -225,12 +238,12 @@ def test_what_is_damaged_in_the_store_is_said_to_whoever_reads_it(redis_url, red
 
 def test_the_bytes_of_a_result_are_these():
     content = b'J{"paid":5,"to":"\xc3\xa4"}'
-    assert PLAIN.remember_result("k", {"paid": 5, "to": "ä"}) == sealed(content)
-    assert PLAIN.result("k", sealed(content)) == json.loads(content[1:])
+    assert PLAIN.remember_result(K, {"paid": 5, "to": "ä"}, TTL) == sealed(content)
+    assert PLAIN.result(K, sealed(content)) == json.loads(content[1:])
 
 
 def test_a_result_is_no_response_and_a_response_no_result():
     with pytest.raises(UnreadableRecord):
-        PLAIN.replay("k", PLAIN.remember_result("k", 1), Response())
+        PLAIN.replay(K, PLAIN.remember_result(K, 1, TTL), Response())
     with pytest.raises(UnreadableRecord, match="without a result"):
-        PLAIN.result("k", PLAIN.remember("k", Response("done")))
+        PLAIN.result(K, PLAIN.remember(K, Response("done"), TTL))

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import struct
 import sys
+import time
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -19,9 +20,10 @@ from hypothesis import strategies as st
 import flask_idempotence
 from flask_idempotence import ConfigurationError, idempotent
 from flask_idempotence.config import Config, read_config
-from flask_idempotence.records import Records, UnreadableRecord
+from flask_idempotence.records import Asked, RecordOfAnotherRequest, Records, UnreadableRecord
 
 PLAIN = Records(Config())
+K, TTL = Asked("k", b"f" * 16), 60
 KEY = b"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 ENCRYPTED = Records(Config(key_encryption_keys=(KEY,)))
 
@@ -57,9 +59,9 @@ def shown(response):
     return response.status, headers, response.get_data()
 
 
-def replayed(records, record, key="k"):
+def replayed(records, record):
     response = Response()
-    assert records.replay(key, record, response)
+    assert records.replay(K, record, response)
     return response
 
 
@@ -88,7 +90,7 @@ def test_every_response_comes_back_as_it_was(status, headers, body):
     del first.headers["Content-Type"]
     first.headers.extend(headers)
     for records in (PLAIN, ENCRYPTED):
-        again = replayed(records, records.remember("k", first))
+        again = replayed(records, records.remember(K, first, TTL))
         assert shown(again) == shown(first)
         assert again.status_code == first.status_code
 
@@ -96,13 +98,13 @@ def test_every_response_comes_back_as_it_was(status, headers, body):
 @pytest.mark.parametrize("name", FORGOTTEN)
 def test_what_is_of_one_connection_or_one_person_is_not_remembered(name):
     first = Response("done", headers=[(name.title(), "a"), (name.upper(), "b"), ("X-Kept", "c")])
-    assert name not in replayed(PLAIN, PLAIN.remember("k", first)).headers
-    assert replayed(PLAIN, PLAIN.remember("k", first)).headers["X-Kept"] == "c"
+    assert name not in replayed(PLAIN, PLAIN.remember(K, first, TTL)).headers
+    assert replayed(PLAIN, PLAIN.remember(K, first, TTL)).headers["X-Kept"] == "c"
 
 
 def test_what_the_connection_names_is_of_that_connection():
     headers = {"Connection": "close, X-Hop", "x-hop": "a", "X-Kept": "b"}
-    again = replayed(PLAIN, PLAIN.remember("k", Response("done", headers=headers)))
+    again = replayed(PLAIN, PLAIN.remember(K, Response("done", headers=headers), TTL))
     assert [name for name, _ in again.headers] == ["X-Kept", "Content-Type", "Content-Length"]
 
 
@@ -119,17 +121,17 @@ NOT_KEPT = {
 @pytest.mark.parametrize("kind", NOT_KEPT)
 def test_a_response_that_cannot_be_kept_leaves_a_record_without_a_body(kind):
     for records in (PLAIN, ENCRYPTED):
-        record = records.remember("k", NOT_KEPT[kind]())
+        record = records.remember(K, NOT_KEPT[kind](), TTL)
         response = Response("untouched")
-        assert records.replay("k", record, response) is False
+        assert records.replay(K, record, response) is False
         assert response.get_data() == b"untouched"
-    assert len(PLAIN.remember("k", NOT_KEPT[kind]())) == 8
+    assert len(PLAIN.remember(K, NOT_KEPT[kind](), TTL)) == 8
 
 
 def test_a_body_of_exactly_the_largest_size_is_kept():
     records = Records(Config(key_max_body=10))
-    assert replayed(records, records.remember("k", Response(bytes(10)))).data == bytes(10)
-    assert not records.replay("k", records.remember("k", Response(bytes(11))), Response())
+    assert replayed(records, records.remember(K, Response(bytes(10)), TTL)).data == bytes(10)
+    assert not records.replay(K, records.remember(K, Response(bytes(11)), TTL), Response())
 
 
 def paid(body):
@@ -157,7 +159,7 @@ class TestDecoder:
         tracemalloc.start()
         try:
             with pytest.raises(UnreadableRecord, match="KEY_MAX_BODY"):
-                records.replay("k", record, Response())
+                records.replay(K, record, Response())
             assert tracemalloc.get_traced_memory()[1] < 8_000_000
         finally:
             tracemalloc.stop()
@@ -165,20 +167,20 @@ class TestDecoder:
     def test_of_a_body_and_headers_of_the_largest_size_unpacks_them(self):
         headers = [("X-Large", "x" * 64_000)] * 4
         first = Response(bytes(1_048_576), headers=headers)
-        again = replayed(PLAIN, PLAIN.remember("k", first))
+        again = replayed(PLAIN, PLAIN.remember(K, first, TTL))
         assert shown(again) == shown(first)
 
     def test_of_a_packed_record_cut_off_under_a_good_checksum_says_so(self):
         packed = zlib.compress(b"\0\xc8\0" + b"paid" * 100)
         with pytest.raises(UnreadableRecord, match="cut off"):
-            PLAIN.replay("k", content(b"Z" + packed[:-5]), Response())
+            PLAIN.replay(K, content(b"Z" + packed[:-5]), Response())
 
     @settings(max_examples=300, deadline=None)
-    @given(st.sampled_from([b"", b"\x01", b"\x02", b"\x02gAAAAA"]), st.binary(max_size=200))
+    @given(st.sampled_from([b"", b"\x01", b"\x02", b"\x03gAAAAA"]), st.binary(max_size=200))
     def test_of_any_bytes_says_that_they_are_unreadable(self, version, data):
         for records in (PLAIN, ENCRYPTED):
             with pytest.raises(UnreadableRecord):
-                records.replay("k", version + data, Response())
+                records.replay(K, version + data, Response())
 
     @settings(max_examples=500, deadline=None)
     @given(
@@ -191,18 +193,18 @@ class TestDecoder:
     ):
         nonsense = zlib.compress(nonsense) if packed else nonsense
         with contextlib.suppress(UnreadableRecord):
-            PLAIN.replay("k", content(kind + nonsense), Response())
+            PLAIN.replay(K, content(kind + nonsense), Response())
 
     @EVERY_KIND
     def test_of_a_record_cut_anywhere_says_that_it_is_unreadable(self, records, first):
-        record = records.remember("k", first)
+        record = records.remember(K, first, TTL)
         for length in range(len(record)):
             with pytest.raises(UnreadableRecord):
-                records.replay("k", record[:length], Response())
+                records.replay(K, record[:length], Response())
 
     @EVERY_KIND
     def test_of_a_record_with_one_changed_byte_never_makes_another_response(self, records, first):
-        record = records.remember("k", first)
+        record = records.remember(K, first, TTL)
         masks = range(1, 256) if records is PLAIN else (1, 2, 0x20, 0x80, 0xFF)
         unreadable = 0
         for position in range(len(record)):
@@ -220,17 +222,17 @@ class TestDecoder:
         assert unreadable > 0.95 * len(record) * len(masks)
 
     def test_of_a_record_with_something_behind_it_says_that_it_is_unreadable(self):
-        record = PLAIN.remember("k", paid("{}"))
+        record = PLAIN.remember(K, paid("{}"), TTL)
         with pytest.raises(UnreadableRecord, match="checksum"):
-            PLAIN.replay("k", record + b"\0", Response())
+            PLAIN.replay(K, record + b"\0", Response())
 
-    @pytest.mark.parametrize("version", [0, 3, 0x80, 255])
+    @pytest.mark.parametrize("version", [0, 2, 4, 0x80, 255])
     def test_of_another_version_names_it(self, version):
-        record = bytes([version]) + PLAIN.remember("k", paid("{}"))[1:]
+        record = bytes([version]) + PLAIN.remember(K, paid("{}"), TTL)[1:]
         with pytest.raises(UnreadableRecord, match=f"unknown version: {version:02x}"):
-            PLAIN.replay("k", record, Response())
+            PLAIN.replay(K, record, Response())
         with pytest.raises(UnreadableRecord, match="unknown version: empty"):
-            PLAIN.replay("k", b"", Response())
+            PLAIN.replay(K, b"", Response())
 
 
 # Records are read by the next release and by the last one: these bytes never change.
@@ -256,9 +258,15 @@ FROZEN = {
 }
 # This one is only read: how well it is compressed is a matter of the zlib at hand.
 FROZEN_COMPRESSED = "0147087b2c5a480d6338d1c4509caf909a99a7e0929997ae30ca1e0d076aa50100187ac94b"
-FROZEN_TOKEN = (
+BOUND_TO_ITS_KEY_ALONE = (
     b"\x02gAAAAABrAa5Qxvv8jCsJ_KiXngr0_GdMLyFvrCJRGNzkmhnDxqiD184HjG_QPZxTJaRCWliuzd2crDwxyXAXLi"
     b"ddJhlTxL2566YUFdWbetCL6whkuEAD8WhAOjDvvRKomjpZuvKcEVeU"
+)
+FROZEN_AT = 1_900_000_000.0
+FROZEN_TOKEN = (
+    b"\x03gAAAAABrAm20HR3-_DHitIyKhr6pZ9ZTf_ROWs1-ZFRawmY21iYjv50DuB7ZqkPNSrUQ7kSYlGwxnbd9OyhRCZlz"
+    b"3JxfA9fNvCUqVjsqvFlt-bpCuIc025_gUG7GxGjqcKT4hJg1YUXUeBhij-VkUunuwJ3ozprWy5296DOEeUDzlqQx"
+    b"H9XSHI0="
 )
 
 
@@ -266,7 +274,7 @@ FROZEN_TOKEN = (
 def test_the_bytes_of_a_record_are_frozen(kind):
     make, frozen = FROZEN[kind]
     record = bytes.fromhex(frozen)
-    assert PLAIN.remember("k", make()) == record
+    assert PLAIN.remember(K, make(), TTL) == record
     assert shown(replayed(PLAIN, record)) == shown(make())
 
 
@@ -276,23 +284,53 @@ def test_the_code_of_a_header_is_frozen(name):
     response.headers.clear()
     response.headers[name] = "v"
     record = content(b"B\0\xc8" + bytes([CODED[name]]) + b"\0\x01v\0")
-    assert PLAIN.remember("k", response) == record
+    assert PLAIN.remember(K, response, TTL) == record
     assert list(replayed(PLAIN, record).headers)[:1] == [(name, "v")]
 
 
-def test_an_encrypted_record_of_long_ago_is_still_read():
-    assert shown(replayed(ENCRYPTED, FROZEN_TOKEN)) == shown(FROZEN["JSON"][0]())
+def encrypted_at(now):
+    records = Records(Config(key_encryption_keys=(KEY,)))
+    records.clock = lambda: now
+    return records
+
+
+def test_an_encrypted_record_of_another_release_is_still_read():
+    assert shown(replayed(encrypted_at(FROZEN_AT), FROZEN_TOKEN)) == shown(FROZEN["JSON"][0]())
+
+
+def test_an_encrypted_record_that_is_bound_to_its_key_alone_is_refused():
+    with pytest.raises(UnreadableRecord, match="unknown version: 02"):
+        ENCRYPTED.replay(K, BOUND_TO_ITS_KEY_ALONE, Response())
+
+
+@pytest.mark.parametrize("late", [-TTL, 0, 29, 30])
+def test_an_encrypted_record_is_read_until_it_expires_and_clocks_may_differ(late):
+    records = encrypted_at(FROZEN_AT + TTL + late)
+    assert shown(replayed(records, FROZEN_TOKEN)) == shown(FROZEN["JSON"][0]())
+
+
+@pytest.mark.parametrize("late", [31, 3600, 1e9])
+def test_an_encrypted_record_that_has_expired_is_refused(late):
+    with pytest.raises(UnreadableRecord, match="expired"):
+        encrypted_at(FROZEN_AT + TTL + late).replay(K, FROZEN_TOKEN, Response())
+
+
+def test_an_encrypted_record_of_another_request_is_refused():
+    with pytest.raises(RecordOfAnotherRequest):
+        encrypted_at(FROZEN_AT).replay(Asked("k", b"g" * 16), FROZEN_TOKEN, Response())
+    with pytest.raises(UnreadableRecord, match="another key"):
+        encrypted_at(FROZEN_AT).replay(Asked("j", K.fingerprint), FROZEN_TOKEN, Response())
 
 
 def test_a_compressed_record_of_long_ago_is_still_read():
     response = Response("so ein Ding " * 50, 200, mimetype="text/plain")
     assert shown(replayed(PLAIN, bytes.fromhex(FROZEN_COMPRESSED))) == shown(response)
-    assert PLAIN.remember("k", response)[5:6] == b"Z"
+    assert PLAIN.remember(K, response, TTL)[5:6] == b"Z"
 
 
 def test_a_record_without_a_body_is_frozen():
-    assert PLAIN.remember("k", Response(iter("a"))) == bytes.fromhex("01 10fa335a 4e 00c8")
-    assert PLAIN.remember_status("k", 200) == bytes.fromhex("01 10fa335a 4e 00c8")
+    assert PLAIN.remember(K, Response(iter("a")), TTL) == bytes.fromhex("01 10fa335a 4e 00c8")
+    assert PLAIN.remember_status(K, 200, TTL) == bytes.fromhex("01 10fa335a 4e 00c8")
 
 
 def test_nothing_is_ever_pickled():
@@ -338,10 +376,15 @@ class Shop:
         client = self.app.test_client()
         return client.post("/pay", headers={"Idempotency-Key": key}, **options)
 
-    def first(self, key="k"):
+    def turn_the_clock(self, seconds):
+        """Have this machine's clock go on."""
+        records = self.app.extensions["idempotence"].engine.records
+        records.clock = lambda: time.time() + seconds
+
+    def first(self, key="k", **options):
         """Send the first request with a key, and return the store key."""
         known = set(self.behind.keys())
-        assert self.post(key).headers["X-Run"] == str(self.runs)
+        assert self.post(key, **options).headers["X-Run"] == str(self.runs)
         (store_key,) = set(self.behind.keys()) - known
         return store_key
 
@@ -371,7 +414,7 @@ class Shop:
 
 DAMAGE = {
     "empty": (lambda record: b"", "unknown version: empty"),
-    "of the next version": (lambda record: b"\x03" + record[1:], "unknown version: 03"),
+    "of the next version": (lambda record: b"\x04" + record[1:], "unknown version: 04"),
     "pickled": (lambda record: b"\x80\x04\x95.", "unknown version: 80"),
     "cut": (lambda record: record[:-1], "checksum"),
     "changed": (lambda record: record[:-1] + b"2", "checksum"),
@@ -423,10 +466,10 @@ class TestEncryption:
         assert found == {"plain": list(SECRETS), "encrypted": []}
 
     def test_keeps_a_record_without_a_body_to_itself_as_well(self):
-        records = [ENCRYPTED.remember_status("k", status) for status in (200, 500)]
-        assert {record[:1] for record in records} == {b"\x02"}
+        records = [ENCRYPTED.remember_status(K, status, TTL) for status in (200, 500)]
+        assert {record[:1] for record in records} == {b"\x03"}
         with pytest.raises(UnreadableRecord):
-            PLAIN.replay("k", records[0], Response())
+            PLAIN.replay(K, records[0], Response())
 
     def test_reads_on_with_an_older_key_and_writes_with_the_newest(
         self, redis_server, redis_url, caplog
@@ -456,6 +499,30 @@ class TestEncryption:
     def test_refuses_what_anybody_may_have_written(self, redis_server, redis_url, caplog):
         Shop(redis_server).first()
         Shop(redis_server, [NEW]).assert_unreadable(caplog, "not encrypted")
+
+    def test_refuses_a_record_that_was_brought_back_after_its_time(
+        self, redis_server, redis_url, caplog
+    ):
+        shop = Shop(redis_server, [NEW])
+        store_key = shop.first()
+        value = shop.behind.get(store_key)
+        shop.behind.delete(store_key)
+        shop.turn_the_clock(86400 + 31)
+        shop.behind.set(store_key, value, ex=3600)
+        shop.assert_unreadable(caplog, "expired")
+
+    def test_refuses_another_request_whose_fingerprint_was_put_beside_a_record(
+        self, redis_server, redis_url, caplog
+    ):
+        shop = Shop(redis_server, [NEW])
+        mine, other = shop.first("mine"), shop.first("yours", data="another request")
+        value, fingerprint = shop.behind.get(mine), shop.behind.get(other)[17:33]
+        shop.behind.set(mine, value[:17] + fingerprint + value[33:], keepttl=True)
+        runs = shop.runs
+        for data in ("another request", None):  # which passes for the first, and the first
+            assert shop.post("mine", data=data).status_code == 422
+        assert "made for another request" in caplog.text
+        assert shop.runs == runs
 
     def test_is_missed_where_the_keys_are_gone(self, redis_server, redis_url, caplog):
         Shop(redis_server, [NEW]).first()

@@ -244,14 +244,27 @@ class Cluster:
 
 
 class TlsServer(RedisServer):
-    """A server that speaks TLS only, with a certificate of its own authority."""
+    """A server that speaks TLS only, with a certificate of its own authority.
+
+    With each start it has another one, in the same file.
+
+    Args:
+        clients: a directory with the certificate that clients must have; None lets in all.
+    """
+
+    def __init__(self, clients=None):
+        super().__init__()
+        self._clients_directory = clients
 
     def _command(self) -> list[str]:
         certificate, key = make_certificate(self.directory)
+        clients = self._clients_directory
         command = super()._command()
         command[command.index("--port")] = "--tls-port"
-        command += ["--port", "0", "--tls-auth-clients", "no", "--tls-cert-file", certificate]
-        return [*command, "--tls-key-file", key, "--tls-ca-cert-file", certificate]
+        command += ["--port", "0", "--tls-auth-clients", "yes" if clients else "no"]
+        command += ["--tls-cert-file", certificate, "--tls-key-file", key]
+        authority = f"{clients}/certificate.pem" if clients else certificate
+        return [*command, "--tls-ca-cert-file", authority]
 
     @property
     def ca(self) -> str:

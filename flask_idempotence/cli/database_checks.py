@@ -47,6 +47,25 @@ def check_durability(facts: DatabaseFacts) -> Iterator[Finding]:
     )
 
 
+def check_pooler(facts: DatabaseFacts) -> Iterator[Finding]:
+    """Whether statements are prepared under names that a pooler may not know."""
+    if facts.pooled is None:
+        return
+    if not facts.pooled:
+        yield ok("No connection pooler stands before the database.")
+    elif not facts.prepares:
+        yield ok("Behind a connection pooler: each operation is a transaction of its own.")
+    else:
+        yield warning(
+            "The application's connections prepare statements under names, behind a pooler.",
+            "PgBouncer before 1.21, and later ones without max_prepared_statements, lose such "
+            "statements in transaction mode: the application's own fail, and so do commits of "
+            "within=. The store's own connections prepare none.",
+            'Pass connect_args={"prepare_threshold": None} to create_engine, or have the pooler '
+            "support prepared statements.",
+        )
+
+
 def check_room(facts: DatabaseFacts) -> Iterator[Finding]:
     """Whether expired rows are removed."""
     if facts.expired is None:

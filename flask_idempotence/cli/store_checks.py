@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator
 
 from ..stores.facts import DatabaseFacts, ServerFacts
 from ..tokens import CLOCK_SKEW
-from .database_checks import check_durability, check_room, check_table, of_each_database
+from .database_checks import (
+    check_durability,
+    check_pooler,
+    check_room,
+    check_table,
+    of_each_database,
+)
 from .findings import Check, Finding, Patient, error, note, ok, warning
 
 _NOTABLE_SKEW = 5.0
@@ -186,6 +192,7 @@ STORE_CHECKS: dict[str, Check] = {
     "table": of_each_database(check_table),
     "durability": of_each_database(check_durability),
     "room": of_each_database(check_room),
+    "pooler": of_each_database(check_pooler),
     "eviction": of_each_server(check_eviction),
     "persistence": of_each_server(check_persistence),
     "clock": of_every_kind(check_clock),

@@ -27,7 +27,7 @@ from ..fingerprint import canonical_request, canonical_texts, rule_of, selection
 from ..keys import is_unguessable, key_in_header, key_of_value
 from ..modes import Replay, Settlement, ViewGuard
 from ..policy import checked_policy
-from ..records import UnreadableRecord
+from ..records import Asked, RecordOfAnotherRequest, UnreadableRecord
 from ..responses import REPLAYED_HEADER, is_transient
 from ..stores.base import ClaimOutcome, Crashed, Done, Running
 from ..tokens import CLOCK_SKEW
@@ -118,7 +118,7 @@ class KeyGuard(ViewGuard):
             return None
         if isinstance(outcome, Hold):
             return outcome if transaction is None else begin(outcome, transaction)
-        return self._answer(engine, attempt, outcome)
+        return self._answer(engine, attempt, Asked(key, fingerprint), outcome)
 
     def pass_by(self, engine: Engine, attempt: Attempt) -> Hold | None:
         """Return a hold without a claim where the view leaves its commit to the guard."""
@@ -155,8 +155,9 @@ class KeyGuard(ViewGuard):
         """Remember the response, or release what may be tried again."""
         if failed and (not self._once_at_most(engine) or hold.failed_by_hand):
             return engine.release(hold)
-        record = hold.detail or engine.records.remember_status(hold.key, 500)
-        return engine.complete(hold, record, self._ttl(engine.config))
+        ttl = self._ttl(engine.config)
+        record = hold.detail or engine.records.remember_status(hold, 500, ttl)
+        return engine.complete(hold, record, ttl)
 
     def has_failed(self, engine: Engine, response: Response) -> bool:
         """Whether the response is not to be remembered."""
@@ -172,7 +173,7 @@ class KeyGuard(ViewGuard):
 
     def record(self, engine: Engine, hold: Hold, response: Response) -> None:
         """Take the record of a response."""
-        hold.detail = engine.records.remember(hold.key, response)
+        hold.detail = engine.records.remember(hold, response, self._ttl(engine.config))
 
     def check(self, endpoint: str, config: Config) -> None:
         """Look at the route's rules once the settings are known."""
@@ -212,7 +213,9 @@ class KeyGuard(ViewGuard):
             engine.sleep(pause if left >= pause + SHORTEST_PAUSE else left)
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
-    def _answer(self, engine: Engine, attempt: Attempt, found: ClaimOutcome) -> Replay:
+    def _answer(
+        self, engine: Engine, attempt: Attempt, asked: Asked, found: ClaimOutcome
+    ) -> Replay:
         if not getattr(found, "matches", True):
             raise KeyReused
         if isinstance(found, Crashed):
@@ -224,9 +227,11 @@ class KeyGuard(ViewGuard):
         # With a content type, so that none is made up: that takes longer than all the rest.
         response = attempt.app.response_class(content_type="")
         try:
-            is_whole = engine.records.replay(attempt.key or "", found.record, response)
+            is_whole = engine.records.replay(asked, found.record, response)
         except UnreadableRecord as error:
             _logger.error("A record cannot be read: it is %s: %s", error, attempt)
+            if isinstance(error, RecordOfAnotherRequest):
+                raise KeyReused from None
             is_whole = False
         if not is_whole:
             raise ResponseNotStored

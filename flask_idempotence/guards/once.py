@@ -22,7 +22,7 @@ from ..errors import ConfigurationError, Refusal, ResponseNotStored, Running
 from ..fingerprint import canonical
 from ..modes import Guard, Settlement
 from ..proxies import actual
-from ..records import UnreadableRecord
+from ..records import Asked, UnreadableRecord
 from ..stores.base import NO_FINGERPRINT, Done
 from ..within import Open, begin, open_transaction, opener
 from .names import NO_ID, SCOPE, Id, plain
@@ -145,7 +145,8 @@ class Once:
         if self._done is None or self._engine is None or self._attempt is None:
             return self._result
         try:
-            return self._engine.records.result(self._attempt.key or "", self._done.record)
+            asked = Asked(self._attempt.key or "")
+            return self._engine.records.result(asked, self._done.record)
         except UnreadableRecord as error:
             _logger.error("A result cannot be read: it is %s: %s", error, self._attempt)
             refusal = ResponseNotStored("The operation is done, but its result is not known.")
@@ -228,10 +229,10 @@ class Once:
 
     def _note_result(self, engine: Engine, hold: Hold) -> Exception | None:
         try:
-            hold.detail = engine.records.remember_result(hold.key, self._result)
+            hold.detail = engine.records.remember_result(hold, self._result, self._guard.ttl)
         except TypeError as problem:
             # It has been done, and must not be done again.
-            hold.detail = engine.records.remember_status(hold.key, 0)
+            hold.detail = engine.records.remember_status(hold, 0, self._guard.ttl)
             return problem
         return None
 

@@ -59,6 +59,8 @@ class DatabaseFacts:
         clock_ahead: seconds by which its clock is ahead of this machine's.
         replicas: how many replicas follow it.
         expired: how many rows have expired and are still there.
+        pooled: whether a connection pooler stands in front of it.
+        prepares: whether the application's connections prepare statements under names.
     """
 
     product: str
@@ -71,3 +73,5 @@ class DatabaseFacts:
     clock_ahead: float | None = None
     replicas: int | None = None
     expired: int | None = None
+    pooled: bool | None = None
+    prepares: bool | None = None

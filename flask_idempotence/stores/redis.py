@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from redis import Redis, RedisCluster
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from ..errors import ConfigurationError, StoreError
 from .base import (
@@ -190,10 +190,12 @@ class RedisStore(Store):
 
         return self._link.gather(seen, [key for key, _ in seen], discard)
 
-    def count_all(self) -> int:
-        """Return how many keys the database holds, others' included."""
-        nodes = self._link.primaries()
-        return sum(int(_checked(self._ask(node, ("DBSIZE",)))) for node in nodes)
+    def count_all(self) -> int | None:
+        """Return how many keys the database holds, others' included; None where it may not ask."""
+        replies = [self._ask(node, ("DBSIZE",)) for node in self._link.primaries()]
+        if any(isinstance(reply, NoPermissionError) for reply in replies):
+            return None
+        return sum(int(_checked(reply)) for reply in replies)
 
     def facts(self) -> Sequence[ServerFacts]:
         """Return what the servers that hold the keys say of themselves."""

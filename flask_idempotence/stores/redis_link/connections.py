@@ -6,10 +6,13 @@ altered.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import select
+import ssl
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from redis import ConnectionPool
@@ -93,16 +96,43 @@ def _watch_input(connected: Any) -> Callable[[], Any]:
     return lambda: select.select([connected], [], [], 0)[0]
 
 
+_Version = tuple[tuple[int, ...] | None, ...]
+
+
+def _version_of_certificates(connection: Any) -> _Version:
+    """Return what changes when a file of certificates is replaced or rewritten."""
+    system = ssl.get_default_verify_paths()  # which redis-py loads in any case
+    named = (getattr(connection, name, None) for name in ("ca_certs", "certfile", "keyfile"))
+    directory = getattr(connection, "ca_path", None)
+    paths = [*named, system.cafile, system.capath, directory]
+    with contextlib.suppress(OSError, TypeError):
+        if directory is not None:
+            paths += sorted(Path(directory).iterdir())
+    return tuple(_version_of(path) for path in paths)
+
+
+def _version_of(path: Any) -> tuple[int, ...] | None:
+    try:
+        found = Path(path).stat()
+    except (OSError, TypeError, ValueError):
+        return None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
 class _TlsContext:
-    """What is the same for every TLS connection to one place, made once.
+    """The SSL context of all connections to one place, made anew when a certificate file changes.
 
     Making it takes some 40 ms, most of it for loading the system's certificates: many threads that
     connect at once would spend their whole deadline on it.
     """
 
     def __init__(self) -> None:
-        self._context: Any = None
+        self._made: tuple[_Version, Any] | None = None
         self._making = threading.Lock()
+
+    def _context(self, version: _Version) -> Any:
+        made = self._made
+        return None if made is None or made[0] != version else made[1]
 
     def wrap(self, connection: Any, make_and_wrap: Callable[[Any], Any], plain: Any) -> Any:
         """Return a socket with TLS around it, its handshake done."""
@@ -110,17 +140,19 @@ class _TlsContext:
             connection, "ssl_validate_ocsp_stapled", False
         ):
             return make_and_wrap(plain)  # which looks at the certificate, too
-        if self._context is None and self._making.acquire(timeout=deadline.left() / 4):
+        version = _version_of_certificates(connection)  # before the files are read
+        if self._context(version) is None and self._making.acquire(timeout=deadline.left() / 4):
             try:
-                if self._context is None:
+                if self._context(version) is None:
                     wrapped = make_and_wrap(plain)
-                    self._context = wrapped.context
+                    self._made = (version, wrapped.context)
                     return wrapped
             finally:
                 self._making.release()
-        if self._context is None:  # the one who makes it waits for a handshake
+        context = self._context(version)
+        if context is None:  # the thread that makes it waits for a handshake
             return make_and_wrap(plain)
-        return self._context.wrap_socket(plain, server_hostname=connection.host)
+        return context.wrap_socket(plain, server_hostname=connection.host)
 
 
 def _deadlined(connection_class: Any) -> Any:

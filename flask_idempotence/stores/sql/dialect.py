@@ -55,16 +55,27 @@ class Dialect(Statements):
         del connection
         return nullcontext()
 
+    def place(self, connection: Connection) -> int | None:
+        """Return the number of the table that a connection sees; None where there is but one."""
+        del connection
+        return None
+
     def forget(self) -> None:
         """Forget what threads of a parent process were at."""
 
+    def transaction(self, connection: Connection) -> AbstractContextManager[None]:
+        """Return the transaction of one operation; none where each statement commits by itself."""
+        del connection
+        return nullcontext()
+
     @abstractmethod
-    def prepare(self, connection: Any, seconds: float) -> None:
+    def prepare(self, connection: Any, seconds: float, info: dict[Any, Any]) -> None:
         """Set a new connection of the driver's up, so that no statement takes longer.
 
         Args:
             connection: the driver's own, not used by anybody else.
             seconds: the deadline of an operation.
+            info: what SQLAlchemy's connections over it have for their `info`.
         """
 
     def file_number(self, connection: Any) -> int | None:

@@ -83,7 +83,9 @@ class Link:
         self._dialect = dialect
         self._of_application = engine
         pool = engine.pool.recreate()
-        event.listen(pool, "connect", lambda made, _: dialect.prepare(made, seconds))
+        event.listen(
+            pool, "connect", lambda made, record: dialect.prepare(made, seconds, record.info)
+        )
         twin = Engine(pool, engine.dialect, engine.url, hide_parameters=True)
         self._checkout = Checkout(
             twin.execution_options(isolation_level="AUTOCOMMIT"),
@@ -114,7 +116,10 @@ class Link:
         while True:
             sent = False
             try:
-                with self._connection(deadline) as connection:
+                with (
+                    self._connection(deadline) as connection,
+                    self._dialect.transaction(connection),
+                ):
                     sent = True
                     if not writes:
                         return work(connection)

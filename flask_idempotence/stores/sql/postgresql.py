@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import (
@@ -15,6 +17,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     func,
+    literal_column,
     null,
     select,
     text,
@@ -22,11 +25,13 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.selectable import TableValuedAlias
 
 from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
 from ..facts import DatabaseFacts
 from .dialect import Dialect, Trouble
+from .pooler import is_direct, prepares_by_name
 from .rows import outcome_of
 from .schema import count_expired, what_is_missing
 from .statements import (
@@ -52,6 +57,20 @@ _SETTINGS = (
     "SET lock_timeout = {locks}; SET statement_timeout = {answers};"
     "SET idle_in_transaction_session_timeout = {answers}"
 )
+"""For a session of our own."""
+
+_BEGIN = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED;"
+    "SET LOCAL lock_timeout = {locks}; SET LOCAL statement_timeout = {answers};"
+    "SET LOCAL idle_in_transaction_session_timeout = {answers}"
+)
+"""For one transaction, in one round trip."""
+
+_POOLED = "flask_idempotence begin"
+"""Where the `info` of a connection through a pooler holds what begins a transaction of ours."""
+
+_PREPARES = "flask_idempotence prepares"
+"""Where it says that the application's connections, which are made alike, prepare by name."""
 
 _TROUBLES = {
     "40001": Trouble.AGAIN,  # serialization_failure
@@ -74,6 +93,9 @@ _FACTS = text(
     "extract(epoch FROM clock_timestamp())::float8 AS clock, "
     "(SELECT count(*) FROM pg_stat_replication) AS replicas"
 )
+_PLACE: Any = literal_column(f"CAST(to_regclass('{NAME}') AS oid)", BigInteger()).label("place")
+"""Which table the name stands for on a connection, by its `search_path`."""
+
 _COUNT = text("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(:name)")
 
 
@@ -121,6 +143,7 @@ class PostgreSQL(Dialect):
         # Waits for whoever is at the row: a transaction whose COMMIT is on its way, or whose end.
         self._look_up = LOOK_UP.with_for_update()
         self._prune = delete(table).where(_row.key == doomed.c.key, _row.expires <= now())
+        self._complete = self._complete.returning(_PLACE)
 
     def _take(self, connection: Connection, values: dict[str, Any]) -> ClaimOutcome | None:
         row = connection.execute(self._claim, values).first()
@@ -144,6 +167,11 @@ class PostgreSQL(Dialect):
         renewed = {(row.key, bytes(row.owner)) for row in connection.execute(self._renew, values)}
         return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
 
+    def place(self, connection: Connection) -> int | None:
+        """Return the table's number."""
+        place: int | None = connection.execute(select(_PLACE)).scalar_one()
+        return place
+
     def prune(self, connection: Connection, most: int) -> int:
         """Remove rows that have expired."""
         return connection.execute(self._prune, {"most": most}).rowcount
@@ -153,16 +181,42 @@ class PostgreSQL(Dialect):
         count = connection.execute(_COUNT, {"name": NAME}).scalar()
         return None if count is None or count < 0 else int(count)
 
-    def prepare(self, connection: Any, seconds: float) -> None:
-        """Limit every statement and every wait for a lock on the server, too."""
+    def prepare(self, connection: Any, seconds: float, info: dict[Any, Any]) -> None:
+        """Limit every statement and every wait for a lock on the server, too.
+
+        Behind a pooler the server's session is shared with other clients, so that each
+        transaction sets the limits for itself, and nothing is prepared by name.
+        """
         locks, answers = (
-            round(seconds * part * 1000) for part in (_LOCKS_WITHIN, _ANSWERS_WITHIN)
+            max(1, round(seconds * part * 1000)) for part in (_LOCKS_WITHIN, _ANSWERS_WITHIN)
         )
         was, connection.autocommit = connection.autocommit, True
         cursor = connection.cursor()
-        cursor.execute(_SETTINGS.format(locks=max(1, locks), answers=max(1, answers)))
+        if is_direct(connection, cursor):
+            cursor.execute(_SETTINGS.format(locks=locks, answers=answers))
+        else:
+            info[_POOLED] = _BEGIN.format(locks=locks, answers=answers)
+            if prepares_by_name(connection):
+                info[_PREPARES] = True
+                connection.prepare_threshold = None
         cursor.close()
         connection.autocommit = was
+
+    @contextmanager
+    def transaction(self, connection: Connection) -> Iterator[None]:
+        """Begin and commit behind a pooler, where `SET LOCAL` alone ends with the operation."""
+        begin = connection.info.get(_POOLED)
+        if begin is None:
+            yield
+            return
+        connection.exec_driver_sql(begin)
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(SQLAlchemyError):
+                connection.exec_driver_sql("ROLLBACK")
+            raise
+        connection.exec_driver_sql("COMMIT")
 
     def file_number(self, connection: Any) -> int | None:
         """Return the socket."""
@@ -197,6 +251,8 @@ class PostgreSQL(Dialect):
             clock_ahead=told.clock - here,
             replicas=told.replicas,
             expired=None if missing else count_expired(connection),
+            pooled=_POOLED in connection.info,
+            prepares=bool(connection.info.get(_PREPARES)),
         )
 
 

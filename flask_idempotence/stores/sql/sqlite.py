@@ -133,8 +133,9 @@ class SQLite(Dialect):
         """Forget who holds the pen."""
         self._pen = threading.Lock()
 
-    def prepare(self, connection: Any, seconds: float) -> None:
+    def prepare(self, connection: Any, seconds: float, info: dict[Any, Any]) -> None:
         """Limit the wait for another writer. Neither this nor anything else stays in the file."""
+        del info
         _wait_for_others(connection, seconds)
 
     def trouble(self, error: BaseException) -> Trouble:

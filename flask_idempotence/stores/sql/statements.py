@@ -14,6 +14,7 @@ from sqlalchemy import (
     BigInteger,
     Connection,
     LargeBinary,
+    Row,
     Text,
     and_,
     bindparam,
@@ -217,8 +218,12 @@ class Statements(ABC):
         fingerprint: bytes,
         record: bytes,
         keep: int,
-    ) -> Outcome:
-        """Replace a claim by a record for so many milliseconds, if it is the owner's."""
+    ) -> Row[Any] | None:
+        """Replace a claim by a record for so many milliseconds, if it is the owner's.
+
+        Returns:
+            What was written, None where the key is another owner's.
+        """
         values = {
             "this_key": key,
             "this_owner": owner,
@@ -226,7 +231,10 @@ class Statements(ABC):
             "record": record,
             "keep": keep,
         }
-        return OK if connection.execute(self._complete, values).first() else STALE
+        # The connection may be the application's. The table is the one of the claim, whatever
+        # schemas it has for its own.
+        untranslated = {"schema_translate_map": None}
+        return connection.execute(self._complete, values, execution_options=untranslated).first()
 
     def look_up(self, connection: Connection, key: str, owner: bytes) -> str | None:
         """Return what an owner has at a key: `"claim"`, `"record"`, or None."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -19,7 +18,7 @@ from . import schema
 from .dialects import dialect_of
 from .link import Link
 from .pruning import Pruning
-from .table import TOKEN, TOKEN_AGAIN, milliseconds
+from .table import NAME, TOKEN, TOKEN_AGAIN, milliseconds
 
 T = TypeVar("T")
 
@@ -54,6 +53,8 @@ class SqlStore(Store):
         self._dialect = dialect_of(engine)
         self.engine = engine
         self._link = Link(engine, self._dialect, deadline)
+        self._place: int | None = None
+        self._knows_place: bool = False
         self._pruning = Pruning(self.prune)
         call_in_children(self._pruning.forget)
 
@@ -82,8 +83,8 @@ class SqlStore(Store):
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
         """Replace the claim by a record."""
-        work = partial(self.complete_in, key=key, owner=owner, fingerprint=fingerprint)
-        return self._link.run(partial(work, record=record, keep=keep))
+        values = (key, owner, fingerprint, record, milliseconds(keep))
+        return Outcome.STALE if self._run(self._dialect.complete, *values) is None else Outcome.OK
 
     def complete_in(
         self,
@@ -109,16 +110,36 @@ class SqlStore(Store):
 
         Raises:
             StoreNotReady: the table is not there, or is not the one that is needed.
+            ConfigurationError: the connection sees another table of that name.
             sqlalchemy.exc.SQLAlchemyError: anything else, as the connection raises it.
         """
         values = (key, owner, fingerprint, record, milliseconds(keep))
         try:
-            return self._dialect.complete(connection, *values)
+            written = self._dialect.complete(connection, *values)
         except DBAPIError as error:
             not_ready = self._link.not_ready(error)
             if not_ready is None:
                 raise
             raise not_ready from error.orig
+        if written is None:
+            return Outcome.STALE
+        if self._knows_place and getattr(written, "place", None) != self._place:
+            self._knows_place = False
+            raise ConfigurationError(
+                f"The session of within= sees another table {NAME} than the one of the claim: its "
+                "search_path leads to another schema (or the table was created anew meanwhile). "
+                "Let the path begin with the schema of the store's table, or drop the other one."
+            )
+        return Outcome.OK
+
+    def know_place(self) -> None:
+        """Look up, once, which table the claims are in, so that `complete_in` can compare.
+
+        Call it while no connection is held: behind a pooler there may be no second one.
+        """
+        if not self._knows_place:
+            self._place = self._look(self._dialect.place)
+            self._knows_place = True
 
     def look_up(self, key: str, owner: bytes) -> str | None:
         """Return what an owner has at a key: `"claim"`, `"record"`, or None for nothing.
