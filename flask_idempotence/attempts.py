@@ -216,6 +216,11 @@ def note_replay(request: Request) -> None:
     vars(request)[_REPLAYED] = True
 
 
+def is_replayed(request: Request) -> bool:
+    """Whether a request is answered by a remembered response."""
+    return _REPLAYED in vars(request)
+
+
 def holds_of(request: Request) -> Sequence[Hold]:
     """Return what a request holds, outermost first."""
     holds: Sequence[Hold] = vars(request).get(_HOLDS, ())
@@ -277,7 +282,7 @@ class CurrentGuard:
 
         A replay does not run the view: it is `after_request` functions that may see True here.
         """
-        return has_request_context() and _REPLAYED in vars(actual(request))
+        return has_request_context() and is_replayed(actual(request))
 
     @property
     def lost(self) -> bool:

@@ -207,9 +207,19 @@ class Engine:
         return attempt.key
 
     def held(self, request: Request, key: str) -> Hold | None:
-        """Return what this very request holds of the key already, in a guard further out."""
-        found = (hold for hold in holds_of(request) if hold.key == key and not hold.settled)
-        return next(found, None)
+        """Return this request's own hold of a key, from a guard further out.
+
+        A hold whose view has raised cannot be run under again, where its writes are rolled back
+        or its view may begin only once: it is settled first.
+        """
+        for hold in holds_of(request):
+            if hold.key != key or hold.settled:
+                continue
+            if hold.raised and not hold.in_view and (hold.transaction is not None or hold.keep):
+                self.settling.settle(hold, failed=True)
+            else:
+                return hold
+        return None
 
     def claim(
         self,

@@ -13,7 +13,7 @@ from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_accept_header
 
-from .responses import REFUSAL_HEADER
+from .responses import REFUSAL_HEADER, keep_header
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -120,6 +120,7 @@ class Refusal(IdempotenceError, HTTPException):
         has_our_status = response.status_code == self.code
         if has_our_status and self.retry_after is not None:
             response.headers.setdefault("Retry-After", str(self.retry_after))
+            keep_header("Retry-After", response.headers["Retry-After"])
         if self._has_left_the_view() or (has_our_status and response.status_code >= 400):
             self.mark(response)
         return response
@@ -127,6 +128,7 @@ class Refusal(IdempotenceError, HTTPException):
     def mark(self, response: Response) -> Response:
         """Put the slug of this refusal into the header of a response."""
         response.headers[REFUSAL_HEADER] = self.slug
+        keep_header(REFUSAL_HEADER, self.slug)
         return response
 
     def _has_left_the_view(self) -> bool:

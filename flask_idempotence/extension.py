@@ -122,7 +122,8 @@ class Idempotence:
         back, a key is free again (at-least-once).
 
         Args:
-            function: takes the response, returns whether the result failed.
+            function: takes the response of the view, before any `after_request` function, and
+                returns whether the result failed.
         """
         self._hooks.result_failed = function
         return function
@@ -233,7 +234,8 @@ class State:
     def note_exception(self, app: Flask, **_: Any) -> None:
         """Note an exception that nobody handled, such as that of a view that returned None."""
         del app
-        self.engine.settling.raised(actual(request_ctx))
+        if has_request_context():  # an application may send the signal by itself
+            self.engine.settling.raised(actual(request_ctx))
 
     def check_once(self, app: Flask, **_: Any) -> None:
         """Check the finished application when its first request comes; close faulty endpoints."""
@@ -253,9 +255,10 @@ class State:
     def _tear_down_first(self, app: Flask) -> None:
         # The function registered last is called first, and one that raises is the last called:
         # an application's must not keep ours from running.
-        functions = app.teardown_request_funcs[None]
-        if self.tear_down in functions:
-            functions.remove(self.tear_down)
+        # Those of blueprints run before the application's.
+        for functions in app.teardown_request_funcs.values():
+            if self.tear_down in functions:
+                functions.remove(self.tear_down)
             functions.append(self.tear_down)
 
 

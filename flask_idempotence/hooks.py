@@ -30,3 +30,13 @@ class Hooks:
     def has_failed(self, response: Response) -> bool:
         """Whether a response is a failed result, by the application's predicate if it has one."""
         return (self.result_failed or result_failed)(response)
+
+    def has_failed_since(self, response: Response) -> bool:
+        """Whether a response that `after_request` functions have changed is a failed result.
+
+        The application's predicate is not asked: it knows the responses of views. In its place,
+        the status counts.
+        """
+        if self.result_failed is None:
+            return result_failed(response)
+        return response.status_code >= 400

@@ -76,6 +76,10 @@ class Guard(ABC):
         """Whether a response is a failed result."""
         return engine.hooks.has_failed(response)
 
+    def has_failed_since(self, engine: Engine, response: Response) -> bool:
+        """Whether a response that was changed after the view is a failed result."""
+        return engine.hooks.has_failed_since(response)
+
     def record(self, engine: Engine, hold: Hold, response: Response) -> None:  # noqa: B027
         """Take the record of a response; a mode without records leaves this out."""
 

@@ -1,11 +1,15 @@
-"""What a response says about its result."""
+"""The outcome of a response, and the headers that tell of it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flask import request as current_request
+
+from .proxies import actual
+
 if TYPE_CHECKING:
-    from flask import Response
+    from flask import Request, Response
 
 
 REFUSAL_HEADER = "Idempotence-Refusal"
@@ -18,6 +22,7 @@ REPLAYED_HEADER = "Idempotent-Replayed"
 """Says `true` on a response that is not the first."""
 
 
+_HEADERS = "_flask_idempotence_headers"
 _TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 
 
@@ -41,3 +46,22 @@ def result_failed(response: Response) -> bool:
         return False
     result = response.get_json(silent=True)
     return isinstance(result, dict) and result.get("success") is False
+
+
+def keep_header(name: str, value: str, *, status: int | None = None) -> None:
+    """Have a header on the response that is sent, even if a hook replaces the response.
+
+    Args:
+        name: the header's name.
+        value: its value.
+        status: the only status with which it is true; None for any.
+    """
+    vars(actual(current_request)).setdefault(_HEADERS, {})[name] = (value, status)
+
+
+def add_kept_headers(request: Request, response: Response) -> None:
+    """Add the headers that were to be kept to the response that is sent."""
+    kept: dict[str, tuple[str, int | None]] | None = vars(request).get(_HEADERS)
+    for name, (value, status) in kept.items() if kept else ():
+        if status is None or status == response.status_code:
+            response.headers.setdefault(name, value)

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from werkzeug.wsgi import ClosingIterator
 
-from .attempts import Hold, holds_of
+from .attempts import Hold, holds_of, is_replayed
 from .backlog import Unsettled
 from .errors import LeaseLost, Refusal
 from .modes import KEPT, Settlement
-from .responses import STORED_HEADER
+from .responses import REPLAYED_HEADER, STORED_HEADER, add_kept_headers, keep_header
 from .signals import lease_lost
 from .stores.base import Outcome
 from .streams import settle_when_closed
@@ -67,26 +68,29 @@ class Settling:
             return response
         _make_error_page_whole(response, self._engine.config.key_max_body)
         hold.response_seen(response)
-        self._judge(hold, response)
+        # A failure stays one, whatever becomes of its response.
+        hold.result_failed |= self._judged(hold, hold.guard.has_failed, self._engine, response)
         self._take_record(hold, response)
-        if hold.transaction is None:
+        if hold.transaction is None or hold.raised:
             return response
-        if not hold.raised:
-            hold.commits = not self._judged(hold, self._engine.hooks.has_failed, response)
+        hold.commits = not self._judged(hold, self._engine.hooks.has_failed, response)
         problem = self.settle(hold, failed=hold.result_failed)
         return response if problem is None else self._instead_of(response, hold, problem)
 
     def finish(self, context: RequestContext, response: Response) -> None:
         """Settle by the response that is sent: now, or when a streamed one is closed."""
-        for hold in reversed(holds_of(context.request)):
+        request = context.request
+        for hold in reversed(holds_of(request)):
             if not hold.settled and hold.context == id(context):
                 self._finish(hold, response)
             if hold.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
+        add_kept_headers(request, response)
 
     def _finish(self, hold: Hold, response: Response) -> None:
         if hold.is_changed(response):
-            self._judge(hold, response)
+            # By the built-in rules: predicates of the application know the view's responses.
+            hold.result_failed |= hold.guard.has_failed_since(self._engine, response)
             if response.status_code >= 400 and response.status_code != hold.status:
                 # An error that was made after the view: the record must not claim a success.
                 self._take_record(hold, response)
@@ -105,19 +109,25 @@ class Settling:
     def keep_replay(self, replay: Response, response: Response) -> Response:
         """Return the replay in place of the response that decorators outside the guard made of it.
 
-        They had their part in the recorded response already. An error of theirs is passed on: it
-        may be a check that comes after the view.
+        They had their part in the recorded response already. An answer of their own is passed on:
+        an error, a redirect or a failed result may come from a check after the view.
         """
-        is_error = response.status_code >= 400 and response.status_code != replay.status_code
-        if response is replay or is_error:
-            return response
-        response.close()
+        if response is not replay:
+            if self._is_answer_of_its_own(response, replay):
+                return response
+            response.close()
+        keep_header(REPLAYED_HEADER, "true", status=replay.status_code)
         return replay
 
-    def _judge(self, hold: Hold, response: Response) -> None:
-        # A failure stays one, whatever a hook makes of its response.
-        if self._judged(hold, hold.guard.has_failed, self._engine, response):
-            hold.result_failed = True
+    def _is_answer_of_its_own(self, response: Response, replay: Response) -> bool:
+        if response.status_code >= 300 and response.status_code != replay.status_code:
+            return True
+        has_failed = self._engine.hooks.has_failed
+        try:
+            return has_failed(response) and not has_failed(replay)
+        except Exception:
+            _logger.exception("Could not tell whether a replay was refused by a later check.")
+            return True
 
     def _take_record(self, hold: Hold, response: Response) -> None:
         try:
@@ -277,8 +287,16 @@ class Settling:
 
     def raised(self, context: RequestContext) -> None:
         """Note that nobody handled an exception, though it may be none of the view's own."""
-        for hold in holds_of(context.request):
-            hold.raised = True
+        request = context.request
+        for hold in holds_of(request):
+            if not hold.settled:
+                self.view_ended(hold, raised=True)
+        if is_replayed(request):
+            _logger.error(
+                "Flask-Idempotence: an exception followed a replay of %r. A decorator outside the "
+                "guard gets a Response then: pass it on, or put the decorator inside the guard.",
+                request.endpoint,
+            )
 
 
 def _make_error_page_whole(response: Response, most: int) -> None:
@@ -287,7 +305,7 @@ def _make_error_page_whole(response: Response, most: int) -> None:
     It looks streamed, and is complete. Another WSGI application that a view returned is read as
     well, where it declares a length that can be recorded.
     """
-    if not isinstance(response.response, ClosingIterator):
+    if not isinstance(response.response, ClosingIterator | chain):
         return
     length = response.content_length
     if response.status_code in _BODYLESS or (length is not None and length <= most):

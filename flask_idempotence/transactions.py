@@ -16,7 +16,7 @@ Whoever has lost the claim cannot complete it, and is rolled back.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, event
@@ -57,6 +57,7 @@ class Transaction:
     def __init__(self, session: Session, store: Store | None) -> None:
         self.session = session
         self._is_over = False
+        self.is_view_over = False
         self._root: SessionTransaction | None = None
         engine = engine_of(session)
         self._store = None if store is None else checked_store(store, engine)
@@ -105,8 +106,8 @@ class Transaction:
         self._connection = connection
         self._root = self.session.get_transaction()
         self.session.info[_OPEN] = self
-        event.listen(self.session, "before_commit", _refuse_commit)
-        event.listen(self.session, "after_soft_rollback", _refuse_rollback)
+        for name, function in _LISTENERS.items():
+            event.listen(self.session, name, function)
 
     def _is_isolated(self) -> bool:
         # The keeper changes the claim while the view runs. To REPEATABLE READ that would be
@@ -183,14 +184,19 @@ class Transaction:
             raise StoreError(_text_of(error), sent=True) from error
 
     def view_returned(self) -> None:
-        """Let the application roll back from now on; a commit then fails."""
-        if event.contains(self.session, "after_soft_rollback", _refuse_rollback):
-            event.remove(self.session, "after_soft_rollback", _refuse_rollback)
+        """Let the application roll back from now on; the guard's commit then fails."""
+        self.is_view_over = True
+
+    def rolled_back(self) -> None:
+        """Give the session back to the application, which has rolled back after the view."""
+        self.session.info.pop(_OPEN, None)
+        self._is_over = True
 
     def roll_back(self) -> None:
         """Undo the view's writes, once: after that the session is the application's again."""
-        if not self._is_over:
-            self._end()
+        was_over = self._is_over
+        self._end()
+        if not was_over:
             self._undo()
 
     def _undo(self) -> None:
@@ -199,9 +205,10 @@ class Transaction:
 
     def _end(self) -> None:
         self._is_over = True
-        self.view_returned()
-        if self.session.info.pop(_OPEN, None) is not None:
-            event.remove(self.session, "before_commit", _refuse_commit)
+        self.session.info.pop(_OPEN, None)
+        for name, function in _LISTENERS.items():
+            if event.contains(self.session, name, function):
+                event.remove(self.session, name, function)
 
 
 _NOT_YOURS = (
@@ -243,14 +250,23 @@ def _begin_driver(connection: Connection, savepoint: str | None) -> None:
 
 
 def _refuse_commit(session: Session) -> None:
-    if not session.in_nested_transaction():
+    if _OPEN in session.info and not session.in_nested_transaction():
         raise ConfigurationError(_NOT_YOURS.format(did="committed it"))
 
 
 def _refuse_rollback(session: Session, ended: SessionTransaction) -> None:
-    del session
-    if ended.parent is None:
+    transaction: Transaction | None = session.info.get(_OPEN)
+    if transaction is None or ended.parent is not None:
+        return
+    if not transaction.is_view_over:
         raise ConfigurationError(_NOT_YOURS.format(did="rolled it back"))
+    transaction.rolled_back()
+
+
+_LISTENERS: dict[str, Callable[..., None]] = {
+    "before_commit": _refuse_commit,
+    "after_soft_rollback": _refuse_rollback,
+}
 
 
 @contextlib.contextmanager

@@ -4,7 +4,16 @@ import gzip
 
 import pytest
 from apps import GUARDS, HOW_OFTEN_IT_RUNS, Site, Till, fail
-from flask import Response, after_this_request, jsonify, request, session
+from flask import (
+    Blueprint,
+    Response,
+    after_this_request,
+    got_request_exception,
+    jsonify,
+    redirect,
+    request,
+    session,
+)
 from flask.sessions import SecureCookieSessionInterface
 from werkzeug.exceptions import Conflict, NotFound, UnprocessableEntity
 
@@ -301,3 +310,156 @@ def test_a_callback_of_the_view_that_fails_makes_a_failure(guard):
 
     site = Site(view, guard, PROPAGATE_EXCEPTIONS=False)
     assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["failure"]
+
+
+def replacing(response):
+    return jsonify(code=response.status_code)
+
+
+class TestHeadersWhereAHookReplacesTheResponse:
+    @pytest.mark.parametrize("hook", [replacing, lambda response: Response(iter("x"))])
+    def test_a_refusal_says_which_it_is(self, hook):
+        site = Site(lambda: "done", "lock")
+        site.app.after_request(on_views(hook))
+        refused = [site.submit() for _ in range(2)][1]
+        assert refused.headers["Idempotence-Refusal"] == "repeat-submit"
+        assert refused.headers["Retry-After"] == "10"
+
+    def test_a_replay_says_that_it_is_one(self):
+        till = Till()
+        till.app.after_request(replacing)
+        assert till.verdicts({}, {}) == [200, "replay of 200"]
+
+    def test_an_error_made_after_a_replay_is_none(self):
+        till = Till(settings={"PROPAGATE_EXCEPTIONS": False})
+        till.app.after_request(lambda response: fail() if till.runs and again else response)
+        again = []
+        till.send()
+        again.append(1)
+        failed = till.send()
+        assert (failed.status_code, "Idempotent-Replayed" in failed.headers) == (500, False)
+
+
+class TestEnvelopes:
+    """`after_request` functions that put every body into an envelope."""
+
+    def in_envelopes(self, app):
+        app.after_request(on_views(lambda response: jsonify(code=0, data=response.json)))
+
+    @pytest.mark.parametrize("predicate", ["remember", "result_failed"])
+    def test_predicates_see_the_views_response_and_not_the_envelope(self, predicate):
+        is_paid = lambda response: bool(response.json.get("paid"))  # noqa: E731
+        till = Till(lambda: {"paid": True}, remember=is_paid if predicate == "remember" else None)
+        if predicate == "result_failed":
+            till.idempotence.result_failed(lambda response: not is_paid(response))
+        self.in_envelopes(till.app)
+        assert till.verdicts({}, {}, {}) == [200, "replay of 200", "replay of 200"]
+
+    def test_so_does_the_one_of_a_lock(self):
+        guard = no_repeat_submit(10, failed=lambda response: not response.json.get("paid"))
+        site = Site(lambda: {"paid": True}, guard)
+        self.in_envelopes(site.app)
+        assert site.runs_after(3) == 1
+
+
+class TestChecksAfterTheView:
+    """A decorator outside the guard that looks at the view's value, and answers by itself."""
+
+    def answers(self, answer):
+        allowed = iter([True, False])
+
+        def check(view):
+            def checked():
+                value = view()
+                return value if next(allowed) else answer()
+
+            return checked
+
+        till = Till()
+        till.idempotence.result_failed(
+            lambda response: response.is_json and response.json.get("code") == 403
+        )
+        till.add("/checked", lambda: {"n": 7}, guards=[check])
+        return [till.send(path="/checked") for _ in range(2)][1]
+
+    def test_a_redirect_to_the_login_is_no_replay(self):
+        answer = self.answers(lambda: redirect("/login"))
+        assert (answer.status_code, "Idempotent-Replayed" in answer.headers) == (302, False)
+
+    def test_a_failed_result_is_none_either(self):
+        answer = self.answers(lambda: {"code": 403})
+        assert (answer.json, "Idempotent-Replayed" in answer.headers) == ({"code": 403}, False)
+
+
+def test_a_decorator_outside_that_fails_on_a_replay_is_named(caplog):
+    till = Till(settings={"PROPAGATE_EXCEPTIONS": False})
+
+    def wraps(view):
+        return lambda: {"data": view()}
+
+    till.add("/wrapped", lambda: "done", guards=[wraps])
+    assert [till.send(path="/wrapped").status_code for _ in range(2)] == [200, 500]
+    assert "replay of 'wrapped'" in caplog.text
+    assert "inside the guard" in caplog.text
+
+
+class TestASecondAttemptInOneRequest:
+    """A decorator outside the guard that calls a view again which has raised."""
+
+    def retried(self, **options):
+        def twice(view):
+            def retrying():
+                try:
+                    return view()
+                except ValueError:
+                    return view()
+
+            return retrying
+
+        till = Till()
+        till.begun = 0
+
+        def view():
+            till.begun += 1
+            return "done" if till.begun > 1 else fail()
+
+        till.add("/retried", view, guards=[twice], **options)
+        return till
+
+    def test_runs_under_the_first_ones_claim(self):
+        till = self.retried()
+        assert till.verdicts({}, {}, path="/retried") == [200, "replay of 200"]
+        assert till.begun == 2
+
+    def test_at_most_once_begins_no_second_time(self):
+        till = self.retried(guarantee="at-most-once")
+        assert till.verdicts({}, {}, path="/retried") == ["response-not-stored"] * 2
+        assert till.begun == 1
+
+
+def test_a_blueprint_whose_teardown_fails_wedges_no_key():
+    till = Till(settings={"PROPAGATE_EXCEPTIONS": False})
+    blueprint = Blueprint("shop", __name__)
+    blueprint.add_url_rule("/pay", "pay", idempotent()(lambda: "done"), methods=["POST"])
+    blueprint.teardown_request(lambda error: fail())
+    till.app.register_blueprint(blueprint)
+    till.app.after_request(commit_fails)
+    with pytest.raises(ValueError, match="the view failed"):
+        till.send(path="/pay")
+    assert not till.engine.keeper._held
+    assert list(till.store.scan("")) == []
+
+
+def test_a_signal_of_an_exception_outside_a_request_is_none_of_ours():
+    app = Till().app
+    got_request_exception.send(app, exception=ValueError())
+
+
+@pytest.mark.parametrize("body", [[b"done"], (b"done",), iter([b"done"])])
+def test_a_wsgi_application_that_declares_its_length_is_replayed(body):
+    def application(environ, start_response):
+        start_response("200 OK", [("Content-Length", "4")])
+        return body
+
+    till = Till(lambda: application)
+    assert till.verdicts({}, {}) == [200, "replay of 200"]

@@ -167,7 +167,7 @@ class TestUris:
         ],
     )
     def test_those_that_cannot_be_read_are_refused_and_not_repeated(self, uri):
-        with pytest.raises(ConfigurationError, match="cannot be read|percent-encode") as caught:
+        with pytest.raises(ConfigurationError, match=r"cannot be read|percent-encode") as caught:
             open_store(uri, {})
         assert "hunter2" not in str(caught.value)
 

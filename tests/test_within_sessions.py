@@ -132,6 +132,72 @@ def test_the_work_of_an_error_handler_stays_pending_until_it_commits_it(books):
     assert (site.post().status_code, site.amounts(), pending) == (503, [], [True])
 
 
+def retrying(view):
+    def retried():
+        try:
+            return view()
+        except ValueError:
+            return view()
+
+    return retried
+
+
+def test_a_second_attempt_in_one_request_commits_what_it_writes(books):
+    runs = []
+
+    def view(session):
+        runs.append(1)
+        pay(session, len(runs))
+        if len(runs) < 2:
+            raise ValueError("a deadlock, say")
+        return "done", 201
+
+    site = books(view)
+    site.app.view_functions["pay"] = retrying(site.app.view_functions["pay"])
+    assert (site.post().status_code, site.amounts()) == (201, [2])
+    again = site.post()
+    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (201, "true")
+    assert (site.amounts(), len(runs)) == ([2], 2)
+
+
+@pytest.mark.parametrize("where", ["the value", "a callback of the view", "a decorator outside"])
+def test_an_error_handler_may_roll_back_and_commit_after_the_view(books, where):
+    def view(session):
+        pay(session)
+        if where == "a callback of the view":
+            after_this_request(lambda response: 1 / 0)
+        return None if where == "the value" else "done"
+
+    def handle(error):
+        site.session.rollback()
+        pay(site.session, 7)
+        site.session.commit()
+        return "handled", 500
+
+    site = books(view, handlers={500: handle, ZeroDivisionError: handle})
+    if where == "a decorator outside":
+        guarded = site.app.view_functions["pay"]
+        site.app.view_functions["pay"] = lambda: guarded() and 1 / 0
+    assert (site.post().text, site.amounts()) == ("handled", [7])
+
+
+def test_an_error_handler_and_a_hook_may_share_a_transaction(books):
+    def view(session):
+        pay(session)
+        raise ValueError("no funds")
+
+    def handle(error):
+        pay(site.session, 7)  # holds SQLite's lock until the hook commits
+        return "no funds", 422
+
+    site = books(view, handlers={ValueError: handle})
+    site.app.after_request(lambda response: site.session.commit() or response)
+    answer = site.post()
+    assert (answer.status_code, "Idempotent-Stored" in answer.headers) == (422, False)
+    assert site.amounts() == [7]
+    assert site.post().headers["Idempotent-Replayed"] == "true"
+
+
 @pytest.mark.parametrize(("status", "answer"), [(422, 422), (201, 500)])
 def test_a_rollback_after_the_view_is_allowed_and_never_a_success(books, status, answer):
     def view(session):

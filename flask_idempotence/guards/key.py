@@ -171,6 +171,14 @@ class KeyGuard(ViewGuard):
         own = engine.hooks.result_failed
         return is_transient(response) or (own is not None and own(response))
 
+    def has_failed_since(self, engine: Engine, response: Response) -> bool:
+        """Whether a response that was changed after the view is not to be remembered."""
+        if self._once_at_most(engine):
+            return False
+        if _either(self.rules.remember, engine.config.key_remember) == SUCCESS:
+            return engine.hooks.has_failed_since(response)
+        return is_transient(response)
+
     def record(self, engine: Engine, hold: Hold, response: Response) -> None:
         """Take the record of a response."""
         hold.detail = engine.records.remember(hold, response, self._ttl(engine.config))
