@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from flask import request as current_request
 
-from .proxies import actual
-
 if TYPE_CHECKING:
     from flask import Request, Response
 
@@ -56,7 +54,7 @@ def keep_header(name: str, value: str, *, status: int | None = None) -> None:
         value: its value.
         status: the only status with which it is true; None for any.
     """
-    vars(actual(current_request)).setdefault(_HEADERS, {})[name] = (value, status)
+    vars(current_request).setdefault(_HEADERS, {})[name] = (value, status)
 
 
 def add_kept_headers(request: Request, response: Response) -> None:
