@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _IDS = ("user_id", "id", "uid", "sub", "username", "email", "client_id")
 """Where an object or a mapping that stands for a user has its id, in order."""
 
-_ACCOUNTS = (
+ACCOUNTS = (
     "account_id",
     "tenant_id",
     "tenant",
@@ -28,7 +28,7 @@ _ACCOUNTS = (
 )
 """Names in a session or in claims that choose an account; they count whoever asks."""
 
-_ISSUERS = ("iss", "provider", "tid", *_ACCOUNTS)
+_ISSUERS = ("iss", "provider", "tid", *ACCOUNTS)
 """Names in claims and other mappings within which alone an id names one user."""
 
 
@@ -73,7 +73,7 @@ def account_of_session(session: Mapping[str, Any]) -> list[str]:
     """Return names and values of the accounts that a session chooses, alternately."""
     return [
         text
-        for name in _ACCOUNTS
+        for name in ACCOUNTS
         if (account := id_of(session.get(name))) is not None
         for text in (f"session {name}", account)
     ]
