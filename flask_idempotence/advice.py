@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .credentials import FORGERY
+from .logins import ACCOUNTS
 from .proxies import session_with_content
 
 if TYPE_CHECKING:
@@ -18,12 +19,17 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("flask_idempotence")
 
 _SUSPICIOUS = re.compile(
-    r"key|token|auth|secret|sess|jwt|credential|passw|login|user|account|tenant|client-?id",
+    r"key|token|auth|secret|sess|jwt|credential|passw|login|user|account|tenant|client-?id|"
+    r"cert|\bdn\b|principal|identity|oidc|e?mail|customer|merchant|consumer|member|remember|"
+    r"subject|\borg\b|organi[sz]ation|workspace|\buid\b",
     re.IGNORECASE,
 )
 _HARMLESS = re.compile(r"user-agent|idempot|\bsec-", re.IGNORECASE)
 _OF_SESSION = re.compile(
-    r"user|account|login|logged|member|customer|client|tenant|email|auth|profile", re.IGNORECASE
+    r"user|account|login|logged|member|customer|client|tenant|mail|auth|profile|token|identity|"
+    r"openid|principal|subject|person|student|employee|patient|phone|nick|"
+    r"^_?[a-z]?id$|^(?:github|google|facebook|microsoft)_id$|^(?:full_?)?name$",
+    re.IGNORECASE,
 )
 _LONGEST_NAME = 64
 
@@ -32,6 +38,7 @@ _FORWARDED = {
     "HTTP_FORWARDED": "Forwarded",
     "HTTP_X_REAL_IP": "X-Real-IP",
 }
+_SEPARATORS = re.compile(r'[],;="[\s]+')
 _CREDENTIALS, _PROXY, _SCHEME = "credentials", "proxy", "scheme"
 
 
@@ -46,7 +53,9 @@ class Advice:
         self._given: set[tuple[str, str | None]] = set()
         self._address_counts = "ip" in config.identity
         self._ip_header = config.ip_header
-        self._own_headers = frozenset({config.key_header.lower(), config.token_header.lower()})
+        own = {config.key_header, config.token_header}
+        listed = config.identity_headers if "credentials" in config.identity else ()
+        self._counted = frozenset(name.lower() for name in own.union(listed))
 
     def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
         """Look at a request whose sender is known by no more than an address.
@@ -97,7 +106,7 @@ class Advice:
         for key, name in _FORWARDED.items():
             value = environ.get(key)
             # A middleware of another kind may have put the forwarded address in its place.
-            if value and (request.remote_addr or "") not in value:
+            if value and request.remote_addr not in _SEPARATORS.split(value):
                 self._given.add((_PROXY, request.endpoint))
                 _logger.warning(
                     "Guests are told apart by address, and requests come through a proxy (%s) "
@@ -113,7 +122,7 @@ class Advice:
     ) -> tuple[str, str] | None:
         for key in request.environ:
             if key.startswith("HTTP_") and is_suspicious(name := _header_name(key)):
-                is_ours = name in self._own_headers or name == (key_header or "").lower()
+                is_ours = name in self._counted or name == (key_header or "").lower()
                 if not is_ours and request.environ[key]:
                     return f"the header {name}", "HEADERS"
         if "HTTP_COOKIE" in request.environ:
@@ -122,7 +131,7 @@ class Advice:
                 if name != of_session and is_suspicious(name):
                     return f"the cookie {_shown(name)}", "COOKIES"
             for name in session_with_content() or ():
-                if isinstance(name, str) and _OF_SESSION.search(name) and not FORGERY.search(name):
+                if isinstance(name, str) and _is_of_user(name):
                     return f"{_shown(name)} in the session", "SESSION_KEYS"
         return None
 
@@ -134,6 +143,11 @@ def is_suspicious(name: str) -> bool:
     if FORGERY.search(short) or _HARMLESS.search(short):
         return False
     return _SUSPICIOUS.search(short) is not None
+
+
+def _is_of_user(name: str) -> bool:
+    is_account = name in ACCOUNTS  # which counts already
+    return not is_account and bool(_OF_SESSION.search(name)) and not FORGERY.search(name)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -21,8 +21,9 @@ SESSION_KEYS = (
     "account_id",
     "email",
     "sub",
+    "identity.id",
 )
-"""Default of `IDEMPOTENCE_IDENTITY_SESSION_KEYS`."""
+"""Default of `IDEMPOTENCE_IDENTITY_SESSION_KEYS`; the last one is Flask-Principal's."""
 
 HEADERS = (
     "X-Api-Key",
@@ -31,7 +32,15 @@ HEADERS = (
     "X-Access-Token",
     "X-Session-Token",
     "X-Forwarded-User",
+    "X-Forwarded-Email",
     "X-Remote-User",
+    "Remote-User",
+    "X-Auth-Request-User",
+    "Cf-Access-Authenticated-User-Email",
+    "X-Amzn-Oidc-Identity",
+    "X-Goog-Authenticated-User-ID",
+    "X-MS-Client-Principal-ID",
+    "X-User-ID",
     "Stripe-Account",
     "X-Tenant-ID",
     "X-Account-ID",

@@ -22,7 +22,7 @@ DECORATORS = {
 }
 """The public name of each mode."""
 
-_SOURCE = re.compile(r"(?:^| )(loader|user|session|authorization|credentials|key|ip):")
+_SOURCE = re.compile(r"(?:^| )(loader|user|session|authorization|credentials|key|ip)[:.{\[]")
 
 
 def note(attempt: Attempt, text: str, *values: object) -> None:

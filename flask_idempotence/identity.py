@@ -11,7 +11,15 @@ from .advice import Advice
 from .authorization import read_authorization
 from .credentials import Credentials
 from .fingerprint import canonical_texts
-from .logins import flask_login_user, id_of, is_nobody, users_of
+from .logins import (
+    account_of_session,
+    flask_login_user,
+    id_of,
+    is_certain,
+    loaded_identity,
+    user_of_server,
+    users_of,
+)
 from .proxies import session_with_content
 
 if TYPE_CHECKING:
@@ -44,6 +52,7 @@ class Identities:
         self._by_host = config.identity_host
         self._credentials = Credentials(config.identity_headers, config.identity_cookies)
         self._has_accounts = "credentials" in config.identity
+        self._has_session = "session" in config.identity
         self._advice = Advice(config)
         sources: dict[str, _Source] = {
             "user": users_of,
@@ -100,27 +109,51 @@ class Identities:
         key_header: str | None = None,
     ) -> str:
         source, found = self._ask(app, request, sources)
-        if source in {"", "ip"}:
+        # A login that all share, such as a site's password, must not hide the users behind it.
+        server = user_of_server(request) if "user" in sources and source != "loader" else []
+        if source in {"", "ip"} and server:
+            found = server + [each for each in found if not each.startswith("ip:")]
+        elif source in {"", "ip"}:
             self._advice.about_guest(app, request, key_header)
-        elif source in {"authorization", "credentials"}:
-            # A login that all share, such as a site's password, must not hide who is behind it.
-            other = "credentials" if source == "authorization" else "authorization"
-            found = found + sources[other](app, request) if other in sources else found
-        if self._has_accounts and (accounts := self._credentials.accounts(request)):
+        else:
+            found = found + server + self._besides(app, request, source, sources)
+        if accounts := self._accounts(request, source):
             found = [*found, f"account:{canonical_texts(*accounts).decode('ascii')}"]
         return self._text(app, request, found)
+
+    def _besides(
+        self, app: Flask, request: Request, source: str, sources: dict[str, _Source]
+    ) -> list[str]:
+        """Return the senders of a second source, which counts together with the first."""
+        if source == "user" and flask_login_user(app, request):
+            return []  # who is in the session already
+        pairs = {
+            "user": "session",
+            "authorization": "credentials",
+            "credentials": "authorization",
+        }
+        second = pairs.get(source)
+        return sources[second](app, request) if second in sources else []
+
+    def _accounts(self, request: Request, source: str) -> list[str]:
+        accounts = self._credentials.accounts(request) if self._has_accounts else []
+        is_asked = self._has_session and source != "loader"
+        session = session_with_content() if is_asked else None
+        return accounts if session is None else accounts + account_of_session(session)
 
     def _ask(
         self, app: Flask, request: Request, sources: dict[str, _Source]
     ) -> tuple[str, list[str]]:
         load = self._hooks.load_identity
-        if load is not None and not is_nobody(loaded := load()):
-            return "loader", [f"loader:{loaded}"]
+        if load is not None and (loaded := loaded_identity(load())) is not None:
+            return "loader", [loaded]
+        found: list[str] = []
         for name, source in sources.items():
-            found = source(app, request)
-            if found:
+            senders = source(app, request)
+            found += senders
+            if any(map(is_certain, senders)):
                 return name, found
-        return "", []
+        return "", found
 
     def _text(self, app: Flask, request: Request, found: list[str]) -> str:
         if len(found) > 1:
@@ -138,11 +171,14 @@ class Identities:
         session = session_with_content()
         if session is None:
             return []
+        found = []
         for name in self._session_keys:
             user = id_of(session.get(name))
             if user is not None:
-                return [f"session:{name}{user}"]
-        return []
+                found.append(f"session:{name}{user}")
+                if is_certain(found[-1]):
+                    break
+        return found
 
     def _authorization(self, app: Flask, request: Request) -> list[str]:
         del app

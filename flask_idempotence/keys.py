@@ -7,6 +7,7 @@ draft: a bare value, and 255 characters at most.
 
 from __future__ import annotations
 
+import binascii
 import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ _HEX = re.compile(r"(?=.*[a-f])[0-9a-f]{32,}")
 _BASE64 = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])([A-Za-z0-9+/_-]{22,})={0,2}")
 _SAME = re.compile(r"(.)\1{5}")
 _FEWEST_CHARACTERS = 8
+_FEWEST_PAIRS = 18
 
 _ESCAPED = re.compile(r'\\(["\\])')
 
@@ -89,18 +91,32 @@ def key_of_value(value: Any) -> str | None:
 def is_unguessable(key: str) -> bool:
     """Whether a key looks as if it had been drawn at random from very many.
 
-    It is a UUID of version 4 or 7, a ULID, or 128 bits or more in hexadecimal or base64. UUIDs of
-    other versions are made from times and names, and others come to the same one.
+    It is a UUID of version 4 or 7, a ULID, or 128 bits or more in hexadecimal or base64 that are
+    no encoded text. UUIDs of other versions are made from times and names, and others come to the
+    same one.
     """
     folded = key.lower()
-    if _UUID.fullmatch(folded) or _ULID.fullmatch(folded) or _HEX.fullmatch(folded):
+    if _UUID.fullmatch(folded) or _ULID.fullmatch(folded):
         return _is_varied(folded)
+    if _HEX.fullmatch(folded):
+        return _is_varied(folded) and not bytes.fromhex(folded[: len(folded) // 2 * 2]).isascii()
     base64 = _BASE64.fullmatch(key)
-    return base64 is not None and _is_varied(key) and _is_no_phrase(base64[1])
+    if base64 is None or not _is_varied(key) or not _is_no_phrase(base64[1]):
+        return False
+    return not _decoded(base64[1]).isascii()
 
 
 def _is_varied(key: str) -> bool:
-    return len(set(key)) >= _FEWEST_CHARACTERS and _SAME.search(key) is None
+    plain = key.replace("-", "")
+    is_short_of_pairs = len(set(pairwise(plain))) < _FEWEST_PAIRS  # such as 0123456789 twice
+    return (
+        len(set(plain)) >= _FEWEST_CHARACTERS and not is_short_of_pairs and not _SAME.search(key)
+    )
+
+
+def _decoded(base64: str) -> bytes:
+    whole = base64[: len(base64) // 4 * 4].translate(str.maketrans("-_", "+/"))
+    return binascii.a2b_base64(whole)
 
 
 def _is_no_phrase(key: str) -> bool:

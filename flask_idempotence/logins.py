@@ -9,7 +9,8 @@ from uuid import UUID
 
 from flask import g
 
-from .fingerprint import canonical
+from .errors import ConfigurationError
+from .fingerprint import canonical, canonical_texts
 from .proxies import actual
 
 if TYPE_CHECKING:
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
 
 _IDS = ("user_id", "id", "uid", "sub", "username", "email", "client_id")
 """Where an object or a mapping that stands for a user has its id, in order."""
+
+ACCOUNTS = (
+    "account_id",
+    "tenant_id",
+    "tenant",
+    "organization_id",
+    "org_id",
+)
+"""Names in a session or in claims that choose an account; they count whoever asks."""
+
+_ISSUERS = ("iss", "provider", "tid", *ACCOUNTS)
+"""Names in claims and other mappings within which alone an id names one user."""
 
 
 def is_nobody(value: Any) -> bool:
@@ -34,20 +47,61 @@ def users_of(app: Flask, request: Request) -> list[str]:
     Libraries that check credentials when they are asked are not asked: only Flask-Login loads a
     user here, from what it has signed itself.
     """
+    del request
     found = _of_flask_login(app)
-    server = request.environ.get("REMOTE_USER")
-    if not is_nobody(server):
-        found.append(f"user:remote_user={server}")
     known = actual(g)
     if claims := known.get("_jwt_extended_jwt"):
-        name = app.config.get("JWT_IDENTITY_CLAIM", "sub")
-        found += _named("flask_jwt_extended", claims.get(name))
+        subject = _named(
+            "flask_jwt_extended", claims.get(app.config.get("JWT_IDENTITY_CLAIM", "sub"))
+        )
+        found += [f"{each}{_within(claims)}" for each in subject]
     for library, attribute in (
         ("flask_httpauth", "flask_httpauth_user"),
         ("authlib", "authlib_server_oauth2_token"),
     ):
         found += _named(library, known.get(attribute))
     return found
+
+
+def user_of_server(request: Request) -> list[str]:
+    """Return the user that the server has found, who may be one for a whole site."""
+    user = request.environ.get("REMOTE_USER")
+    return [] if is_nobody(user) else [f"user:remote_user={user}"]
+
+
+def account_of_session(session: Mapping[str, Any]) -> list[str]:
+    """Return names and values of the accounts that a session chooses, alternately."""
+    return [
+        text
+        for name in ACCOUNTS
+        if (account := id_of(session.get(name))) is not None
+        for text in (f"session {name}", account)
+    ]
+
+
+def loaded_identity(loaded: Any) -> str | None:
+    """Return the identity for the result of an `identity_loader`; None for nobody.
+
+    Raises:
+        ConfigurationError: it is an object without an id.
+    """
+    if is_nobody(loaded) or getattr(loaded, "is_authenticated", None) is False:
+        return None
+    if (plain := _plain(loaded)) is not None:
+        return f"loader:{plain}"
+    found = id_of(loaded)
+    if found is None:
+        raise ConfigurationError(
+            f"The identity_loader returned a {type(loaded).__name__}, whose text may be that of "
+            "others, too, or differ from request to request. Return the user's id."
+        )
+    return f"loader{found}"
+
+
+def is_certain(sender: str) -> bool:
+    """Whether a sender is one user, and not what several may have in common, such as a role."""
+    # A mapping without an id is written as JSON. An id may end so by chance: more counts.
+    return not (sender.startswith(("user:", "session:")) and sender.endswith("}"))
 
 
 def flask_login_user(app: Flask, request: Request) -> list[str]:
@@ -102,9 +156,19 @@ def _of_mapping(user: Mapping[Any, Any]) -> str | None:
     for name in _IDS:
         value = user.get(name)
         if not is_nobody(value) and (plain := _plain(value)) is not None:
-            issuer = _plain(user.get("iss"))  # who has named the subject
-            return f".{name}={plain}" if issuer is None else f".{name}={plain} {issuer}"
+            return f".{name}={plain}{_within(user)}"
     return _as_json(dict(user))
+
+
+def _within(user: Mapping[Any, Any]) -> str:
+    """Return a text for the issuer and the account of an id; empty where there is none."""
+    found = [
+        text
+        for name in _ISSUERS
+        if not is_nobody(value := user.get(name)) and (plain := _plain(value)) is not None
+        for text in (name, plain)
+    ]
+    return f" {canonical_texts(*found).decode('ascii')}" if found else ""
 
 
 def _as_json(value: Any) -> str | None:

@@ -25,7 +25,7 @@ STRONG = [
     "8e03978e40d543e8bc936894a57f93248e03978e40d543e8bc936894a57f9300",
     "x7Kp2mQ9vRt4LwZn8BcYhA",
     "x7Kp2mQ9vRt4LwZn8BcYhA==",
-    "q83vEjRWeJq83v7_EjRW-A",
+    "mK3_vEjRW7Jq8-tYz2LcQA",
 ]
 WEAK = [
     "order-1",
@@ -48,6 +48,12 @@ WEAK = [
     "CreateOrderForCustomer1234",
     "ORDERNUMBER20240101ABCDEFG",
     "01234567890123456789012345",
+    "0123456789abcdef" * 2,
+    "abc123def456" * 3,
+    "12345678-1234-4234-8234-123456789abc",
+    b"order-1-of-customer-7".hex(),
+    base64.b64encode(b"order-1-user-1-2024").decode(),
+    base64.urlsafe_b64encode(b'{"order": 1, "user": 7}').decode(),
     "pay order 1 of customer 7 please now",
 ]
 

@@ -49,7 +49,9 @@ class TestWhatWasShown:
             users = [by_cookie("access_token_cookie", create_access_token(u)) for u in "ab"]
         assert counter.tells_apart(*users)
 
-    @pytest.mark.parametrize("name", ["username", "user_id", "uid", "user", "email", "sub"])
+    @pytest.mark.parametrize(
+        "name", ["username", "user_id", "uid", "user", "email", "sub", "identity.id"]
+    )
     def test_users_of_a_session(self, guard, name):
         counter = Counter(guard)
         users = [signed_in(counter, **{name: user}) for user in ("ann", "bob")]
@@ -70,6 +72,12 @@ class TestListedHeadersAndCookies:
         "header",
         [
             "Api-Key",
+            "Cf-Access-Authenticated-User-Email",
+            "X-Amzn-Oidc-Identity",
+            "X-Goog-Authenticated-User-Id",
+            "X-MS-CLIENT-PRINCIPAL-ID",
+            "X-Auth-Request-User",
+            "X-User-ID",
             "X-Auth-Token",
             "x-access-token",
             "Stripe-Account",

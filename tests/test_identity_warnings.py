@@ -26,7 +26,12 @@ def warnings(caplog):
     [
         ({"X-My-Key": SHOWN}, "the header x-my-key", "HEADERS"),
         ({"X-Auth": SHOWN}, "the header x-auth", "HEADERS"),
-        ({"X-User-Id": SHOWN}, "the header x-user-id", "HEADERS"),
+        ({"X-Login-Name": SHOWN}, "the header x-login-name", "HEADERS"),
+        ({"X-SSL-Client-DN": SHOWN}, "the header x-ssl-client-dn", "HEADERS"),
+        ({"X-Forwarded-Client-Cert": SHOWN}, "the header x-forwarded-client-cert", "HEADERS"),
+        ({"X-MS-Client-Principal": SHOWN}, "the header x-ms-client-principal", "HEADERS"),
+        ({"X-Customer-ID": SHOWN}, "the header x-customer-id", "HEADERS"),
+        ({"Cookie": f"uid={SHOWN}"}, "the cookie uid", "COOKIES"),
         ({"Cf-Access-Jwt-Assertion": SHOWN}, "the header cf-access-jwt-assertion", "HEADERS"),
         ({"Cookie": f"my_login={SHOWN}"}, "the cookie my_login", "COOKIES"),
     ],
@@ -42,7 +47,7 @@ def test_what_looks_like_a_credential_is_named_once(caplog, guard, headers, name
     assert SHOWN not in caplog.text
 
 
-@pytest.mark.parametrize("name", ["customer_id", "logged_in", "member"])
+@pytest.mark.parametrize("name", ["customer_id", "logged_in", "id", "openid", "google_id"])
 def test_so_is_what_looks_like_a_user_in_the_session(caplog, name):
     counter = Counter("key")
     client = counter.app.test_client()
@@ -66,6 +71,8 @@ def test_so_is_what_looks_like_a_user_in_the_session(caplog, name):
         {"headers": {"X-Api-Key": "listed"}},
         {"headers": {"Authorization": "Bearer x", "X-My-Key": "besides"}},
         {"headers": {"X-My-Key": ""}},
+        {"headers": {"X-Tenant-ID": "listed"}},
+        {"headers": {"X-Forwarded-User": "listed"}},
     ],
     ids=str,
 )
@@ -105,6 +112,14 @@ def test_a_proxy_that_is_not_configured_is_named_once(caplog, guard, header):
     [line] = warnings(caplog)
     assert f"{PROXY} ({header})" in line
     assert "203.0.113.7" not in caplog.text
+
+
+@pytest.mark.parametrize("address", ["", "203.0.113.1"])
+def test_a_proxy_is_named_at_a_socket_and_beside_a_longer_address(caplog, address):
+    """A server at a unix socket knows no address; one address may begin another."""
+    Counter("lock").send(address=address, headers={"X-Forwarded-For": "203.0.113.17"})
+    [line] = warnings(caplog)
+    assert PROXY in line
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ local LONGEST_ACCEPT = 1024
 -- The default of `IDEMPOTENCE_IDENTITY_HEADERS`.
 local IDENTITY_HEADERS = {
   "X-Api-Key", "Api-Key", "X-Auth-Token", "X-Access-Token", "X-Session-Token", "X-Forwarded-User",
-  "X-Remote-User", "Stripe-Account", "X-Tenant-ID", "X-Account-ID", "X-Organization-ID",
+  "X-Forwarded-Email", "X-Remote-User", "Remote-User", "X-Auth-Request-User",
+  "Cf-Access-Authenticated-User-Email", "X-Amzn-Oidc-Identity", "X-Goog-Authenticated-User-ID",
+  "X-MS-Client-Principal-ID", "X-User-ID", "Stripe-Account", "X-Tenant-ID", "X-Account-ID", "X-Organization-ID",
 }
 
 local METHODS = { POST = true, PUT = true, PATCH = true, DELETE = true }
