@@ -32,6 +32,7 @@ _OF_SESSION = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_NAME = 64
+_MOST_NAMES = 1000
 
 _FORWARDED = {
     "HTTP_X_FORWARDED_FOR": "X-Forwarded-For",
@@ -51,6 +52,7 @@ class Advice:
 
     def __init__(self, config: Config) -> None:
         self._given: set[tuple[str, str | None]] = set()
+        self._harmless: set[str] = set()  # names in environments, seen before
         self._address_counts = "ip" in config.identity
         self._ip_header = config.ip_header
         own = {config.key_header, config.token_header}
@@ -116,15 +118,27 @@ class Advice:
                     request.endpoint,
                 )
                 return
+        if not request.remote_addr:
+            self._given.add((_PROXY, request.endpoint))
+            _logger.warning(
+                "Guests are told apart by address, and the server passes none on, as behind a "
+                "unix socket: all guests are one. Have the proxy send X-Forwarded-For, and wrap "
+                "app.wsgi_app in werkzeug's ProxyFix: endpoint=%s",
+                request.endpoint,
+            )
 
     def _looks_like_a_credential(
         self, app: Flask, request: Request, key_header: str | None
     ) -> tuple[str, str] | None:
-        for key in request.environ:
-            if key.startswith("HTTP_") and is_suspicious(name := _header_name(key)):
-                is_ours = name in self._counted or name == (key_header or "").lower()
-                if not is_ours and request.environ[key]:
-                    return f"the header {name}", "HEADERS"
+        if len(self._harmless) > _MOST_NAMES:
+            self._harmless.clear()
+        for key in request.environ.keys() - self._harmless:
+            if not key.startswith("HTTP_") or not is_suspicious(name := _header_name(key)):
+                self._harmless.add(key)
+                continue
+            is_ours = name in self._counted or name == (key_header or "").lower()
+            if not is_ours and request.environ[key]:
+                return f"the header {name}", "HEADERS"
         if "HTTP_COOKIE" in request.environ:
             of_session = app.config.get("SESSION_COOKIE_NAME")
             for name in request.cookies:

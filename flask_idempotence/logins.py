@@ -111,8 +111,13 @@ def flask_login_user(app: Flask, request: Request) -> list[str]:
 
 
 def _of_flask_login(app: Flask) -> list[str]:
-    if not hasattr(app, "login_manager") or "flask_login" not in sys.modules:
+    manager = getattr(app, "login_manager", None)
+    if manager is None or "flask_login" not in sys.modules:
         return []
+    if not (
+        getattr(manager, "_user_callback", True) or getattr(manager, "_request_callback", True)
+    ):
+        return []  # it has no way to load a user, and would raise
     from flask_login import current_user  # noqa: PLC0415 - only where it is set up
 
     user: Any = current_user

@@ -182,6 +182,11 @@ class TestLoginLibraries:
         JWTManager(counter.app)
         assert counter.takes_for_one(*self.attempts(*anns))
 
+    def test_flask_login_without_a_loader_knows_nobody(self, guard):
+        counter = Counter(guard)
+        LoginManager(counter.app)
+        assert counter.send().status_code == 200
+
     def test_flask_jwt_extended_at_another_place(self, guard):
         """Where it looks is its own setting, which counts where it has not looked yet."""
         counter = Counter(guard, JWT_ACCESS_COOKIE_NAME="who", JWT_HEADER_NAME="X-Who")

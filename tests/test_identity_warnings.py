@@ -142,3 +142,11 @@ def test_nor_where_there_is_proxy_fix(caplog):
     counter.app.wsgi_app = ProxyFix(counter.app.wsgi_app)
     counter.send(headers={"X-Forwarded-For": "203.0.113.7"})
     assert warnings(caplog) == []
+
+
+def test_a_server_that_passes_no_address_on_is_named_once(caplog):
+    counter = Counter("key")
+    for _ in range(2):
+        counter.send(address="")
+    [line] = warnings(caplog)
+    assert "passes none on" in line
