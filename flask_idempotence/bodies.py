@@ -92,7 +92,13 @@ def body_of(request: Request) -> Body:
     if data := vars(request).get("_cached_data"):  # the application has read it, and keeps it
         body = Body(io.BytesIO(data), len(data), data)
     else:
-        body = _take_in(request, length)
+        body = _taken_in(request, length)
+        if not body.size and _was_read(request, length):
+            raise ConfigurationError(
+                f"The body of a request to {request.endpoint!r} was read before its guard. Read "
+                "it with request.get_data(), which keeps it (or give a lock a key=)."
+            )
+        _keep(request, body)
     _check_whole(body.size, length)
     return body
 
@@ -110,13 +116,29 @@ def form_of(request: Request, *, files: bool = False) -> Form | None:
     if request.mimetype not in (MULTIPART, FORM):
         return None
     known = vars(request)
-    if "form" not in known or _kept(request) is not None:
+    if known.get("_cached_data") or not _was_parsed(request):
         return _parsed(request, body_of(request), files=files)
     length = get_content_length(request.environ)
     _check_known(request.environ, length)
-    if request.mimetype == FORM and not (request.form or known.get("_cached_data")):
-        _check_whole(0, length)
+    if not (request.form or request.files):
+        if request.mimetype == FORM:
+            _check_whole(0, length)
+        else:
+            _keep(request, rest := _taken_in(request, length))
+            if rest.size:  # Werkzeug has found no form in it, and left it to the view
+                return None
     return _form(request.form, request.files if files else None)
+
+
+def is_too_long_to_parse(request: Request) -> bool:
+    """Whether a body is a URL-encoded form on the disk, which would be parsed in memory.
+
+    Raises:
+        HTTPException, ConfigurationError: as from `body_of`.
+    """
+    if request.mimetype != FORM or _was_parsed(request):
+        return False
+    return body_of(request).data is None
 
 
 def digest_of(stream: Any) -> str:
@@ -136,6 +158,11 @@ def _rewound(stream: Any) -> Iterator[None]:
         yield
     finally:
         stream.seek(position)
+
+
+def _was_parsed(request: Request) -> bool:
+    """Whether the application has parsed the form, and no guard has kept its bytes."""
+    return "form" in vars(request) and _kept(request) is None
 
 
 def _kept(request: Request) -> Body | None:
@@ -161,26 +188,27 @@ def _check_whole(size: int, length: int | None) -> None:
         raise ClientDisconnected
 
 
-def _take_in(request: Request, length: int | None) -> Body:
+def _was_read(request: Request, length: int | None) -> bool:
+    is_announced = length or request.environ.get("HTTP_TRANSFER_ENCODING")
+    return bool(is_announced) and "stream" in vars(request)
+
+
+def _taken_in(request: Request, length: int | None) -> Body:
     environ, known = request.environ, vars(request)
     _check_known(environ, length)
     limit = request.max_content_length
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge
-    was_touched = "stream" in known
     # Without the limit: at just the limit, Werkzeug's stream cannot tell the end from an excess.
-    source = known["stream"] if was_touched else get_input_stream(environ)
-    body = _buffered(_pieces(source, min(length or _PIECE, _PIECE)), limit)
-    if was_touched:
-        if not body.size and (length or environ.get("HTTP_TRANSFER_ENCODING")):
-            raise ConfigurationError(
-                f"The body of a request to {request.endpoint!r} was read before its guard. Read "
-                "it with request.get_data(), which keeps it (or give a lock a key=)."
-            )
-        known["stream"] = body.stream
-    environ["wsgi.input"] = body.stream
-    environ[_KEPT] = body
-    return body
+    source = known["stream"] if "stream" in known else get_input_stream(environ)
+    return _buffered(_pieces(source, min(length or _PIECE, _PIECE)), limit)
+
+
+def _keep(request: Request, body: Body) -> None:
+    if "stream" in vars(request):
+        vars(request)["stream"] = body.stream
+    request.environ["wsgi.input"] = body.stream
+    request.environ[_KEPT] = body
 
 
 def _pieces(source: Any, size: int) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from uuid import UUID
 from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
-from .bodies import body_of, form_of
+from .bodies import body_of, form_of, is_too_long_to_parse
 from .json_values import read_json
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ def _texts_in_path(request: Request) -> dict[str, str]:
 
 
 def _body(request: Request, selection: Selection) -> list[Any]:
+    if is_too_long_to_parse(request):
+        return ["bytes", body_of(request).digest()]
     form = form_of(request, files=selection.files)
     if form is not None:
         files = selection.of(form.files)

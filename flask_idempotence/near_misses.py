@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("flask_idempotence")
 
 _LONGEST_NAME = 64
+_MOST_NAMES = 100
+"""A form may have a hundred thousand, and each comparison takes some 10 µs."""
+
 _CLOSE = 0.9
 _STEM = "idempot"
 
@@ -58,7 +62,8 @@ class NearMisses:
         place = attempt.endpoint, expected
         if place in self._told:
             return
-        name = next((name for name in names if _is_near(name, expected)), None)
+        some = itertools.islice(names, _MOST_NAMES)
+        name = next((name for name in some if _is_near(name, expected)), None)
         if name is not None:
             self._told.add(place)
             _logger.warning(

@@ -9,10 +9,23 @@ from asgiref.wsgi import WsgiToAsgi
 from flask import Response, request, session
 from flask_wtf import CSRFProtect
 from flask_wtf.csrf import generate_csrf
-from uploads import BODIES, BYTES, FORM, GUARDS, JSON, PARTS, app_with, nothing, post, send
+from uploads import (
+    BODIES,
+    BYTES,
+    FORM,
+    GUARDS,
+    JSON,
+    PARTS,
+    app_with,
+    nothing,
+    part,
+    post,
+    send,
+)
 from werkzeug.wrappers import Request as PlainRequest
 
 from flask_idempotence import no_repeat_submit, one_time_token
+from flask_idempotence.bodies import IN_MEMORY
 
 
 def data():
@@ -58,6 +71,11 @@ def look_at_the_form():
 
 def keep_the_data():
     request.get_data()
+
+
+def sign_and_look():
+    keep_the_data()
+    look_at_the_form()
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with length", "chunked"])
@@ -204,3 +222,41 @@ class TestReadBefore:
         answers = [post(app, body, JSON) for body in (b"[1]", b"[ 1]", b"[2]")]
         assert [answer.status_code for answer in answers] == [200, 200, 422]
         assert answers[0].data == b"[1]"
+
+    @pytest.mark.parametrize("chunked", [False, True], ids=["with length", "chunked"])
+    @pytest.mark.parametrize(
+        ("content_type", "body", "hook"),
+        [
+            ("multipart/form-data", b"--x one", look_at_the_form),
+            ("multipart/form-data; boundary=\xe9", b"--x one", look_at_the_form),
+            (PARTS, part("a", "1") + b"--x one", sign_and_look),
+            (FORM, b"a=\xff&b=one", sign_and_look),
+        ],
+    )
+    def test_what_no_parser_took_for_a_form_is_told_apart_by_its_bytes(
+        self, content_type, body, hook, chunked
+    ):
+        other = body.replace(b"one", b"two")
+        seen = []
+        for guard, expected in (("key", [200, 200, 422]), ("lock", [200, 409, 200])):
+            app = app_with(lambda: seen.append(request.get_data()) or {}, GUARDS[guard])
+            app.before_request(hook)
+            answers = [
+                post(app, each, content_type, chunked=chunked) for each in (body, body, other)
+            ]
+            assert [answer.status_code for answer in answers] == expected
+        assert seen == [body, body, other]
+
+    def test_a_form_without_fields_that_was_parsed_is_one_request(self):
+        app = app_with(nothing, GUARDS["lock"])
+        app.before_request(look_at_the_form)
+        answers = [post(app, b"--x--\r\n", PARTS) for _ in "12"]
+        assert [answer.status_code for answer in answers] == [200, 409]
+
+
+@pytest.mark.parametrize("only", [None, {"b"}])
+def test_a_form_that_is_too_long_to_be_parsed_is_compared_whole(only):
+    app = app_with(nothing, no_repeat_submit(60, only=only))
+    long = b"a=" + b"x" * IN_MEMORY
+    answers = [post(app, long + end, FORM) for end in (b"1", b"1", b"2")]
+    assert [answer.status_code for answer in answers] == [200, 409, 200]

@@ -8,7 +8,20 @@ import sys
 
 import pytest
 from flask import Request, Response, g, request
-from uploads import BODIES, BYTES, GUARDS, JSON, PARTS, app_with, large, nothing, part, post, send
+from uploads import (
+    BODIES,
+    BYTES,
+    FORM,
+    GUARDS,
+    JSON,
+    PARTS,
+    app_with,
+    large,
+    nothing,
+    part,
+    post,
+    send,
+)
 
 from flask_idempotence import no_repeat_submit, one_time_token
 from flask_idempotence.bodies import IN_MEMORY
@@ -193,7 +206,8 @@ class TestMemory:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
     @pytest.mark.parametrize(
-        ("guard", "content_type"), [("lock", BYTES), ("key", JSON), ("key", PARTS)]
+        ("guard", "content_type"),
+        [("lock", BYTES), ("key", JSON), ("key", PARTS), ("lock", FORM), ("key", FORM)],
     )
     def test_an_upload_takes_hardly_more_than_without_a_guard(self, guard, content_type):
         assert self.peak(guard, content_type) <= 1.3 * self.peak("none", content_type)

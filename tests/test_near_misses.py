@@ -146,3 +146,11 @@ def test_a_missing_token_is_told_with_header_and_field():
     assert "in the header X-Ticket or in the form field <ticket>." in detail
     page = client.post("/pay", headers={"Accept": "text/html"}).text
     assert "form field &lt;ticket&gt;" in page
+
+
+def test_no_more_than_a_hundred_fields_are_compared(caplog):
+    client = shop(one_time_token()).test_client()
+    for number, expected in ((100, 0), (99, 1)):
+        fields = {f"field {n}": "1" for n in range(number)} | {"idempotency_token": VALUE}
+        assert client.post("/pay", data=fields).status_code == 400
+        assert len(told(caplog)) == expected

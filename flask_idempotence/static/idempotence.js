@@ -69,9 +69,8 @@
       ...Object.fromEntries(given),
     };
     for (let attempt = 1; ; attempt++) {
-      const { response, error } = await tryOnce(request, timeout);
+      const { response, error, asked = 0 } = await tryOnce(request, timeout);
       if (request.signal.aborted) throw request.signal.reason ?? error;
-      const asked = error ? 0 : await retryIn(response);
       if (asked === null || asked > maxDelay || attempt > retries) {
         if (error) throw error;
         return response;
@@ -98,7 +97,7 @@
     const timer = timeout ? setTimeout(late, timeout) : undefined;
     try {
       const response = await globalThis.fetch(request.clone(), { signal: limit.signal });
-      return { response };
+      return { response, asked: await retryIn(response) };
     } catch (error) {
       request.signal.removeEventListener("abort", stop);
       return { error };

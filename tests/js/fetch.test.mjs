@@ -223,6 +223,19 @@ test("a try that goes unanswered for too long is given up, and made again", asyn
   assert.deepEqual([waits[0], waits[2]], [7000, 7000]);
 });
 
+test("a refusal whose body never ends is final when the time of the try is over", async () => {
+  const endless = (_, { signal }) => {
+    const start = (body) => signal.addEventListener("abort", () => body.error(signal.reason));
+    const headers = { "Content-Type": "application/problem+json", "Retry-After": "1" };
+    return new Response(new ReadableStream({ start }), { status: 409, headers });
+  };
+  const { idempotence, sent } = stage({ answers: [endless] });
+  const hangs = settled().then(() => assert.fail("no answer"));
+  const { status } = await Promise.race([idempotence.fetch(URL, { timeout: 7000 }), hangs]);
+  assert.equal(status, 409);
+  assert.equal(sent.length, 1);
+});
+
 test("every wait is told, with what caused it", async () => {
   const told = [];
   const { idempotence } = stage({ answers: [dropped(), answer(429), answer(200)], random: 1 });
