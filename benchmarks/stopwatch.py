@@ -106,7 +106,7 @@ def _steps(app: Flask) -> dict[str, list[tuple[object, str]]]:
         "round trips by our link": [(engine.store._link, "send")],  # noqa: SLF001 - timed
         "the keeper of leases": [(engine.keeper, "watch"), (engine.keeper, "unwatch")],
         "the record, made or read": [(engine.records, "remember"), (engine.records, "replay")],
-        "settlement": [(engine.settling, "answer")],
+        "settlement": [(engine.settling, "record"), (engine.settling, "finish")],
         Stopwatch.VIEWS_OWN: [
             (lock_mode, "answer"),
             (key_mode, "answer"),

@@ -155,7 +155,7 @@ class RedisServer(ServerProcess):
         self.binary = redis_binary()
         self.version = redis_version(self.binary)
         self._arguments = arguments
-        self._clients = []
+        self._clients = {}
 
     def __exit__(self, *_):
         self.close_clients()
@@ -163,14 +163,16 @@ class RedisServer(ServerProcess):
 
     def close_clients(self) -> None:
         """Close the connections of all clients; one that is used again connects anew."""
-        for client in self._clients:
+        for client in self._clients.values():
             client.close()
 
     def client(self, **options) -> redis.Redis:
-        """Return a client to look behind the back of the code under test."""
-        client = redis.Redis(**{"host": HOST, "port": self.port, **options})
-        self._clients.append(client)
-        return client
+        """Return a client to look behind the back of the code under test, one for like options."""
+        place = {"host": HOST, "port": self.port, **options}
+        named = tuple(sorted(place.items()))
+        if named not in self._clients:
+            self._clients[named] = redis.Redis(**place)
+        return self._clients[named]
 
     def start(self) -> None:
         """Start the server: the first time on a free port, then always on the same."""

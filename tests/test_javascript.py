@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 NODE = shutil.which("node")
 SCRIPT = Path(flask_idempotence.__file__).parent / "static" / "idempotence.js"
 
+os.environ["SCRIPT_UNDER_TEST"] = str(SCRIPT)  # read by what node runs in tests/js
 MUST_RUN = os.environ.get("CI") == "true"
 MOST_BYTES = 6 * 1024
 
@@ -26,7 +27,6 @@ def test_the_script_passes_its_own_tests():
     assert len(files) == 2
     command = [NODE, "--test", "--test-reporter=tap", *map(str, files)]
     options = {"capture_output": True, "text": True, "timeout": 120}
-    options["env"] = {**os.environ, "SCRIPT_UNDER_TEST": str(SCRIPT)}
     run = subprocess.run(command, check=False, **options)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "\n# fail 0\n" in run.stdout

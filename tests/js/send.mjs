@@ -1,6 +1,8 @@
 // Send one POST by the script over a real network: node send.mjs URL HEADERS, the headers in JSON.
 // Prints how often it was sent, and the last status. Waits take no time; each try has its number.
-import "../../flask_idempotence/static/idempotence.js";
+import { pathToFileURL } from "node:url";
+
+await import(pathToFileURL(process.env.SCRIPT_UNDER_TEST));
 
 const [url, headers] = process.argv.slice(2);
 const { fetch, setTimeout } = globalThis;
