@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigurationError
+from ..misnamed import NAMESPACE
 from .base import Store
 from .memory import MemoryStore
 from .redis import RedisStore
@@ -44,13 +45,24 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
             return sql_store_at(scheme + uri[len(scheme) :], options)
     except TypeError as error:
         raise ConfigurationError(f"IDEMPOTENCE_STORAGE_OPTIONS: {error}") from None
+    except ConfigurationError as error:
+        if NAMESPACE in str(error):
+            raise
+        # Options are read from the query of the URI, too.
+        raise ConfigurationError(
+            f"IDEMPOTENCE_STORAGE_URI or IDEMPOTENCE_STORAGE_OPTIONS: {error}"
+        ) from None
     except ValueError:
         # What the parser says may hold a piece of the password.
         raise ConfigurationError(UNREADABLE) from None
+    except Exception as error:  # of a library that does not check the type of an option
+        raise ConfigurationError(
+            f"IDEMPOTENCE_STORAGE_OPTIONS: an option has a wrong type ({type(error).__name__})."
+        ) from None
     if scheme.partition("+")[0] == "postgres":
         raise ConfigurationError(
             "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know postgres:// any more. Begin it "
             "with postgresql+psycopg:// instead."
         )
     known = ", ".join(f"{name}://" for name in ("memory", *SCHEMES, *DATABASES))
-    raise ConfigurationError(f"IDEMPOTENCE_STORAGE_URI: the scheme must be one of {known}")
+    raise ConfigurationError(f"IDEMPOTENCE_STORAGE_URI: the scheme must be one of {known}.")
