@@ -225,7 +225,8 @@ class Config:
         fields.String(
             validate=validate.Regexp(
                 PLAIN_PATH,
-                error="Must be a plain path, or None: begin with '/', without '//', '<', '?', '#' and '%'.",
+                error="Must be a plain path that begins with '/', without '//', '<', '?', '#' and "
+                "'%', or None.",
             ),
             allow_none=True,
         ),

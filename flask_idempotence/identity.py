@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _Source = Callable[[Flask, "Request"], list[str]]
 
 GUEST = "guest"
-"""Stands for whoever no source knows."""
+"""Identity of a sender whom no source identifies."""
 
 
 class Identities:
@@ -103,7 +103,7 @@ class Identities:
         if source in {"", "ip"}:
             self._advice.about_guest(app, request, key_header)
         elif source in {"authorization", "credentials"}:
-            # A login that all share, such as a site's password, must not hide who is behind it.
+            # A login that all share, such as a site's password, must not hide the user behind it.
             other = "credentials" if source == "authorization" else "authorization"
             found = found + sources[other](app, request) if other in sources else found
         if self._has_accounts and (accounts := self._credentials.accounts(request)):

@@ -101,7 +101,7 @@ def test_a_second_registration_says_what_to_do():
         ("LEASE", float("nan"), "more than 0"),
         ("LEASE", 0.1, "0.5"),
         ("MAX_HOLD", 1, "IDEMPOTENCE_LEASE"),
-        ("TOKEN_URL", SECRET, "begin with '/'"),
+        ("TOKEN_URL", SECRET, "begins with '/'"),
         ("TOKEN_URL", "//token", "without '//'"),
         ("TOKEN_URL", "/token?a=b", "'?'"),
         ("TOKEN_URL", "/<name>/token", "'<'"),

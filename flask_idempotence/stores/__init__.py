@@ -32,17 +32,7 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
     """
     scheme = uri.partition(":")[0].lower() if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", uri) else ""
     try:
-        if scheme == "memory":
-            check_memory_uri(uri)
-            return MemoryStore(**options)
-        if scheme in SCHEMES:
-            check_redis_uri(uri)
-            uri, own, rest = split_options(uri, options)
-            return RedisStore(topology_at(uri, rest), **own)
-        if scheme.partition("+")[0] in DATABASES:
-            if scheme.startswith("sqlite"):
-                check_sqlite_uri(uri)
-            return sql_store_at(scheme + uri[len(scheme) :], options)
+        return _open(scheme, uri, options)
     except TypeError as error:
         raise ConfigurationError(f"IDEMPOTENCE_STORAGE_OPTIONS: {error}") from None
     except ConfigurationError as error:
@@ -53,12 +43,27 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
             f"IDEMPOTENCE_STORAGE_URI or IDEMPOTENCE_STORAGE_OPTIONS: {error}"
         ) from None
     except ValueError:
-        # What the parser says may hold a piece of the password.
+        # The parser's text may hold a piece of the password.
         raise ConfigurationError(UNREADABLE) from None
-    except Exception as error:  # of a library that does not check the type of an option
+    except Exception as error:  # noqa: BLE001 - of a library that does not check its arguments
         raise ConfigurationError(
-            f"IDEMPOTENCE_STORAGE_OPTIONS: an option has a wrong type ({type(error).__name__})."
+            "IDEMPOTENCE_STORAGE_OPTIONS: an option has a wrong type or value "
+            f"({type(error).__name__})."
         ) from None
+
+
+def _open(scheme: str, uri: str, options: Mapping[str, Any]) -> Store:
+    if scheme == "memory":
+        check_memory_uri(uri)
+        return MemoryStore(**options)
+    if scheme in SCHEMES:
+        check_redis_uri(uri)
+        uri, own, rest = split_options(uri, options)
+        return RedisStore(topology_at(uri, rest), **own)
+    if scheme.partition("+")[0] in DATABASES:
+        if scheme.startswith("sqlite"):
+            check_sqlite_uri(uri)
+        return sql_store_at(scheme + uri[len(scheme) :], options)
     if scheme.partition("+")[0] == "postgres":
         raise ConfigurationError(
             "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know postgres:// any more. Begin it "
