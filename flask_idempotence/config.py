@@ -31,6 +31,9 @@ HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.
 PLAIN_HEADER = re.compile(r"[!#$%&'+.^_`|~0-9A-Za-z-]+")
 COOKIE_PATTERN = re.compile(r"(?=\**+.)[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
+PLAIN_PATH = r"(?!.*//)/[^\s<>?#%\x00-\x1f\ud800-\udfff]*\Z"
+FORM_FIELD = r"[^\x00-\x1f\ud800-\udfff]+\Z"
+
 ON_STORE_ERROR = REJECT, ALLOW = "reject", "allow"
 """What may happen to a request when the store does not answer."""
 
@@ -150,8 +153,10 @@ class Secret(fields.Field):  # type: ignore[type-arg]  # generic since marshmall
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> bytes:
         del attr, data, kwargs
-        if isinstance(value, str):
-            value = value.encode()
+        try:
+            value = value.encode() if isinstance(value, str) else value
+        except UnicodeEncodeError:  # it holds the value
+            value = None
         if not isinstance(value, bytes) or len(value) < 16:
             raise ValidationError("Must be a string or bytes, 16 characters or more.")
         return value
@@ -218,7 +223,11 @@ class Config:
     token_enabled: bool = _setting(fields.Boolean(), True, live=True)
     token_url: str | None = _setting(
         fields.String(
-            validate=validate.Regexp(r"/\S*\Z", error="Must begin with '/', or be None."),
+            validate=validate.Regexp(
+                PLAIN_PATH,
+                error="Must be a plain path that begins with '/', without '//', '<', '?', '#' and "
+                "'%', or None.",
+            ),
             allow_none=True,
         ),
         "/token",
@@ -226,7 +235,10 @@ class Config:
     token_ttl: float = _setting(Duration(), 300)
     token_header: str = _setting(_header(), "Idempotence-Token")
     token_field: str = _setting(
-        fields.String(validate=validate.Length(min=1)), "idempotence_token"
+        fields.String(
+            validate=validate.Regexp(FORM_FIELD, error="Must be the name of a form field.")
+        ),
+        "idempotence_token",
     )
     lock_enabled: bool = _setting(fields.Boolean(), True, live=True)
     lock_interval: float = _setting(Duration(), 1.0)
@@ -315,9 +327,19 @@ def _check_together(config: Config) -> None:
         )
 
 
+_CLEARER = {
+    "Field may not be null.": "Must not be None.",
+    "Not a valid boolean.": "Must be a boolean: True or False.",
+    "Not a valid integer.": "Must be an integer.",
+    "Not a valid mapping type.": "Must be a mapping.",
+    "Not a valid string.": "Must be a string.",
+}
+"""Sentences of marshmallow's that do not say what is allowed, and ours in their place."""
+
+
 def _sentences(problem: Any) -> list[str]:
     if isinstance(problem, Mapping):
         return [sentence for value in problem.values() for sentence in _sentences(value)]
     if isinstance(problem, list):
         return [sentence for value in problem for sentence in _sentences(value)]
-    return [str(problem)]
+    return [_CLEARER.get(str(problem), str(problem))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import TYPE_CHECKING
@@ -22,7 +23,11 @@ DECORATORS = {
 }
 """The public name of each mode."""
 
-_SOURCE = re.compile(r"(?:^| )(loader|user|session|authorization|credentials|key|ip)[:.{\[]")
+_SENDER = re.compile(
+    r"(?:[^ ]+ )??"  # host and path
+    r"((?:loader|user|session|authorization|signed|credentials|account|ip)[:.{\[].*|\[.*|guest)",
+    re.DOTALL,
+)
 
 
 def note(attempt: Attempt, text: str, *values: object) -> None:
@@ -40,11 +45,17 @@ def note(attempt: Attempt, text: str, *values: object) -> None:
 
 
 def note_identity(attempt: Attempt, identity: str) -> None:
-    """Log which source an identity comes from, and nothing else of it."""
+    """Log the sources of an identity, and nothing else of it."""
     if attempt.app.debug:
-        found = _SOURCE.search(identity)
-        source = found[1] if found else "another source"
-        note(attempt, "identity: %s", source if identity else "nobody")
+        note(attempt, "identity: %s", " and ".join(_sources(identity)) or "nobody")
+
+
+def _sources(identity: str) -> list[str]:
+    found = _SENDER.fullmatch(identity)
+    sender = found[1] if found else ""
+    parts = json.loads(sender) if sender.startswith("[") else [sender]
+    names = (re.split(r"[:.{\[]", part, maxsplit=1)[0] for part in parts)
+    return list(dict.fromkeys("authorization" if name == "signed" else name for name in names))
 
 
 def _show() -> None:

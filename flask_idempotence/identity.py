@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _Source = Callable[[Flask, "Request"], list[str]]
 
 GUEST = "guest"
-"""Stands for whoever no source knows."""
+"""Identity of a sender whom no source identifies."""
 
 
 class Identities:

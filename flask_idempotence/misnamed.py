@@ -11,14 +11,16 @@ NAMESPACE = "IDEMPOTENCE_"
 
 _FOREIGN = re.compile(r"(?:FLASK_)?IDEMPOTEN(?:CE|CY|T)_(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _CLOSE = 0.75
-"""From this ratio on, two names are one with a slip of the pen."""
+"""Ratio of similarity from which a name counts as a misspelling."""
 
 _ELSEWHERE = {
     "EXPIRE": "KEY_TTL",
     "EXPIRES": "KEY_TTL",
     "HEADER": "KEY_HEADER",
     "HEADER_NAME": "KEY_HEADER",
+    "LOCK_TIMEOUT": "LEASE",
     "SECRET_KEY": "HASH_KEY",
+    "TIMEOUT": "LEASE",
 }
 """Names that such settings have in other packages."""
 

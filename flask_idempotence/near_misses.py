@@ -1,4 +1,4 @@
-"""Near misses: what a client sends under a name close to the expected one."""
+"""Near misses: headers and form fields whose names are close to the expected one."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from apps import make_app
@@ -90,6 +91,8 @@ def test_the_source_may_be_the_session_a_loader_or_nobody(shop):
     assert shop.lines("/lock")[0].endswith("identity: session")
     shop.idempotence.identity_loader(lambda: SECRET)
     assert shop.lines("/lock")[0].endswith("identity: loader")
+    shop.idempotence.identity_loader(lambda: SimpleNamespace(id=SECRET))
+    assert shop.lines("/lock")[0].endswith("identity: loader")
     shop.idempotence.identity_loader(lambda: None)
     assert shop.lines("/token", headers={"Idempotence-Token": shop.token()})[0].endswith(
         "identity: session"
@@ -98,6 +101,27 @@ def test_the_source_may_be_the_session_a_loader_or_nobody(shop):
     assert shop.lines("/token", headers={"Idempotence-Token": shop.token()})[0].endswith(
         "identity: nobody"
     )
+
+
+@pytest.mark.parametrize(
+    ("headers", "source"),
+    [
+        ({"Idempotency-Key": "f81d4fae-7dec-4d06-a765-00a0c91e6bf6"}, "guest"),
+        ({"Authorization": f'Hawk id="{SECRET}", ts="1", nonce="a", mac="b"'}, "authorization"),
+        ({"X-Api-Key": SECRET}, "credentials"),
+        (
+            {"Authorization": f"Bearer {SECRET} ip:1", "X-Api-Key": SECRET},
+            "authorization and credentials",
+        ),
+        ({"X-Api-Key": SECRET, "X-Tenant-ID": f"ip:{SECRET}"}, "credentials and account"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("by_host", [True, False])
+def test_every_kind_of_identity_is_named_by_its_sources(caplog, headers, source, by_host):
+    shop = Shop(caplog, IDEMPOTENCE_IDENTITY_HOST=by_host)
+    headers = {"Idempotency-Key": "order-1", **headers}
+    assert shop.lines("/key", headers=headers)[0] == f"idempotent at 'key': identity: {source}"
 
 
 def test_a_guard_that_is_switched_off_says_so(shop):

@@ -10,7 +10,7 @@ from flask_login import LoginManager
 from patients import GOOD, serving, severity
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from flask_idempotence import Idempotence, MemoryStore, no_repeat_submit
+from flask_idempotence import Idempotence, MemoryStore, idempotent, no_repeat_submit
 from flask_idempotence.cli.app_checks import APP_CHECKS
 from flask_idempotence.cli.doctor import admit, examine
 from flask_idempotence.cli.surroundings import look_around
@@ -239,6 +239,14 @@ def test_a_guard_above_its_route():
     no_repeat_submit(app.post("/orders")(lambda: "ordered"))
     assert severity("views", app) == "error"
     assert severity("views", serving()) == "ok"
+
+
+def test_a_guard_against_the_settings_is_named_once():
+    app = serving()
+    app.post("/pay")(idempotent(guarantee="at-most-once", remember="success")(lambda: "paid"))
+    output = invoke(app, "--json").output
+    (found,) = [f for f in json.loads(output)["findings"] if f["check"] == "views"]
+    assert found["reason"] == "Every request to '<lambda>' is answered 500."
 
 
 def invoke(app, *arguments):

@@ -67,3 +67,28 @@ def test_a_mistake_is_told_with_its_remedy_and_without_the_value(uri, remedy):
 )
 def test_what_is_right_is_left_alone(uri, kind):
     assert isinstance(open_store(uri, {}), kind)
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "named"),
+    [
+        ("memory://", {"max_entries": "5"}, "max_entries"),
+        ("memory://", {"max_entries": 0}, "max_entries"),
+        ("memory://", {"clock": None}, "clock"),
+        ("redis://h", {"deadline": 10**400}, "deadline"),
+        ("redis://h", {"wait_replicas": -1}, "wait_replicas"),
+        ("redis://h", {"no_such_option": 1}, "no_such_option"),
+        ("redis+cluster://h/1", {}, "database 0"),
+        ("sqlite:////tmp/app.db", {"deadline": 10**400}, "deadline"),
+        ("sqlite:////tmp/app.db", {"echo": "hunter2"}, "KeyError"),
+        ("sqlite:////tmp/app.db", {"poolclass": "hunter2"}, "AttributeError"),
+        ("sqlite:///:memory:", {}, "SQLite in a file"),
+    ],
+)
+def test_an_option_that_will_not_do_is_refused_with_the_name_of_the_setting(uri, options, named):
+    with pytest.raises(ConfigurationError) as caught:
+        open_store(uri, options)
+    text = str(caught.value)
+    assert text.startswith("IDEMPOTENCE_STORAGE_")
+    assert named in text
+    assert "hunter2" not in text

@@ -239,7 +239,11 @@ def check_views(patient: Patient) -> Iterator[Finding]:
     faults = [*faults_when_finished(patient.app, config), *token_url_faults(patient.app)]
     for text in dict.fromkeys(fault.text for fault in faults):
         names = ", ".join(repr(fault.endpoint) for fault in faults if fault.text == text)
-        yield error(text, f"Every request to {names} is answered 500.", "See what it says.")
+        yield error(
+            text,
+            f"Every request to {names} is answered 500.",
+            "Change the view or the setting as described.",
+        )
     if not faults:
         yield ok("The guards stand where they guard something.")
 

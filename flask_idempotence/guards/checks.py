@@ -56,7 +56,8 @@ def _wrong_order(app: Flask) -> Iterator[Fault]:
 
 
 def _against_settings(app: Flask, config: Config) -> Iterator[Fault]:
-    """Find guards whose arguments do not go with the settings."""
+    """Find guards whose arguments do not go with the settings, each once."""
+    found: dict[Fault, None] = {}
     for rule in app.url_map.iter_rules():
         view = app.view_functions.get(rule.endpoint)
         for method in _methods(rule):
@@ -64,7 +65,8 @@ def _against_settings(app: Flask, config: Config) -> Iterator[Fault]:
                 try:
                     guard.check(rule.endpoint, config)
                 except ConfigurationError as error:
-                    yield Fault(rule.endpoint, str(error))
+                    found[Fault(rule.endpoint, str(error))] = None
+    yield from found
 
 
 def _idle(app: Flask) -> Iterator[Fault]:

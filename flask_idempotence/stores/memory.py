@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..errors import StoreError
+from ..errors import ConfigurationError, StoreError
 from ..forks import call_in_children
 from .base import (
     CLAIMED,
@@ -57,6 +57,10 @@ class MemoryStore(Store):
     Args:
         max_entries: how many keys it holds at most; beyond that, `StoreError`.
         clock: returns seconds that never go back.
+
+    Raises:
+        ConfigurationError: `max_entries` is not a whole number of 1 or more, or `clock` is no
+            function.
     """
 
     shared = False
@@ -64,6 +68,10 @@ class MemoryStore(Store):
     def __init__(
         self, *, max_entries: int = 100_000, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        if type(max_entries) is not int or max_entries < 1:
+            raise ConfigurationError("max_entries must be a whole number, 1 or more.")
+        if not callable(clock):
+            raise ConfigurationError("clock must be a function that returns seconds.")
         self._max_entries = max_entries
         self._clock = clock
         self._entries: dict[str, _Claim | _Record | _Token] = {}

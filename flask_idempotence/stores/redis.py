@@ -6,7 +6,7 @@ cost twice the memory. Time is the server's.
 
 from __future__ import annotations
 
-import math
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -77,7 +77,7 @@ class RedisStore(Store):
         deadline: float = 1.0,
         wait_replicas: int = 0,
     ) -> None:
-        if not _is_number(deadline) or not 0 < deadline < math.inf:
+        if not _is_number(deadline) or not 0 < deadline <= threading.TIMEOUT_MAX:
             raise ConfigurationError("deadline must be a number of seconds greater than 0.")
         if not isinstance(wait_replicas, int) or not 0 <= wait_replicas <= _MOST_REPLICAS:
             raise ConfigurationError("wait_replicas must be a number of replicas, 0 for none.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -48,7 +48,7 @@ class SqlStore(Store):
 
     def __init__(self, engine: Engine, *, deadline: float = 1.0) -> None:
         is_number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
-        if not is_number or not 0 < deadline < math.inf:
+        if not is_number or not 0 < deadline <= threading.TIMEOUT_MAX:
             raise ConfigurationError("deadline must be a number of seconds greater than 0.")
         self._dialect = dialect_of(engine)
         self.engine = engine
