@@ -22,7 +22,8 @@ class Shop:
     """An application whose view answers, or is killed, as the test says."""
 
     def __init__(self, server, **settings):
-        self.behind, self._bell = server.client(), server.client()
+        # Two clients, for two connections: MONITOR takes one for itself.
+        self.behind, self._bell = server.client(), server.client(socket_timeout=5)
         self.app = make_app(IDEMPOTENCE_STORAGE_URI=server.url, **settings)
         self.body, self.status = b"{}", 201
         self.in_view = lambda: None
