@@ -80,9 +80,10 @@ def test_keys_at_random_are_known_as_such():
         "base64": lambda: base64.urlsafe_b64encode(os.urandom(24)).decode(),
     }
     known = {name: sum(is_unguessable(make()) for _ in range(500)) for name, make in made.items()}
-    # One in twenty of those in base64 has no digit, or alternates too little.
-    assert known == {"client": 500, "hex": 500, "uuid": 500, "base64": known["base64"]}
-    assert known["base64"] > 425
+    # One in some 20,000 has a pattern by chance; one in twenty of those in base64 has no digit, or
+    # alternates too little.
+    least = {"client": 497, "hex": 497, "uuid": 497, "base64": 425}
+    assert all(known[name] >= count for name, count in least.items()), known
 
 
 def test_host_endpoint_and_method_still_count():
