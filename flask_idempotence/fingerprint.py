@@ -62,7 +62,7 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
 
     Uploaded files count where the selection says so. The view can still read the body. JSON that
     is nested too deep, ambiguous or longer than what is kept in memory counts by its bytes, and so
-    does a form that is too long to be read field by field.
+    does a form that is too long to be read field by field, or has a part without a name.
 
     Raises:
         HTTPException: the body cannot be read (too large, without a length, or the client
@@ -78,7 +78,7 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
     ]
     try:
         return canonical(asked + _body(request, selection))
-    except (ValueError, RecursionError):  # JSON that is none, ambiguous or too deep; a long form
+    except (ValueError, RecursionError):  # JSON that is none, ambiguous or too deep; some forms
         return canonical([*asked, "bytes", body_of(request).digest()])
 
 
@@ -161,8 +161,10 @@ def _texts_in_path(request: Request) -> dict[str, str]:
 def _body(request: Request, selection: Selection) -> list[Any]:
     form = form_of(request, files=selection.files)
     if form is not None:
-        files = selection.of(form.files)
-        return ["form", selection.of(form.fields), *(["files", files] if files else ())]
+        fields, files = selection.of(form.fields), selection.of(form.files)
+        if None in fields or None in files:
+            raise ValueError("a part without a name, which JSON would take for one named 'null'")
+        return ["form", fields, *(["files", files] if files else ())]
     body = body_of(request)
     if not body.size:
         return []

@@ -101,6 +101,18 @@ class TestComparison:
         assert [post(app, body, PARTS).status_code for app in apps] == [413, 413]
 
 
+@pytest.mark.parametrize("rest", [b"", LARGE], ids=["short", "long"])
+@pytest.mark.parametrize(("guard", "more"), [("lock", ""), ("key", ""), ("key", FILE)])
+def test_one_with_a_part_without_a_name_counts_by_its_bytes(guard, more, rest):
+    named = part("null", "1", more) + rest + END
+    nameless = named.replace(b'; name="null"', b"")
+    with_other = nameless.replace(END, part("d", "1") + END)
+    other = 200 if guard == "lock" else 422
+    repeat = 409 if guard == "lock" else 200
+    assert statuses(GUARDS[guard], nameless, nameless, named) == [200, repeat, other]
+    assert statuses(GUARDS[guard], with_other, with_other) == [200, repeat]
+
+
 class TestTokens:
     def client_of(self, guard):
         app = app_with(nothing, guard)
