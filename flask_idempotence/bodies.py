@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flask import after_this_request
 from werkzeug.exceptions import (
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from flask import Request, Response
 
 FORM = "application/x-www-form-urlencoded"
-MULTIPART = "multipart/form-data"
 
 IN_MEMORY = 1 << 20
 """Bytes of the longest body that is kept in memory; a longer one is kept in a temporary file."""
 
 _KEPT = "flask_idempotence.body"
-_PIECE = 1 << 16
+PIECE = 1 << 16
+"""Bytes that are read at a time."""
+
 _NO_LENGTH = (
     "The request has a body without a Content-Length, and this server does not pass such a body "
     "on. Send the request again with a Content-Length."
@@ -53,29 +54,19 @@ class Body:
         stream: the file from which the view reads them.
         size: their number.
         data: the bytes; None where they are in a temporary file.
+        forms: the forms that were read from them, by how they were read.
     """
 
     stream: Any
     size: int
     data: bytes | None
+    forms: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False)
 
     def digest(self) -> str:
         """Return their SHA-256 in hexadecimal."""
         if self.data is None:
             return digest_of(self.stream)
         return hashlib.sha256(self.data).hexdigest()
-
-
-class Form(NamedTuple):
-    """The values of a form.
-
-    Attributes:
-        fields: the list of values of each name.
-        files: of each name, the list of pairs of a file's name and its SHA-256.
-    """
-
-    fields: dict[str, list[str]]
-    files: dict[str, list[list[str | None]]]
 
 
 def body_of(request: Request) -> Body:
@@ -103,66 +94,47 @@ def body_of(request: Request) -> Body:
     return body
 
 
-def form_of(request: Request, *, files: bool = False) -> Form | None:
-    """Return the values of a form, or None where the body is none.
+def was_parsed(request: Request) -> bool:
+    """Whether the application has parsed the form before a guard kept the body."""
+    known = vars(request)
+    return "form" in known and not known.get("_cached_data") and _kept(request) is None
 
-    Args:
-        request: the request, whose form the view can still read.
-        files: whether uploaded files count.
+
+def is_left_unparsed(request: Request) -> bool:
+    """Whether Werkzeug found no form in a body that the application parsed as one.
 
     Raises:
-        HTTPException, ConfigurationError: as from `body_of`.
+        HTTPException: as from `body_of`.
     """
-    if request.mimetype not in (MULTIPART, FORM):
-        return None
-    known = vars(request)
-    if known.get("_cached_data") or not _was_parsed(request):
-        return _parsed(request, body_of(request), files=files)
     length = get_content_length(request.environ)
     _check_known(request.environ, length)
-    if not (request.form or request.files):
-        if request.mimetype == FORM:
-            _check_whole(0, length)
-        else:
-            _keep(request, rest := _taken_in(request, length))
-            if rest.size:  # Werkzeug has found no form in it, and left it to the view
-                return None
-    return _form(request.form, request.files if files else None)
-
-
-def is_too_long_to_parse(request: Request) -> bool:
-    """Whether a body is a URL-encoded form on the disk, which would be parsed in memory.
-
-    Raises:
-        HTTPException, ConfigurationError: as from `body_of`.
-    """
-    if request.mimetype != FORM or _was_parsed(request):
+    if request.form or request.files:
         return False
-    return body_of(request).data is None
+    if request.mimetype == FORM:
+        _check_whole(0, length)
+        return False
+    _keep(request, rest := _taken_in(request, length))
+    return rest.size > 0
 
 
 def digest_of(stream: Any) -> str:
     """Return the SHA-256 of a file in hexadecimal, and leave the file as it was."""
     digest = hashlib.sha256()
-    with _rewound(stream):
-        while piece := stream.read(_PIECE):
+    with rewound(stream):
+        while piece := stream.read(PIECE):
             digest.update(piece)
     return digest.hexdigest()
 
 
 @contextmanager
-def _rewound(stream: Any) -> Iterator[None]:
+def rewound(stream: Any) -> Iterator[None]:
+    """Read a file from its beginning, and leave it as it was."""
     position = stream.tell()
     stream.seek(0)
     try:
         yield
     finally:
         stream.seek(position)
-
-
-def _was_parsed(request: Request) -> bool:
-    """Whether the application has parsed the form, and no guard has kept its bytes."""
-    return "form" in vars(request) and _kept(request) is None
 
 
 def _kept(request: Request) -> Body | None:
@@ -201,7 +173,7 @@ def _taken_in(request: Request, length: int | None) -> Body:
         raise RequestEntityTooLarge
     # Without the limit: at just the limit, Werkzeug's stream cannot tell the end from an excess.
     source = known["stream"] if "stream" in known else get_input_stream(environ)
-    return _buffered(_pieces(source, min(length or _PIECE, _PIECE)), limit)
+    return _buffered(_pieces(source, min(length or PIECE, PIECE)), limit)
 
 
 def _keep(request: Request, body: Body) -> None:
@@ -259,34 +231,6 @@ def _close_with(response: Response, *, file: Any) -> Response:
     return response
 
 
-def _parsed(request: Request, body: Body, *, files: bool) -> Form | None:
-    parser = request.make_form_data_parser()
-    factory: Any = _Digest if files else _Discarded
-    parser.stream_factory = factory
-    parser.silent = False
-    stream = io.BytesIO(body.data) if body.data is not None else body.stream
-    try:
-        with _rewound(stream):
-            _, fields, uploaded = parser.parse(
-                stream, request.mimetype, request.content_length, request.mimetype_params
-            )
-    except ValueError:
-        return None
-    return _form(fields, uploaded if files else None)
-
-
-def _form(fields: Any, files: Any) -> Form:
-    uploaded = {
-        name: [[file.filename, _digest(file.stream)] for file in listed]
-        for name, listed in (files.lists() if files is not None else ())
-    }
-    return Form(dict(fields.lists()), uploaded)
-
-
-def _digest(stream: Any) -> str:
-    return stream.hexdigest() if isinstance(stream, _Digest) else digest_of(stream)
-
-
 class _KeptFile(SpooledTemporaryFile[bytes]):
     """A temporary file that may be dropped: not every response is closed."""
 
@@ -298,25 +242,3 @@ class _KeptFile(SpooledTemporaryFile[bytes]):
     def __del__(self) -> None:
         """Close it without a warning."""
         self.close()
-
-
-class _Digest:
-    """An uploaded file, of which nothing but the SHA-256 is kept."""
-
-    def __init__(self, **_: Any) -> None:
-        digest = hashlib.sha256()
-        self.write: Callable[[bytes], object] = digest.update
-        self.hexdigest = digest.hexdigest
-
-    def seek(self, position: int) -> None:
-        """Do nothing: the content is not kept."""
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
-
-class _Discarded(_Digest):
-    """An uploaded file that does not count."""
-
-    def __init__(self, **_: Any) -> None:
-        self.write = len

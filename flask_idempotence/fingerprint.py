@@ -19,7 +19,8 @@ from uuid import UUID
 from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
-from .bodies import body_of, form_of, is_too_long_to_parse
+from .bodies import body_of
+from .forms import form_of
 from .json_values import read_json
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
         asker: what else counts, and stands before it: the mode, and who asks.
 
     Uploaded files count where the selection says so. The view can still read the body. JSON that
-    is nested too deep, ambiguous or longer than what is kept in memory counts by its bytes.
+    is nested too deep, ambiguous or longer than what is kept in memory counts by its bytes, and so
+    does a form that is too long to be read field by field, or has a part without a name.
 
     Raises:
         HTTPException: the body cannot be read (too large, without a length, or the client
@@ -76,7 +78,7 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
     ]
     try:
         return canonical(asked + _body(request, selection))
-    except (ValueError, RecursionError):  # JSON that is none, is ambiguous or nested too deep
+    except (ValueError, RecursionError):  # JSON that is none, ambiguous or too deep; some forms
         return canonical([*asked, "bytes", body_of(request).digest()])
 
 
@@ -157,12 +159,12 @@ def _texts_in_path(request: Request) -> dict[str, str]:
 
 
 def _body(request: Request, selection: Selection) -> list[Any]:
-    if is_too_long_to_parse(request):
-        return ["bytes", body_of(request).digest()]
     form = form_of(request, files=selection.files)
     if form is not None:
-        files = selection.of(form.files)
-        return ["form", selection.of(form.fields), *(["files", files] if files else ())]
+        fields, files = selection.of(form.fields), selection.of(form.files)
+        if None in fields or None in files:
+            raise ValueError("a part without a name, which JSON would take for one named 'null'")
+        return ["form", fields, *(["files", files] if files else ())]
     body = body_of(request)
     if not body.size:
         return []

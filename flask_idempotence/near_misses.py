@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from .bodies import form_of
+from .forms import names_of
 
 if TYPE_CHECKING:
     from flask import Request
@@ -46,8 +46,7 @@ class NearMisses:
 
     def look_for_token(self, attempt: Attempt, request: Request) -> None:
         """Look for a token under other names than the expected ones, which are absent."""
-        config, form = self._config, form_of(request)
-        fields = form.fields if form is not None else ()
+        config, fields = self._config, names_of(request)
         headers, header = self._others(request), config.token_header
         self._look(attempt, "header", headers, header, "IDEMPOTENCE_TOKEN_HEADER")
         self._look(attempt, "form field", fields, config.token_field, "IDEMPOTENCE_TOKEN_FIELD")

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from itsdangerous import BadSignature, TimestampSigner
 
 from .attempts import Attempt
-from .bodies import form_of
 from .debug_log import note_identity
 from .errors import Refusal, TokenExpired, TokenInvalid, TokenNotYours, TokenSpent
+from .forms import values_of
 from .signals import token_issued, token_spent
 from .stores.base import Outcome, TokenOutcome
 
@@ -134,10 +134,7 @@ class Tokens:
         token = request.headers.get(config.token_header)
         if token is not None:
             return token
-        form = form_of(request)
-        if form is None:
-            return None
-        tokens = set(form.fields.get(config.token_field, ())) - {""}
+        tokens = set(values_of(request, config.token_field)) - {""}
         if len(tokens) > 1:
             raise TokenInvalid().because(f"{config.token_field} came with several values")
         return tokens.pop() if tokens else None
