@@ -20,8 +20,8 @@ from flask import Flask
 from servers import RedisServer
 
 from flask_idempotence import Idempotence
-from flask_idempotence.attempts import Attempt, Hold
-from flask_idempotence.observers import Observer
+from flask_idempotence.engine.claim import Attempt, Hold
+from flask_idempotence.engine.instruments import Observer
 from flask_idempotence.stores.base import NO_FINGERPRINT
 
 

@@ -18,7 +18,7 @@ import flask_idempotence
 SECRET = "benchmark-secret-0123456789abcdef"
 URL = "/orders"
 HEADERS = {"HTTP_AUTHORIZATION": "Bearer eyJhbGciOiJIUzI1NiJ9.c3ViOjQyMTc"}
-LUA = Path(flask_idempotence.__file__).parent / "stores" / "lua"
+LUA = Path(flask_idempotence.__file__).parent / "stores" / "redis" / "lua"
 
 _numbers = itertools.count(10_000_000)
 

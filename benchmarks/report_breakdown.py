@@ -19,8 +19,8 @@ from running import microseconds, row_of
 from servers import HOST
 from stopwatch import Stopwatch, watch
 
-from flask_idempotence.stores.redis_link import Link, topology_at
-from flask_idempotence.stores.redis_scripts import CLAIM
+from flask_idempotence.stores.redis.connection import Link, topology_at
+from flask_idempotence.stores.redis.scripts import CLAIM
 
 LEASE = 30_000
 BARE, LINK, REDIS_PY = "bare socket", "our link", "redis-py"

@@ -10,9 +10,9 @@ import key_mode
 import lock_mode
 from flask import Flask, Request
 
-from flask_idempotence import fingerprint
 from flask_idempotence.guards import key as key_guard
 from flask_idempotence.guards import lock as lock_guard
+from flask_idempotence.request import fingerprint
 
 
 class Stopwatch:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .attempts import current_guard
-from .errors import (
-    ConfigurationError,
-    IdempotenceError,
+from .engine.claim import current_guard
+from .errors import ConfigurationError, IdempotenceError, StoreError
+from .extension import Idempotence
+from .guards.idempotent import idempotent
+from .guards.lock import no_repeat_submit
+from .guards.token import one_time_token
+from .response.refusals import (
     KeyInProgress,
     KeyInvalid,
     KeyMissing,
@@ -19,7 +22,6 @@ from .errors import (
     RepeatSubmit,
     ResponseNotStored,
     Running,
-    StoreError,
     StoreUnavailable,
     TokenError,
     TokenExpired,
@@ -28,10 +30,6 @@ from .errors import (
     TokenNotYours,
     TokenSpent,
 )
-from .extension import Idempotence
-from .guards.idempotent import idempotent
-from .guards.lock import no_repeat_submit
-from .guards.token import one_time_token
 from .signals import (
     claimed,
     completed,

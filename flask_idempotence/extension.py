@@ -18,25 +18,26 @@ from flask import (
 )
 from flask.globals import request_ctx
 
-from .attempts import Attempt
 from .cli import tools
-from .config import SETTINGS, Config, read_config
-from .engine import Engine, engine_of
-from .errors import ConfigurationError, Refusal, TokenInvalid
-from .faults import Fault, close_endpoint
+from .config.callbacks import FailedPredicate, Hooks, IdentityLoader
+from .config.settings import SETTINGS, Config, read_config
+from .config.switches import Switches
+from .engine.claim import Attempt
+from .engine.engine import Engine, engine_of
+from .engine.tokens import Tokens
+from .errors import ConfigurationError
 from .guards.checks import faults_of, faults_when_finished
+from .guards.faults import Fault, close_endpoint
 from .guards.names import NO_ID, Id
 from .guards.once import Once
 from .guards.whole_app import guard_all
-from .hooks import FailedPredicate, Hooks, IdentityLoader
-from .identity import Identities
-from .keyring import Keyring
-from .proxies import actual
+from .request.hashing import Keyring
+from .request.identity import Identities
+from .request.proxies import actual
+from .response.refusals import Refusal, TokenInvalid
 from .stores import Store, open_store
-from .switches import Switches
-from .templating import FUNCTIONS, keep_tokens_out_of_caches
-from .tokens import Tokens
-from .views import make_blueprint, token_url_faults
+from .web.routes import make_blueprint, token_url_faults
+from .web.templating import FUNCTIONS, keep_tokens_out_of_caches
 
 if TYPE_CHECKING:
     from flask import Response

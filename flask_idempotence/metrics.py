@@ -10,10 +10,10 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .engine import engine_of
-from .errors import ConfigurationError, Refusal
-from .forks import call_in_children
-from .observers import Observer
+from .engine.engine import engine_of
+from .engine.instruments import Observer
+from .errors import ConfigurationError
+from .response.refusals import Refusal
 from .signals import (
     claimed,
     completed,
@@ -25,6 +25,7 @@ from .signals import (
     token_issued,
     token_spent,
 )
+from .stores.process import call_in_children
 
 try:
     from prometheus_client import REGISTRY, Counter, Gauge, Histogram

@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from apispec import APISpec, BasePlugin
 
-from .engine import engine_of
-from .errors import (
+from .engine.engine import engine_of
+from .errors import ConfigurationError
+from .guards.key import KeyGuard, KeyRules
+from .guards.lock import LockGuard
+from .guards.token import TokenGuard
+from .guards.whole_app import speaks_for_itself
+from .guards.wrapping import guards_of
+from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
+from .response.outcome import REFUSAL_HEADER, REPLAYED_HEADER
+from .response.refusals import (
     PROBLEM_TYPE,
-    ConfigurationError,
     KeyInProgress,
     KeyInvalid,
     KeyMissing,
@@ -32,19 +39,12 @@ from .errors import (
     TokenNotYours,
     TokenSpent,
 )
-from .guards.decorating import guards_of
-from .guards.key import KeyGuard, KeyRules
-from .guards.lock import LockGuard
-from .guards.token import TokenGuard
-from .guards.whole_app import speaks_for_itself
-from .keys import LONGEST_VALUE, VALUE_PATTERN
-from .responses import REFUSAL_HEADER, REPLAYED_HEADER
 
 if TYPE_CHECKING:
     from flask import Flask
 
-    from .config import Config
-    from .modes import ViewGuard
+    from .config.settings import Config
+    from .engine.guard import ViewGuard
 
 PROBLEM_SCHEMA = "IdempotenceProblem"
 """The name of the schema of the problem documents, among the components."""

@@ -15,14 +15,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmaker
 
-from flask_idempotence import (
-    ConfigurationError,
-    Idempotence,
-    SqlStore,
-    current_guard,
-    idempotent,
-    transactions,
-)
+from flask_idempotence import ConfigurationError, Idempotence, SqlStore, current_guard, idempotent
+from flask_idempotence.exactly_once import transaction as transactions
 
 KEY = {"Idempotency-Key": "one"}
 

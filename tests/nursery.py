@@ -4,10 +4,10 @@ import os
 
 from apps import make_app
 
-from flask_idempotence.attempts import Attempt, Hold
-from flask_idempotence.config import Config
-from flask_idempotence.keeper import Keeper
-from flask_idempotence.policy import FailurePolicy
+from flask_idempotence.config.settings import Config
+from flask_idempotence.engine.claim import Attempt, Hold
+from flask_idempotence.engine.keeper import Keeper
+from flask_idempotence.engine.store_calls import FailurePolicy
 from flask_idempotence.testing import FakeClock
 
 

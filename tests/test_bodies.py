@@ -25,7 +25,7 @@ from uploads import (
 from werkzeug.wrappers import Request as PlainRequest
 
 from flask_idempotence import no_repeat_submit, one_time_token
-from flask_idempotence.bodies import IN_MEMORY
+from flask_idempotence.request.body import IN_MEMORY
 
 
 def data():

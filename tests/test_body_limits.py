@@ -24,7 +24,7 @@ from uploads import (
 )
 
 from flask_idempotence import no_repeat_submit, one_time_token
-from flask_idempotence.bodies import IN_MEMORY
+from flask_idempotence.request.body import IN_MEMORY
 
 per_request = pytest.mark.skipif(
     Request.max_content_length.fset is None, reason="Flask 3.1 sets limits on a request"

@@ -7,8 +7,8 @@ from flask import request
 from uploads import FORM, GUARDS, PARTS, app_with, nothing, part, post, send
 
 from flask_idempotence import no_repeat_submit, one_time_token
-from flask_idempotence.bodies import IN_MEMORY
-from flask_idempotence.long_forms import read_multipart
+from flask_idempotence.request.body import IN_MEMORY
+from flask_idempotence.request.long_forms import read_multipart
 
 END = b"--x--\r\n"
 FILE = '; filename="f"'
@@ -173,7 +173,7 @@ class TestTokens:
             reads.append(1)
             return read_multipart(*arguments, **options)
 
-        monkeypatch.setattr("flask_idempotence.forms.read_multipart", counting)
+        monkeypatch.setattr("flask_idempotence.request.forms.read_multipart", counting)
         app, token = self.client_of(lambda view: no_repeat_submit(60)(one_time_token()(view)))
         body = LARGE + part("idempotence_token", token) + END
         assert (self.sent(app, body, PARTS), len(reads)) == (200, 1)

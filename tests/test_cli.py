@@ -10,7 +10,7 @@ from commands import Shell
 from cryptography.fernet import Fernet
 
 from flask_idempotence.cli import tools
-from flask_idempotence.config import SETTINGS
+from flask_idempotence.config.settings import SETTINGS
 
 COMMANDS = ["config", "doctor", "init-db", "inspect", "prune", "purge", "release", "stats"]
 ESCAPE = "\x1b["

@@ -15,8 +15,8 @@ from topologies import Cluster
 from flask_idempotence import RedisStore
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
-from flask_idempotence.stores.redis_link import cluster as cluster_module
-from flask_idempotence.stores.redis_link.node import Node
+from flask_idempotence.stores.redis.connection import cluster as cluster_module
+from flask_idempotence.stores.redis.connection.node import Node
 from flask_idempotence.testing import StoreContract, record_signals
 
 pytestmark = pytest.mark.topology

@@ -25,8 +25,8 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.attempts import Attempt, Hold
-from flask_idempotence.backlog import Unsettled
+from flask_idempotence.engine.claim import Attempt, Hold
+from flask_idempotence.engine.retry_queue import Unsettled
 from flask_idempotence.stores.base import Outcome
 from flask_idempotence.testing import FakeClock
 

@@ -19,13 +19,13 @@ from flask_idempotence import (
     Running,
     client,
     current_guard,
-    errors,
     idempotent,
     no_repeat_submit,
     one_time_token,
     testing,
 )
-from flask_idempotence.config import SETTINGS
+from flask_idempotence.config.settings import SETTINGS
+from flask_idempotence.response import refusals
 from flask_idempotence.testing import record_signals
 
 ROOT = Path(__file__).parent.parent
@@ -153,7 +153,7 @@ def test_no_page_names_a_setting_that_does_not_exist():
 
 REFUSALS = {
     error.slug: error
-    for error in vars(errors).values()
+    for error in vars(refusals).values()
     if isinstance(error, type) and issubclass(error, Refusal) and "slug" in vars(error)
 }
 """By what they are called over HTTP; `Running` shares its slug with the error it is a kind of."""

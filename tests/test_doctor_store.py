@@ -142,7 +142,7 @@ def test_clocks_that_differ(app, ahead, expected):
 
 def test_the_difference_of_clocks_is_measured(redis_url, redis_server, monkeypatch):
     now = redis_server.client().time()[0]
-    monkeypatch.setattr("flask_idempotence.stores.redis_tools.time.time", lambda: now - 100)
+    monkeypatch.setattr("flask_idempotence.stores.redis.inspection.time.time", lambda: now - 100)
     [facts] = RedisStore(redis_server.client()).facts()
     assert 99 < facts.clock_ahead < 105
 

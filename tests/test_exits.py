@@ -9,18 +9,18 @@ import time
 import pytest
 from servers import Gunicorn, Proxy, until
 
-from flask_idempotence.keeper import END_WITHIN
+from flask_idempotence.engine.keeper import END_WITHIN
 from flask_idempotence.stores import open_store
 
 pytestmark = pytest.mark.lifecycle
 
 APP = """
 import atexit, os, sys, threading, time
-import flask_idempotence.backlog
+import flask_idempotence.engine.retry_queue
 from flask import Flask
 from flask_idempotence import Idempotence, idempotent
 
-flask_idempotence.backlog.RETRY_EVERY = 60  # nothing is settled by a retry in between
+flask_idempotence.engine.retry_queue.RETRY_EVERY = 60  # nothing is settled by a retry in between
 app = Flask("exits")
 app.config.update(
     SECRET_KEY="a secret for the tests",

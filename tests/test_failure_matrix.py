@@ -10,7 +10,7 @@ from topologies import SentinelGroup
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, TokenOutcome
-from flask_idempotence.stores.redis_link.node import Node
+from flask_idempotence.stores.redis.connection.node import Node
 
 OWNER = b"o" * 16
 DEADLINE = 0.5

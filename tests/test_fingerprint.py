@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flask_idempotence import ConfigurationError
-from flask_idempotence.fingerprint import Selection, canonical_request, selection_of
-from flask_idempotence.keyring import Keyring
+from flask_idempotence.request.fingerprint import Selection, canonical_request, selection_of
+from flask_idempotence.request.hashing import Keyring
 
 ALL = Selection()
 app = make_app()

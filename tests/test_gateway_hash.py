@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from servers import HOST
 
-from flask_idempotence.attempts import Attempt
-from flask_idempotence.fingerprint import canonical, canonical_request, selection_of
+from flask_idempotence.engine.claim import Attempt
 from flask_idempotence.guards.key import name_store_key
-from flask_idempotence.keys import key_in_header
+from flask_idempotence.request.fingerprint import canonical, canonical_request, selection_of
+from flask_idempotence.request.key_header import key_in_header
 
 pytestmark = pytest.mark.gateway
 

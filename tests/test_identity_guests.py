@@ -11,7 +11,7 @@ from who_asks import Counter
 
 from flask_idempotence import idempotent
 from flask_idempotence.client.keys import new_key
-from flask_idempotence.keys import is_unguessable
+from flask_idempotence.request.key_header import is_unguessable
 
 V6, V4 = {"address": "2001:db8::1"}, {"address": "192.0.2.1"}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from who_asks import Counter
 
-from flask_idempotence.authorization import read_authorization
+from flask_idempotence.request.authorization import read_authorization
 
 SIGNED = {
     "Digest": 'Digest username="{}", realm="shop", nonce="{n}", uri="/", response="{n}{n}"',

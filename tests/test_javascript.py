@@ -13,7 +13,7 @@ import flask_idempotence
 
 ROOT = Path(__file__).parent.parent
 NODE = shutil.which("node")
-SCRIPT = Path(flask_idempotence.__file__).parent / "static" / "idempotence.js"
+SCRIPT = Path(flask_idempotence.__file__).parent / "web" / "static" / "idempotence.js"
 
 os.environ["SCRIPT_UNDER_TEST"] = str(SCRIPT)  # read by what node runs in tests/js
 MUST_RUN = os.environ.get("CI") == "true"

@@ -10,8 +10,8 @@ from apps import make_app
 from nursery import Nursery
 
 from flask_idempotence import MemoryStore, StoreError, no_repeat_submit
-from flask_idempotence.attempts import Attempt, Hold
-from flask_idempotence.backlog import MOST_FAILURES, Unsettled
+from flask_idempotence.engine.claim import Attempt, Hold
+from flask_idempotence.engine.retry_queue import MOST_FAILURES, Unsettled
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running
 from flask_idempotence.testing import FakeClock, record_signals
 
@@ -240,7 +240,7 @@ def test_a_settlement_waits_for_the_renewal_under_way():
 
 
 def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):
-    monkeypatch.setattr("flask_idempotence.keeper.LINGER", 0.2)
+    monkeypatch.setattr("flask_idempotence.engine.keeper.LINGER", 0.2)
     before = set(threading.enumerate())
     app = make_app(IDEMPOTENCE_LEASE=0.6)
     keeper = app.extensions["idempotence"].engine.keeper
@@ -294,7 +294,7 @@ def test_a_child_process_keeps_nothing_of_its_parents(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_it_goes_on_after_an_error_of_our_own(monkeypatch, caplog):
-    monkeypatch.setattr("flask_idempotence.keeper.RETRY_EVERY", 0.01)
+    monkeypatch.setattr("flask_idempotence.engine.keeper.RETRY_EVERY", 0.01)
     app = make_app()
     keeper = app.extensions["idempotence"].engine.keeper
     ticks = []

@@ -13,8 +13,8 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.attempts import Attempt
-from flask_idempotence.backlog import Unsettled
+from flask_idempotence.engine.claim import Attempt
+from flask_idempotence.engine.retry_queue import Unsettled
 from flask_idempotence.stores.base import Outcome
 
 
@@ -119,8 +119,8 @@ class TestKeeper:
 
 class TestKeeperAndSettling:
     def test_an_outage_longer_than_its_idle_time_does_not_end_it(self, monkeypatch):
-        monkeypatch.setattr("flask_idempotence.keeper.LINGER", 0.2)
-        monkeypatch.setattr("flask_idempotence.keeper.RETRY_EVERY", 0.4)
+        monkeypatch.setattr("flask_idempotence.engine.keeper.LINGER", 0.2)
+        monkeypatch.setattr("flask_idempotence.engine.keeper.RETRY_EVERY", 0.4)
         app, outcomes = make_app(), []
         keeper, back_at = app.extensions["idempotence"].engine.keeper, time.monotonic() + 1
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flask_idempotence import ConfigurationError, KeyInvalid, idempotent
-from flask_idempotence.keys import key_of_value, parse_key
+from flask_idempotence.request.key_header import key_of_value, parse_key
 
 PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 

@@ -6,7 +6,7 @@ import pytest
 from apps import Till, fail, killed, verdict
 from flask import Response, request, send_file
 
-from flask_idempotence.config import GUARANTEES
+from flask_idempotence.config.settings import GUARANTEES
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

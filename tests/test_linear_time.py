@@ -13,10 +13,10 @@ from test_javascript import MUST_RUN, NODE
 from test_refusal_table import DECIDE
 
 from flask_idempotence import RepeatSubmit
-from flask_idempotence.attempts import Attempt
 from flask_idempotence.client.answers import Answer
-from flask_idempotence.errors import PROBLEM_TYPE, Refusal
-from flask_idempotence.keys import is_unguessable, parse_key
+from flask_idempotence.engine.claim import Attempt
+from flask_idempotence.request.key_header import is_unguessable, parse_key
+from flask_idempotence.response.refusals import PROBLEM_TYPE, Refusal
 
 SHAPES = {
     "blanks": "a{}b",

@@ -21,8 +21,8 @@ from flask_idempotence import (
 )
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
-from flask_idempotence.stores.redis_link.deadline import deadline
-from flask_idempotence.stores.redis_link.node import Node
+from flask_idempotence.stores.redis.connection.deadline import deadline
+from flask_idempotence.stores.redis.connection.node import Node
 
 
 def answer():

@@ -20,8 +20,8 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
+from flask_idempotence.engine.instruments import Observer
 from flask_idempotence.metrics import Metrics
-from flask_idempotence.observers import Observer
 from flask_idempotence.testing import FakeClock
 
 PAGE = ROOT / "docs" / "how-to" / "observe.md"

@@ -20,12 +20,12 @@ from flask_idempotence import (
     Running,
     StoreError,
     current_guard,
-    errors,
     idempotent,
     no_repeat_submit,
 )
 from flask_idempotence.logs import LogFilter
 from flask_idempotence.metrics import Metrics
+from flask_idempotence.response import refusals
 from flask_idempotence.testing import record_signals
 
 
@@ -281,7 +281,7 @@ def test_a_handler_of_keys_in_progress_takes_it_and_keeps_retry_after(shift):
 
 REFUSALS = [
     error
-    for error in vars(errors).values()
+    for error in vars(refusals).values()
     if isinstance(error, type) and issubclass(error, Refusal) and hasattr(error, "slug")
 ]
 

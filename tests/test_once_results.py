@@ -11,8 +11,8 @@ from flask import Response
 from jobs import Shift, shift_on
 
 from flask_idempotence import ResponseNotStored, current_guard
-from flask_idempotence.config import Config
-from flask_idempotence.records import Asked, Records, UnreadableRecord
+from flask_idempotence.config.settings import Config
+from flask_idempotence.response.records import Asked, Records, UnreadableRecord
 
 
 @pytest.fixture(params=["memory", "redis"])

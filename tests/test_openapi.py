@@ -17,7 +17,7 @@ from servers import SilentServer
 from test_javascript import MUST_RUN, NODE
 
 from flask_idempotence import KeyInvalid, current_guard
-from flask_idempotence.keys import VALUE_PATTERN, parse_key
+from flask_idempotence.request.key_header import VALUE_PATTERN, parse_key
 from flask_idempotence.testing import clear_store
 
 SILENCE = (503, "store-unavailable")

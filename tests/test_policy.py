@@ -7,9 +7,9 @@ import pytest
 from apps import make_app
 
 from flask_idempotence import StoreError
-from flask_idempotence.attempts import Attempt
-from flask_idempotence.config import Config
-from flask_idempotence.policy import TELL_EVERY, FailurePolicy
+from flask_idempotence.config.settings import Config
+from flask_idempotence.engine.claim import Attempt
+from flask_idempotence.engine.store_calls import TELL_EVERY, FailurePolicy
 from flask_idempotence.testing import FakeClock, record_signals
 
 

@@ -19,8 +19,13 @@ from hypothesis import strategies as st
 
 import flask_idempotence
 from flask_idempotence import ConfigurationError, idempotent
-from flask_idempotence.config import Config, read_config
-from flask_idempotence.records import Asked, RecordOfAnotherRequest, Records, UnreadableRecord
+from flask_idempotence.config.settings import Config, read_config
+from flask_idempotence.response.records import (
+    Asked,
+    RecordOfAnotherRequest,
+    Records,
+    UnreadableRecord,
+)
 
 PLAIN = Records(Config())
 K, TTL = Asked("k", b"f" * 16), 60

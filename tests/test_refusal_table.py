@@ -11,8 +11,8 @@ from test_javascript import MUST_RUN, NODE, ROOT, SCRIPT
 
 from flask_idempotence.client import Retries
 from flask_idempotence.client.answers import FINAL_REFUSALS, PASSING_REFUSALS, Answer
-from flask_idempotence.errors import PROBLEM_TYPE
-from flask_idempotence.responses import REFUSAL_HEADER
+from flask_idempotence.response.outcome import REFUSAL_HEADER
+from flask_idempotence.response.refusals import PROBLEM_TYPE
 
 STATUSES = [200, 201, 400, 403, 404, 409, 422, 429, 500, 502, 503, 504]
 DECIDE = ROOT / "tests" / "js" / "decide.mjs"

@@ -11,7 +11,7 @@ from store_checks import claim
 from flask_idempotence import MemoryStore, StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Running
-from flask_idempotence.stores.redis_link.patience import FAILURES
+from flask_idempotence.stores.redis.connection.patience import FAILURES
 from flask_idempotence.testing import record_signals
 
 DEADLINE = 1.5

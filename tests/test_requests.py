@@ -17,7 +17,7 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.attempts import Attempt, Hold
+from flask_idempotence.engine.claim import Attempt, Hold
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Running
 from flask_idempotence.testing import FakeClock
 

@@ -11,7 +11,7 @@ from servers import Proxy, SilentServer, all_at_once, free_port, until
 
 from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.redis_link.patience import FAILURES, LOOK_EVERY
+from flask_idempotence.stores.redis.connection.patience import FAILURES, LOOK_EVERY
 
 pytestmark = pytest.mark.topology
 

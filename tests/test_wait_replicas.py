@@ -12,7 +12,7 @@ from topologies import Cluster, SentinelGroup
 from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome, Running
-from flask_idempotence.stores.redis_link.patience import FAILURES, LOOK_EVERY
+from flask_idempotence.stores.redis.connection.patience import FAILURES, LOOK_EVERY
 
 pytestmark = pytest.mark.topology
 

@@ -11,8 +11,8 @@ from servers import all_at_once, until
 from test_whole_app import REPLAYED, UNGUARDED, counted, send, store_of, verdicts, whole_app
 
 from flask_idempotence import ConfigurationError, extension, idempotent, no_repeat_submit
-from flask_idempotence.guards.decorating import guards_of
 from flask_idempotence.guards.whole_app import guard_all
+from flask_idempotence.guards.wrapping import guards_of
 
 exempt = idempotent.exempt
 

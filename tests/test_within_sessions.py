@@ -277,7 +277,7 @@ def test_flask_sqlalchemy_s_session_is_committed_with_the_answer(url):
 
 
 def test_sessions_of_other_databases_are_let_alone(tmp_path):
-    import flask_idempotence.written  # noqa: F401, PLC0415 - its listeners are about all sessions
+    import flask_idempotence.exactly_once.writes  # noqa: F401, PLC0415 - its listeners are about all sessions
 
     class Sparse(sqlite3.Connection):
         def __getattribute__(self, name):

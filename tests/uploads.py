@@ -7,7 +7,7 @@ from flask import Response
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from flask_idempotence import idempotent, no_repeat_submit, one_time_token
-from flask_idempotence.bodies import IN_MEMORY
+from flask_idempotence.request.body import IN_MEMORY
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"

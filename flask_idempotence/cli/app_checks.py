@@ -7,9 +7,9 @@ from typing import Any
 
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from ..config import IDENTITY
+from ..config.settings import IDENTITY
 from ..guards.checks import faults_when_finished
-from ..views import token_url_faults
+from ..web.routes import token_url_faults
 from .findings import Check, Finding, Patient, error, note, ok, warning
 
 _SHORTEST_SECRET = 16

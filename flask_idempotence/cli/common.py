@@ -11,7 +11,7 @@ from flask import current_app
 from flask.cli import with_appcontext
 
 from ..errors import IdempotenceError, StoreError, StoreNotReady
-from ..proxies import actual
+from ..request.proxies import actual
 from .output import aside
 
 if TYPE_CHECKING:

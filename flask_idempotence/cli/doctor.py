@@ -14,7 +14,7 @@ import click
 from flask import Flask
 
 from ..errors import StoreError
-from ..keyring import KEYSPACE
+from ..request.hashing import KEYSPACE
 from ..stores.base import NO_FINGERPRINT, OWNER_BYTES
 from .app_checks import APP_CHECKS
 from .common import as_json, kind_of, the_app, tool

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..attempts import Attempt
-from ..errors import KeyInvalid
+from ..engine.claim import Attempt
 from ..guards.key import name_store_key
-from ..keyring import SHORT_HASH
-from ..keys import parse_key
+from ..request.hashing import SHORT_HASH
+from ..request.key_header import parse_key
+from ..response.refusals import KeyInvalid
 from .common import as_json, the_app, the_state, tool
 from .keyspace import Digest, Found, Name, look, names, state_of
 from .output import in_terminal, print_json, progress, table

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..keyring import KEYSPACE
+from ..request.hashing import KEYSPACE
 from .output import Progress
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.settings import Config
     from ..stores.base import Entry, Store
 
 MODES = ("lock", "token", "key", "once")

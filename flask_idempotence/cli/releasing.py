@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..keyring import SHORT_HASH
+from ..request.hashing import SHORT_HASH
 from ..stores.base import Outcome
 from .common import the_state, tool, yes
 from .inspecting import find, show, which

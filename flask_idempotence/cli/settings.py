@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..config import SETTINGS
+from ..config.settings import SETTINGS
 from .common import as_json, the_app, tool
 from .output import print_json, table
 

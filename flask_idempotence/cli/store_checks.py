@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ..config.settings import CLOCK_SKEW
 from ..stores.facts import DatabaseFacts, ServerFacts
-from ..tokens import CLOCK_SKEW
 from .database_checks import (
     check_durability,
     check_pooler,

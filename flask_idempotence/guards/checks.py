@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from ..debug_log import DECORATORS
+from ..engine.debug_log import DECORATORS
 from ..errors import ConfigurationError
-from ..faults import Fault
-from .decorating import guards_of, is_guard, layers, standing, was_guarded
+from .faults import Fault
+from .wrapping import guards_of, is_guard, layers, standing, was_guarded
 
 if TYPE_CHECKING:
     from flask import Flask
     from werkzeug.routing import Rule
 
-    from ..config import Config
-    from ..modes import ViewGuard
+    from ..config.settings import Config
+    from ..engine.guard import ViewGuard
 
 
 def faults_of(app: Flask, config: Config) -> Iterator[Fault]:

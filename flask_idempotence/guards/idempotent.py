@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from marshmallow import ValidationError
 
-from ..config import (
+from ..config.settings import (
     ALLOW,
     AT_MOST_ONCE,
     GUARANTEES,
@@ -19,10 +19,10 @@ from ..config import (
     seconds,
 )
 from ..errors import ConfigurationError
-from ..within import opener
-from .decorating import decorator_of, guarded
+from ..exactly_once.within import opener
 from .key import KeyGuard, KeyRules
 from .whole_app import exempt
+from .wrapping import decorator_of, guarded
 
 if TYPE_CHECKING:
     from flask import Response

@@ -9,12 +9,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..attempts import Attempt, Hold
-from ..config import ALLOW, AT_LEAST_ONCE, AT_MOST_ONCE, REJECT, SUCCESS, Config
-from ..debug_log import note, note_identity
-from ..engine import Engine
-from ..errors import (
-    ConfigurationError,
+from ..config.settings import (
+    ALLOW,
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    CLOCK_SKEW,
+    REJECT,
+    SUCCESS,
+    Config,
+)
+from ..engine.claim import Attempt, Hold
+from ..engine.debug_log import note, note_identity
+from ..engine.engine import Engine
+from ..engine.guard import Replay, Settlement, ViewGuard
+from ..engine.store_calls import checked_policy
+from ..engine.transactions import begin, open_transaction
+from ..errors import ConfigurationError
+from ..exactly_once.within import Open
+from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
+from ..request.key_header import is_unguessable, key_in_header, key_of_value
+from ..response.outcome import REPLAYED_HEADER, is_transient
+from ..response.records import Asked, RecordOfAnotherRequest, UnreadableRecord
+from ..response.refusals import (
     KeyInProgress,
     KeyMissing,
     KeyRepeated,
@@ -23,20 +39,12 @@ from ..errors import (
     ResponseNotStored,
     TokenExpired,
 )
-from ..fingerprint import canonical_request, canonical_texts, rule_of, selection_of
-from ..keys import is_unguessable, key_in_header, key_of_value
-from ..modes import Replay, Settlement, ViewGuard
-from ..policy import checked_policy
-from ..records import Asked, RecordOfAnotherRequest, UnreadableRecord
-from ..responses import REPLAYED_HEADER, is_transient
 from ..stores.base import ClaimOutcome, Crashed, Done, Running
-from ..tokens import CLOCK_SKEW
-from ..within import Open, begin, open_transaction
 
 if TYPE_CHECKING:
     from flask import Request, Response
 
-    from ..transactions import Transaction
+    from ..exactly_once.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -256,10 +264,10 @@ class KeyGuard(ViewGuard):
 
     def _look_nearby(self, engine: Engine, attempt: Attempt, request: Request) -> None:
         if self._takes_token(engine.config):
-            engine.near_misses.look_for_token(attempt, request)
+            engine.near_misses.look_for_token(attempt.endpoint, request)
         elif not callable(self.rules.key):
             header = self.rules.key or engine.config.key_header
-            engine.near_misses.look_for_key(attempt, request, header)
+            engine.near_misses.look_for_key(attempt.endpoint, request, header)
 
     def _where(self, config: Config) -> str | None:
         """Say where a key is expected; None where a function of the application looks for it."""

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from marshmallow import ValidationError
 
-from ..attempts import Attempt, Hold
-from ..config import SHORTEST_LEASE, seconds
-from ..debug_log import note_identity
-from ..engine import Engine
-from ..errors import ConfigurationError, RepeatSubmit
-from ..fingerprint import canonical, canonical_request, rule_of, selection_of
-from ..modes import KEPT, SAFE_METHODS, Settlement, ViewGuard
-from ..policy import checked_policy
+from ..config.settings import SHORTEST_LEASE, seconds
+from ..engine.claim import Attempt, Hold
+from ..engine.debug_log import note_identity
+from ..engine.engine import Engine
+from ..engine.guard import KEPT, SAFE_METHODS, Settlement, ViewGuard
+from ..engine.store_calls import checked_policy
+from ..errors import ConfigurationError
+from ..request.fingerprint import canonical, canonical_request, rule_of, selection_of
+from ..response.refusals import RepeatSubmit
 from ..signals import completed
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal, Running
-from .decorating import decorator_of, guarded
+from .wrapping import decorator_of, guarded
 
 if TYPE_CHECKING:
     from flask import Request, Response

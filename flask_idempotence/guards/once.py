@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from flask import current_app
 from marshmallow import ValidationError
 
-from ..attempts import Attempt, Hold, block_of
-from ..config import REJECT, seconds
-from ..engine import Engine, engine_of
-from ..errors import ConfigurationError, Refusal, ResponseNotStored, Running
-from ..fingerprint import canonical
-from ..modes import Guard, Settlement
-from ..proxies import actual
-from ..records import Asked, UnreadableRecord
+from ..config.settings import REJECT, seconds
+from ..engine.claim import Attempt, Hold, block_of
+from ..engine.engine import Engine, engine_of
+from ..engine.guard import Guard, Settlement
+from ..engine.transactions import begin, open_transaction
+from ..errors import ConfigurationError
+from ..exactly_once.within import Open, opener
+from ..request.fingerprint import canonical
+from ..request.proxies import actual
+from ..response.records import Asked, UnreadableRecord
+from ..response.refusals import Refusal, ResponseNotStored, Running
 from ..stores.base import NO_FINGERPRINT, Done
-from ..within import Open, begin, open_transaction, opener
 from .names import NO_ID, SCOPE, Id, plain
 
 if TYPE_CHECKING:

@@ -6,19 +6,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from ..attempts import Attempt, Hold
-from ..engine import Engine
-from ..errors import ConfigurationError, TokenMissing
-from ..modes import KEPT, Settlement, ViewGuard
-from ..policy import checked_policy
+from ..engine.claim import Attempt, Hold
+from ..engine.engine import Engine
+from ..engine.guard import KEPT, Settlement, ViewGuard
+from ..engine.store_calls import checked_policy
+from ..engine.tokens import PURPOSE_RULE, is_purpose
+from ..errors import ConfigurationError
+from ..response.refusals import TokenMissing
 from ..signals import released
-from ..tokens import PURPOSE_RULE, is_purpose
-from .decorating import decorator_of, guarded
+from .wrapping import decorator_of, guarded
 
 if TYPE_CHECKING:
     from flask import Request
 
-    from ..config import Config
+    from ..config.settings import Config
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,7 +42,7 @@ class TokenGuard(ViewGuard):
         """Check the request's token, and spend it."""
         sent = engine.tokens.sent_with(request)
         if sent is None:
-            engine.near_misses.look_for_token(attempt, request)
+            engine.near_misses.look_for_token(attempt.endpoint, request)
             raise _missing(engine.config)
         token = engine.tokens.read(attempt, sent, self.purpose)
         if engine.held(request, token.key):

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .decorating import bears, guards_of, layers, put_behind
 from .key import KeyGuard, KeyRules
+from .wrapping import bears, guards_of, layers, put_behind
 
 if TYPE_CHECKING:
     from flask import Flask

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..config.misnamed import NAMESPACE
 from ..errors import ConfigurationError
-from ..misnamed import NAMESPACE
 from .base import Store
 from .memory import MemoryStore
-from .redis import RedisStore
-from .redis_link import SCHEMES, split_options, topology_at
+from .redis.connection import SCHEMES, split_options, topology_at
+from .redis.store import RedisStore
 from .sql_extra import DATABASES, sql_store_at
 from .uris import UNREADABLE, check_memory_uri, check_redis_uri, check_sqlite_uri
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import ConfigurationError, StoreError
-from ..forks import call_in_children
 from .base import (
     CLAIMED,
     ClaimOutcome,
@@ -22,6 +21,7 @@ from .base import (
     Store,
     TokenOutcome,
 )
+from .process import call_in_children
 
 
 @dataclass(slots=True)

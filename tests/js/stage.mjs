@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import vm from "node:vm";
 
-const file = new URL("../../flask_idempotence/static/idempotence.js", import.meta.url);
+const file = new URL("../../flask_idempotence/web/static/idempotence.js", import.meta.url);
 const script = new vm.Script(readFileSync(process.env.SCRIPT_UNDER_TEST ?? file, "utf-8"));
 const PLATFORM = { AbortController, AbortSignal, Blob, DOMException, FormData, ReadableStream };
 Object.assign(PLATFORM, { Request, Response, URLSearchParams, crypto });

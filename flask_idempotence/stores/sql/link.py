@@ -14,7 +14,7 @@ from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyEr
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ...errors import StoreError, StoreNotReady
-from ...forks import call_in_children
+from ..process import call_in_children
 from .checkout import Checkout
 from .dialect import DEADLINE, Dialect, Trouble
 from .table import NAME

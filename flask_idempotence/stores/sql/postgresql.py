@@ -34,15 +34,7 @@ from .dialect import Dialect, Trouble
 from .pooler import is_direct, prepares_by_name
 from .rows import outcome_of
 from .schema import count_expired, what_is_missing
-from .statements import (
-    CLAIMED_ANEW,
-    IN_THE_WAY,
-    LOOK_UP,
-    MAY_CLAIM,
-    NEW_CLAIM,
-    OK,
-    STALE,
-)
+from .statements import CLAIMED_ANEW, IN_THE_WAY, LOOK_UP, MAY_CLAIM, NEW_CLAIM, OK, STALE
 from .table import CLAIM, NAME, is_a, milliseconds, now, table, word
 
 _row = table.c

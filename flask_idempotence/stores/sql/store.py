@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ...errors import ConfigurationError, StoreError
-from ...forks import call_in_children
 from ..base import ClaimOutcome, Entry, Outcome, Renewal, Store, TokenOutcome
 from ..facts import DatabaseFacts
+from ..process import call_in_children
 from ..sql_extra import BATCH
 from . import schema
 from .dialects import dialect_of

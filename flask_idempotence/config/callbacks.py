@@ -1,0 +1,53 @@
+"""What an application tells the extension in its own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flask import Response
+
+IdentityLoader = Callable[[], "str | None"]
+FailedPredicate = Callable[["Response"], bool]
+
+
+@dataclass(slots=True)
+class Hooks:
+    """The application's own functions, which may be registered after `init_app`.
+
+    Attributes:
+        load_identity: the first source of identities, or None.
+        result_failed: the application's own predicate of failed results, or None.
+    """
+
+    load_identity: IdentityLoader | None = None
+    result_failed: FailedPredicate | None = None
+
+    def has_failed(self, response: Response) -> bool:
+        """Whether a response is a failed result, by the application's predicate if it has one."""
+        return (self.result_failed or result_failed)(response)
+
+    def has_failed_since(self, response: Response) -> bool:
+        """Whether a response that `after_request` functions have changed is a failed result.
+
+        The application's predicate is not asked: it knows the responses of views. In its place,
+        the status counts.
+        """
+        if self.result_failed is None:
+            return result_failed(response)
+        return response.status_code >= 400
+
+
+def result_failed(response: Response) -> bool:
+    """Whether a response is a failed result.
+
+    That is a status of 400 or more, or a JSON object whose `success` is `false`.
+    """
+    if response.status_code >= 400:
+        return True
+    if response.is_streamed or b'"success"' not in response.data or not response.is_json:
+        return False
+    result = response.get_json(silent=True)
+    return isinstance(result, dict) and result.get("success") is False

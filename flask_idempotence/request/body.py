@@ -1,0 +1,244 @@
+"""A request's body: kept when a guard reads it, so that the view reads it as if no guard had."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, Any
+
+from flask import after_this_request
+from werkzeug.exceptions import (
+    ClientDisconnected,
+    LengthRequired,
+    RequestEntityTooLarge,
+    ServiceUnavailable,
+)
+from werkzeug.wsgi import get_content_length, get_input_stream
+
+from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+    from flask import Request, Response
+
+FORM = "application/x-www-form-urlencoded"
+
+IN_MEMORY = 1 << 20
+"""Bytes of the longest body that is kept in memory; a longer one is kept in a temporary file."""
+
+_KEPT = "flask_idempotence.body"
+PIECE = 1 << 16
+"""Bytes that are read at a time."""
+
+_NO_LENGTH = (
+    "The request has a body without a Content-Length, and this server does not pass such a body "
+    "on. Send the request again with a Content-Length."
+)
+_NO_ROOM = "The server has no room for the body of this request right now. Try again soon."
+
+_logger = logging.getLogger("flask_idempotence")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The bytes of a body.
+
+    Attributes:
+        stream: the file from which the view reads them.
+        size: their number.
+        data: the bytes; None where they are in a temporary file.
+        forms: the forms that were read from them, by how they were read.
+    """
+
+    stream: Any
+    size: int
+    data: bytes | None
+    forms: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False)
+
+    def digest(self) -> str:
+        """Return their SHA-256 in hexadecimal."""
+        if self.data is None:
+            return digest_of(self.stream)
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def body_of(request: Request) -> Body:
+    """Return the body of a request, which the view can still read, under its own limits.
+
+    Raises:
+        HTTPException: it is too large, its length is unknown, or the client disconnected.
+        ConfigurationError: the application has read it before the guard, and not kept it.
+    """
+    kept = _kept(request)
+    if kept is not None:
+        return kept
+    length = get_content_length(request.environ)
+    if data := vars(request).get("_cached_data"):  # the application has read it, and keeps it
+        body = Body(io.BytesIO(data), len(data), data)
+    else:
+        body = _taken_in(request, length)
+        if not body.size and _was_read(request, length):
+            raise ConfigurationError(
+                f"The body of a request to {request.endpoint!r} was read before its guard. Read "
+                "it with request.get_data(), which keeps it (or give a lock a key=)."
+            )
+        _keep(request, body)
+    _check_whole(body.size, length)
+    return body
+
+
+def was_parsed(request: Request) -> bool:
+    """Whether the application has parsed the form before a guard kept the body."""
+    known = vars(request)
+    return "form" in known and not known.get("_cached_data") and _kept(request) is None
+
+
+def is_left_unparsed(request: Request) -> bool:
+    """Whether Werkzeug found no form in a body that the application parsed as one.
+
+    Raises:
+        HTTPException: as from `body_of`.
+    """
+    length = get_content_length(request.environ)
+    _check_known(request.environ, length)
+    if request.form or request.files:
+        return False
+    if request.mimetype == FORM:
+        _check_whole(0, length)
+        return False
+    _keep(request, rest := _taken_in(request, length))
+    return rest.size > 0
+
+
+def digest_of(stream: Any) -> str:
+    """Return the SHA-256 of a file in hexadecimal, and leave the file as it was."""
+    digest = hashlib.sha256()
+    with rewound(stream):
+        while piece := stream.read(PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+@contextmanager
+def rewound(stream: Any) -> Iterator[None]:
+    """Read a file from its beginning, and leave it as it was."""
+    position = stream.tell()
+    stream.seek(0)
+    try:
+        yield
+    finally:
+        stream.seek(position)
+
+
+def _kept(request: Request) -> Body | None:
+    body: Body | None = request.environ.get(_KEPT)
+    if body is None or body.stream is not request.environ["wsgi.input"]:
+        return None
+    return body
+
+
+def _check_known(environ: WSGIEnvironment, length: int | None) -> None:
+    # Werkzeug reads a body without an end as an empty one, so that all of them would look alike.
+    if length is not None or environ.get("wsgi.input_terminated"):
+        return
+    has_frames = environ.get("SERVER_PROTOCOL", "").startswith(("HTTP/2", "HTTP/3"))
+    if environ.get("HTTP_TRANSFER_ENCODING") or (has_frames and environ.get("CONTENT_TYPE")):
+        raise LengthRequired(_NO_LENGTH)
+
+
+def _check_whole(size: int, length: int | None) -> None:
+    # Some servers pass on what came before the client disconnected as if it were the body. A
+    # guard must not take half a request for a whole one.
+    if length is not None and size < length:
+        raise ClientDisconnected
+
+
+def _was_read(request: Request, length: int | None) -> bool:
+    is_announced = length or request.environ.get("HTTP_TRANSFER_ENCODING")
+    return bool(is_announced) and "stream" in vars(request)
+
+
+def _taken_in(request: Request, length: int | None) -> Body:
+    environ, known = request.environ, vars(request)
+    _check_known(environ, length)
+    limit = request.max_content_length
+    if length is not None and limit is not None and length > limit:
+        raise RequestEntityTooLarge
+    # Without the limit: at just the limit, Werkzeug's stream cannot tell the end from an excess.
+    source = known["stream"] if "stream" in known else get_input_stream(environ)
+    return _buffered(_pieces(source, min(length or PIECE, PIECE)), limit)
+
+
+def _keep(request: Request, body: Body) -> None:
+    if "stream" in vars(request):
+        vars(request)["stream"] = body.stream
+    request.environ["wsgi.input"] = body.stream
+    request.environ[_KEPT] = body
+
+
+def _pieces(source: Any, size: int) -> Iterator[bytes]:
+    try:
+        while piece := source.read(size):
+            yield piece
+    except OSError:  # how a server reports a broken chunk, or a client that has disconnected
+        raise ClientDisconnected from None
+
+
+def _buffered(pieces: Iterator[bytes], limit: int | None) -> Body:
+    data, more = next(pieces, b""), next(pieces, b"")
+    if not more and (limit is None or len(data) <= limit):
+        return Body(io.BytesIO(data), len(data), data)
+    file = _KeptFile(IN_MEMORY)
+    try:
+        size = _write(file, chain((data, more), pieces), limit)
+    except BaseException:
+        file.close()
+        raise
+    if size <= IN_MEMORY:
+        data = file.read()
+        return Body(io.BytesIO(data), size, data)
+    after_this_request(partial(_close_with, file=file))
+    return Body(file, size, None)
+
+
+def _write(file: Any, pieces: Iterator[bytes], limit: int | None) -> int:
+    try:
+        for piece in pieces:
+            file.write(piece)
+            if limit is not None and file.tell() > limit:
+                raise RequestEntityTooLarge
+        size: int = file.tell()
+        file.seek(0)
+    except OSError as error:
+        _logger.error(
+            "Flask-Idempotence: a body cannot be kept in the temporary directory (%s). Make room "
+            "there, name another one in TMPDIR, or set MAX_CONTENT_LENGTH.",
+            error.strerror,
+        )
+        raise ServiceUnavailable(_NO_ROOM, retry_after=1) from error
+    return size
+
+
+def _close_with(response: Response, *, file: Any) -> Response:
+    response.call_on_close(file.close)  # a streamed response may still read it
+    return response
+
+
+class _KeptFile(SpooledTemporaryFile[bytes]):
+    """A temporary file that may be dropped: not every response is closed."""
+
+    def close(self) -> None:
+        """Close it; on a full disk, its last bytes are lost."""
+        with suppress(OSError):
+            super().close()
+
+    def __del__(self) -> None:
+        """Close it without a warning."""
+        self.close()

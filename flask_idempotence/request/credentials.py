@@ -1,0 +1,100 @@
+"""Headers and cookies that carry credentials or choose an account."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from .proxies import session_with_content
+
+if TYPE_CHECKING:
+    from flask import Flask, Request
+
+FORGERY = re.compile(r"csrf|xsrf", re.IGNORECASE)
+"""Names of tokens against forged requests: everybody has one, and it may change at any time."""
+
+_CREDENTIAL = re.compile(r"key|token|auth|secret|session|jwt|credential|passw", re.IGNORECASE)
+_PREFIX = re.compile(r"__(?:Host|Secure)-")
+_LONGEST_NAME = 256
+
+
+class Credentials:
+    """Finds the headers and cookies by which senders are told apart.
+
+    A header whose name says that it holds a credential (`key`, `token`, `auth` and the like)
+    counts where nobody is signed in. Every other listed header chooses an account, and counts
+    whoever asks.
+
+    Args:
+        headers: names of headers.
+        cookies: names of cookies, in which `*` stands for anything.
+    """
+
+    def __init__(self, headers: Iterable[str], cookies: Iterable[str]) -> None:
+        named = [(environ_key(name), name.lower()) for name in headers]
+        self._secret = [each for each in named if _CREDENTIAL.search(each[1])]
+        self._accounts = [each for each in named if not _CREDENTIAL.search(each[1])]
+        patterns = "|".join(fnmatch.translate(name.lower()) for name in cookies)
+        self._cookies = re.compile(patterns) if patterns else None
+
+    def of(self, app: Flask, request: Request) -> list[str]:
+        """Return names and values of a request's credentials, alternately."""
+        found = _present(request, self._secret)
+        # Where Flask-JWT-Extended looks for its tokens is a setting of its own.
+        own = app.config.get("JWT_HEADER_NAME")
+        if own and own.lower() != "authorization":
+            found += _present(request, [(environ_key(own), own.lower())])
+        if "HTTP_COOKIE" in request.environ:
+            found += self._of_cookies(app, request)
+        return found
+
+    def accounts(self, request: Request) -> list[str]:
+        """Return names and values of the headers that choose an account, alternately."""
+        return _present(request, self._accounts)
+
+    def _of_cookies(self, app: Flask, request: Request) -> list[str]:
+        cookies = request.cookies
+        of_session = app.config.get("SESSION_COOKIE_NAME")
+        of_jwt = app.config.get("JWT_ACCESS_COOKIE_NAME")
+        found = [
+            text
+            for name, value in sorted(cookies.items(multi=True))
+            if value
+            and name != of_session  # what is in it changes from answer to answer
+            and (name == of_jwt or self._counts(name))
+            for text in (f"cookie {name}", value)
+        ]
+        if of_session in cookies:
+            found += _session_id()
+        return found
+
+    def _counts(self, name: str) -> bool:
+        if self._cookies is None or FORGERY.search(name):
+            return False
+        plain = _PREFIX.sub("", name).lower()
+        # Longer names are nobody's but an attacker's, and are not searched for patterns.
+        return len(plain) > _LONGEST_NAME or self._cookies.match(plain) is not None
+
+
+def environ_key(header: str) -> str:
+    """Return the name of a header in the WSGI environment."""
+    return f"HTTP_{header.upper().replace('-', '_')}"
+
+
+def _present(request: Request, named: list[tuple[str, str]]) -> list[str]:
+    environ = request.environ
+    return [
+        text
+        for key, name in named
+        if (value := environ.get(key, "").strip())
+        for text in (f"header {name}", value)
+    ]
+
+
+def _session_id() -> list[str]:
+    """Return name and value of the id of a session that is kept on the server."""
+    session: Any = session_with_content()
+    sid = getattr(session, "sid", None)
+    return ["session id", sid] if sid and isinstance(sid, str) else []

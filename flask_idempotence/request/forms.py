@@ -1,0 +1,157 @@
+"""The values of a request's form, which the view can still read."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from werkzeug.formparser import FormDataParser
+
+from .body import FORM, Body, body_of, digest_of, is_left_unparsed, rewound, was_parsed
+from .long_forms import Fields, Files, FormTooLong, find_values, read_multipart
+
+if TYPE_CHECKING:
+    from flask import Request
+
+MULTIPART = "multipart/form-data"
+
+
+class Form(NamedTuple):
+    """The values of a form.
+
+    Attributes:
+        fields: the list of values of each name, a long text as `("sha256", its digest)`.
+        files: of each name, the list of pairs of a file's name and its SHA-256.
+    """
+
+    fields: Fields
+    files: Files
+
+
+def form_of(request: Request, *, files: bool = False) -> Form | None:
+    """Return the values of a form, or None where the body is none.
+
+    Where the texts of a multipart form take more than 1 MiB together, those of more than 1 KiB are
+    replaced by their digests. This depends on the fields alone, and not on the files beside them.
+
+    Args:
+        request: the request, whose form the view can still read.
+        files: whether uploaded files count.
+
+    Raises:
+        FormTooLong: it is to be compared by its bytes.
+        HTTPException, ConfigurationError: as from `body_of`.
+    """
+    if request.mimetype not in (MULTIPART, FORM):
+        return None
+    if was_parsed(request):
+        if is_left_unparsed(request):
+            return None
+        return _form(request.form, request.files if files else None)
+    body = body_of(request)
+    parser = request.make_form_data_parser()
+    if body.data is None:
+        if request.mimetype == FORM:
+            raise FormTooLong
+        if type(parser) is FormDataParser:  # else the application has its own idea of a form
+            return _read_in_pieces(request, body, parser, files=files)
+    return _parsed(request, body, parser, files=files)
+
+
+def values_of(request: Request, name: str) -> list[str]:
+    """Return the values of one field, with a digest for a long text; none where there is no form.
+
+    Raises:
+        HTTPException, ConfigurationError: as from `body_of`.
+    """
+    try:
+        form = form_of(request)
+    except FormTooLong:
+        return find_values(body_of(request).stream, name) if request.mimetype == FORM else []
+    values = form.fields.get(name, ()) if form is not None else ()
+    return [value if isinstance(value, str) else " ".join(value) for value in values]
+
+
+def names_of(request: Request) -> Iterable[str]:
+    """Return the names of a form's fields; none for a form in a temporary file.
+
+    Raises:
+        HTTPException, ConfigurationError: as from `body_of`.
+    """
+    if request.mimetype not in (MULTIPART, FORM):
+        return ()
+    if not was_parsed(request) and body_of(request).data is None:
+        return ()
+    form = form_of(request)
+    return form.fields if form is not None else ()
+
+
+def _parsed(request: Request, body: Body, parser: FormDataParser, *, files: bool) -> Form | None:
+    factory: Any = _Digest if files else _Discarded
+    parser.stream_factory = factory
+    parser.silent = False
+    stream = io.BytesIO(body.data) if body.data is not None else body.stream
+    try:
+        with rewound(stream):
+            _, fields, uploaded = parser.parse(
+                stream, request.mimetype, request.content_length, request.mimetype_params
+            )
+    except ValueError:
+        return None
+    return _form(fields, uploaded if files else None)
+
+
+def _form(fields: Any, files: Any) -> Form:
+    uploaded = {
+        name: [[file.filename, _digest(file.stream)] for file in listed]
+        for name, listed in (files.lists() if files is not None else ())
+    }
+    return Form(dict(fields.lists()), uploaded)
+
+
+def _digest(stream: Any) -> str:
+    return stream.hexdigest() if isinstance(stream, _Digest) else digest_of(stream)
+
+
+class _Digest:
+    """An uploaded file, of which nothing but the SHA-256 is kept."""
+
+    def __init__(self, **_: Any) -> None:
+        digest = hashlib.sha256()
+        self.write: Callable[[bytes], object] = digest.update
+        self.hexdigest = digest.hexdigest
+
+    def seek(self, position: int) -> None:
+        """Do nothing: the content is not kept."""
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+
+class _Discarded(_Digest):
+    """An uploaded file that does not count."""
+
+    def __init__(self, **_: Any) -> None:
+        self.write = len
+
+
+def _read_in_pieces(
+    request: Request, body: Body, parser: FormDataParser, *, files: bool
+) -> Form | None:
+    """Return a multipart form in a temporary file, which is read once for all guards."""
+    limits = parser.max_form_memory_size, parser.max_form_parts
+    how = files, *limits
+    if how not in body.forms:
+        boundary = request.mimetype_params.get("boundary", "")
+        with rewound(body.stream):
+            try:
+                read = read_multipart(body.stream, boundary, *limits, files=files)
+                body.forms[how] = Form(*read)
+            except FormTooLong:
+                raise
+            except ValueError:
+                body.forms[how] = None
+    form: Form | None = body.forms[how]
+    return form

@@ -1,0 +1,126 @@
+"""The idempotency key as a client sends it.
+
+The rules are those of draft-ietf-httpapi-idempotency-key-header-07, section 2.1 (the value is a
+String of Structured Fields, RFC 8941, section 3.3.3), and Stripe's for what is older than the
+draft: a bare value, and 255 characters at most.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from ..response.refusals import KeyInvalid
+
+if TYPE_CHECKING:
+    from flask import Request
+
+LONGEST_KEY = 255
+
+LONGEST_VALUE = 2 * LONGEST_KEY + 2
+"""Characters of a header's value: between quotes, each character of the key escaped."""
+
+_BARE = rf"[!#-+\--~](?:[ -+\--~]{{0,{LONGEST_KEY - 2}}}[!-+\--~])?"
+_QUOTED = rf'"(?:[ !#-\[\]-~]|\\["\\]){{1,{LONGEST_KEY}}}"'
+
+VALUE_PATTERN = f"^(?:{_BARE}|{_QUOTED})$"
+"""Values that are keys, without blanks around them, as a regular expression of JSON Schema too."""
+
+_VALUE = re.compile(f"{_BARE}|{_QUOTED}")
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_ULID = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{9}(?=.*[0-9])(?=.*[a-z])[0-9a-hjkmnp-tv-z]{16}")
+_HEX = re.compile(r"(?=.*[a-f])[0-9a-f]{32,}")
+_BASE64 = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])([A-Za-z0-9+/_-]{22,})={0,2}")
+_SAME = re.compile(r"(.)\1{5}")
+_FEWEST_CHARACTERS = 8
+_FEWEST_PAIRS = 18
+
+_ESCAPED = re.compile(r'\\(["\\])')
+
+
+def key_in_header(request: Request, header: str) -> str | None:
+    """Return the key in a request's header, or None where there is no such header.
+
+    Raises:
+        KeyInvalid: there are several, or it is empty, too long, or not printable ASCII.
+    """
+    value = request.headers.get(header)
+    return None if value is None else parse_key(value)
+
+
+def parse_key(value: str) -> str:
+    """Return the key that a header's value stands for; the quoted and the bare form are one key.
+
+    Args:
+        value: the value. A server joins several lines of one header with commas, so a bare key
+            has none; a quoted one may.
+
+    Raises:
+        KeyInvalid: it is no such value.
+    """
+    value = value.strip(" \t")
+    if len(value) > LONGEST_VALUE or not _VALUE.fullmatch(value):
+        raise KeyInvalid
+    if not value.startswith('"'):
+        return value
+    return _ESCAPED.sub(r"\1", value[1:-1])
+
+
+def key_of_value(value: Any) -> str | None:
+    """Return the key that an application's own function has found, or None for none.
+
+    What it found comes from the client, so it may be anything.
+
+    Raises:
+        KeyInvalid: it is neither a number nor a text, or not of 1 to 255 characters.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise KeyInvalid
+    # Numbers of thousands of digits are not even turned into text.
+    key = str(value) if isinstance(value, str) or abs(value) < 10**LONGEST_KEY else ""
+    if not 0 < len(key) <= LONGEST_KEY:
+        raise KeyInvalid
+    return key
+
+
+def is_unguessable(key: str) -> bool:
+    """Whether a key looks as if it had been drawn at random from very many.
+
+    It is a UUID of version 4 or 7, a ULID, or 128 bits or more in hexadecimal or base64 that are
+    no encoded text. UUIDs of other versions are made from times and names, and others come to the
+    same one.
+    """
+    folded = key.lower()
+    if _UUID.fullmatch(folded) or _ULID.fullmatch(folded):
+        return _is_varied(folded)
+    if _HEX.fullmatch(folded):
+        return _is_varied(folded) and not bytes.fromhex(folded[: len(folded) // 2 * 2]).isascii()
+    base64 = _BASE64.fullmatch(key)
+    if base64 is None or not _is_varied(key) or not _is_no_phrase(base64[1]):
+        return False
+    return not _decoded(base64[1]).isascii()
+
+
+def _is_varied(key: str) -> bool:
+    plain = key.replace("-", "")
+    is_short_of_pairs = len(set(pairwise(plain))) < _FEWEST_PAIRS  # such as 0123456789 twice
+    return (
+        len(set(plain)) >= _FEWEST_CHARACTERS and not is_short_of_pairs and not _SAME.search(key)
+    )
+
+
+def _decoded(base64: str) -> bytes:
+    whole = base64[: len(base64) // 4 * 4].translate(str.maketrans("-_", "+/"))
+    return binascii.a2b_base64(whole)
+
+
+def _is_no_phrase(key: str) -> bool:
+    """Whether letters and digits alternate as they do at random, and not as in words."""
+    kinds = [(c.islower(), c.isupper()) for c in key if c.isalnum()]
+    changes = sum(one != next_ for one, next_ in pairwise(kinds))
+    return 8 * (len(key) - len(kinds)) <= len(key) and 5 * changes >= 2 * len(kinds)

@@ -1,0 +1,5 @@
+"""Writing and reading responses: refusals, outcomes, and records of a response.
+
+The engine, the guards and the client's table of refusals rely on it; it imports the settings and
+the errors.
+"""

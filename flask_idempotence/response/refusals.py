@@ -1,0 +1,333 @@
+"""Refusals: errors that answer a request, each with a problem document (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from flask import current_app
+from werkzeug.datastructures import MIMEAccept
+from werkzeug.exceptions import HTTPException
+from werkzeug.http import parse_accept_header
+
+from ..errors import IdempotenceError
+from .outcome import REFUSAL_HEADER, keep_header
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+    from flask import Response
+
+PROBLEM_TYPE = "application/problem+json"  # RFC 9457
+
+_LONGEST_ACCEPT = 1024
+"""Werkzeug takes the square of its length for an `Accept` of blanks; browsers send some 150."""
+
+
+class Refusal(IdempotenceError, HTTPException):
+    """A request that the library answers itself, as a problem document (RFC 9457).
+
+    A client that prefers HTML gets the framework's ordinary error page instead.
+
+    Attributes:
+        slug: the last part of the problem's `type`.
+        title: the fixed summary of the problem type.
+        description: what is told to this caller, the problem's `detail`.
+        retry_after: whole seconds for the `Retry-After` header, or None for no such header.
+        problem_base: the first part of the problem's `type`.
+    """
+
+    slug: ClassVar[str]
+    title: ClassVar[str]
+    is_duplicate: ClassVar[bool] = False
+    """Whether `IDEMPOTENCE_DUPLICATE_STATUS` replaces the status."""
+
+    problem_base: str = "urn:flask-idempotence:"
+
+    reason: str = ""
+    """The cause, for the log in debug mode; never sent."""
+
+    def __init__(self, description: object = None, *, retry_after: float | None = None) -> None:
+        """Prepare the answer.
+
+        Args:
+            description: replaces the class's own; anything with a `str()`.
+            retry_after: seconds, rounded up to whole ones, at least 1.
+        """
+        HTTPException.__init__(self, None if description is None else str(description))
+        self.retry_after: int | None = (
+            None if retry_after is None else max(1, math.ceil(retry_after))
+        )
+
+    def because(self, reason: str) -> Self:
+        """Note the cause, for the log in debug mode."""
+        self.reason = reason
+        return self
+
+    @property
+    def data(self) -> dict[str, str]:
+        """What flask-smorest looks for in an error; absent where it is not in use.
+
+        Flask-RESTX looks for it too, and would prefer it to what an error handler returned.
+        """
+        if not current_app or "flask-smorest" not in current_app.extensions:
+            raise AttributeError("data")
+        return {"message": self.description or self.title}
+
+    def keep_headers(self, response: Response) -> Response:
+        """Add the headers of this refusal to a response that an error handler made of it.
+
+        A view that catches the refusal answers for itself: with a status of its own, its response
+        is none of the refusal.
+        """
+        has_our_status = response.status_code == self.code
+        if has_our_status and self.retry_after is not None:
+            response.headers.setdefault("Retry-After", str(self.retry_after))
+            keep_header("Retry-After", response.headers["Retry-After"])
+        if self._has_left_the_view() or (has_our_status and response.status_code >= 400):
+            self.mark(response)
+        return response
+
+    def mark(self, response: Response) -> Response:
+        """Put the slug of this refusal into the header of a response."""
+        response.headers[REFUSAL_HEADER] = self.slug
+        keep_header(REFUSAL_HEADER, self.slug)
+        return response
+
+    def _has_left_the_view(self) -> bool:
+        # Whoever catches an exception is the outermost frame of its traceback.
+        frames = (frame for frame, _ in walk_tb(self.__traceback__))
+        return any(frame.f_globals.get("__name__") == "flask.app" for frame in frames)
+
+    @property
+    def type(self) -> str:
+        """The problem's type, a URI."""
+        return self.problem_base + self.slug
+
+    def get_headers(
+        self, environ: WSGIEnvironment | None = None, scope: dict[str, Any] | None = None
+    ) -> list[tuple[str, str]]:
+        """Return the headers of the answer."""
+        if _prefers_html(environ):
+            headers = super().get_headers(environ, scope)
+        else:
+            headers = [("Content-Type", PROBLEM_TYPE)]
+        headers += [("Vary", "Accept"), (REFUSAL_HEADER, self.slug)]
+        if self.retry_after is not None:
+            headers.append(("Retry-After", str(self.retry_after)))
+        return headers
+
+    def get_body(
+        self, environ: WSGIEnvironment | None = None, scope: dict[str, Any] | None = None
+    ) -> str:
+        """Return the body of the answer: a problem document, or an HTML page."""
+        if _prefers_html(environ):
+            return super().get_body(environ, scope)
+        problem = {
+            "type": self.type,
+            "title": self.title,
+            "status": self.code,
+            "detail": self.description,
+        }
+        return json.dumps(problem)
+
+
+def _prefers_html(environ: WSGIEnvironment | None) -> bool:
+    sent = (environ or {}).get("HTTP_ACCEPT", "")
+    if len(sent) > _LONGEST_ACCEPT:
+        return False
+    accept = parse_accept_header(sent, MIMEAccept)
+    return accept["text/html"] > _best(accept, ("application/json", PROBLEM_TYPE))
+
+
+def _best(accept: MIMEAccept, types: Iterable[str]) -> float:
+    return max(accept[mimetype] for mimetype in types)
+
+
+class RepeatSubmit(Refusal):
+    """The same submit again within the interval, or while the first one runs."""
+
+    code: int = 409
+    slug = "repeat-submit"
+    title = "Repeated submit"
+    description: str = "This has just been submitted. Please do not submit it twice."
+    is_duplicate = True
+
+
+class TokenError(Refusal):
+    """Base of the errors of one-time tokens."""
+
+
+class TokenMissing(TokenError):
+    """The request carries no token."""
+
+    code: int = 400
+    slug = "token-missing"
+    title = "Token missing"
+    description: str = (
+        "This request needs a one-time token. Load the page again, or fetch a token."
+    )
+
+
+class TokenInvalid(TokenError):
+    """The token is malformed, forged, or was issued for another purpose."""
+
+    code: int = 400
+    slug = "token-invalid"
+    title = "Token invalid"
+    description: str = (
+        "The one-time token is not valid here. Load the page again, or fetch a token."
+    )
+
+
+class TokenExpired(TokenError):
+    """The token is older than its lifetime."""
+
+    code: int = 400
+    slug = "token-expired"
+    title = "Token expired"
+    description: str = "The one-time token has expired. Load the page again, or fetch a token."
+
+
+class TokenNotYours(TokenError):
+    """The token was issued to another user; it stays unspent."""
+
+    code: int = 403
+    slug = "token-not-yours"
+    title = "Token of another user"
+    description: str = "The one-time token belongs to another user. Load the page again."
+
+
+class TokenSpent(TokenError):
+    """The token has been spent, or is no longer known."""
+
+    code: int = 409
+    slug = "token-spent"
+    title = "Token already spent"
+    description: str = "This has already been submitted. To submit again, load the page again."
+    is_duplicate = True
+
+
+class KeyMissing(Refusal):
+    """The request carries no idempotency key where one is required."""
+
+    code: int = 400
+    slug = "key-missing"
+    title = "Key missing"
+    description: str = "This request needs an idempotency key: a new one for every new operation."
+
+
+class KeyInvalid(Refusal):
+    """The idempotency key is empty, too long, not printable ASCII, or there are several."""
+
+    code: int = 400
+    slug = "key-invalid"
+    title = "Key invalid"
+    description: str = (
+        "The idempotency key must be one value of 1 to 255 printable ASCII characters, bare or "
+        "as a quoted string."
+    )
+
+
+class KeyReused(Refusal):
+    """The idempotency key was sent before with another request."""
+
+    code: int = 422
+    slug = "key-reused"
+    title = "Key reused"
+    description: str = (
+        "This idempotency key has been used for another request. Send the first request again "
+        "unchanged, or use a new key."
+    )
+
+
+class KeyInProgress(Refusal):
+    """The first request with this idempotency key is still running."""
+
+    code: int = 409
+    slug = "key-in-progress"
+    title = "Request in progress"
+    description: str = (
+        "The first request with this idempotency key is still running. Ask again soon."
+    )
+
+    def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
+        super().__init__(description, retry_after=retry_after)
+
+
+class Running(KeyInProgress):
+    """`once` has met another one that is at the same operation; also good as an answer.
+
+    Attributes:
+        remaining: seconds until its lease ends if it is not renewed. If it has died, the operation
+            is free then.
+    """
+
+    title = "Operation in progress"
+    description = "This operation is being carried out already. Ask again soon."
+
+    def __init__(self, description: object = None, *, remaining: float = 0.0) -> None:
+        super().__init__(description)
+        self.remaining = remaining
+
+
+class KeyRepeated(Refusal):
+    """The request with this idempotency key is done, and the route rejects repeats."""
+
+    code: int = 409
+    slug = "key-repeated"
+    title = "Key repeated"
+    description: str = "The request with this idempotency key has been carried out before."
+    is_duplicate = True
+
+
+class OutcomeUnknown(Refusal):
+    """The first request died in mid-view, and the route must never run twice."""
+
+    code: int = 409
+    slug = "outcome-unknown"
+    title = "Outcome unknown"
+    description: str = (
+        "The first request with this idempotency key was interrupted, and whether it took effect "
+        "is unknown. Look it up before you send it with a new key."
+    )
+
+
+class ResponseNotStored(Refusal):
+    """The first request is done, but its response cannot be shown again."""
+
+    code: int = 409
+    slug = "response-not-stored"
+    title = "Response not stored"
+    description: str = (
+        "The request with this idempotency key has been carried out, but its response was not "
+        "kept. Look its result up."
+    )
+
+
+class LeaseLost(Refusal):
+    """The claim was lost while the view ran, and the view asked."""
+
+    code: int = 409
+    slug = "lease-lost"
+    title = "Lease lost"
+    description: str = "The operation took too long and was stopped. Please try again."
+
+    def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
+        super().__init__(description, retry_after=retry_after)
+
+
+class StoreUnavailable(Refusal):
+    """The store does not answer, and the application chose to refuse requests then."""
+
+    code: int = 503
+    slug = "store-unavailable"
+    title = "Store unavailable"
+    description: str = (
+        "The request cannot be protected against repetition right now. Try again soon."
+    )
+
+    def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
+        super().__init__(description, retry_after=retry_after)

@@ -1,0 +1,145 @@
+"""The blueprint: a route that issues tokens, and one that serves the script for browsers."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from flask import (
+    Blueprint,
+    abort,
+    current_app,
+    has_request_context,
+    jsonify,
+    request,
+    url_for,
+)
+from flask.globals import request_ctx
+
+from ..engine.engine import engine_of
+from ..engine.tokens import PURPOSE_RULE
+from ..guards.faults import Fault
+from ..request.proxies import actual
+
+if TYPE_CHECKING:
+    from flask import Flask, Response
+    from werkzeug.routing import Rule
+
+BLUEPRINT = "idempotence"
+TOKEN_ENDPOINT = f"{BLUEPRINT}.token"
+SCRIPT_ENDPOINT = f"{BLUEPRINT}.static"
+
+SCRIPT = "idempotence.js"
+_SCRIPT_URL = f"/_{BLUEPRINT}/<filename>"
+_SCRIPTS = (SCRIPT, "idempotence.mjs")
+_FOR_A_YEAR = "public, max-age=31536000, immutable"
+
+
+def make_blueprint(app: Flask, token_url: str | None) -> Blueprint:
+    """Return a blueprint with our routes, on every host of the application.
+
+    Args:
+        app: the application.
+        token_url: where tokens are issued; None for nowhere.
+    """
+    blueprint = Blueprint(BLUEPRINT, __name__)
+    for place in _places(app):
+        if token_url is not None:
+            blueprint.add_url_rule(token_url, "token", issue_token, methods=["GET"], **place)
+        blueprint.add_url_rule(_SCRIPT_URL, "static", serve_script, methods=["GET"], **place)
+    return blueprint
+
+
+def _places(app: Flask) -> list[dict[str, Any]]:
+    if app.url_map.host_matching:
+        return [{"host": "<idempotence_host>"}]
+    if app.subdomain_matching:
+        return [{}, {"subdomain": "<idempotence_subdomain>"}]
+    return [{}]
+
+
+def url_on_this_host(endpoint: str, **values: Any) -> str:
+    """Return the address of one of our routes on the host that was asked, without its name.
+
+    A browser would take another host for another site: it sends no cookies there.
+    """
+    adapter = actual(request_ctx).url_adapter if has_request_context() else None
+    if adapter is not None and adapter.map.host_matching:
+        values["idempotence_host"] = adapter.server_name
+    elif adapter is not None and current_app.subdomain_matching and adapter.subdomain:
+        values["idempotence_subdomain"] = adapter.subdomain
+    return url_for(endpoint, **values)
+
+
+def token_url_faults(app: Flask) -> Iterator[Fault]:
+    """Find routes of the application that answer where ours does; each text names both."""
+    for ours in app.url_map.iter_rules():
+        if ours.endpoint != TOKEN_ENDPOINT:
+            continue
+        for rule in app.url_map.iter_rules():
+            if rule.endpoint != TOKEN_ENDPOINT and _place(rule) == _place(ours) and _gets(rule):
+                text = (
+                    f"Both {TOKEN_ENDPOINT!r} (IDEMPOTENCE_TOKEN_URL) and {rule.endpoint!r} "
+                    f"answer GET {rule.rule}. Set IDEMPOTENCE_TOKEN_URL to another path, or to "
+                    "None."
+                )
+                yield from (Fault(TOKEN_ENDPOINT, text), Fault(rule.endpoint, text))
+
+
+def _place(rule: Rule) -> tuple[str, str | None]:
+    anywhere = rule.subdomain is not None and rule.subdomain.startswith("<")
+    return rule.rule, "<any>" if anywhere else rule.subdomain
+
+
+def _gets(rule: Rule) -> bool:
+    return rule.methods is None or "GET" in rule.methods
+
+
+def issue_token(**_: str) -> Response:
+    """Issue a token for the purpose in the query, if there is one; to HEAD, none."""
+    app = actual(current_app)
+    if request.method == "HEAD":
+        return app.response_class(headers={"Cache-Control": "no-store"})
+    engine = engine_of(app)
+    try:
+        purpose = request.args.get("purpose")
+        token = engine.tokens.issue(app, actual(request), purpose)
+    except UnicodeDecodeError:
+        abort(400, PURPOSE_RULE)
+    except ValueError as error:
+        abort(400, str(error))
+    response = jsonify(
+        token=token,
+        expires_in=int(engine.config.token_ttl),
+        header=engine.config.token_header,
+        field=engine.config.token_field,
+    )
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def serve_script(filename: str, **_: str) -> Response:
+    """Serve the script; to be kept for a year where the address names its very version."""
+    if filename not in _SCRIPTS:
+        abort(404)
+    # The type is ours to say: by what a machine's own table of types says, a browser may refuse
+    # to run it. And it is not sent as a file, which a server in front may be asked to look for.
+    response = current_app.response_class(_content_of(filename), mimetype="text/javascript")
+    is_this_very_one = request.args.get("v") == version_of(filename)
+    response.headers["Cache-Control"] = _FOR_A_YEAR if is_this_very_one else "no-cache"
+    response.set_etag(version_of(filename))
+    return response.make_conditional(request)  # type: ignore[return-value]  # it returns itself
+
+
+@functools.cache
+def version_of(filename: str) -> str:
+    """Return what changes in a script's address whenever the script does."""
+    return hashlib.sha256(_content_of(filename)).hexdigest()[:12]
+
+
+@functools.cache
+def _content_of(filename: str) -> bytes:
+    return resources.files(__package__).joinpath("static", filename).read_bytes()
