@@ -3,7 +3,7 @@
 import sqlite3
 
 import pytest
-from flask import Flask, after_this_request, jsonify
+from flask import Flask, after_this_request, got_request_exception, jsonify
 from flask.views import MethodView
 from flask_sqlalchemy import SQLAlchemy
 from ledgers import KEY, Payment, is_clean, lose, metadata, pay
@@ -130,6 +130,16 @@ def test_the_work_of_an_error_handler_stays_pending_until_it_commits_it(books):
         lambda response: pending.append(site.session().in_transaction()) or response
     )
     assert (site.post().status_code, site.amounts(), pending) == (503, [], [True])
+
+
+def test_a_view_may_report_an_exception_that_it_has_handled(books):
+    def view(session):
+        pay(session)
+        got_request_exception.send(site.app, exception=ValueError("handled"))
+        return "done", 201
+
+    site = books(view)
+    assert (site.post().status_code, site.amounts()) == (201, [3])
 
 
 def retrying(view):

@@ -289,7 +289,7 @@ class Settling:
         """Note that nobody handled an exception, though it may be none of the view's own."""
         request = context.request
         for hold in holds_of(request):
-            if not hold.settled:
+            if not hold.settled and not hold.in_view:  # a view may send the signal by itself
                 self.view_ended(hold, raised=True)
         if is_replayed(request):
             _logger.error(
