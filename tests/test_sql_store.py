@@ -41,7 +41,7 @@ class TestSqlStoreOnSqlite(StoreContract):
 class TestSqlStoreOnPostgres(StoreContract):
     @pytest.fixture
     def store(self, postgres_url):
-        return store_at(postgres_url)
+        return store_at(postgres_url, deadline=5)  # 32 connections are made at once
 
 
 def test_a_connection_that_comes_back_after_the_end_is_closed(postgres_url):
