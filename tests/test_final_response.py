@@ -348,7 +348,9 @@ class TestEnvelopes:
 
     @pytest.mark.parametrize("predicate", ["remember", "result_failed"])
     def test_predicates_see_the_views_response_and_not_the_envelope(self, predicate):
-        is_paid = lambda response: bool(response.json.get("paid"))  # noqa: E731
+        def is_paid(response):
+            return bool(response.json.get("paid"))
+
         till = Till(lambda: {"paid": True}, remember=is_paid if predicate == "remember" else None)
         if predicate == "result_failed":
             till.idempotence.result_failed(lambda response: not is_paid(response))
@@ -463,3 +465,19 @@ def test_a_wsgi_application_that_declares_its_length_is_replayed(body):
 
     till = Till(lambda: application)
     assert till.verdicts({}, {}) == [200, "replay of 200"]
+
+
+def test_a_body_of_a_hook_that_cannot_be_read_is_sent_all_the_same(guard, caplog):
+    class Sized:
+        def __len__(self):
+            return 1
+
+        def __iter__(self):
+            return iter([b"x"])
+
+    site = Site(lambda: "done", guard)
+    answer = on_views(lambda _: Response(Sized(), direct_passthrough=True))
+    site.app.after_request(answer)
+    assert site.submit().status_code == 200
+    assert "Could not tell whether the result failed" in caplog.text
+    assert site.runs_after(2) == 1

@@ -80,8 +80,10 @@ class Guard(ABC):
         """Whether a response that was changed after the view is a failed result."""
         return engine.hooks.has_failed_since(response)
 
-    def record(self, engine: Engine, hold: Hold, response: Response) -> None:  # noqa: B027
-        """Take the record of a response; a mode without records leaves this out."""
+    def record(  # noqa: B027 - not abstract: a mode without records leaves it out
+        self, engine: Engine, hold: Hold, response: Response
+    ) -> None:
+        """Take the record of a response; by default there is none."""
 
 
 class ViewGuard(Guard):

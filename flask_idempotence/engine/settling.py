@@ -90,7 +90,8 @@ class Settling:
     def _finish(self, hold: Hold, response: Response) -> None:
         if hold.is_changed(response):
             # By the built-in rules: predicates of the application know the view's responses.
-            hold.result_failed |= hold.guard.has_failed_since(self._engine, response)
+            changed = self._judged(hold, hold.guard.has_failed_since, self._engine, response)
+            hold.result_failed |= changed
             if response.status_code >= 400 and response.status_code != hold.status:
                 # An error that was made after the view: the record must not claim a success.
                 self._take_record(hold, response)
