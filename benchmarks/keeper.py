@@ -20,8 +20,10 @@ from flask import Flask
 from servers import RedisServer
 
 from flask_idempotence import Idempotence
-from flask_idempotence.engine.claim import Attempt, Hold
+from flask_idempotence.engine.claim import Attempt, Claim
+from flask_idempotence.engine.guard import Question
 from flask_idempotence.engine.instruments import Observer
+from flask_idempotence.response.records import Asked
 from flask_idempotence.stores.base import NO_FINGERPRINT
 
 
@@ -67,14 +69,12 @@ class Measured:
     def _claim(self, key):
         attempt = Attempt(self.app, "lock", "bench")
         attempt.key = key
-        hold = Hold(self.engine, None, attempt, key)
-        hold.owner = os.urandom(16)
-        hold.granted_at = now = self.engine.now()
-        lease = self.engine.config.lease
-        self.engine.store.claim(key, hold.owner, NO_FINGERPRINT, lease, 0)
-        hold.begin_lease(lease, now)
-        self.engine.keeper.watch(hold)
-        self.holds.append(hold)
+        now, lease = self.engine.now(), self.engine.config.lease
+        question = Question(b"", lease=lease)
+        claim = Claim(attempt, None, question, Asked(key), owner=os.urandom(16), at=now)
+        self.engine.store.claim(key, claim.owner, NO_FINGERPRINT, lease, 0)
+        self.engine.keeper.watch(claim)
+        self.holds.append(claim)
 
     def share(self, seconds):
         """Return the share of one core that the keeper takes over so many seconds."""

@@ -87,17 +87,17 @@ def _steps(app: Flask) -> dict[str, list[tuple[object, str]]]:
     return {
         "the engine, around the view": [(engine, "run")],
         "the guard's own rules": [
-            (lock_guard.LockGuard, "enter"),
-            (key_guard.KeyGuard, "enter"),
+            (lock_guard.LockPlan, "question"),
+            (key_guard.KeyPlan, "question"),
         ],
-        "who asks": [(engine.identities, "of"), (engine.identities, "of_key")],
+        "who asks": [(engine.services.identities, "of"), (engine.services.identities, "of_key")],
         "canonical JSON": [
             (lock_guard, "canonical_request"),
             (key_guard, "canonical_request"),
             (key_guard, "canonical_texts"),
         ],
-        "keyed hashes": [(engine.keyring, "digest")],
-        "owner and hold": [(engine, "claim")],
+        "keyed hashes": [(engine.services.keyring, "digest")],
+        "owner and hold": [(engine, "_claim_once")],
         "what happens if the store fails": [(engine.policy, "ask"), (engine.policy, "tell")],
         "commands for the store, and what its answers mean": [
             (engine.store, "claim"),
@@ -105,7 +105,10 @@ def _steps(app: Flask) -> dict[str, list[tuple[object, str]]]:
         ],
         "round trips by our link": [(engine.store._link, "send")],  # noqa: SLF001 - timed
         "the keeper of leases": [(engine.keeper, "watch"), (engine.keeper, "unwatch")],
-        "the record, made or read": [(engine.records, "remember"), (engine.records, "replay")],
+        "the record, made or read": [
+            (engine.services.records, "remember"),
+            (engine.services.records, "replay"),
+        ],
         "settlement": [(engine.settling, "record"), (engine.settling, "finish")],
         Stopwatch.VIEWS_OWN: [
             (lock_mode, "answer"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .engine.claim import current_guard
+from .engine.current import current_guard
 from .errors import ConfigurationError, IdempotenceError, StoreError
 from .extension import Idempotence
 from .guards.idempotent import idempotent

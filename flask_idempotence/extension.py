@@ -16,31 +16,32 @@ from flask import (
     request_finished,
     request_started,
 )
-from flask.globals import request_ctx
 
 from .cli import tools
 from .config.callbacks import FailedPredicate, Hooks, IdentityLoader
 from .config.settings import SETTINGS, Config, read_config
 from .config.switches import Switches
-from .engine.claim import Attempt
 from .engine.engine import Engine, engine_of
-from .engine.tokens import Tokens
+from .engine.guard import Services
+from .engine.tokens import issue_token, redeem_token
 from .errors import ConfigurationError
 from .guards.checks import faults_of, faults_when_finished
 from .guards.faults import Fault, close_endpoint
-from .guards.names import NO_ID, Id
 from .guards.once import Once
+from .guards.operation import NO_ID, Id
+from .guards.token import TokenGuard
 from .guards.whole_app import guard_all
 from .request.hashing import Keyring
 from .request.identity import Identities
+from .request.near_misses import NearMisses
 from .request.proxies import actual
-from .response.refusals import Refusal, TokenInvalid
+from .request.tokens import Tokens
+from .response.records import Records
 from .stores import Store, open_store
 from .web.routes import make_blueprint, token_url_faults
 from .web.templating import FUNCTIONS, keep_tokens_out_of_caches
 
 if TYPE_CHECKING:
-    from flask import Response
     from sqlalchemy.orm import Session, scoped_session
 
 
@@ -101,10 +102,11 @@ class Idempotence:
         # caching must not be the last word.
         app.after_request_funcs.setdefault(None, []).insert(0, keep_tokens_out_of_caches)
         app.cli.add_command(tools)
-        app.teardown_request(state.tear_down)
+        settling = state.engine.settling
+        app.teardown_request(settling.tear_down)
         request_started.connect(state.check_once, app)
-        got_request_exception.connect(state.note_exception, app)
-        request_finished.connect(state.finish, app)
+        got_request_exception.connect(settling.raised, app)
+        request_finished.connect(settling.finish, app)
 
     def identity_loader(self, function: IdentityLoader) -> IdentityLoader:
         """Register the application's own source of identities, asked before all others.
@@ -172,7 +174,7 @@ class Idempotence:
             StoreUnavailable: the store does not answer, and the policy is to refuse.
         """
         app = actual(current_app)
-        return engine_of(app).tokens.issue(app, _current_request(), purpose)
+        return issue_token(engine_of(app), app, _current_request(), purpose)
 
     def redeem_token(self, token: str, purpose: str | None = None) -> None:
         """Spend a token by hand; returns if it was good.
@@ -187,14 +189,9 @@ class Idempotence:
         """
         app, asked = actual(current_app), _current_request()
         engine = engine_of(app)
-        attempt = Attempt(app, "token", asked.endpoint if asked is not None else None)
-        try:
-            if not isinstance(token, str):
-                raise TokenInvalid().because("it is not a text")
-            engine.tokens.spend(attempt, asked, engine.tokens.read(attempt, token, purpose))
-        except Refusal as refusal:
-            engine.announce(refusal, attempt)
-            raise
+        plan = TokenGuard(purpose).plan(engine.services, None)
+        endpoint = None if asked is None else asked.endpoint
+        redeem_token(engine, app, endpoint, plan, lambda: plan.question_of(token, asked))
 
 
 class State:
@@ -211,32 +208,20 @@ class State:
         self.config = config
         self.store = store
         self.given = frozenset(SETTINGS).intersection(app.config)  # before defaults are filled in
-        self.engine = Engine(
+        identities, keyring = Identities(config, hooks), Keyring(config)
+        services = Services(
+            app,
             config,
-            store,
-            hooks=hooks,
-            identities=Identities(config, hooks),
-            keyring=Keyring(config.hash_key),
-            switches=Switches(app, config),
+            hooks,
+            identities,
+            keyring,
+            NearMisses(config),
+            Records(config),
+            Tokens(config, identities, keyring),
         )
-        self.engine.tokens = Tokens(self.engine)
+        self.engine = Engine(services, store, Switches(app, config))
         self._lock = threading.Lock()
         self._is_checked = False
-
-    def tear_down(self, error: BaseException | None) -> None:
-        """Settle what no response has settled."""
-        self.engine.settling.tear_down(actual(request_ctx), error)
-
-    def finish(self, app: Flask, response: Response, **_: Any) -> None:
-        """Settle by the response that is sent."""
-        del app
-        self.engine.settling.finish(actual(request_ctx), response)
-
-    def note_exception(self, app: Flask, **_: Any) -> None:
-        """Note an exception that nobody handled, such as that of a view that returned None."""
-        del app
-        if has_request_context():  # an application may send the signal by itself
-            self.engine.settling.raised(actual(request_ctx))
 
     def check_once(self, app: Flask, **_: Any) -> None:
         """Check the finished application when its first request comes; close faulty endpoints."""
@@ -257,10 +242,11 @@ class State:
         # The function registered last is called first, and one that raises is the last called:
         # an application's must not keep ours from running.
         # Those of blueprints run before the application's.
+        tear_down = self.engine.settling.tear_down
         for functions in app.teardown_request_funcs.values():
-            if self.tear_down in functions:
-                functions.remove(self.tear_down)
-            functions.append(self.tear_down)
+            if tear_down in functions:
+                functions.remove(tear_down)
+            functions.append(tear_down)
 
 
 def _refuse(faults: Iterable[Fault]) -> None:

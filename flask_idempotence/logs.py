@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from .engine.claim import current_guard
+from .engine.current import current_guard
 
 
 class LogFilter(logging.Filter):

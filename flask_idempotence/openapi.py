@@ -13,7 +13,7 @@ from apispec import APISpec, BasePlugin
 
 from .engine.engine import engine_of
 from .errors import ConfigurationError
-from .guards.key import KeyGuard, KeyRules
+from .guards.key import KeyGuard
 from .guards.lock import LockGuard
 from .guards.token import TokenGuard
 from .guards.whole_app import speaks_for_itself
@@ -222,20 +222,20 @@ def _guards_around(view: Any, method: str, config: Config) -> Iterator[ViewGuard
     # Whole-app mode puts its guards around the views at the first request, which may be later.
     to_come = config.key_all_routes and method in config.key_methods
     if to_come and not speaks_for_itself(view, method):
-        yield KeyGuard(KeyRules(methods=frozenset({method})))
+        yield KeyGuard(guarded_methods=frozenset({method}))
     yield from (guard for guard in guards_of(view, method) if guard.covers(method))
 
 
 def _parameter_of(guard: ViewGuard, config: Config) -> dict[str, Any] | None:
     if isinstance(guard, TokenGuard):
         return _token_parameter(config, guard.purpose)
-    if not isinstance(guard, KeyGuard) or callable(guard.rules.key):
+    if not isinstance(guard, KeyGuard) or callable(guard.key):
         return None
-    if guard.rules.key == config.token_header:
+    if guard.key == config.token_header:
         return _token_parameter(config, None)
-    ttl = config.key_ttl if guard.rules.ttl is None else guard.rules.ttl
+    ttl = config.key_ttl if guard.ttl is None else guard.ttl
     return {
-        "name": guard.rules.key or config.key_header,
+        "name": guard.key or config.key_header,
         "in": "header",
         "required": _is_required(guard, config),
         "description": (
@@ -287,25 +287,23 @@ def _errors_of(guard: ViewGuard, config: Config) -> Iterator[type[Refusal]]:
 def _key_errors(guard: KeyGuard, config: Config) -> Iterator[type[Refusal]]:
     if _is_required(guard, config):
         yield KeyMissing
-    if guard.rules.key == config.token_header:
+    if guard.key == config.token_header:
         yield from (TokenInvalid, TokenExpired)
     else:
         yield KeyInvalid
     yield from (KeyReused, KeyInProgress)
     yield ResponseNotStored if _replays(guard, config) else KeyRepeated
-    if (guard.rules.guarantee or config.key_guarantee) == "at-most-once":
+    if (guard.guarantee or config.key_guarantee) == "at-most-once":
         yield OutcomeUnknown
     yield LeaseLost
 
 
 def _is_required(guard: KeyGuard, config: Config) -> bool:
-    return config.key_required if guard.rules.required is None else guard.rules.required
+    return config.key_required if guard.required is None else guard.required
 
 
 def _replays(guard: ViewGuard, config: Config) -> bool:
-    return isinstance(guard, KeyGuard) and (
-        (guard.rules.on_repeat or config.key_on_repeat) == "replay"
-    )
+    return isinstance(guard, KeyGuard) and ((guard.on_repeat or config.key_on_repeat) == "replay")
 
 
 def _status_of(error: type[Refusal], config: Config) -> int:

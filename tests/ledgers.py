@@ -152,6 +152,7 @@ def is_clean(session):
 
 
 def lose():
-    hold = current_guard._hold
-    hold.engine.store.remove(hold.key)
-    hold.engine.store.claim(hold.key, b"r" * 16, b"f" * 16, 30, 0)
+    claim = current_guard._claim
+    store, key = claim.attempt.app.extensions["idempotence"].store, claim.sealed.key
+    store.remove(key)
+    store.claim(key, b"r" * 16, b"f" * 16, 30, 0)

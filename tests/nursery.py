@@ -5,21 +5,20 @@ import os
 from apps import make_app
 
 from flask_idempotence.config.settings import Config
-from flask_idempotence.engine.claim import Attempt, Hold
+from flask_idempotence.engine.claim import Attempt, Claim
+from flask_idempotence.engine.guard import Question
 from flask_idempotence.engine.keeper import Keeper
 from flask_idempotence.engine.store_calls import FailurePolicy
+from flask_idempotence.response.records import Asked
 from flask_idempotence.testing import FakeClock
 
 
-def leased_hold(app, lease, now, key="k"):
-    """Return a hold with a lease that began now."""
+def leased_claim(app, lease, now, key="k"):
+    """Return a claim with a lease that began now."""
     attempt = Attempt(app, "lock", "view")
     attempt.key = key
-    hold = Hold(None, None, attempt, key)
-    hold.owner = os.urandom(16)
-    hold.granted_at = now
-    hold.begin_lease(lease, now)
-    return hold
+    question = Question(b"", lease=lease)
+    return Claim(attempt, None, question, Asked(key), owner=os.urandom(16), at=now)
 
 
 class Nursery:
@@ -30,14 +29,13 @@ class Nursery:
         self.clock = clock or FakeClock()
         self.app = make_app()
         config = Config(**settings)
-        settling = self.app.extensions["idempotence"].engine.settling
-        self.keeper = Keeper(store, FailurePolicy(config), config, self.clock, settling.lost)
+        self.keeper = Keeper(store, FailurePolicy(config), config, self.clock)
         self.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
 
     def hold(self, key="k", *, lease=1.0):
-        hold = leased_hold(self.app, lease, self.clock(), key)
-        self.keeper.watch(hold)
-        return hold
+        claim = leased_claim(self.app, lease, self.clock(), key)
+        self.keeper.watch(claim)
+        return claim
 
     def pass_time(self, seconds, step=0.1):
         for _ in range(round(seconds / step)):

@@ -13,6 +13,7 @@ from flask import (
     copy_current_request_context,
     g,
 )
+from nursery import leased_claim
 from werkzeug.routing import BaseConverter
 
 from flask_idempotence import (
@@ -25,7 +26,7 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.engine.claim import Attempt, Hold
+from flask_idempotence.engine.claim import Attempt
 from flask_idempotence.engine.retry_queue import Unsettled
 from flask_idempotence.stores.base import Outcome
 from flask_idempotence.testing import FakeClock
@@ -260,8 +261,7 @@ class TestKeeperInTrouble:
         """Where threads are greenlets, starting one switches to it, and it wants the lock."""
         app, held = make_app(), []
         keeper = app.extensions["idempotence"].engine.keeper
-        hold = Hold(None, None, Attempt(app, "lock", "v"), "k")
-        hold.begin_lease(30, 0)
+        hold = leased_claim(app, 30, 0)
         unsettled = Unsettled(Attempt(app, "lock", "v"), "release", lambda: Outcome.OK, 0)
 
         def watched(thread):

@@ -179,9 +179,9 @@ def test_guards_around_one_another_settle_innermost_first():
     site = Site(no_repeat_submit(10, key=lambda: "outer")(inner), "lock")
     ended = []
     settle = site.engine.settling.settle
-    site.engine.settling.settle = lambda hold, **how: (
-        ended.append(hold.number),
-        settle(hold, **how),
+    site.engine.settling.settle = lambda claim: (
+        ended.append(claim.number),
+        settle(claim),
     )
     site.submit()
     assert ended == sorted(ended, reverse=True)
@@ -479,5 +479,5 @@ def test_a_body_of_a_hook_that_cannot_be_read_is_sent_all_the_same(guard, caplog
     answer = on_views(lambda _: Response(Sized(), direct_passthrough=True))
     site.app.after_request(answer)
     assert site.submit().status_code == 200
-    assert "Could not tell whether the result failed" in caplog.text
+    assert "Cannot tell whether the result failed" in caplog.text
     assert site.runs_after(2) == 1

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flask_idempotence import ConfigurationError
+from flask_idempotence.config.settings import Config
 from flask_idempotence.request.fingerprint import Selection, canonical_request, selection_of
 from flask_idempotence.request.hashing import Keyring
 
@@ -67,9 +68,12 @@ def test_frozen_vectors_of_the_canonical_text(options, expected):
 
 
 def test_frozen_vectors_of_the_keyed_hash():
-    keyring = Keyring(None)
+    keyring = Keyring(Config())
     assert keyring.digest(app, b"message").hex() == FROZEN_HASH
-    assert Keyring(b"0123456789abcdef").digest(app, b"message").hex() == FROZEN_HASH_OF_KEY
+    assert (
+        Keyring(Config(hash_key=b"0123456789abcdef")).digest(app, b"message").hex()
+        == FROZEN_HASH_OF_KEY
+    )
 
 
 FROZEN_HASH = "0a7626ff1ff1df71760a60c1ffd7f21e"

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from servers import HOST
 
-from flask_idempotence.engine.claim import Attempt
-from flask_idempotence.guards.key import name_store_key
+from flask_idempotence.guards.key import name_of
 from flask_idempotence.request.fingerprint import canonical, canonical_request, selection_of
 from flask_idempotence.request.key_header import key_in_header
 
@@ -38,12 +37,12 @@ class TestTheHash:
         at = {"base_url": f"http://{HOST}", "method": "POST"}
         with app.test_request_context(PAY, **at, headers=headers, data=body):
             sent = key_in_header(request, "Idempotency-Key")
-            attempt = Attempt(app, "key", request.endpoint)
-            identity = engine.identities.of_key(app, request, unguessable=False)
-            name = name_store_key(engine, attempt, identity, "POST", sent)
+            identity = engine.services.identities.of_key(app, request, unguessable=False)
+            name = name_of(identity, "POST", request.endpoint, sent)
+            name = engine.services.keyring.store_key(app, "key", request.endpoint, name)
             selection = selection_of(None, frozenset(), (), files=True)
             asked = canonical_request(request, selection, "key", PAY)
-            return name, engine.keyring.digest(app, asked).hex()
+            return name, engine.services.keyring.digest(app, asked).hex()
 
     def test_a_vector_is_frozen(self, gateway, app):
         headers = {"Authorization": "Bearer alice", "Idempotency-Key": "8e03978e"}

@@ -32,7 +32,7 @@ class Site:
 
     def identity(self, **options):
         with self.app.test_request_context("/", method="POST", **options):
-            identities = self.app.extensions["idempotence"].engine.identities
+            identities = self.app.extensions["idempotence"].engine.services.identities
             return identities.of(self.app, request._get_current_object())
 
 
@@ -161,7 +161,7 @@ def test_the_host_counts_where_the_application_matches_hosts():
     app = Flask("hosts", host_matching=True, static_host="static.example")
     app.config["SECRET_KEY"] = "a secret for the tests"
     Idempotence(app)
-    identities = app.extensions["idempotence"].engine.identities
+    identities = app.extensions["idempotence"].engine.services.identities
     found = set()
     for host in ("a.example", "b.example", "A.example"):
         with app.test_request_context("/", base_url=f"http://{host}"):

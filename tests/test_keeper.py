@@ -7,10 +7,10 @@ import time
 
 import pytest
 from apps import make_app
-from nursery import Nursery
+from nursery import Nursery, leased_claim
 
 from flask_idempotence import MemoryStore, StoreError, no_repeat_submit
-from flask_idempotence.engine.claim import Attempt, Hold
+from flask_idempotence.engine.claim import Attempt
 from flask_idempotence.engine.retry_queue import MOST_FAILURES, Unsettled
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running
 from flask_idempotence.testing import FakeClock, record_signals
@@ -52,7 +52,7 @@ def test_a_lease_of_a_second_is_raised_at_a_third_and_then_renewed_at_every_thir
     assert nursery.store.batches == 0
     nursery.pass_time(0.2)
     assert nursery.store.batches == 1
-    assert hold.lease == 30
+    assert hold.lease.length == 30
     nursery.pass_time(100)
     assert 9 <= nursery.store.batches <= 14
     assert isinstance(nursery.rival(), Running)
@@ -236,7 +236,7 @@ def test_a_settlement_waits_for_the_renewal_under_way():
     waiting.join()
     ticking.join()
     assert quiet == [True]
-    assert hold.renewed
+    assert hold.lease.was_renewed
 
 
 def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):
@@ -279,8 +279,7 @@ def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):
 def test_a_child_process_keeps_nothing_of_its_parents(monkeypatch):
     app = make_app()
     keeper = app.extensions["idempotence"].engine.keeper
-    hold = Hold(None, None, Attempt(app, "lock", "view"), "k")
-    hold.begin_lease(1, time.monotonic())
+    hold = leased_claim(app, 1, time.monotonic())
     keeper._changed.acquire()  # as if another thread were in the middle of something
     child = os.fork()
     if child == 0:
@@ -305,8 +304,7 @@ def test_it_goes_on_after_an_error_of_our_own(monkeypatch, caplog):
             raise RuntimeError("a bug")
 
     keeper.tick = tick
-    hold = Hold(None, None, Attempt(app, "lock", "view"), "k")
-    hold.begin_lease(0.03, time.monotonic())
+    hold = leased_claim(app, 0.03, time.monotonic())
     keeper.watch(hold)
     deadline = time.monotonic() + 5
     while len(ticks) < 2 and time.monotonic() < deadline:

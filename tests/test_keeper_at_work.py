@@ -4,7 +4,7 @@ import threading
 import time
 
 from apps import make_app
-from nursery import Nursery, leased_hold
+from nursery import Nursery, leased_claim
 from servers import until
 
 from flask_idempotence import (
@@ -78,11 +78,11 @@ class TestKeeper:
     def test_a_short_lease_wakes_the_keeper_out_of_a_long_sleep(self):
         app = make_app(store=Renewing())
         keeper = app.extensions["idempotence"].engine.keeper
-        keeper.watch(long := leased_hold(app, 20, time.monotonic()))
+        keeper.watch(long := leased_claim(app, 20, time.monotonic()))
         time.sleep(0.1)
-        keeper.watch(short := leased_hold(app, 0.6, time.monotonic()))
-        assert until(lambda: short.renewed, 2)
-        assert not long.renewed
+        keeper.watch(short := leased_claim(app, 0.6, time.monotonic()))
+        assert until(lambda: short.lease.was_renewed, 2)
+        assert not long.lease.was_renewed
         for hold in (long, short):
             keeper.unwatch(hold)
 
@@ -109,11 +109,11 @@ class TestKeeper:
             raise RuntimeError("can't start new thread")
 
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        keeper.watch(leased_hold(app, 0.6, time.monotonic()))
+        keeper.watch(leased_claim(app, 0.6, time.monotonic()))
         monkeypatch.undo()
-        keeper.watch(hold := leased_hold(app, 0.6, time.monotonic()))
+        keeper.watch(hold := leased_claim(app, 0.6, time.monotonic()))
         assert keeper._thread.is_alive()
-        assert until(lambda: hold.renewed, 2)
+        assert until(lambda: hold.lease.was_renewed, 2)
         keeper._forget()
 
 

@@ -190,7 +190,7 @@ def test_a_setting_says_what_is_remembered_and_a_route_may_say_otherwise(rule):
 def test_a_predicate_that_raises_is_logged(caplog):
     till = Till(remember=lambda response: 1 / 0)
     assert outcomes(till, 2) == [200, "replay of 200"]
-    assert caplog.text.count("Could not tell whether the result failed") == 1
+    assert caplog.text.count("Cannot tell whether the result failed") == 1
 
 
 def test_a_predicate_sees_the_finished_response_once():

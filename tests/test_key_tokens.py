@@ -126,9 +126,9 @@ def test_a_token_is_good_until_what_came_of_it_might_be_forgotten(ttl):
 
 def test_a_token_is_as_old_as_its_issuers_clock_says_within_half_a_minute():
     till = TokenTill(ttl=100)
-    till.engine.tokens.clock = lambda: till.clock() + 29  # the clock of another machine
+    till.engine.services.tokens.clock = lambda: till.clock() + 29  # the clock of another machine
     token = till.token()
-    till.engine.tokens.clock = till.clock
+    till.engine.services.tokens.clock = till.clock
     assert verdict(till.in_header(token)) == 200
     till.clock.advance(98)
     assert verdict(till.in_header(token)) == "replay of 200"

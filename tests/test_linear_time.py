@@ -14,7 +14,6 @@ from test_refusal_table import DECIDE
 
 from flask_idempotence import RepeatSubmit
 from flask_idempotence.client.answers import Answer
-from flask_idempotence.engine.claim import Attempt
 from flask_idempotence.request.key_header import is_unguessable, parse_key
 from flask_idempotence.response.refusals import PROBLEM_TYPE, Refusal
 
@@ -42,13 +41,13 @@ def prefers_html(text):
 
 def read_token(text):
     app = make_app()
-    app.extensions["idempotence"].engine.tokens.verify(Attempt(app, "token", None), text)
+    app.extensions["idempotence"].engine.services.tokens.verify(app, text)
 
 
 def who_asks(text, *, header="Authorization", scheme=""):
     app = make_app()
     with app.test_request_context(headers={header: f"{scheme}{text}"}):
-        app.extensions["idempotence"].engine.identities.of(app, request)
+        app.extensions["idempotence"].engine.services.identities.of(app, request)
 
 
 SCHEMES = ("Bearer", "Digest", "Signature", "OAuth", "AWS4-HMAC-SHA256", "SharedKey")

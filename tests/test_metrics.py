@@ -189,7 +189,7 @@ def test_a_keeper_that_is_late_shows_it(registry):
     nursery.keeper._policy.observers = app.extensions["idempotence"].engine.policy.observers
     for key, lease in (("a", 9.0), ("b", 24.0)):
         hold = nursery.hold(key, lease=lease)
-        nursery.store.claim(key, hold.owner, hold.fingerprint, lease, 0)
+        nursery.store.claim(key, hold.owner, hold.sealed.fingerprint, lease, 0)
     clock.advance(3.0)
     nursery.keeper.tick()  # a is due, just now
     clock.advance(7.5)

@@ -188,7 +188,7 @@ def test_a_result_is_good_for_no_other_operation():
 def test_a_result_that_was_brought_back_after_its_time_is_refused(caplog):
     shift = encrypting(None, KEY)
     shift.work(result="iban 42")
-    records = shift.app.extensions["idempotence"].engine.records
+    records = shift.app.extensions["idempotence"].engine.services.records
     records.clock = lambda: time.time() + 86400 + 31
     with pytest.raises(ResponseNotStored):
         shift.work()

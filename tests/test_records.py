@@ -383,7 +383,7 @@ class Shop:
 
     def turn_the_clock(self, seconds):
         """Have this machine's clock go on."""
-        records = self.app.extensions["idempotence"].engine.records
+        records = self.app.extensions["idempotence"].engine.services.records
         records.clock = lambda: time.time() + seconds
 
     def first(self, key="k", **options):

@@ -9,6 +9,7 @@ from servers import Proxy, SilentServer, until
 from store_checks import claim
 
 from flask_idempotence import MemoryStore, StoreError
+from flask_idempotence.engine.claim import Lease
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Running
 from flask_idempotence.stores.redis.connection.patience import FAILURES
@@ -78,13 +79,12 @@ class TestTime:
             nursery = Nursery(open_store(proxy.url, {"deadline": DEADLINE}), lease=60)
             nursery.keeper._clock = time.monotonic
             hold = nursery.hold(lease=1.5)
-            hold.begin_lease(1.5, time.monotonic())
-            hold.granted_at = time.monotonic()
+            hold.lease = Lease(1.5, time.monotonic())
             assert nursery.store.claim("k", hold.owner, NO_FINGERPRINT, 1.5, 0) == Claimed()
             proxy.black_hole = True  # what is sent now never arrives
-            assert until(lambda: nursery.keeper.tick() or hold.renewed)
+            assert until(lambda: nursery.keeper.tick() or hold.lease.was_renewed)
             proxy.black_hole = False
-            assert until(lambda: nursery.keeper.tick() or hold.lease == 60, 0.6)
+            assert until(lambda: nursery.keeper.tick() or hold.lease.length == 60, 0.6)
             assert isinstance(claim(nursery.store), Running)
             assert redis_server.client().pttl("k") > 50_000
 
@@ -136,7 +136,7 @@ class TestHalfAnAnswer:
     def test_each_lease_goes_by_what_its_own_server_says(self, nursery):
         with record_signals(nursery.app) as signals:
             nursery.pass_time(2, step=2)
-        assert [nursery.here.lease, nursery.there.lease] == [60, 6]
+        assert [nursery.here.lease.length, nursery.there.lease.length] == [60, 6]
         assert nursery.gone.lost
         assert not nursery.there.lost
         assert sorted(signals.names) == ["lease_lost", "store_failed"]
@@ -151,4 +151,4 @@ class TestHalfAnAnswer:
         )
         nursery.pass_time(1)
         assert asked == [["there"]]
-        assert nursery.there.lease == 60
+        assert nursery.there.lease.length == 60

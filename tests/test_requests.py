@@ -5,6 +5,7 @@ import io
 import pytest
 from apps import make_app
 from flask import request
+from nursery import leased_claim
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
 
@@ -17,7 +18,6 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.engine.claim import Attempt, Hold
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Running
 from flask_idempotence.testing import FakeClock
 
@@ -92,7 +92,7 @@ def test_an_empty_chunked_body_is_nothing_special():
 
 def test_a_key_that_json_is_not_made_of_is_an_error_that_says_so():
     app = guarded_app(no_repeat_submit(key=lambda: b"bytes"))
-    with pytest.raises(ConfigurationError, match="'order' must return what JSON"):
+    with pytest.raises(ConfigurationError, match="'order' must return a value that JSON"):
         app.test_client().post("/")
 
 
@@ -141,10 +141,7 @@ def test_a_store_that_fails_at_one_key_keeps_no_other_lease_from_being_renewed()
     keeper = app.extensions["idempotence"].engine.keeper
     keeper._be_awake_at = lambda time: None
     for key in ("odd", "good"):
-        hold = Hold(None, None, Attempt(app, "lock", key), key)
-        hold.owner = b"o" * 16
-        hold.granted_at = clock()
-        hold.begin_lease(1, clock())
+        hold = leased_claim(app, 1, clock(), key)
         assert store.claim(key, hold.owner, NO_FINGERPRINT, 1, 0) == Claimed()
         keeper.watch(hold)
     for _ in range(40):

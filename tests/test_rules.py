@@ -39,7 +39,7 @@ class TestWhoAsks:
         Idempotence(app)
         view = no_repeat_submit(60)(lambda tenant: {})
         app.add_url_rule("/", "view", view, methods=["POST"], subdomain="<tenant>")
-        identities = app.extensions["idempotence"].engine.identities
+        identities = app.extensions["idempotence"].engine.services.identities
         found = set()
         for host in ("a.example.com", "b.example.com", "A.example.com"):
             with app.test_request_context("/", method="POST", headers={"Host": host}):

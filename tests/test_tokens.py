@@ -241,9 +241,9 @@ class TestLifetime:
     def test_the_clocks_of_issuing_machines_may_differ(self, skew):
         shop = Shop()
         ours = shop.clock()
-        shop.app.extensions["idempotence"].engine.tokens.clock = lambda: ours + skew
+        shop.app.extensions["idempotence"].engine.services.tokens.clock = lambda: ours + skew
         token = shop.token()
-        shop.app.extensions["idempotence"].engine.tokens.clock = lambda: ours + 290
+        shop.app.extensions["idempotence"].engine.services.tokens.clock = lambda: ours + 290
         assert shop.slug(token) == "ok"
 
     def test_a_store_that_forgot_it_makes_it_a_spent_one(self):

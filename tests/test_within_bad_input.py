@@ -206,9 +206,9 @@ def test_the_lease_is_renewed_while_the_transaction_is_open(books):
 
     def view(session):
         session.scalars(select(payments.c.id)).all()
-        hold = current_guard._hold
-        first = hold.leased_at
-        assert until(lambda: hold.leased_at > first, 10)
+        hold = current_guard._claim
+        first = hold.lease.began_at
+        assert until(lambda: hold.lease.began_at > first, 10)
         renewed.set()
         return site.pay(session)
 
@@ -234,8 +234,7 @@ def test_the_transaction_is_read_committed_whatever_the_engine_says(server, leve
 
     def view(session):
         levels.append(session.scalar(text("SHOW transaction_isolation")))
-        hold = current_guard._hold
-        hold.engine.ensure_held(hold)  # the claim's row changes beside the transaction
+        current_guard.ensure_held()  # the claim's row changes beside the transaction
         return site.pay(session)
 
     site._view = view

@@ -60,5 +60,5 @@ class Counter:
 
     def identity(self, **options):
         with self.app.test_request_context("/", method="POST", **options):
-            identities = self.app.extensions["idempotence"].engine.identities
+            identities = self.app.extensions["idempotence"].engine.services.identities
             return identities.of(self.app, request._get_current_object())

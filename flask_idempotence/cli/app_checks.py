@@ -149,7 +149,7 @@ def check_identity(patient: Patient) -> Iterator[Finding]:
     """Whether senders are told apart, and whether a repeat comes from the sender of the first."""
     config, app = patient.state.config, patient.app
     missing = [name for name in IDENTITY if name not in (*config.identity, "ip")]
-    if patient.state.engine.hooks.load_identity is not None:
+    if patient.state.engine.services.callbacks.load_identity is not None:
         yield ok("The application loads the identity itself.")
     elif (login := _login_that_does_not_count(app, config.identity)) is not None:
         yield warning(
@@ -206,7 +206,7 @@ def check_whole_app(patient: Patient) -> Iterator[Finding]:
         yield ok("The guards stand at their views.")
     elif any(patient.app.before_request_funcs.values()):
         yield ok("The whole application is guarded, and has before_request functions.")
-    elif patient.state.engine.hooks.load_identity is not None:
+    elif patient.state.engine.services.callbacks.load_identity is not None:
         yield ok("The whole application is guarded, and loads the identity itself.")
     else:
         yield warning(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..engine.claim import Attempt
-from ..guards.key import name_store_key
+from ..guards.key import name_of
 from ..request.hashing import SHORT_HASH
 from ..request.key_header import parse_key
 from ..response.refusals import KeyInvalid
@@ -73,13 +72,13 @@ def _by_digest(state: State, digest: str) -> list[Found]:
 
 
 def _by_name(state: State, *, endpoint: str, identity: str, key: str, method: str) -> list[Found]:
-    attempt = Attempt(the_app(), "key", endpoint)
     identity, key = _asked_for("Identity", identity), _asked_for("Key", key)
     with contextlib.suppress(KeyInvalid):  # a function of the application's may find other keys
         key = parse_key(key)
-    store_key = name_store_key(state.engine, attempt, identity, method.upper(), key)
-    name = Name(store_key, "key", endpoint, store_key.rpartition(":")[2])
-    return [each for batch in look(state.store, iter([name])) for each in batch]
+    name = name_of(identity, method.upper(), endpoint, key)
+    store_key = state.engine.services.keyring.store_key(the_app(), "key", endpoint, name)
+    entry = Name(store_key, "key", endpoint, store_key.rpartition(":")[2])
+    return [each for batch in look(state.store, iter([entry])) for each in batch]
 
 
 def _asked_for(what: str, value: str) -> str:

@@ -1,42 +1,41 @@
-"""One request at one guard: what it is called by, and what it holds while its view runs."""
+"""An attempt at a guard, and its claim: the lease, the transaction, the verdict."""
 
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING
 
-from flask import has_request_context, request
 from flask.globals import request_ctx
 
 from ..request.hashing import SHORT_HASH
-from ..request.proxies import actual
-from ..signals import emit
-from ..stores.base import NO_FINGERPRINT
+from ..signals import emit, lease_lost
+from .guard import Ending, Verdict
 
 if TYPE_CHECKING:
     from blinker import NamedSignal
     from flask import Flask, Request, Response
 
     from ..exactly_once.transaction import Transaction
-    from .engine import Engine
-    from .guard import Guard
+    from ..response.records import Asked
+    from .guard import Plan, Question
+
+_logger = logging.getLogger("flask_idempotence")
 
 
 class Attempt:
-    """A request (or a call outside one) at a guard, as signals and log lines name it.
+    """A request, or a call outside one, at a guard; the subject of signals and log lines.
 
     Attributes:
         app: the application.
         mode: `"token"`, `"lock"`, `"key"` or `"once"`.
         endpoint: the request's endpoint, the scope of `once`, or None.
-        on_store_error: what its route says of a store that does not answer; None for the setting.
-        key: the store key, once it is known.
+        on_store_error: the route's `"reject"` or `"allow"`; None for the setting.
+        key: the store key; None before it is known.
     """
 
     __slots__ = ("app", "endpoint", "key", "mode", "on_store_error")
@@ -55,7 +54,7 @@ class Attempt:
         """The first characters of the key's hash: enough to follow it, too few to find it out."""
         return self.key and self.key.rpartition(":")[2][:SHORT_HASH]
 
-    def emit(self, signal: NamedSignal, **arguments: Any) -> None:
+    def emit(self, signal: NamedSignal, **arguments: object) -> None:
         """Send a signal about this attempt."""
         if signal.receivers:
             emit(
@@ -71,144 +70,269 @@ class Attempt:
         return f"mode={self.mode} endpoint={self.endpoint} key={self.short_key}"
 
 
+class Lease:
+    """The lease of a claim; times are those of the engine's clock, before the store was called.
+
+    Attributes:
+        length: seconds of the lease that runs.
+        began_at: its start.
+        granted_at: the start of the first one.
+        renew_at: the time of the next renewal.
+        was_renewed: whether a renewal was sent; its answer may have been lost.
+    """
+
+    __slots__ = ("began_at", "granted_at", "length", "renew_at", "was_renewed")
+
+    def __init__(self, length: float, at: float) -> None:
+        self.granted_at = at
+        self.was_renewed = False
+        self.begin(length, at)
+
+    def begin(self, length: float, at: float) -> None:
+        """Note a lease of so many seconds, claimed or renewed at this time."""
+        self.length = length
+        self.began_at = at
+        self.renew_at = at + length / 3
+
+    def renewal_sent(self) -> None:
+        """Note that a renewal is on its way."""
+        self.was_renewed = True
+
+    def renew_again_at(self, moment: float) -> None:
+        """Put the next renewal off."""
+        self.renew_at = moment
+
+    @property
+    def end(self) -> float:
+        """The end of the lease."""
+        return self.began_at + self.length
+
+
+class _View(Enum):
+    RUNNING = auto()
+    RETURNED = auto()
+    RAISED = auto()
+
+
 _numbers = itertools.count()
 
 
-class Hold:
-    """What a granted attempt holds until it is settled.
+class Claim:
+    """A granted claim, until it is settled.
+
+    It may have no key: a view that is not claimed may still have a transaction. A spent token has
+    a key and no owner.
 
     Attributes:
-        attempt: whose it is.
-        key: the store key.
+        attempt: the attempt that was granted.
+        plan: the rules by which it ends.
+        question: the operation.
+        sealed: the store key and the fingerprint; the key is empty where nothing is claimed.
+        owner: 16 random bytes; empty where there is no lease.
+        lease: the lease.
+        is_restored: whether the token that was spent had been put back before.
+        transaction: the transaction of `within=`.
         context: the id of the request context in which it was granted.
-        in_view: whether the view is running.
-        owner: 16 random bytes; empty for a spent token, which has no lease.
-        fingerprint: 16 bytes that stand for what is asked.
-        keep: seconds for which the key tells of the claim if nobody settles it.
-        lease: seconds of the lease that runs.
-        leased_at: when that lease began, on the engine's clock, before it was asked for.
-        granted_at: when the first one began.
-        renewed: whether a renewal was sent; its answer may have been lost.
-        lost: whether the claim turned out to have ended or to be another's.
-        failed_by_hand: what the view decided of its result by hand, or None.
-        raised: whether the view raised an exception.
-        streaming: whether the response is settled when it is closed.
-        result_failed: whether the response is a failed result.
-        status: the status of the response that was recorded; 0 before that.
-        unacknowledged: whether the response goes out before the store has its record.
-        transaction: what its view writes in, where the engine commits it.
-        commits: whether that transaction is to be committed, and not rolled back.
-        detail: what the guard wants to remember.
-        number: one that was granted later has a higher one.
+        record: the record of the response.
+        result: the verdict about the result, decisions by hand aside.
+        lost: whether the claim has ended early, or another owner has it.
+        streaming: whether it is settled when the response is closed.
+        unacknowledged: whether the response goes out before the store has acknowledged the record.
+        number: rises from claim to claim.
     """
 
     __slots__ = (
         "_body",
+        "_by_hand",
         "_process",
         "_settling",
+        "_status",
+        "_view",
         "attempt",
-        "commits",
         "context",
-        "detail",
-        "engine",
-        "failed_by_hand",
-        "fingerprint",
-        "granted_at",
-        "guard",
-        "in_view",
-        "keep",
-        "key",
+        "is_restored",
         "lease",
-        "leased_at",
         "lost",
         "number",
         "owner",
-        "raised",
-        "renew_at",
-        "renewed",
-        "result_failed",
-        "status",
+        "plan",
+        "question",
+        "record",
+        "result",
+        "sealed",
         "streaming",
         "transaction",
         "unacknowledged",
     )
 
-    def __init__(self, engine: Engine, guard: Guard, attempt: Attempt, key: str) -> None:
-        self.engine = engine
-        self.guard = guard
+    def __init__(
+        self,
+        attempt: Attempt,
+        plan: Plan[object],
+        question: Question,
+        sealed: Asked,
+        *,
+        owner: bytes = b"",
+        at: float = 0.0,
+        is_restored: bool = False,
+    ) -> None:
         self.attempt = attempt
-        self.key = key
-        self.context = 0
-        self.in_view = False
-        self.owner = b""
-        self.fingerprint = NO_FINGERPRINT
-        self.lease = self.keep = 0.0
-        self.leased_at = self.granted_at = self.renew_at = 0.0
-        self.renewed = False
-        self.lost = False
-        self.failed_by_hand: bool | None = None
-        self.raised = False
-        self.streaming = False
-        self.result_failed = False
-        self.status = 0
-        self._body: Any = None
-        self.unacknowledged = False
+        self.plan = plan
+        self.question = question
+        self.sealed = sealed
+        self.owner = owner
+        self.lease = Lease(question.lease, at)
+        self.is_restored = is_restored
         self.transaction: Transaction | None = None
-        self.commits = False
-        self.detail: Any = None
+        self.context = 0
+        self.record: bytes | None = None
+        self.result = Verdict.SUCCEEDED
+        self.lost = False
+        self.streaming = False
+        self.unacknowledged = False
         self.number = next(_numbers)
-        self._settling = threading.Lock()
+        self._body: object = None
+        self._by_hand: Verdict | None = None
         self._process = os.getpid()
+        self._settling = threading.Lock()
+        self._status = 0
+        self._view = _View.RETURNED
+
+    def join(self, transaction: Transaction) -> None:
+        """Settle a transaction together with the claim."""
+        self.transaction = transaction
+
+    # The view
+
+    def enter_view(self, request: Request) -> None:
+        """Note that the view of a request runs now; the request keeps the claim."""
+        self.context = id(request_ctx._get_current_object())  # type: ignore[attr-defined]  # noqa: SLF001 - a proxy
+        self._view = _View.RUNNING
+        vars(request).setdefault(_CLAIMS, []).append(self)
+
+    def leave_view(self, *, raised: bool) -> None:
+        """Note that the view has returned or raised; a transaction is rolled back with it."""
+        self._view = _View.RAISED if raised else _View.RETURNED
+        if self.transaction is None:
+            return
+        if raised:
+            self.result = max(self.result, Verdict.FINAL)
+            self.transaction.roll_back()
+        else:
+            self.transaction.view_returned()
 
     @property
-    def settled(self) -> bool:
-        """Whether its settlement has begun, or is none of this process's business.
+    def in_view(self) -> bool:
+        """Whether the view is running."""
+        return self._view is _View.RUNNING
 
-        A view may fork. What it holds stays the parent's, however the child goes on: it may leave
-        by the same ways out, and settling there would free what the parent still works on.
-        """
-        return self._settling.locked() or self._process != os.getpid()
+    @property
+    def has_raised(self) -> bool:
+        """Whether the view raised an exception."""
+        return self._view is _View.RAISED
 
-    def begin_settlement(self) -> bool:
-        """Whether the caller is the one who settles it: true once, and in one process."""
-        return self._process == os.getpid() and self._settling.acquire(blocking=False)
+    # The verdict
 
-    def response_seen(self, response: Response) -> None:
+    def judge(self, verdict: Verdict) -> None:
+        """Note a verdict about the result; a failure is never taken back."""
+        self.result = max(self.result, verdict)
+
+    def decide(self, verdict: Verdict) -> None:
+        """Note the verdict that the view gives by hand."""
+        self._by_hand = verdict
+
+    def fail_commit(self) -> None:
+        """Note that the transaction could not be committed: the view may run again."""
+        self.result, self._by_hand = Verdict.FAILED, None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict that counts."""
+        # A view cannot keep the writes that its exception has rolled back.
+        is_undone = self.transaction is not None and self.has_raised
+        if self._by_hand is None or (self._by_hand is Verdict.KEPT and is_undone):
+            return self.result
+        return self._by_hand
+
+    def ending(self, now: float) -> Ending:
+        """Return the state of the claim at its end."""
+        lease = self.lease
+        return Ending(
+            self.question,
+            self.sealed,
+            self.verdict,
+            self.record,
+            lease.granted_at,
+            lease.length,
+            lease.was_renewed or now >= lease.end,
+            now,
+            self.is_restored,
+        )
+
+    # The response
+
+    def note_response(self, response: Response) -> None:
         """Note the response of the view, as it is before the application's own hooks."""
-        self.status = response.status_code
+        self._status = response.status_code
         self._body = response.response
 
+    def keep_record(self, record: bytes | None) -> None:
+        """Keep the record of the response."""
+        self.record = record
+
+    def has_other_status(self, response: Response) -> bool:
+        """Whether a response has another status than the view's."""
+        return response.status_code != self._status
+
     def is_changed(self, response: Response) -> bool:
-        """Whether a response has another status or another body than the one that was seen.
+        """Whether a response has another status or another body than the view's.
 
         A compressed or streamed body does not count: it cannot be judged.
         """
-        if response.status_code != self.status:
+        if self.has_other_status(response):
             return True
         is_readable = not response.is_streamed and "Content-Encoding" not in response.headers
         return response.response is not self._body and is_readable
 
-    def begin_lease(self, lease: float, at: float) -> None:
-        """Note a lease of so many seconds that was asked for at this time."""
-        self.lease = lease
-        self.leased_at = at
-        self.renew_at = at + lease / 3
+    # The end
 
     @property
-    def lease_end(self) -> float:
-        """When the lease ends, on the engine's clock."""
-        return self.leased_at + self.lease
+    def settled(self) -> bool:
+        """Whether its settlement has begun, or belongs to another process.
+
+        A view may fork. The claim stays the parent's, however the child goes on: it may leave by
+        the same ways, and settling there would free an operation that still runs in the parent.
+        """
+        return self._settling.locked() or self._process != os.getpid()
+
+    def begin_settlement(self) -> bool:
+        """Whether the caller settles it: true once, and in one process."""
+        return self._process == os.getpid() and self._settling.acquire(blocking=False)
+
+    def stream(self) -> None:
+        """Leave the settlement to the end of the response's body."""
+        self.streaming = True
+
+    def note_unacknowledged(self) -> None:
+        """Note that the store has not acknowledged the settlement yet."""
+        self.unacknowledged = True
+
+    def lose(self, during: str) -> None:
+        """Note and announce that the claim has ended early, or that another owner has it."""
+        if not self.lost:
+            self.lost = True
+            _logger.warning("A lease was lost: %s", self.attempt)
+            self.attempt.emit(lease_lost, during=during)
 
 
-_HOLDS = "_flask_idempotence_holds"
+_CLAIMS = "_flask_idempotence_claims"
 _REPLAYED = "_flask_idempotence_replayed"
 
 
-def add_hold(request: Request, hold: Hold) -> None:
-    """Note what a request holds from now on, while its view runs and until it is settled."""
-    hold.context = id(actual(request_ctx))
-    hold.in_view = True
-    vars(request).setdefault(_HOLDS, []).append(hold)
+def claims_of(request: Request) -> Sequence[Claim]:
+    """Return the claims of a request, outermost first."""
+    claims: Sequence[Claim] = vars(request).get(_CLAIMS, ())
+    return claims
 
 
 def note_replay(request: Request) -> None:
@@ -219,101 +343,3 @@ def note_replay(request: Request) -> None:
 def is_replayed(request: Request) -> bool:
     """Whether a request is answered by a remembered response."""
     return _REPLAYED in vars(request)
-
-
-def holds_of(request: Request) -> Sequence[Hold]:
-    """Return what a request holds, outermost first."""
-    holds: Sequence[Hold] = vars(request).get(_HOLDS, ())
-    return holds
-
-
-_blocks: ContextVar[tuple[Hold, ...]] = ContextVar("flask_idempotence_blocks", default=())
-
-
-@contextmanager
-def block_of(hold: Hold) -> Iterator[None]:
-    """Note a hold that is about the code within, be there a request or not."""
-    _blocks.set((*_open_blocks(), hold))
-    try:
-        yield
-    finally:
-        # Not by a token: blocks may end in another order than they began in, and a generator may
-        # be closed in another context than it was begun in.
-        _blocks.set(tuple(other for other in _blocks.get() if other is not hold))
-
-
-def _open_blocks() -> Sequence[Hold]:
-    # What is settled has ended elsewhere.
-    return [hold for hold in _blocks.get() if not hold.settled]
-
-
-def _around() -> Sequence[Hold]:
-    """Return the holds of the guards around the code that is running, outermost first."""
-    holds = holds_of(actual(request)) if has_request_context() else ()
-    in_view = [hold for hold in holds if hold.in_view]
-    around = sorted([*in_view, *_open_blocks()], key=attrgetter("number"))
-    # A body that is still being made runs after its view has returned.
-    return around if in_view else [*holds[:1], *around]
-
-
-class CurrentGuard:
-    """The innermost guard around the code that is running; a no-op where there is none.
-
-    Where guards stand around one another, `ensure_held` is about all of them.
-    """
-
-    @property
-    def _hold(self) -> Hold | None:
-        return next(reversed(_around()), None)
-
-    @property
-    def mode(self) -> str | None:
-        """`"token"`, `"lock"`, `"key"` or `"once"`, or None where nothing is guarded."""
-        return None if (hold := self._hold) is None else hold.attempt.mode
-
-    @property
-    def key(self) -> str | None:
-        """The shortened hash that log lines and signals show, or None."""
-        return None if (hold := self._hold) is None else hold.attempt.short_key
-
-    @property
-    def replayed(self) -> bool:
-        """Whether this request is answered by a remembered response.
-
-        A replay does not run the view: it is `after_request` functions that may see True here.
-        """
-        return has_request_context() and is_replayed(actual(request))
-
-    @property
-    def lost(self) -> bool:
-        """Whether the claim is known to have ended while the view ran."""
-        return (hold := self._hold) is not None and hold.lost
-
-    def release(self) -> None:
-        """Let the same request be sent again, whatever the view answers."""
-        if (hold := self._hold) is not None:
-            hold.failed_by_hand = True
-
-    def keep(self) -> None:
-        """Let this count as done, whatever the view answers."""
-        if (hold := self._hold) is not None:
-            hold.failed_by_hand = False
-
-    def ensure_held(self) -> None:
-        """Renew the lease at the store, in one round trip; call it before what cannot be undone.
-
-        At least two thirds of a lease are left afterwards. It narrows the gap in which a frozen
-        process loses its claim without noticing; it does not close it.
-
-        Raises:
-            LeaseLost: the claim is no longer ours.
-            StoreUnavailable: the store does not answer, and the policy is to refuse then.
-        """
-        for hold in _around():
-            if hold.owner:
-                hold.engine.ensure_held(hold)
-
-
-current_guard: CurrentGuard = CurrentGuard()
-"""What guards the running view: `mode`, `key`, `replayed`, `lost`; `release()`, `keep()`,
-`ensure_held()`."""

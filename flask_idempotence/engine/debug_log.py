@@ -40,7 +40,7 @@ def note(attempt: Attempt, text: str, *values: object) -> None:
     """
     if attempt.app.debug:
         _show()
-        name = DECORATORS[attempt.mode]
+        name = DECORATORS.get(attempt.mode, attempt.mode)
         _logger.debug(f"Flask-Idempotence: %s at %r: {text}", name, attempt.endpoint, *values)
 
 

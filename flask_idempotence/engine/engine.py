@@ -5,22 +5,30 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from flask import after_this_request, has_request_context
+from flask import after_this_request
 
 from ..errors import ConfigurationError
-from ..request.hashing import KEYSPACE
-from ..request.near_misses import NearMisses
-from ..response.records import Records
-from ..response.refusals import LeaseLost, Refusal
-from ..signals import claimed, completed, rejected, released, replayed
-from ..stores.base import OWNER_BYTES, Claimed, ClaimOutcome, Completion, Outcome, Renewal
-from .claim import Attempt, Hold, add_hold, holds_of, note_replay
-from .debug_log import note
-from .guard import Guard, Replay, Settlement, ViewGuard
+from ..response.records import Asked, UnreadableRecord
+from ..response.refusals import Refusal
+from ..signals import claimed, rejected, replayed, token_spent
+from ..stores.base import OWNER_BYTES, Claimed, ClaimOutcome, Running, TokenOutcome
+from .claim import Attempt, Claim, claims_of, note_replay
+from .debug_log import note, note_identity
+from .guard import (
+    Finding,
+    Guard,
+    Plan,
+    Question,
+    Services,
+    Unguarded,
+    Verdict,
+    ViewGuard,
+    ViewPlan,
+)
 from .keeper import Keeper
 from .retry_queue import Unsettled
 from .settling import Settling
@@ -29,156 +37,337 @@ from .store_calls import FailurePolicy
 if TYPE_CHECKING:
     from flask import Flask, Request
 
-    from ..config.callbacks import Hooks
-    from ..config.settings import Config
     from ..config.switches import Switches
-    from ..request.hashing import Keyring
-    from ..request.identity import Identities
+    from ..exactly_once.transaction import Transaction
+    from ..exactly_once.within import Open
+    from ..request.tokens import Token
     from ..stores.base import Store
-    from .tokens import Tokens
 
 _logger = logging.getLogger("flask_idempotence")
 
 T = TypeVar("T")
 
+SHORTEST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+"""Seconds between two claims of a request that waits for a running one."""
+
+_MOST_PLANS = 10_000
+
 
 class Engine:
-    """Carries one application's guarded requests through their steps.
+    """Carries the guarded requests of one application through their steps.
 
     Attributes:
-        config: the settings.
-        store: where claims and tokens are kept.
-        clock: returns seconds that never go back; a test may replace it.
-        sleep: lets seconds pass; a test may replace it, too.
-        hooks: the application's own functions.
-        identities: says who asks.
-        keyring: makes keyed hashes.
-        policy: carries out store operations.
-        switches: tells which modes are on.
+        services: the parts from which plans are made.
+        store: the store.
+        clock: returns seconds that never go back; tests may replace it.
+        sleep: lets seconds pass; tests may replace it.
+        switches: the toggles of the modes.
+        policy: the failure policy around store operations.
         keeper: renews leases while views run.
-        settling: ends what is held.
-        records: makes records of responses, and back.
-        near_misses: warns of clients that use other names.
-        tokens: issues and spends tokens.
+        settling: settles claims.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        store: Store,
-        *,
-        hooks: Hooks,
-        identities: Identities,
-        keyring: Keyring,
-        switches: Switches,
-    ) -> None:
-        self.config = config
+    def __init__(self, services: Services, store: Store, switches: Switches) -> None:
+        self.services = services
+        self.config = services.config
         self.store = store
-        self.identities = identities
-        self.keyring = keyring
-        self.hooks = hooks
         self.clock: Callable[[], float] = time.monotonic
         self.sleep: Callable[[float], None] = time.sleep
         self.switches = switches
-        self._told_of_memory = store.shared
-        self.policy = FailurePolicy(config, self.now)
-        self.records = Records(config)
-        self.near_misses = NearMisses(config)
-        self.settling = Settling(self)
-        self.keeper = Keeper(store, self.policy, config, self.now, self.settling.lost)
-        self.tokens: Tokens
+        self.policy = FailurePolicy(self.config, self.now)
+        self.keeper = Keeper(store, self.policy, self.config, self.now)
+        self.settling = Settling(services, store, self.policy, self.keeper, self.now)
+        self._plans: dict[tuple[ViewGuard, str | None], ViewPlan] = {}
+        self._has_warned_of_memory = store.shared
 
     def now(self) -> float:
         """Return the clock's seconds."""
         return self.clock()
 
-    def run(self, app: Flask, request: Request, guard: ViewGuard, call: Callable[[], Any]) -> Any:
+    def run(self, app: Flask, request: Request, guard: ViewGuard, call: Callable[[], T]) -> T:
         """Run a view behind its guard.
 
-        Args:
-            app: the application.
-            request: the request.
-            guard: what guards the view.
-            call: runs the view.
-
         Returns:
-            What the view returned, untouched; what it raised is passed on. Or the response that
-            is remembered of it.
+            The view's value, untouched, or the response that is replayed in its place.
 
         Raises:
-            Refusal: the request was turned away, and the view did not run.
+            Refusal: the request is refused, and the view does not run.
+            Exception: the view raised it.
         """
         if not guard.covers(request.method):
             return call()
-        is_on = self.switches.is_on(app, guard.toggle)
+        plan = self._plan(guard, request.endpoint)
         attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
-        if is_on:
-            hold = self.admit(attempt, partial(guard.enter, self, attempt, request))
+        if self.switches.is_on(app, guard.toggle):
+            question = partial(plan.question, request)
+            claim = self.admit(attempt, plan, question, claims_of(request))
         else:
-            note(attempt, "switched off by IDEMPOTENCE_ENABLED or %s", guard.toggle)
-            hold = self.decide(attempt, partial(guard.pass_by, self, attempt))
-        if hold is None:
+            claim = self.bypass(attempt, plan, guard)
+        if claim is None:
             return call()
-        if isinstance(hold, Replay):
+        if not isinstance(claim, Claim):
             note_replay(request)
-            after_this_request(partial(self.settling.keep_replay, hold.response))
-            return hold.response
-        add_hold(request, hold)
+            after_this_request(partial(self.settling.keep_replay, claim))
+            return claim  # type: ignore[return-value]  # views return responses, too
+        return self._run_view(request, claim, call)
+
+    def _run_view(self, request: Request, claim: Claim, call: Callable[[], T]) -> T:
+        claim.enter_view(request)
+        raised = True
         try:
             value = call()
+            raised = False
         except Exception:
-            self.settling.view_ended(hold, raised=True)
             raise
         except BaseException:
-            self.settling.abandon(hold)
+            self.settling.abandon(claim)
             raise
-        else:
-            self.settling.view_ended(hold, raised=False)
-            return value
         finally:
-            hold.in_view = False
+            claim.leave_view(raised=raised)
             # Runs after the view's own `after_this_request` callbacks.
-            after_this_request(partial(self.settling.record, hold))
+            after_this_request(partial(self.settling.record, claim))
+        return value
 
-    def admit(self, attempt: Attempt, enter: Callable[[], Hold | T | None]) -> Hold | T | None:
-        """Let a guard decide about an attempt, and tell what it has decided.
+    def _plan(self, guard: ViewGuard, endpoint: str | None) -> ViewPlan:
+        plan = self._plans.get((guard, endpoint))
+        if plan is None:
+            if len(self._plans) >= _MOST_PLANS:  # guards that are made anew for each request
+                self._plans.clear()
+            plan = self._plans[guard, endpoint] = guard.plan(self.services, endpoint)
+        return plan
+
+    # Claiming
+
+    def admit(
+        self,
+        attempt: Attempt,
+        plan: Plan[T],
+        ask: Callable[[], Question | Unguarded],
+        claims: Sequence[Claim] = (),
+    ) -> Claim | T | None:
+        """Put a plan's question to the store.
 
         Args:
             attempt: the attempt.
-            enter: identifies and claims.
+            plan: the plan.
+            ask: returns the question.
+            claims: the claims of the same request, from guards further out.
 
         Returns:
-            What `enter` returned: a hold, whose lease is kept from now on; None for an attempt
-            that runs without one; anything else is what came of it before.
+            A claim, whose lease is renewed from now on; the reply to a repeat; None where the
+            view runs unguarded.
 
         Raises:
-            Refusal: it was turned away.
+            Refusal: the request is refused.
         """
-        if not self._told_of_memory:
-            self._tell_of_memory(attempt.app)
-        found = self.decide(attempt, enter)
-        if isinstance(found, Hold):
+        if not self._has_warned_of_memory:
+            self._warn_of_memory(attempt.app)
+        try:
+            found = self._enter(attempt, plan, ask(), claims)
+        except Refusal as refusal:
+            self.announce(refusal, attempt)
+            raise
+        if isinstance(found, Claim):
             if found.owner:
                 self.keeper.watch(found)
-            if found.key:
-                note(attempt, "claimed")
-                attempt.emit(claimed, lease=found.lease)
+            if found.sealed.key:
+                self._trace(attempt, "claimed")
+                attempt.emit(claimed, lease=found.lease.length)
         elif found is not None:
             _logger.info("Request replayed: %s", attempt)
-            note(attempt, "replayed")
+            self._trace(attempt, "replayed")
             attempt.emit(replayed)
         return found
 
-    def decide(self, attempt: Attempt, enter: Callable[[], T]) -> T:
-        """Return what a guard decides about an attempt; a refusal is told and raised."""
+    def bypass(self, attempt: Attempt, plan: Plan[object], guard: Guard) -> Claim | None:
+        """Return the transaction of a view whose mode is switched off, as a claim without a key.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        self._trace(attempt, f"switched off by IDEMPOTENCE_ENABLED or {guard.toggle}")
         try:
-            return enter()
+            return self._unclaimed(attempt, plan)
         except Refusal as refusal:
             self.announce(refusal, attempt)
             raise
 
-    def _tell_of_memory(self, app: Flask) -> None:
-        self._told_of_memory = True
+    def _enter(
+        self,
+        attempt: Attempt,
+        plan: Plan[T],
+        question: Question | Unguarded,
+        claims: Sequence[Claim],
+    ) -> Claim | T | None:
+        if isinstance(question, Unguarded):
+            self._trace(attempt, f"{question.reason}: the view runs unguarded")
+            return self._unclaimed(attempt, plan)
+        transaction = None
+        while True:
+            sealed = self.seal(attempt, plan, question)
+            if (held := self._held(claims, sealed.key)) is not None:
+                return None if _shares_transaction(plan, held) else self._unclaimed(attempt, plan)
+            if plan.within is not None and transaction is None:
+                transaction = self._open(attempt, plan.within, self.store)
+            found = self._claim(attempt, plan, question, sealed)
+            if found is None:
+                return None
+            if isinstance(found, Claim):
+                return found if transaction is None else self._begin(found, transaction)
+            reply = self._answer(attempt, plan, Finding(question, sealed, found))
+            if not isinstance(reply, Question):
+                return reply
+            question = reply
+
+    def seal(self, attempt: Attempt, plan: Plan[object], question: Question) -> Asked:
+        """Return the store key and the fingerprint of a question."""
+        app, keyring = attempt.app, self.services.keyring
+        if app.debug:
+            note_identity(attempt, question.identity)
+        part = plan.part or attempt.endpoint
+        attempt.key = keyring.store_key(app, attempt.mode, part, question.name)
+        if question.content is None:
+            return Asked(attempt.key)
+        return Asked(attempt.key, keyring.digest(app, question.content))
+
+    def _held(self, claims: Sequence[Claim], key: str) -> Claim | None:
+        """Return the request's own claim of a key, from a guard further out.
+
+        A claim whose view has raised is settled first where its view cannot run again under it:
+        its writes are rolled back, or it may begin only once.
+        """
+        for claim in claims:
+            if claim.sealed.key != key or claim.settled:
+                continue
+            if not claim.has_raised or not (claim.transaction or claim.question.keep):
+                return claim
+            claim.judge(Verdict.FAILED)
+            self.settling.settle(claim)
+        return None
+
+    def _claim(
+        self, attempt: Attempt, plan: Plan[object], question: Question, sealed: Asked
+    ) -> Claim | ClaimOutcome | TokenOutcome | None:
+        """Claim an operation, and wait for a running one as long as the question allows."""
+        if question.spends is not None:
+            return self.spend(attempt, plan, question, question.spends, sealed)
+        wait_until, pause = self.now() + question.wait, SHORTEST_PAUSE
+        while True:
+            found = self._claim_once(attempt, plan, question, sealed)
+            if not (isinstance(found, Running) and found.matches):
+                return found
+            left = wait_until - self.now()
+            if left <= 0:
+                return found
+            # The last pause takes in a rest that would be too short for one of its own.
+            self.sleep(pause if left >= pause + SHORTEST_PAUSE else left)
+            pause = min(1.5 * pause, LONGEST_PAUSE)
+
+    def _claim_once(
+        self, attempt: Attempt, plan: Plan[object], question: Question, sealed: Asked
+    ) -> Claim | ClaimOutcome | None:
+        (key, fingerprint), owner = sealed, os.urandom(OWNER_BYTES)
+        # A lease is counted from before the call: on the store it begins later, so it never ends
+        # there before it ends here.
+        now = self.now()
+        found = self.policy.ask(
+            attempt,
+            "claim",
+            lambda: self.store.claim(key, owner, fingerprint, question.lease, question.keep),
+            unsure=lambda: self._take_back(attempt, question, key, owner),
+        )
+        if isinstance(found, Claimed):
+            return Claim(attempt, plan, question, sealed, owner=owner, at=now)
+        return found
+
+    def _take_back(self, attempt: Attempt, question: Question, key: str, owner: bytes) -> None:
+        # The claim may have been granted although its answer was lost.
+        until = self.now() + max(question.lease, self.config.lease) + question.keep
+        release = partial(self.store.release, key, owner)
+        self.keeper.finish(Unsettled(attempt, "release", release, until))
+
+    def spend(
+        self,
+        attempt: Attempt,
+        plan: Plan[object],
+        question: Question,
+        token: Token,
+        sealed: Asked,
+    ) -> Claim | TokenOutcome | None:
+        """Take the token of a question out of the store."""
+        subject = self.services.keyring.subject(attempt.app, token.bearer)
+        outcome = self.policy.ask(
+            attempt, "take_token", lambda: self.store.take_token(sealed.key, subject)
+        )
+        if outcome is TokenOutcome.TAKEN or outcome is TokenOutcome.TAKEN_AGAIN:
+            attempt.emit(token_spent, purpose=token.purpose)
+            is_restored = outcome is TokenOutcome.TAKEN_AGAIN
+            return Claim(attempt, plan, question, sealed, is_restored=is_restored)
+        return outcome
+
+    def _answer(self, attempt: Attempt, plan: Plan[T], finding: Finding) -> T | Question:
+        try:
+            return plan.answer(finding)
+        except Refusal as refusal:
+            if isinstance(refusal.__cause__, UnreadableRecord):
+                _logger.error("A record cannot be read: it is %s: %s", refusal.__cause__, attempt)
+            raise
+
+    # Transactions
+
+    def _unclaimed(self, attempt: Attempt, plan: Plan[object]) -> Claim | None:
+        if plan.within is None:
+            return None
+        transaction = self._open(attempt, plan.within, None)
+        return self._begin(Claim(attempt, plan, Question(b""), Asked("")), transaction)
+
+    def _open(self, attempt: Attempt, within: Open, store: Store | None) -> Transaction:
+        transaction = self.policy.ask(attempt, "begin", partial(within, store))
+        if transaction is None:
+            raise RuntimeError("A view within= a session never runs without its transaction.")
+        return transaction
+
+    def _begin(self, claim: Claim, transaction: Transaction) -> Claim:
+        claim.join(transaction)
+        try:
+            self.policy.ask(claim.attempt, "begin", transaction.begin)
+        except Exception:
+            claim.judge(Verdict.FAILED)
+            self.settling.settle(claim)
+            raise
+        return claim
+
+    def ensure_held(self, claim: Claim) -> None:
+        """Renew the lease of a claim now.
+
+        Raises:
+            LeaseLost: the claim has ended, or another owner has it.
+            StoreUnavailable: the store does not answer, and the policy is to reject.
+        """
+        try:
+            self.keeper.ensure_held(claim)
+        except Refusal as refusal:
+            refusal.apply(self.config)
+            raise
+
+    # Refusals and the log
+
+    def announce(self, refusal: Refusal, attempt: Attempt) -> None:
+        """Apply the settings to a refusal, log it, and send the signal."""
+        refusal.apply(self.config)
+        _logger.info("Request rejected: reason=%s %s", refusal.slug, attempt)
+        because = refusal.reason and f": {refusal.reason}"
+        self._trace(attempt, f"refused: {refusal.slug}{because}")
+        attempt.emit(rejected, error=refusal)
+
+    @staticmethod
+    def _trace(attempt: Attempt, text: str) -> None:
+        if attempt.app.debug:
+            note(attempt, text)
+
+    def _warn_of_memory(self, app: Flask) -> None:
+        self._has_warned_of_memory = True
         if not app.debug and not app.testing:
             _logger.warning(
                 "Flask-Idempotence: claims are kept in the memory of this process: other workers "
@@ -186,136 +375,16 @@ class Engine:
                 "production."
             )
 
-    def announce(self, refusal: Refusal, attempt: Attempt) -> None:
-        """Finish a refusal by the settings, log it, and send the signal."""
-        self.finish(refusal)
-        _logger.info("Request rejected: reason=%s %s", refusal.slug, attempt)
-        note(attempt, "refused: %s%s", refusal.slug, refusal.reason and f": {refusal.reason}")
-        attempt.emit(rejected, error=refusal)
 
-    def finish(self, refusal: Refusal) -> None:
-        """Give a refusal what the settings say of answers."""
-        refusal.problem_base = self.config.problem_base
-        if refusal.is_duplicate:
-            refusal.code = self.config.duplicate_status
-        if has_request_context():
-            after_this_request(refusal.keep_headers)
-
-    def name_key(self, attempt: Attempt, digest: bytes, *, part: str | None = None) -> str:
-        """Name the store key of an attempt; `part` stands in for the endpoint."""
-        name = attempt.endpoint if part is None else part
-        attempt.key = f"{self.config.prefix}:{KEYSPACE}:{attempt.mode}:{name}:{digest.hex()}"
-        return attempt.key
-
-    def held(self, request: Request, key: str) -> Hold | None:
-        """Return this request's own hold of a key, from a guard further out.
-
-        A hold whose view has raised cannot be run under again, where its writes are rolled back
-        or its view may begin only once: it is settled first.
-        """
-        for hold in holds_of(request):
-            if hold.key != key or hold.settled:
-                continue
-            if hold.raised and not hold.in_view and (hold.transaction is not None or hold.keep):
-                self.settling.settle(hold, failed=True)
-            else:
-                return hold
-        return None
-
-    def claim(
-        self,
-        guard: Guard,
-        attempt: Attempt,
-        key: str,
-        fingerprint: bytes,
-        lease: float,
-        keep: float,
-    ) -> Hold | ClaimOutcome | None:
-        """Claim a key for an attempt.
-
-        Returns:
-            A hold where the claim is granted; else what is there; None where the store does not
-            answer and the view shall run unguarded.
-
-        Raises:
-            StoreUnavailable: the store does not answer, and the policy is to refuse.
-        """
-        owner = os.urandom(OWNER_BYTES)
-        # A lease is counted from before it is asked for: on the store it begins later, so it
-        # never ends there before it ends here.
-        asked_at = self.now()
-        outcome = self.policy.ask(
-            attempt,
-            "claim",
-            lambda: self.store.claim(key, owner, fingerprint, lease, keep),
-            unsure=lambda: self._take_back(
-                attempt, key, owner, max(lease, self.config.lease) + keep
-            ),
-        )
-        if not isinstance(outcome, Claimed):
-            return outcome
-        hold = Hold(self, guard, attempt, key)
-        hold.owner, hold.fingerprint, hold.keep = owner, fingerprint, keep
-        hold.granted_at = asked_at
-        hold.begin_lease(lease, asked_at)
-        return hold
-
-    def _take_back(self, attempt: Attempt, key: str, owner: bytes, within: float) -> None:
-        # The claim may have been granted although its answer was lost.
-        self.keeper.finish(
-            Unsettled(
-                attempt,
-                "release",
-                lambda: self.store.release(key, owner),
-                self.now() + within,
-            )
-        )
-
-    def release(self, hold: Hold) -> Settlement:
-        """Give a claim up."""
-        return Settlement(released, "release", lambda: self.store.release(hold.key, hold.owner))
-
-    def complete(self, hold: Hold, record: bytes, keep: float) -> Settlement:
-        """Leave a record in a claim's place, for so many seconds."""
-        completion = Completion(hold.key, hold.owner, hold.fingerprint, record, keep)
-        return Settlement(
-            completed,
-            "complete",
-            lambda: self.store.complete(*completion),
-            keeps_claim=True,
-            completion=completion,
-        )
-
-    def ensure_held(self, hold: Hold) -> None:
-        """Renew a hold's lease now.
-
-        Raises:
-            LeaseLost: it is no longer ours.
-            StoreUnavailable: the store does not answer, and the policy is to refuse.
-        """
-        try:
-            self._renew(hold)
-        except Refusal as refusal:
-            self.finish(refusal)
-            raise
-
-    def _renew(self, hold: Hold) -> None:
-        if hold.settled:  # after the response: nothing is held any more
-            raise LeaseLost
-        now = self.now()
-        renewal = Renewal(hold.key, hold.owner, self.config.lease)
-        hold.renewed = True
-        outcomes = self.policy.ask(hold.attempt, "renew", lambda: self.store.renew([renewal]))
-        if outcomes is None:
-            return
-        if outcomes[0] is Outcome.STALE:
-            self.settling.lost(hold, "renew")
-            raise LeaseLost
-        hold.begin_lease(self.config.lease, now)
+def _shares_transaction(plan: Plan[object], held: Claim) -> bool:
+    within, transaction = plan.within, held.transaction
+    if within is None:
+        return True
+    return transaction is not None and within.session() is transaction.session
 
 
 def engine_of(app: Flask) -> Engine:
-    """Return an application's engine.
+    """Return the engine of an application.
 
     Raises:
         ConfigurationError: the extension is not registered on it.

@@ -1,128 +1,284 @@
-"""What a mode tells the engine."""
+"""The interface of a mode: its questions, its answers, its settlements.
+
+A guard holds the arguments of a decorator. At the first request of a route it makes a plan, which
+has the settings filled in and never changes. The engine asks the plan and acts:
+
+    plan.question(request)   the operation to claim, or a reason to let the view run unguarded
+    plan.answer(finding)     the reply to a repeat: a response, a refusal, or another question
+    plan.settle(ending)      the end of a claim: release it, hold it, complete it with a record
+
+A plan calls neither the engine nor the store.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from enum import IntEnum
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from ..signals import completed
-from ..stores.base import Completion, Outcome
+from ..stores.base import ClaimOutcome, TokenOutcome
 
 if TYPE_CHECKING:
-    from blinker import NamedSignal
-    from flask import Request, Response
+    from flask import Flask, Request, Response
 
+    from ..config.callbacks import FailedPredicate, Hooks
     from ..config.settings import Config
-    from .claim import Attempt, Hold
-    from .engine import Engine
+    from ..exactly_once.within import Open
+    from ..request.hashing import Keyring
+    from ..request.identity import Identities
+    from ..request.near_misses import NearMisses
+    from ..request.tokens import Token, Tokens
+    from ..response.records import Asked, Records
+
+Reply_co = TypeVar("Reply_co", covariant=True)
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
-    """How a hold ends.
+class Services:
+    """The parts of one application that plans are made from."""
 
-    Attributes:
-        signal: what is announced once it has ended so.
-        operation: the name of what the store is told.
-        call: tells it; None where there is nothing to tell.
-        repeatable: whether the keeper may go on trying.
-        keeps_claim: whether the claim is renewed until the store has been told, for otherwise the
-            view would run again.
-        completion: what the store is told, where the hold ends by a record.
-    """
-
-    signal: NamedSignal
-    operation: str = "settle"
-    call: Callable[[], Outcome] | None = None
-    repeatable: bool = True
-    keeps_claim: bool = False
-    completion: Completion | None = None
-
-
-KEPT = Settlement(completed)
-"""Nothing to tell the store: what it holds ends by itself at the right time."""
+    app: Flask
+    config: Config
+    callbacks: Hooks
+    identities: Identities
+    keyring: Keyring
+    near_misses: NearMisses
+    records: Records
+    tokens: Tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
-    """What a guard has to show instead of a run of the view.
+class Question:
+    """An operation to claim.
 
     Attributes:
-        response: the remembered response.
+        name: canonical text that names the operation; its keyed hash becomes the store key.
+        content: canonical text of the request, which a repeat must share; None where the name says
+            everything.
+        lease: seconds of the first lease.
+        keep: seconds for which the key outlives a claim that nobody settles.
+        wait: seconds to wait for a running claim of the same request.
+        spends: the token to take out of the store, in place of a claim.
+        identity: the sender; its sources go into the log in debug mode.
     """
 
-    response: Response
+    name: bytes
+    content: bytes | None = None
+    lease: float = 0.0
+    keep: float = 0.0
+    wait: float = 0.0
+    spends: Token | None = None
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unguarded:
+    """The view runs without a claim, for this reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The state of an operation that could not be claimed.
+
+    Attributes:
+        question: the operation.
+        sealed: the store key and the fingerprint of the request.
+        outcome: the state, as the store reports it.
+    """
+
+    question: Question
+    sealed: Asked
+    outcome: ClaimOutcome | TokenOutcome
+
+
+class Verdict(IntEnum):
+    """The judgement about the result of a view or a block; of two, the higher one counts."""
+
+    SUCCEEDED = 0
+    FINAL = 1
+    """It failed for good: its writes are rolled back, and its record is kept."""
+    FAILED = 2
+    """It failed, and may run again."""
+    KEPT = 3
+    """`current_guard.keep()` was called."""
+    RELEASED = 4
+    """`current_guard.release()` was called."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the operation may run again."""
+        return self is Verdict.FAILED or self is Verdict.RELEASED
+
+    @property
+    def commits(self) -> bool:
+        """Whether the transaction of `within=` is committed."""
+        return self is Verdict.SUCCEEDED or self is Verdict.KEPT
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A claim at its end; times are those of the engine's clock.
+
+    Attributes:
+        question: the operation.
+        sealed: its store key and its fingerprint.
+        verdict: the judgement about its result.
+        record: the record of the response; None where there is none.
+        granted_at: the start of the first lease.
+        lease: seconds of the lease.
+        is_overrun: whether the first lease was renewed, or has ended.
+        now: the present.
+        is_restored: whether the token that was spent had been put back before.
+    """
+
+    question: Question
+    sealed: Asked
+    verdict: Verdict
+    record: bytes | None
+    granted_at: float
+    lease: float
+    is_overrun: bool
+    now: float
+    is_restored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Leave the claim to end by itself; the token stays spent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give the claim up."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldUntil:
+    """Hold the claim until a moment of the engine's clock."""
+
+    moment: float
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Put a record in the claim's place, for `ttl` seconds."""
+
+    record: bytes
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Put a spent token back, for the rest of its lifetime."""
+
+    token: Token
+
+
+Settlement = Keep | Release | HoldUntil | Complete | Restore
+
+
+class Plan(ABC, Generic[Reply_co]):
+    """One mode with the settings of one application filled in; `Reply_co` answers a repeat.
+
+    Attributes:
+        within: opens the transactions of `within=`; None for none.
+        part: stands for the endpoint in store keys; None for the endpoint itself.
+        has_failed: tells whether the view's response frees the operation; None for the
+            application's predicate.
+        has_failed_since: the same for a response that was changed after the view.
+    """
+
+    within: Open | None = None
+    part: str | None = None
+    has_failed: FailedPredicate | None = None
+    has_failed_since: FailedPredicate | None = None
+
+    @abstractmethod
+    def answer(self, finding: Finding) -> Reply_co | Question:
+        """Answer a request whose operation could not be claimed.
+
+        Returns:
+            The reply, such as the response to replay, or another operation to claim.
+
+        Raises:
+            Refusal: the request is refused.
+        """
+
+    @abstractmethod
+    def settle(self, ending: Ending) -> Settlement:
+        """Return how a claim ends."""
+
+    def record(self, sealed: Asked, response: Response) -> bytes | None:
+        """Return the record of a response; None where the mode keeps none."""
+        del sealed, response
+        return None
+
+
+class ViewPlan(Plan["Response"]):
+    """The plan of a guard around a view."""
+
+    @abstractmethod
+    def question(self, request: Request) -> Question | Unguarded:
+        """Return the operation that a request asks for.
+
+        Raises:
+            Refusal: the request is refused whatever the store holds.
+        """
 
 
 class Guard(ABC):
-    """What one mode does in its own way with what it holds; the engine does the rest."""
+    """The arguments of a decorator.
+
+    Attributes:
+        mode: the name of the mode, in store keys, signals and log lines.
+        decorator: the public name of the decorator.
+        toggle: the setting that switches the mode off.
+        on_store_error: `"reject"` or `"allow"`; None for the setting.
+    """
 
     mode: ClassVar[str]
+    decorator: ClassVar[str]
     toggle: ClassVar[str]
-    """The setting that switches the mode off."""
-
     on_store_error: str | None = None
-    """What happens when the store does not answer, as the route says; None for the setting."""
 
     @abstractmethod
-    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
-        """Say how a hold ends."""
-
-    def has_failed(self, engine: Engine, response: Response) -> bool:
-        """Whether a response is a failed result."""
-        return engine.hooks.has_failed(response)
-
-    def has_failed_since(self, engine: Engine, response: Response) -> bool:
-        """Whether a response that was changed after the view is a failed result."""
-        return engine.hooks.has_failed_since(response)
-
-    def record(  # noqa: B027 - not abstract: a mode without records leaves it out
-        self, engine: Engine, hold: Hold, response: Response
-    ) -> None:
-        """Take the record of a response; by default there is none."""
+    def plan(self, services: Services, endpoint: str | None) -> Plan[object]:
+        """Return the plan of a route."""
 
 
 class ViewGuard(Guard):
-    """What stands between a request and its view."""
+    """The arguments of a decorator of views.
+
+    Attributes:
+        methods: safe methods that are guarded, too.
+    """
 
     methods: Collection[str] = frozenset()
-    """Methods that are guarded besides the unsafe ones."""
 
     @abstractmethod
-    def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | Replay | None:
-        """Identify the request and claim.
-
-        Returns:
-            What is now held, or what is answered without the view; None where the view runs
-            without a hold.
-
-        Raises:
-            Refusal: the request is turned away.
-        """
-
-    def pass_by(self, engine: Engine, attempt: Attempt) -> Hold | None:
-        """Return what is held although nothing is claimed, because the mode is switched off."""
-        del engine, attempt
-        return None
+    def plan(self, services: Services, endpoint: str | None) -> ViewPlan:
+        """Return the plan of a route."""
 
     def covers(self, method: str) -> bool:
-        """Whether requests of this method are guarded at all."""
+        """Whether requests of this method are guarded."""
         return method not in SAFE_METHODS or method in self.methods
 
-    def accept(self, view: Callable[..., Any]) -> None:
-        """Look at a view that is put behind the guard.
+    def accept(self, view: Callable[..., object]) -> None:
+        """Check a view that is put behind the guard.
 
         Raises:
-            ConfigurationError: it cannot stand there.
+            ConfigurationError: the guard cannot keep its promise there.
         """
 
     def check(self, endpoint: str, config: Config) -> None:
-        """Look at the guard of a view once the settings are known.
+        """Check the guard of a view against the settings.
 
         Raises:
-            ConfigurationError: the two do not go together.
+            ConfigurationError: the guard cannot keep its promise with these settings.
         """

@@ -11,7 +11,7 @@ A renewal that is not answered is given up after a sixth of the lease and sent a
 lost packet does not cost the lease.
 
 Without the waiting, a renewal that is under way while the view settles could arrive after the
-settlement and bring a lease of 30 s back to life that nobody holds.
+settlement and bring a lease of 30 s back to life that nobody claims.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..response.refusals import LeaseLost
 from ..stores.base import Outcome, Renewal
 from ..stores.process import call_at_exit, call_in_children
-from .claim import Hold
+from .claim import Claim
 from .retry_queue import RETRY_EVERY, WORK_FOR, Backlog, Unsettled
 
 if TYPE_CHECKING:
@@ -56,9 +57,8 @@ class Keeper:
     Args:
         store: where the leases are.
         policy: what carries out the operations.
-        config: for the length of a renewed lease and the longest hold.
+        config: for the length of a renewed lease and the longest claim.
         clock: returns seconds that never go back.
-        lost: is told of a hold whose claim turned out to be lost, and when.
     """
 
     def __init__(
@@ -67,49 +67,47 @@ class Keeper:
         policy: FailurePolicy,
         config: Config,
         clock: Callable[[], float],
-        lost: Callable[[Hold, str], None],
     ) -> None:
         self._store = store
         self._policy = policy
         self._lease = config.lease
         self._max_hold = config.max_hold
         self._clock = clock
-        self._lost = lost
         self._forget()
         call_in_children(self._forget)
         call_at_exit(self.wind_up)
 
     def _forget(self) -> None:
         self._changed = threading.Condition(threading.Lock())
-        self._held: set[Hold] = set()
+        self._held: set[Claim] = set()
         self._backlog = Backlog(self._policy, self._clock)
         self._deferred: deque[Callable[[], None]] = deque()
-        self._renewing: frozenset[Hold] = frozenset()
+        self._renewing: frozenset[Claim] = frozenset()
         self._thread: threading.Thread | None = None
         self._wake_at = 0.0
         self._pace = self._lease / 3
         self._busy_at = 0.0
         self._is_ending = False
 
-    def watch(self, hold: Hold) -> None:
-        """Renew a hold's lease from now on."""
+    def watch(self, claim: Claim) -> None:
+        """Renew a claim's lease from now on."""
         with self._changed:
-            self._held.add(hold)
-            self._pace = min(self._pace, hold.lease / 3)
-            thread = self._be_awake_at(hold.renew_at)
+            self._held.add(claim)
+            self._pace = min(self._pace, claim.lease.length / 3)
+            thread = self._be_awake_at(claim.lease.renew_at)
         self._start(thread)
 
-    def unwatch(self, hold: Hold, *, within: float = QUIET_WITHIN) -> bool:
-        """Stop renewing a hold's lease.
+    def unwatch(self, claim: Claim, *, within: float = QUIET_WITHIN) -> bool:
+        """Stop renewing a claim's lease.
 
         Returns:
             Whether no renewal is under way any more; false after `within` seconds of waiting.
         """
         with self._changed:
-            self._held.discard(hold)
-            if hold not in self._renewing:
+            self._held.discard(claim)
+            if claim not in self._renewing:
                 return True
-            return self._changed.wait_for(lambda: hold not in self._renewing, within)
+            return self._changed.wait_for(lambda: claim not in self._renewing, within)
 
     def finish(self, unsettled: Unsettled) -> None:
         """Go on trying a settlement until the store answers, or it no longer matters."""
@@ -119,9 +117,9 @@ class Keeper:
         self._start(thread)
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Have something called soon; for the garbage collector, which may hold any lock.
+        """Have something called soon; for the garbage collector, which may claim any lock.
 
-        Nothing here waits for a lock: the thread that collects may be the one that holds it.
+        Nothing here waits for a lock: the thread that collects may be the one that claims it.
         """
         self._deferred.append(call)
         if self._changed.acquire(blocking=False):
@@ -136,14 +134,18 @@ class Keeper:
         self._call_deferred()
         now = self._clock()
         with self._changed:
-            due = [hold for hold in self._held if hold.renew_at <= now]
-            late = now - min((hold.renew_at for hold in due), default=now)
+            due = [claim for claim in self._held if claim.lease.renew_at <= now]
+            late = now - min((claim.lease.renew_at for claim in due), default=now)
             if due:
                 # What is due soon is renewed along, so that a thousand leases make few batches.
-                due = [hold for hold in self._held if hold.renew_at <= now + hold.lease / 12]
+                due = [
+                    claim
+                    for claim in self._held
+                    if claim.lease.renew_at <= now + claim.lease.length / 12
+                ]
             self._renewing = frozenset(due)
-            for hold in due:  # whoever settles from now on has to reckon with it
-                hold.renewed = True
+            for claim in due:  # whoever settles from now on has to reckon with it
+                claim.lease.renewal_sent()
         try:
             if due:
                 self._policy.observers.keeper_late(late)
@@ -191,52 +193,75 @@ class Keeper:
         while self._deferred and self._clock() < stop_at:
             self._deferred.popleft()()
 
-    def _renew(self, due: list[Hold], now: float) -> None:
-        kept = [hold for hold in due if now < hold.granted_at + self._max_hold]
-        for hold in set(due).difference(kept):
-            _logger.error("What took too long is no longer protected: %s", hold.attempt)
-            self._drop(hold)
+    def _renew(self, due: list[Claim], now: float) -> None:
+        kept = [claim for claim in due if now < claim.lease.granted_at + self._max_hold]
+        for claim in set(due).difference(kept):
+            _logger.error("What took too long is no longer protected: %s", claim.attempt)
+            self._drop(claim)
         if not kept:
             return
-        for hold, outcome in zip(kept, self._outcomes(kept, now), strict=True):
+        for claim, outcome in zip(kept, self._outcomes(kept, now), strict=True):
             if outcome is Outcome.OK:
-                hold.begin_lease(self._lease, now)
+                claim.lease.begin(self._lease, now)
             elif outcome is None:
-                hold.renew_at = now + min(RETRY_EVERY, hold.lease / 6)
-            elif hold.unacknowledged:  # the completion finds out whether it is lost
-                hold.renew_at = now + hold.lease / 3
-            elif not hold.settled:
-                self._drop(hold)
-                self._lost(hold, "renew")
+                claim.lease.renew_again_at(now + min(RETRY_EVERY, claim.lease.length / 6))
+            elif claim.unacknowledged:  # the completion finds out whether it is lost
+                claim.lease.renew_again_at(now + claim.lease.length / 3)
+            elif not claim.settled:
+                self._drop(claim)
+                claim.lose("renew")
 
-    def _outcomes(self, holds: list[Hold], now: float) -> Sequence[Outcome | None]:
-        renewals = [Renewal(hold.key, hold.owner, self._lease) for hold in holds]
-        patience = self._patience(holds, now)
+    def _outcomes(self, claims: list[Claim], now: float) -> Sequence[Outcome | None]:
+        renewals = [Renewal(claim.sealed.key, claim.owner, self._lease) for claim in claims]
+        patience = self._patience(claims, now)
 
         def renew() -> Sequence[Outcome | None]:
             with self._store.within(patience):
                 return self._store.renew(renewals)
 
         try:
-            outcomes = self._policy.tell(holds[0].attempt, "renew", renew)
+            outcomes = self._policy.tell(claims[0].attempt, "renew", renew)
         except Exception:
             _logger.exception(
-                "The store failed otherwise than by a StoreError: %s", holds[0].attempt
+                "The store failed otherwise than by a StoreError: %s", claims[0].attempt
             )
-            if len(holds) == 1:
+            if len(claims) == 1:
                 return [None]
             # Which one it was is unknown: the others must not go without a lease.
-            return [outcome for hold in holds for outcome in self._outcomes([hold], now)]
-        return [None] * len(holds) if outcomes is None else outcomes
+            return [outcome for claim in claims for outcome in self._outcomes([claim], now)]
+        return [None] * len(claims) if outcomes is None else outcomes
 
-    def _patience(self, holds: list[Hold], now: float) -> float:
+    def _patience(self, claims: list[Claim], now: float) -> float:
         # From the first third of the lease on, there is time for four attempts. Where it is over
         # already, haste is of no use.
-        return min(hold.lease if now < hold.lease_end else self._lease for hold in holds) / 6
+        return (
+            min(claim.lease.length if now < claim.lease.end else self._lease for claim in claims)
+            / 6
+        )
 
-    def _drop(self, hold: Hold) -> None:
+    def ensure_held(self, claim: Claim) -> None:
+        """Renew the lease of a claim now.
+
+        Raises:
+            LeaseLost: the claim has ended, or another owner has it.
+            StoreUnavailable: the store does not answer, and the policy is to reject.
+        """
+        if claim.settled:  # after the response: the claim has ended
+            raise LeaseLost
+        now = self._clock()
+        renewal = Renewal(claim.sealed.key, claim.owner, self._lease)
+        claim.lease.renewal_sent()
+        outcomes = self._policy.ask(claim.attempt, "renew", lambda: self._store.renew([renewal]))
+        if outcomes is None:
+            return
+        if outcomes[0] is Outcome.STALE:
+            claim.lose("renew")
+            raise LeaseLost
+        claim.lease.begin(self._lease, now)
+
+    def _drop(self, claim: Claim) -> None:
         with self._changed:
-            self._held.discard(hold)
+            self._held.discard(claim)
 
     def _be_awake_at(self, time: float) -> threading.Thread | None:
         if self._is_ending:
@@ -284,9 +309,9 @@ class Keeper:
                 self._thread = None
                 self._pace = self._lease / 3
                 return False
-            # Awake at least at the pace of the shortest lease: whoever adds a hold of that length
+            # Awake at least at the pace of the shortest lease: whoever adds a claim of that length
             # finds the keeper awake early enough, and need not wake it.
-            due = [hold.renew_at for hold in self._held]
+            due = [claim.lease.renew_at for claim in self._held]
             if self._backlog:
                 due.append(self._backlog.due_at)
             if self._deferred:

@@ -1,4 +1,4 @@
-"""Settling: the end of a hold, on every way out of a view.
+"""Settling: the end of a claim, on every way out of a view.
 
     after the view      its response is judged and recorded; with `within=`, the commit
     (after_request functions, the session's cookie)
@@ -14,49 +14,67 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from flask import has_request_context
+from flask.globals import request_ctx
 from werkzeug.wsgi import ClosingIterator
 
-from ..response.outcome import REPLAYED_HEADER, STORED_HEADER, add_kept_headers, keep_header
-from ..response.refusals import LeaseLost, Refusal
-from ..signals import lease_lost
-from ..stores.base import Outcome
-from .claim import Hold, holds_of, is_replayed
-from .guard import KEPT, Settlement
+from ..request.proxies import actual
+from ..response.outcome import (
+    KEPT_HEADERS,
+    REPLAYED_HEADER,
+    STORED_HEADER,
+    add_kept_headers,
+    keep_header,
+)
+from ..response.refusals import Refusal
+from ..signals import completed, released
+from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
+from .claim import Claim, claims_of, is_replayed
+from .committing import end_transaction
+from .guard import Complete, HoldUntil, Keep, Release, Restore, Settlement, Verdict
 from .retry_queue import Unsettled
 from .streams import settle_when_closed
 
 if TYPE_CHECKING:
-    from flask import Response
-    from flask.ctx import RequestContext
+    from blinker import NamedSignal
+    from flask import Flask, Response
 
-    from ..exactly_once.transaction import Transaction
-    from .engine import Engine
+    from ..config.callbacks import FailedPredicate
+    from ..stores.base import Store
+    from .guard import Services
+    from .keeper import Keeper
+    from .store_calls import FailurePolicy
 
 _logger = logging.getLogger("flask_idempotence")
-
 
 _BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
 
 
 class Settling:
-    """Settles the holds of one application, each exactly once."""
+    """Settles the claims of one application, each exactly once."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        services: Services,
+        store: Store,
+        policy: FailurePolicy,
+        keeper: Keeper,
+        now: Callable[[], float],
+    ) -> None:
+        self._services = services
+        self._config = services.config
+        self._store = store
+        self._policy = policy
+        self._keeper = keeper
+        self._now = now
 
-    def view_ended(self, hold: Hold, *, raised: bool) -> None:
-        """Give the session of `within=` back: rolled back at once, where the view raised."""
-        hold.raised = raised
-        if hold.transaction is not None:
-            if raised:
-                hold.transaction.roll_back()
-            else:
-                hold.transaction.view_returned()
+    # The ways out of a view
 
-    def record(self, hold: Hold, response: Response) -> Response:
+    def record(self, claim: Claim, response: Response) -> Response:
         """Judge and record the response that Flask made of the view's value.
 
         Runs again for the error page, where a function after it failed.
@@ -64,240 +82,288 @@ class Settling:
         Returns:
             The response; in its place an error page, where `within=` could not be committed.
         """
-        if hold.settled:
+        if claim.settled:
             return response
-        _make_error_page_whole(response, self._engine.config.key_max_body)
-        hold.response_seen(response)
-        # A failure stays one, whatever becomes of its response.
-        hold.result_failed |= self._judged(hold, hold.guard.has_failed, self._engine, response)
-        self._take_record(hold, response)
-        if hold.transaction is None or hold.raised:
+        _make_error_page_whole(response, self._config.key_max_body)
+        claim.note_response(response)
+        if self._is(claim, self._predicate(claim), response):
+            claim.judge(Verdict.FAILED)
+        self._take_record(claim, response)
+        if claim.transaction is None or claim.has_raised:
             return response
-        hold.commits = not self._judged(hold, self._engine.hooks.has_failed, response)
-        problem = self.settle(hold, failed=hold.result_failed)
-        return response if problem is None else self._instead_of(response, hold, problem)
+        if self._is(claim, self._services.callbacks.result_failed or result_failed, response):
+            claim.judge(Verdict.FINAL)
+        problem = self.settle(claim)
+        return response if problem is None else self._error_page(response, claim, problem)
 
-    def finish(self, context: RequestContext, response: Response) -> None:
-        """Settle by the response that is sent: now, or when a streamed one is closed."""
+    def finish(self, app: Flask, response: Response, **_: object) -> None:
+        """Settle by the response that is sent: now, or when a streamed one is closed.
+
+        Receives Flask's signal `request_finished`.
+        """
+        del app
+        context = actual(request_ctx)
         request = context.request
-        for hold in reversed(holds_of(request)):
-            if not hold.settled and hold.context == id(context):
-                self._finish(hold, response)
-            if hold.unacknowledged:
+        for claim in reversed(claims_of(request)):
+            if not claim.settled and claim.context == id(context):
+                self._finish(claim, response)
+            if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
-        add_kept_headers(request, response)
+        if KEPT_HEADERS in vars(request):
+            add_kept_headers(request, response)
 
-    def _finish(self, hold: Hold, response: Response) -> None:
-        if hold.is_changed(response):
+    def _finish(self, claim: Claim, response: Response) -> None:
+        if claim.is_changed(response):
             # By the built-in rules: predicates of the application know the view's responses.
-            changed = self._judged(hold, hold.guard.has_failed_since, self._engine, response)
-            hold.result_failed |= changed
-            if response.status_code >= 400 and response.status_code != hold.status:
+            if self._is(claim, self._late_predicate(claim), response):
+                claim.judge(Verdict.FAILED)
+            if response.status_code >= 400 and claim.has_other_status(response):
                 # An error that was made after the view: the record must not claim a success.
-                self._take_record(hold, response)
+                self._take_record(claim, response)
         # A file is sent by the server itself, which forgets the response before it begins.
         if response.is_streamed and not response.direct_passthrough:
-            hold.streaming = True
+            claim.stream()
             settle_when_closed(
                 response,
-                settle=lambda broken: self.settle(hold, failed=hold.result_failed or broken),
-                abandon=lambda: self.abandon(hold),
-                defer=lambda end: None if hold.settled else self._engine.keeper.defer(end),
+                settle=partial(self._settle_stream, claim),
+                abandon=partial(self.abandon, claim),
+                defer=lambda end: None if claim.settled else self._keeper.defer(end),
             )
         else:
-            self.settle(hold, failed=hold.result_failed)
+            self.settle(claim)
 
-    def keep_replay(self, replay: Response, response: Response) -> Response:
-        """Return the replay in place of the response that decorators outside the guard made of it.
+    def _settle_stream(self, claim: Claim, is_broken: bool) -> None:
+        if is_broken:
+            claim.judge(Verdict.FAILED)
+        self.settle(claim)
 
-        They had their part in the recorded response already. An answer of their own is passed on:
-        an error, a redirect or a failed result may come from a check after the view.
-        """
-        if response is not replay:
-            if self._is_answer_of_its_own(response, replay):
-                return response
-            response.close()
-        keep_header(REPLAYED_HEADER, "true", status=replay.status_code)
-        return replay
-
-    def _is_answer_of_its_own(self, response: Response, replay: Response) -> bool:
-        if response.status_code >= 300 and response.status_code != replay.status_code:
-            return True
-        has_failed = self._engine.hooks.has_failed
-        try:
-            return has_failed(response) and not has_failed(replay)
-        except Exception:
-            _logger.exception("Could not tell whether a replay was refused by a later check.")
-            return True
-
-    def _take_record(self, hold: Hold, response: Response) -> None:
-        try:
-            hold.guard.record(self._engine, hold, response)
-        except Exception:
-            _logger.exception("The response could not be recorded: %s", hold.attempt)
-
-    def _instead_of(self, response: Response, hold: Hold, problem: Exception) -> Response:
-        """Answer what could not be committed as if the view had raised it."""
-        response.close()
-        hold.raised = True
-        app = hold.attempt.app
-        if not isinstance(problem, Refusal):
-            return app.make_response(app.handle_user_exception(problem))
-        self._engine.finish(problem)
-        return problem.mark(app.make_response(app.handle_user_exception(problem)))
-
-    @staticmethod
-    def _judged(hold: Hold, predicate: Callable[..., bool], *about: Any) -> bool:
-        try:
-            return predicate(*about)
-        except Exception:
-            # The side effect may have happened: a repeat is the greater evil.
-            _logger.exception("Could not tell whether the result failed: %s", hold.attempt)
-            return False
-
-    def tear_down(self, context: RequestContext, error: BaseException | None) -> None:
-        """Settle what no response has settled, when the context that took the holds ends.
+    def tear_down(self, error: BaseException | None) -> None:
+        """Settle the claims that no response has settled, when their context ends.
 
         A copy of the context, in a thread that the view has started, ends earlier.
         """
-        for hold in reversed(holds_of(context.request)):
-            if hold.settled or hold.streaming or hold.context != id(context):
+        context = actual(request_ctx)
+        for claim in reversed(claims_of(context.request)):
+            if claim.settled or claim.streaming or claim.context != id(context):
                 continue
             if error is not None and not isinstance(error, Exception):
-                self.abandon(hold)
-            else:
-                # What is to be committed needs an answer that says so.
-                failed = (
-                    hold.raised
-                    or hold.result_failed
-                    or error is not None
-                    or hold.transaction is not None
-                )
-                self.settle(hold, failed=failed)
+                self.abandon(claim)
+                continue
+            # A transaction is committed only where a response says so.
+            if claim.has_raised or error is not None or claim.transaction is not None:
+                claim.judge(Verdict.FAILED)
+            self.settle(claim)
 
-    def abandon(self, hold: Hold) -> None:
-        """Leave a claim to its lease: the view was killed, and what it did is unknown."""
-        if hold.begin_settlement():
-            self._engine.keeper.unwatch(hold, within=0)
-            if hold.transaction is not None:
-                hold.transaction.roll_back()
-            _logger.warning("A view was killed; its claim ends with its lease: %s", hold.attempt)
+    def raised(self, app: Flask, **_: object) -> None:
+        """Note an exception without a handler; it may not be the view's.
 
-    def settle(self, hold: Hold, *, failed: bool) -> Exception | None:
-        """Settle a hold; what it came to is told by signals.
-
-        Args:
-            hold: the hold; one that is settled stays as it is.
-            failed: whether its result failed, unless the view has decided that by hand.
-
-        Returns:
-            What is to be told instead of the view's answer: its writes are not committed.
+        Receives Flask's signal `got_request_exception`, which an application may send by itself.
         """
-        if not hold.begin_settlement():
-            return None
-        # What an exception has rolled back cannot be kept.
-        is_undone = hold.transaction is not None and hold.raised
-        if hold.failed_by_hand or (hold.failed_by_hand is False and not is_undone):
-            failed = hold.failed_by_hand
-        try:
-            if hold.transaction is not None:
-                return self._end(hold, hold.transaction, failed=failed)
-            self._carry_out(hold, failed=failed)
-        except Exception:
-            # The view has run, and its answer must go out. The claim ends with its lease.
-            _logger.exception("The settlement failed: %s", hold.attempt)
-        return None
-
-    def _end(self, hold: Hold, transaction: Transaction, *, failed: bool) -> Exception | None:
-        kept_by_hand = hold.failed_by_hand is False and not hold.raised
-        if not failed and (hold.commits or kept_by_hand):
-            try:
-                return self._commit(hold, transaction)
-            except Exception as error:  # noqa: BLE001 - it is told instead of the answer
-                return error
-        transaction.roll_back()
-        if hold.key:
-            # Where the failure is remembered, it is on its own.
-            self._carry_out(hold, failed=failed)
-        return None
-
-    def _commit(self, hold: Hold, transaction: Transaction) -> Exception | None:
-        engine, settlement, sent = self._engine, KEPT, []
-        if hold.key:
-            engine.keeper.unwatch(hold)
-            settlement = hold.guard.settle(engine, hold, failed=False)
-        try:
-            outcome = engine.policy.ask(
-                hold.attempt,
-                "commit",
-                lambda: transaction.commit(settlement.completion),
-                unsure=lambda: sent.append(True),
-            )
-        except Exception as error:  # noqa: BLE001 - it is told instead of the answer
-            # Once a COMMIT was sent and its answer is not known, the claim must not be given up.
-            if hold.key and not sent:
-                self._carry_out(hold, failed=True)
-            return error
-        if hold.key:
-            self._settled(hold, settlement, outcome)
-        return LeaseLost() if outcome is Outcome.STALE else None
-
-    def _carry_out(self, hold: Hold, *, failed: bool) -> None:
-        quiet = self._engine.keeper.unwatch(hold)
-        settlement = hold.guard.settle(self._engine, hold, failed=failed)
-        if settlement.call is None:
-            hold.attempt.emit(settlement.signal)
+        del app
+        if not has_request_context():
             return
-        outcome = None
-        if quiet:
-            outcome = self._engine.policy.tell(hold.attempt, settlement.operation, settlement.call)
-        if outcome is not None:
-            self._settled(hold, settlement, outcome)
-        elif settlement.repeatable:
-            self._leave_to_keeper(hold, settlement, settlement.call)
-
-    def _leave_to_keeper(
-        self, hold: Hold, settlement: Settlement, call: Callable[[], Outcome]
-    ) -> None:
-        keeper, config = self._engine.keeper, self._engine.config
-        if settlement.keeps_claim:
-            hold.unacknowledged = True
-            until = hold.granted_at + config.max_hold
-            keeper.watch(hold)
-        else:
-            until = self._engine.now() + max(hold.lease, config.lease) + hold.keep
-
-        def ended(outcome: Outcome | None) -> None:
-            keeper.unwatch(hold)
-            self._settled(hold, settlement, outcome)
-
-        keeper.finish(Unsettled(hold.attempt, settlement.operation, call, until, ended))
-
-    def _settled(self, hold: Hold, settlement: Settlement, outcome: Outcome | None) -> None:
-        if outcome is Outcome.OK:
-            hold.attempt.emit(settlement.signal)
-        elif outcome is Outcome.STALE:
-            self.lost(hold, "settle")
-
-    def lost(self, hold: Hold, during: str) -> None:
-        """Note that a claim was lost, and say so once."""
-        if not hold.lost:
-            hold.lost = True
-            _logger.warning("A lease was lost: %s", hold.attempt)
-            hold.attempt.emit(lease_lost, during=during)
-
-    def raised(self, context: RequestContext) -> None:
-        """Note that nobody handled an exception, though it may be none of the view's own."""
-        request = context.request
-        for hold in holds_of(request):
-            if not hold.settled and not hold.in_view:  # a view may send the signal by itself
-                self.view_ended(hold, raised=True)
+        request = actual(request_ctx).request
+        for claim in claims_of(request):
+            if not claim.settled and not claim.in_view:  # a view may send the signal by itself
+                claim.leave_view(raised=True)
         if is_replayed(request):
             _logger.error(
                 "Flask-Idempotence: an exception followed a replay of %r. A decorator outside the "
                 "guard gets a Response then: pass it on, or put the decorator inside the guard.",
                 request.endpoint,
             )
+
+    def abandon(self, claim: Claim) -> None:
+        """Leave a claim to its lease: the view was killed, and its effect is unknown."""
+        if claim.begin_settlement():
+            self._keeper.unwatch(claim, within=0)
+            if claim.transaction is not None:
+                claim.transaction.roll_back()
+            _logger.warning("A view was killed; its claim ends with its lease: %s", claim.attempt)
+
+    def keep_replay(self, replay: Response, response: Response) -> Response:
+        """Return the replay in place of the response that decorators outside the guard made of it.
+
+        The recorded response has been through them already. An answer of their own is passed on:
+        an error, a redirect or a failed result may come from a check after the view.
+        """
+        if response is not replay:
+            if self._is_own_answer(response, replay):
+                return response
+            response.close()
+        keep_header(REPLAYED_HEADER, "true", status=replay.status_code)
+        return replay
+
+    def _is_own_answer(self, response: Response, replay: Response) -> bool:
+        if response.status_code >= 300 and response.status_code != replay.status_code:
+            return True
+        has_failed = self._services.callbacks.result_failed or result_failed
+        try:
+            return has_failed(response) and not has_failed(replay)
+        except Exception:
+            _logger.exception("Cannot tell whether a later check has refused a replay.")
+            return True
+
+    # Judging
+
+    def _predicate(self, claim: Claim) -> FailedPredicate:
+        return claim.plan.has_failed or self._services.callbacks.result_failed or result_failed
+
+    def _late_predicate(self, claim: Claim) -> FailedPredicate:
+        if claim.plan.has_failed_since is not None:
+            return claim.plan.has_failed_since
+        is_built_in = self._services.callbacks.result_failed is None
+        return result_failed if is_built_in else _is_error
+
+    @staticmethod
+    def _is(claim: Claim, predicate: FailedPredicate, response: Response) -> bool:
+        try:
+            return predicate(response)
+        except Exception:
+            # The side effect may have happened: a second one is the greater evil.
+            _logger.exception("Cannot tell whether the result failed: %s", claim.attempt)
+            return False
+
+    @staticmethod
+    def _take_record(claim: Claim, response: Response) -> None:
+        try:
+            claim.keep_record(claim.plan.record(claim.sealed, response))
+        except Exception:
+            _logger.exception("The response could not be recorded: %s", claim.attempt)
+
+    @staticmethod
+    def _error_page(response: Response, claim: Claim, problem: Exception) -> Response:
+        """Answer a failed commit as if the view had raised it."""
+        response.close()
+        claim.leave_view(raised=True)
+        app = claim.attempt.app
+        page = app.make_response(app.handle_user_exception(problem))
+        return problem.mark(page) if isinstance(problem, Refusal) else page
+
+    # The settlement
+
+    def settle(self, claim: Claim) -> Exception | None:
+        """Settle a claim by its verdict; one that is settled already stays as it is.
+
+        Returns:
+            The reason for which the transaction of `within=` was not committed; the caller
+            answers with it in place of the view's response.
+        """
+        if not claim.begin_settlement():
+            return None
+        try:
+            if claim.transaction is not None:
+                return end_transaction(
+                    claim,
+                    claim.transaction,
+                    policy=self._policy,
+                    keeper=self._keeper,
+                    now=self._now,
+                    carry_out=self.carry_out,
+                )
+            self.carry_out(claim)
+        except Exception:
+            # The view has run, and its answer must go out. The claim ends with its lease.
+            _logger.exception("The settlement failed: %s", claim.attempt)
+        return None
+
+    def carry_out(self, claim: Claim) -> None:
+        """End a claim at the store, as its plan says; one without a key has nothing there."""
+        if not claim.sealed.key:
+            return
+        is_quiet = self._keeper.unwatch(claim)
+        settlement = claim.plan.settle(claim.ending(self._now()))
+        if isinstance(settlement, Keep):
+            claim.attempt.emit(completed)
+            return
+        signal, operation, call = self._instruction(claim, settlement)
+        outcome = self._policy.tell(claim.attempt, operation, call) if is_quiet else None
+        if outcome is not None:
+            _acknowledge(claim, signal, outcome)
+        elif not isinstance(settlement, Restore):
+            self._retry(claim, settlement, signal, operation, call)
+
+    def _instruction(
+        self, claim: Claim, settlement: Release | HoldUntil | Complete | Restore
+    ) -> tuple[NamedSignal, str, Callable[[], Outcome]]:
+        """Return the signal of a settlement, the name of its operation and the store call."""
+        (key, fingerprint), owner, store = claim.sealed, claim.owner, self._store
+        match settlement:
+            case Release():
+                return released, "release", partial(store.release, key, owner)
+            case HoldUntil(moment):
+                return completed, "renew", partial(self._hold_until, key, owner, moment)
+            case Complete(record, ttl):
+                complete = partial(store.complete, key, owner, fingerprint, record, ttl)
+                return completed, "complete", complete
+            case Restore():
+                return released, "put_token", partial(self._restore, claim, settlement)
+
+    def _hold_until(self, key: str, owner: bytes, moment: float) -> Outcome:
+        left = moment - self._now()
+        if left <= 0:
+            return self._store.release(key, owner)
+        outcome = self._store.renew([Renewal(key, owner, left)])[0]
+        if outcome is Outcome.STALE:
+            # The keeper could not run (a view that lets no other thread in): if the key is free,
+            # hold it again, for requests that queued behind this view are still repeats.
+            self._store.claim(key, owner, NO_FINGERPRINT, left, keep=0)
+        return outcome
+
+    def _restore(self, claim: Claim, settlement: Restore) -> Outcome:
+        token, services = settlement.token, self._services
+        left = token.expires - services.tokens.clock()
+        if left > 0:
+            subject = services.keyring.subject(claim.attempt.app, token.bearer)
+            self._store.put_token(claim.sealed.key, subject, left, again=True)
+        return Outcome.OK
+
+    def _retry(
+        self,
+        claim: Claim,
+        settlement: Settlement,
+        signal: NamedSignal,
+        operation: str,
+        call: Callable[[], Outcome],
+    ) -> None:
+        """Leave a settlement to the keeper, which repeats it until the store acknowledges it."""
+        if isinstance(settlement, Complete):  # until then the claim is kept: its view has run
+            claim.note_unacknowledged()
+            until = claim.lease.granted_at + self._config.max_hold
+            self._keeper.watch(claim)
+        else:
+            longest = max(claim.lease.length, self._config.lease) + claim.question.keep
+            until = self._now() + longest
+
+        def ended(outcome: Outcome | None) -> None:
+            self._keeper.unwatch(claim)
+            _acknowledge(claim, signal, outcome)
+
+        self._keeper.finish(Unsettled(claim.attempt, operation, call, until, ended))
+
+
+def _acknowledge(claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> None:
+    if outcome is Outcome.OK:
+        claim.attempt.emit(signal)
+    elif outcome is Outcome.STALE:
+        claim.lose("settle")
+
+
+def result_failed(response: Response) -> bool:
+    """Whether a response is a failed result.
+
+    That is a status of 400 or more, or a JSON object whose `success` is `false`.
+    """
+    if response.status_code >= 400:
+        return True
+    if response.is_streamed or b'"success"' not in response.data or not response.is_json:
+        return False
+    result = response.get_json(silent=True)
+    return isinstance(result, dict) and result.get("success") is False
+
+
+def _is_error(response: Response) -> bool:
+    return response.status_code >= 400
 
 
 def _make_error_page_whole(response: Response, most: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from ..engine.debug_log import DECORATORS
 from ..errors import ConfigurationError
 from .faults import Fault
 from .wrapping import guards_of, is_guard, layers, standing, was_guarded
@@ -92,10 +91,9 @@ def _idle(app: Flask) -> Iterator[Fault]:
 
 
 def _idle_text(guard: ViewGuard, endpoint: str, methods: Collection[str]) -> str:
-    decorator = DECORATORS[guard.mode]
     by_name = ", or name them in no_repeat_submit(methods=...)" if guard.mode == "lock" else ""
     return (
-        f"{decorator} guards nothing at the view {endpoint!r}: it stands before "
+        f"{guard.decorator} guards nothing at the view {endpoint!r}: it stands before "
         f"{', '.join(sorted(methods))} alone, and safe methods pass every guard. Give the route "
         f"methods=['POST'], or take the guard away{by_name}."
     )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
-
-from marshmallow import ValidationError
 
 from ..config.settings import (
     ALLOW,
@@ -16,11 +13,11 @@ from ..config.settings import (
     HEADER_NAME,
     ON_REPEAT,
     REMEMBER,
-    seconds,
 )
 from ..errors import ConfigurationError
 from ..exactly_once.within import opener
-from .key import KeyGuard, KeyRules
+from . import arguments
+from .key import KeyGuard
 from .whole_app import exempt
 from .wrapping import decorator_of, guarded
 
@@ -119,9 +116,10 @@ class Idempotent:
         Raises:
             ConfigurationError: an argument of the wrong kind.
         """
-        _check(required=required, key=key, ignore=ignore, remember=remember)
-        _check_choice("on_repeat", on_repeat, ON_REPEAT)
-        _check_choice("guarantee", guarantee, GUARANTEES)
+        name = KeyGuard.decorator
+        _check(required=required, key=key, remember=remember)
+        arguments.choice(name, "on_repeat", on_repeat, ON_REPEAT)
+        arguments.choice(name, "guarantee", guarantee, GUARANTEES)
         if within is not None and (guarantee is not None or on_store_error == ALLOW):
             raise ConfigurationError(
                 "idempotent(within=...) promises exactly once: leave guarantee= out, and "
@@ -133,18 +131,16 @@ class Idempotent:
                 "the view would run unguarded. Leave one of them out."
             )
         guard = KeyGuard(
-            KeyRules(
-                required=required,
-                ttl=_length("ttl", ttl),
-                key=key,
-                ignore=frozenset(ignore),
-                on_repeat=on_repeat,
-                guarantee=guarantee,
-                remember=remember,
-                wait=_length("wait", wait, allow_zero=True),
-                on_store_error=on_store_error,
-                within=opener("idempotent", within),
-            )
+            required=required,
+            ttl=arguments.duration(name, "ttl", ttl),
+            key=key,
+            ignore=arguments.names(name, "ignore", ignore),
+            on_repeat=on_repeat,
+            guarantee=guarantee,
+            remember=remember,
+            wait=arguments.duration(name, "wait", wait, allow_zero=True),
+            on_store_error=arguments.store_error_policy(name, on_store_error),
+            within=opener(name, within),
         )
         if view is not None:
             return guarded(guard, view)
@@ -154,32 +150,18 @@ class Idempotent:
 idempotent: Idempotent = Idempotent()
 
 
-def _check(*, required: Any, key: Any, ignore: Any, remember: Any) -> None:
+def _check(*, required: object, key: object, remember: object) -> None:
+    name = KeyGuard.decorator
     if required is not None and not isinstance(required, bool):
         raise ConfigurationError("idempotent(required=...) must be True or False.")
-    for name, function in (("key", key), ("remember", remember)):
-        if inspect.iscoroutinefunction(function):
-            raise ConfigurationError(f"idempotent({name}=...) cannot be an async function.")
-    if isinstance(key, str) and not HEADER_NAME.fullmatch(key):
-        raise ConfigurationError(f"idempotent(key={key!r}) is not the name of a header.")
-    if not (key is None or isinstance(key, str) or callable(key)):
+    if isinstance(key, str):
+        if not HEADER_NAME.fullmatch(key):
+            raise ConfigurationError(f"idempotent(key={key!r}) is not the name of a header.")
+    elif key is not None and not callable(key):
         raise ConfigurationError("idempotent(key=...) must be a header's name or a function.")
-    if isinstance(ignore, str):
-        raise ConfigurationError(
-            "idempotent(ignore=...) takes a collection of names, not one string."
-        )
-    if not callable(remember):
-        _check_choice("remember", remember, REMEMBER, " or a function")
-
-
-def _check_choice(name: str, value: Any, choices: Collection[str], more: str = "") -> None:
-    if value is not None and value not in choices:
-        allowed = ", ".join(map(repr, choices))
-        raise ConfigurationError(f"idempotent({name}=...) must be one of {allowed}{more}.")
-
-
-def _length(name: str, value: Any, *, allow_zero: bool = False) -> float | None:
-    try:
-        return None if value is None else seconds(value, allow_zero=allow_zero)
-    except ValidationError as error:
-        raise ConfigurationError(f"idempotent({name}=...): {error.messages[0]}") from None
+    else:
+        arguments.function(name, "key", key)
+    if callable(remember):
+        arguments.function(name, "remember", remember)
+    else:
+        arguments.choice(name, "remember", remember, REMEMBER, " or a function")

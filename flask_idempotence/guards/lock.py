@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
-from marshmallow import ValidationError
-
-from ..config.settings import SHORTEST_LEASE, seconds
-from ..engine.claim import Attempt, Hold
-from ..engine.debug_log import note_identity
-from ..engine.engine import Engine
-from ..engine.guard import KEPT, SAFE_METHODS, Settlement, ViewGuard
-from ..engine.store_calls import checked_policy
+from ..config.settings import SHORTEST_LEASE
+from ..engine.guard import (
+    SAFE_METHODS,
+    Ending,
+    Finding,
+    HoldUntil,
+    Keep,
+    Question,
+    Release,
+    Services,
+    Settlement,
+    ViewGuard,
+    ViewPlan,
+)
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical, canonical_request, rule_of, selection_of
 from ..response.refusals import RepeatSubmit
-from ..signals import completed
-from ..stores.base import NO_FINGERPRINT, Outcome, Renewal, Running
+from ..stores.base import Running
+from . import arguments
 from .wrapping import decorator_of, guarded
 
 if TYPE_CHECKING:
@@ -27,104 +34,81 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-
 METHODS = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
 
+class LockPlan(ViewPlan):
+    """The rules of lock mode at one route."""
+
+    def __init__(self, guard: LockGuard, services: Services) -> None:
+        config = services.config
+        self._app = services.app
+        self._identities = services.identities
+        self._key = guard.key
+        self._selection = selection_of(guard.only, guard.ignore, config.ignored_args)
+        self._interval = config.lock_interval if guard.interval is None else guard.interval
+        self._lease = min(max(self._interval, SHORTEST_LEASE), config.lease)
+        self._message = config.lock_message if guard.message is None else guard.message
+        self.has_failed = guard.failed
+
+    def question(self, request: Request) -> Question:
+        """Ask for the sender and the request, without a key of the client's."""
+        identity = self._identities.of(self._app, request)
+        return Question(self._name(request, identity), lease=self._lease, identity=identity)
+
+    def _name(self, request: Request, identity: str) -> bytes:
+        rule = rule_of(request)
+        if self._key is None:
+            return canonical_request(request, self._selection, "lock", identity, rule)
+        named = ["lock", identity, rule, request.method, request.endpoint, self._key()]
+        try:
+            return canonical(named)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"no_repeat_submit(key=...) of {request.endpoint!r} must return a value that JSON "
+                f"can hold: {error}."
+            ) from None
+
+    def answer(self, finding: Finding) -> NoReturn:
+        """Refuse a repeat."""
+        left = self._interval
+        if isinstance(finding.outcome, Running):
+            left = min(finding.outcome.remaining, left)
+        raise RepeatSubmit(self._message, retry_after=left)
+
+    def settle(self, ending: Ending) -> Settlement:
+        """Release a failure; hold a success until the interval is over."""
+        if ending.verdict.is_failure:
+            return Release()
+        if ending.is_overrun:
+            # A slow view: requests that queued behind it come only now.
+            return HoldUntil(ending.now + self._interval)
+        if ending.lease != self._interval:
+            return HoldUntil(ending.granted_at + self._interval)
+        return Keep()
+
+
+@dataclass(eq=False)
 class LockGuard(ViewGuard):
-    """What lock mode does in its own way."""
+    """The arguments of `no_repeat_submit`, checked; None for the setting."""
 
     mode = "lock"
+    decorator = "no_repeat_submit"
     toggle = "IDEMPOTENCE_LOCK_ENABLED"
 
-    def __init__(
-        self,
-        interval: float | None,
-        message: object | None,
-        *,
-        only: Collection[str] | None,
-        ignore: Collection[str],
-        key: Callable[[], Any] | None,
-        failed: Callable[[Response], bool] | None,
-        methods: Collection[str],
-        on_store_error: str | None,
-    ) -> None:
-        self.interval = interval
-        self.message = message
-        self.only = None if only is None else frozenset(only)
-        self.ignore = frozenset(ignore)
-        self.key = key
-        self.failed = failed
-        self.on_store_error = checked_policy("no_repeat_submit", on_store_error)
-        self.methods = frozenset(method.upper() for method in methods)
-        if "GET" in self.methods:  # the same view answers both
-            self.methods |= {"HEAD"}
+    interval: float | None = None
+    message: object | None = None
+    only: frozenset[str] | None = None
+    ignore: frozenset[str] = field(default=frozenset())
+    key: Callable[[], object] | None = None
+    failed: Callable[[Response], bool] | None = None
+    methods: Collection[str] = frozenset()
+    on_store_error: str | None = None
 
-    def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | None:
-        """Claim the hash of who asks for what, for the interval."""
-        digest = engine.keyring.digest(attempt.app, self._question(engine, attempt, request))
-        key = engine.name_key(attempt, digest)
-        if engine.held(request, key):
-            return None
-        interval = self._interval(engine)
-        lease = min(max(interval, SHORTEST_LEASE), engine.config.lease)
-        outcome = engine.claim(self, attempt, key, NO_FINGERPRINT, lease, keep=0)
-        if outcome is None or isinstance(outcome, Hold):
-            return outcome
-        left = min(outcome.remaining, interval) if isinstance(outcome, Running) else interval
-        message = engine.config.lock_message if self.message is None else self.message
-        raise RepeatSubmit(message, retry_after=left)
-
-    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
-        """Release what failed; hold what succeeded until the interval is over."""
-        if failed:
-            return engine.release(hold)
-        interval = self._interval(engine)
-        if hold.renewed or engine.now() >= hold.lease_end:
-            # A slow view: whoever clicked meanwhile may be looked at only after it.
-            return self._hold_until(engine, hold, engine.now() + interval)
-        if hold.lease != interval:
-            return self._hold_until(engine, hold, hold.granted_at + interval)
-        return KEPT
-
-    @staticmethod
-    def _hold_until(engine: Engine, hold: Hold, moment: float) -> Settlement:
-        store, key, owner = engine.store, hold.key, hold.owner
-
-        def end() -> Outcome:
-            left = moment - engine.now()
-            if left <= 0:
-                return store.release(key, owner)
-            outcome = store.renew([Renewal(key, owner, left)])[0]
-            if outcome is Outcome.STALE:
-                # The keeper could not run (a view that lets no other thread in): if nobody took
-                # the key, hold it again, for whoever queued behind this view is still a repeat.
-                store.claim(key, owner, NO_FINGERPRINT, left, keep=0)
-            return outcome
-
-        return Settlement(completed, "renew", end)
-
-    def has_failed(self, engine: Engine, response: Response) -> bool:
-        """Ask the route's own predicate, or the application's."""
-        return (self.failed or engine.hooks.has_failed)(response)
-
-    def _interval(self, engine: Engine) -> float:
-        return engine.config.lock_interval if self.interval is None else self.interval
-
-    def _question(self, engine: Engine, attempt: Attempt, request: Request) -> bytes:
-        identity, rule = engine.identities.of(attempt.app, request), rule_of(request)
-        note_identity(attempt, identity)
-        if self.key is not None:
-            asked = ["lock", identity, rule, request.method, request.endpoint, self.key()]
-            try:
-                return canonical(asked)
-            except TypeError as error:
-                raise ConfigurationError(
-                    f"no_repeat_submit(key=...) of {request.endpoint!r} must return what JSON is "
-                    f"made of: {error}."
-                ) from None
-        selection = selection_of(self.only, self.ignore, engine.config.ignored_args)
-        return canonical_request(request, selection, "lock", identity, rule)
+    def plan(self, services: Services, endpoint: str | None) -> LockPlan:
+        """Return the plan of a route."""
+        del endpoint
+        return LockPlan(self, services)
 
 
 @overload
@@ -156,22 +140,22 @@ def no_repeat_submit(
     methods: Collection[str] | None = None,
     on_store_error: str | None = None,
 ) -> Any:
-    """Turn away the same request from the same sender while it runs, and for an interval.
+    """Refuse the same request from the same sender while it runs, and for an interval.
 
-    Also bare: `@no_repeat_submit`. Nothing is asked of the client. A repeat is recognised by who
-    asks (the identity) and what is asked (method, endpoint, arguments and body, without files).
-    A failed result or an exception gives the request free at once.
+    Also bare: `@no_repeat_submit`. The client needs nothing. A repeat has the same sender (the
+    identity) and the same content (method, endpoint, arguments and body, without files). A failed
+    result or an exception releases the lock at once.
 
     Args:
         interval: seconds, fractions included, or a `timedelta`; counted from the claim, and from
             the end of a view that ran for longer than a third of it. None: the setting
             `IDEMPOTENCE_LOCK_INTERVAL`.
-        message: what the sender of a repeat is told; anything with a `str()`. None: the setting
+        message: the text of the refusal; anything with a `str()`. None: the setting
             `IDEMPOTENCE_LOCK_MESSAGE`.
         only: names of the arguments that count; None for all.
         ignore: names of arguments that do not count, besides `IDEMPOTENCE_IGNORED_ARGS`.
-        key: called without arguments, returns what stands for the arguments (anything that JSON
-            is made of); the body is then not read.
+        key: called without arguments, returns a value that stands for the arguments (anything
+            that JSON can hold); the body is then not read.
         failed: takes the response and returns whether it is a failed result. None: the
             application's predicate.
         methods: safe methods that are guarded too, such as `("GET",)`, which includes HEAD.
@@ -181,56 +165,28 @@ def no_repeat_submit(
         ConfigurationError: an argument of the wrong kind.
     """
     if callable(interval):
-        return guarded(_lock_guard(None, None), interval)
-    guard = _lock_guard(
-        interval,
-        message,
-        only=only,
-        ignore=ignore,
+        return guarded(LockGuard(), interval)
+    name = LockGuard.decorator
+    arguments.function(name, "key", key)
+    arguments.function(name, "failed", failed)
+    guard = LockGuard(
+        interval=arguments.duration(name, "interval", interval),
+        message=message,
+        only=None if only is None else arguments.names(name, "only", only),
+        ignore=arguments.names(name, "ignore", ignore),
         key=key,
         failed=failed,
-        methods=methods,
-        on_store_error=on_store_error,
+        methods=_methods(arguments.names(name, "methods", methods)),
+        on_store_error=arguments.store_error_policy(name, on_store_error),
     )
     return decorator_of(guard)
 
 
-def _lock_guard(
-    interval: float | timedelta | None,
-    message: object | None,
-    *,
-    only: Collection[str] | None = None,
-    ignore: Collection[str] = (),
-    key: Callable[[], Any] | None = None,
-    failed: Callable[[Response], bool] | None = None,
-    methods: Collection[str] | None = None,
-    on_store_error: str | None = None,
-) -> LockGuard:
-    for name, function in (("key", key), ("failed", failed)):
-        if function is not None and not callable(function):
-            raise ConfigurationError(f"no_repeat_submit({name}=...) must be callable.")
-    for name, names in (("only", only), ("ignore", ignore), ("methods", methods)):
-        if isinstance(names, str):
-            raise ConfigurationError(
-                f"no_repeat_submit({name}=...) takes a collection of names, not one string."
-            )
-    unknown = {method for method in methods or () if str(method).upper() not in METHODS}
-    if unknown:
+def _methods(given: frozenset[str]) -> frozenset[str]:
+    if unknown := {method for method in given if str(method).upper() not in METHODS}:
         raise ConfigurationError(
             f"no_repeat_submit(methods=...) takes safe methods, such as 'GET', not "
             f"{', '.join(sorted(map(repr, unknown)))}. Unsafe methods are guarded anyway."
         )
-    try:
-        length = None if interval is None else seconds(interval)
-    except ValidationError as error:
-        raise ConfigurationError(f"no_repeat_submit(interval=...): {error.messages[0]}") from None
-    return LockGuard(
-        length,
-        message,
-        only=only,
-        ignore=ignore,
-        key=key,
-        failed=failed,
-        methods=methods or (),
-        on_store_error=on_store_error,
-    )
+    methods = frozenset(method.upper() for method in given)
+    return methods | {"HEAD"} if "GET" in methods else methods  # the same view answers both

@@ -8,26 +8,23 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from flask import current_app
-from marshmallow import ValidationError
 
-from ..config.settings import REJECT, seconds
-from ..engine.claim import Attempt, Hold, block_of
+from ..engine.claim import Attempt, Claim
+from ..engine.current import block_of
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import Guard, Settlement
-from ..engine.transactions import begin, open_transaction
+from ..engine.guard import Verdict
 from ..errors import ConfigurationError
-from ..exactly_once.within import Open, opener
-from ..request.fingerprint import canonical
+from ..exactly_once.within import opener
 from ..request.proxies import actual
 from ..response.records import Asked, UnreadableRecord
-from ..response.refusals import Refusal, ResponseNotStored, Running
-from ..stores.base import NO_FINGERPRINT, Done
-from .names import NO_ID, SCOPE, Id, plain
+from ..response.refusals import Refusal, ResponseNotStored
+from ..stores.base import Done
+from . import arguments
+from .operation import NO_ID, SCOPE, Id, OnceGuard
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session, scoped_session
@@ -36,53 +33,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _logger = logging.getLogger("flask_idempotence")
-
-
-class OnceGuard(Guard):
-    """What `once` does in its own way.
-
-    Args:
-        ttl: seconds for which it is remembered that the operation is done.
-    """
-
-    mode = "once"
-    toggle = "IDEMPOTENCE_ENABLED"
-
-    def __init__(self, ttl: float) -> None:
-        self.ttl: float = ttl
-
-    def claim(
-        self, engine: Engine, attempt: Attempt, digest: bytes, within: Open | None
-    ) -> Hold | Done | None:
-        """Claim an operation, or say what came of it before.
-
-        Raises:
-            Running: another one is at it.
-            StoreUnavailable: the store does not answer, and the policy is to refuse.
-        """
-        key = engine.name_key(attempt, digest)
-        transaction = None
-        if within is not None:
-            transaction = open_transaction(engine, attempt, within, claims=True)
-        found = engine.claim(self, attempt, key, NO_FINGERPRINT, engine.config.lease, 0.0)
-        if isinstance(found, Hold) and transaction is not None:
-            return begin(found, transaction)
-        if found is None or isinstance(found, Hold | Done):
-            return found
-        raise Running(remaining=getattr(found, "remaining", 0.0))
-
-    def pass_by(self, engine: Engine, attempt: Attempt, within: Open | None) -> Hold | None:
-        """Return what is held although the extension is switched off: the transaction, if any."""
-        if within is None:
-            return None
-        transaction = open_transaction(engine, attempt, within, claims=False)
-        return begin(Hold(engine, self, attempt, key=""), transaction)
-
-    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
-        """Remember that it is done, or release what shall be tried again."""
-        if failed:
-            return engine.release(hold)
-        return engine.complete(hold, hold.detail, self.ttl)
 
 
 class Once:
@@ -119,15 +69,14 @@ class Once:
         self._scope: str = scope
         self._id: Id = id
         self._within: Any = within
-        self._open: Open | None = opener("once", within)
         self._key: Callable[..., Id] | None = key
-        try:
-            self._guard: OnceGuard = OnceGuard(seconds(ttl))
-        except ValidationError as error:
-            raise ConfigurationError(f"once(ttl=...): {error.messages[0]}") from None
+        seconds = arguments.duration("once", "ttl", ttl)
+        if seconds is None:
+            raise ConfigurationError("once(ttl=...): Must be a number of seconds or a timedelta.")
+        self._guard: OnceGuard = OnceGuard(seconds, opener("once", within))
         self.first: bool = False
         self._engine: Engine | None = None
-        self._hold: Hold | None = None
+        self._claim: Claim | None = None
         self._done: Done | None = None
         self._attempt: Attempt | None = None
         self._result: Any = None
@@ -148,11 +97,11 @@ class Once:
             return self._result
         try:
             asked = Asked(self._attempt.key or "")
-            return self._engine.records.result(asked, self._done.record)
+            return self._engine.services.records.result(asked, self._done.record)
         except UnreadableRecord as error:
             _logger.error("A result cannot be read: it is %s: %s", error, self._attempt)
             refusal = ResponseNotStored("The operation is done, but its result is not known.")
-            self._engine.finish(refusal)
+            refusal.apply(self._engine.config)
             raise refusal from None
 
     @result.setter
@@ -175,22 +124,21 @@ class Once:
             )
         app = actual(current_app)
         engine = self._engine = engine_of(app)
-        named = canonical(["once", self._scope, plain(self._id)])
-        policy = None if self._open is None else REJECT
-        attempt = self._attempt = Attempt(app, self._guard.mode, self._scope, policy)
-        if engine.switches.is_on(app, self._guard.toggle):
-            digest = engine.keyring.digest(app, named)
-            claim = partial(self._guard.claim, engine, attempt, digest, self._open)
-            found = engine.admit(attempt, claim)
+        guard = self._guard
+        plan = guard.plan(engine.services, None)
+        question = plan.question_of(self._scope, self._id)
+        attempt = Attempt(app, guard.mode, self._scope, guard.on_store_error)
+        self._attempt = attempt
+        if engine.switches.is_on(app, guard.toggle):
+            found = engine.admit(attempt, plan, lambda: question)
         else:
-            pass_by = partial(self._guard.pass_by, engine, attempt, self._open)
-            found = engine.decide(attempt, pass_by)
-        if isinstance(found, Done):
+            found = engine.bypass(attempt, plan, guard)
+        if found is not None and not isinstance(found, Claim):
             self._done = found
             return self
         self.first = True
         if found is not None:
-            self._hold = found
+            self._claim = found
             self._block.enter_context(block_of(found))
         return self
 
@@ -209,32 +157,31 @@ class Once:
             StoreUnavailable: `within=` a session, the database did not commit.
         """
         self._block.close()
-        hold, engine = self._hold, self._engine
-        if hold is None or engine is None:
+        claim, engine = self._claim, self._engine
+        if claim is None or engine is None:
             return
         if error is not None and not isinstance(error, Exception):
-            engine.settling.abandon(hold)
+            engine.settling.abandon(claim)
             return
-        failed = error is not None if hold.failed_by_hand is None else hold.failed_by_hand
-        if error is not None and hold.transaction is not None:
-            failed = True  # what it has rolled back cannot be kept
-        problem = None if failed else self._note_result(engine, hold)
-        if problem is not None and hold.transaction is not None:
-            failed = True  # and rolled back: the next one does it again
-        hold.raised = error is not None
-        hold.commits = not hold.raised and not failed
-        problem = engine.settling.settle(hold, failed=failed) or problem
+        claim.leave_view(raised=error is not None)
+        if error is not None:
+            claim.judge(Verdict.FAILED)
+        problem = None if claim.verdict.is_failure else self._take_record(engine, claim)
+        if problem is not None and claim.transaction is not None:
+            claim.judge(Verdict.FAILED)  # and rolled back: the next call does it again
+        problem = engine.settling.settle(claim) or problem
         if problem is not None and error is None:
             if isinstance(problem, Refusal):
-                engine.finish(problem)
+                problem.apply(engine.config)
             raise problem
 
-    def _note_result(self, engine: Engine, hold: Hold) -> Exception | None:
+    def _take_record(self, engine: Engine, claim: Claim) -> Exception | None:
+        records, ttl = engine.services.records, self._guard.ttl
         try:
-            hold.detail = engine.records.remember_result(hold, self._result, self._guard.ttl)
+            claim.keep_record(records.remember_result(claim.sealed, self._result, ttl))
         except TypeError as problem:
             # It has been done, and must not be done again.
-            hold.detail = engine.records.remember_status(hold, 0, self._guard.ttl)
+            claim.keep_record(records.remember_status(claim.sealed, 0, ttl))
             return problem
         return None
 

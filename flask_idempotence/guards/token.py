@@ -1,74 +1,108 @@
-"""Token mode: the server issues a token, and a request that spends it runs once."""
+"""Token mode: the server issues a token, and the request that spends it runs once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
-from ..engine.claim import Attempt, Hold
-from ..engine.engine import Engine
-from ..engine.guard import KEPT, Settlement, ViewGuard
-from ..engine.store_calls import checked_policy
-from ..engine.tokens import PURPOSE_RULE, is_purpose
+from ..engine.guard import (
+    Ending,
+    Finding,
+    Keep,
+    Question,
+    Restore,
+    Services,
+    Settlement,
+    Verdict,
+    ViewGuard,
+    ViewPlan,
+)
 from ..errors import ConfigurationError
-from ..response.refusals import TokenMissing
-from ..signals import released
+from ..request.tokens import PURPOSE_RULE, is_purpose
+from ..response.refusals import TokenInvalid, TokenMissing, TokenNotYours, TokenSpent
+from ..stores.base import TokenOutcome
+from . import arguments
 from .wrapping import decorator_of, guarded
 
 if TYPE_CHECKING:
     from flask import Request
 
-    from ..config.settings import Config
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class TokenPlan(ViewPlan):
+    """The rules of token mode at one route."""
+
+    def __init__(self, guard: TokenGuard, services: Services) -> None:
+        self._app = services.app
+        self._tokens = services.tokens
+        self._near_misses = services.near_misses
+        self._purpose = guard.purpose
+        self._restores = guard.restore_on_failure
+        self._header = services.config.token_header
+        self._field = services.config.token_field
+        self.part = guard.purpose or "-"
+
+    def question(self, request: Request) -> Question:
+        """Ask for the token that the request carries."""
+        sent = self._tokens.sent_with(request)
+        if sent is None:
+            self._near_misses.look_for_token(request.endpoint, request)
+            raise TokenMissing(
+                f"This request needs a one-time token, in the header {self._header} or in the "
+                f"form field {self._field}. Load the page again, or fetch a token."
+            ).because(f"there is neither a header {self._header} nor a form field {self._field}")
+        return self.question_of(sent, request)
+
+    def question_of(self, text: str, request: Request | None) -> Question:
+        """Ask for a token by its text.
+
+        Raises:
+            TokenInvalid, TokenExpired: its signature or its age is wrong.
+        """
+        if not isinstance(text, str):
+            raise TokenInvalid().because("it is not a text")
+        token = self._tokens.read(self._app, request, text, self._purpose)
+        return Question(token.name, spends=token, identity=token.bearer)
+
+    def answer(self, finding: Finding) -> NoReturn:
+        """Refuse a token that is not in the store, or another user's."""
+        question, token = finding.question, finding.question.spends
+        if finding.outcome is TokenOutcome.NOT_YOURS:
+            is_user = bool(question.identity)
+            sender = "another user than this one" if is_user else "a user, and this is a guest"
+            raise TokenNotYours().because(f"it was issued to {sender}")
+        if token is not None and token.expires < self._tokens.clock():
+            raise self._tokens.expired(token.issued)
+        raise TokenSpent().because("it has been spent, or the store no longer knows it")
+
+    def settle(self, ending: Ending) -> Settlement:
+        """Leave the token spent, or put it back once if the route says so."""
+        verdict, token = ending.verdict, ending.question.spends
+        restores = self._restores or verdict is Verdict.RELEASED
+        if token is None or ending.is_restored or not (verdict.is_failure and restores):
+            return Keep()
+        return Restore(token)
+
+
+@dataclass(eq=False)
 class TokenGuard(ViewGuard):
-    """What token mode does in its own way."""
+    """The arguments of `one_time_token`, checked."""
 
     mode = "token"
+    decorator = "one_time_token"
     toggle = "IDEMPOTENCE_TOKEN_ENABLED"
 
-    def __init__(
-        self, purpose: str | None, *, restore_on_failure: bool, on_store_error: str | None
-    ) -> None:
-        self.purpose = purpose
-        self.on_store_error = checked_policy("one_time_token", on_store_error)
-        self.restore_on_failure = restore_on_failure
+    purpose: str | None = None
+    restore_on_failure: bool = False
+    on_store_error: str | None = None
 
-    def enter(self, engine: Engine, attempt: Attempt, request: Request) -> Hold | None:
-        """Check the request's token, and spend it."""
-        sent = engine.tokens.sent_with(request)
-        if sent is None:
-            engine.near_misses.look_for_token(attempt.endpoint, request)
-            raise _missing(engine.config)
-        token = engine.tokens.read(attempt, sent, self.purpose)
-        if engine.held(request, token.key):
-            return None
-        spent = engine.tokens.spend(attempt, request, token)
-        if spent is None:
-            return None
-        hold = Hold(engine, self, attempt, token.key)
-        hold.detail = spent
-        return hold
-
-    def settle(self, engine: Engine, hold: Hold, *, failed: bool) -> Settlement:
-        """Leave it spent, or put it back once if the route asked for that."""
-        by_hand = hold.failed_by_hand is True
-        if failed and (self.restore_on_failure or by_hand) and not hold.detail.again:
-            put_back = partial(engine.tokens.put_back, hold.detail)
-            return Settlement(released, "put_token", put_back, repeatable=False)
-        return KEPT
-
-
-def _missing(config: Config) -> TokenMissing:
-    header, field = config.token_header, config.token_field
-    return TokenMissing(
-        f"This request needs a one-time token, in the header {header} or in the form field "
-        f"{field}. Load the page again, or fetch a token."
-    ).because(f"there is neither a header {header} nor a form field {field}")
+    def plan(self, services: Services, endpoint: str | None) -> TokenPlan:
+        """Return the plan of a route."""
+        del endpoint
+        return TokenPlan(self, services)
 
 
 @overload
@@ -94,10 +128,10 @@ def one_time_token(
 
     Also bare: `@one_time_token`. The token travels in the header `IDEMPOTENCE_TOKEN_HEADER`, or in
     the form field `IDEMPOTENCE_TOKEN_FIELD`; it is spent before the view runs, and stays spent
-    whatever comes of it.
+    whatever the result.
 
     Args:
-        purpose: the purpose that the token must have been issued for; None for no purpose.
+        purpose: the purpose for which the token must have been issued; None for no purpose.
         restore_on_failure: put the token back once after a failed result or an exception, with
             the lifetime it had left, so that a form can be corrected and sent again.
         on_store_error: `"reject"` or `"allow"`, in place of `IDEMPOTENCE_ON_STORE_ERROR`.
@@ -106,11 +140,8 @@ def one_time_token(
         ConfigurationError: no token could have such a purpose, or an argument is wrong.
     """
     if callable(purpose):
-        guard = TokenGuard(None, restore_on_failure=False, on_store_error=None)
-        return guarded(guard, purpose)
+        return guarded(TokenGuard(), purpose)
     if purpose is not None and not (isinstance(purpose, str) and is_purpose(purpose)):
         raise ConfigurationError(f"one_time_token(purpose={purpose!r}): {PURPOSE_RULE}")
-    guard = TokenGuard(
-        purpose, restore_on_failure=restore_on_failure, on_store_error=on_store_error
-    )
-    return decorator_of(guard)
+    on_store_error = arguments.store_error_policy(TokenGuard.decorator, on_store_error)
+    return decorator_of(TokenGuard(purpose, restore_on_failure, on_store_error))

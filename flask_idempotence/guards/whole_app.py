@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .key import KeyGuard, KeyRules
+from .key import KeyGuard
 from .wrapping import bears, guards_of, layers, put_behind
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def guard_all(app: Flask, methods: Collection[str]) -> None:
             method for method in answered[endpoint] if not speaks_for_itself(view, method)
         )
         if open_to:
-            guard = KeyGuard(KeyRules(methods=open_to))
+            guard = KeyGuard(guarded_methods=open_to)
             views[endpoint] = put_behind(guard, view)
 
 

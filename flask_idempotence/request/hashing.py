@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import Any
-
-from flask import Flask
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+    from ..config.settings import Config
 
 HASH_BYTES = 16
 """A keyed hash is cut to 128 bits: nobody without the key can search for collisions."""
@@ -23,8 +26,9 @@ SHORT_HASH = 12
 class Keyring:
     """Derives keys from the application's configuration, anew whenever that has changed."""
 
-    def __init__(self, hash_key: bytes | None) -> None:
-        self._configured = hash_key
+    def __init__(self, config: Config) -> None:
+        self._configured = config.hash_key
+        self._prefix = f"{config.prefix}:{KEYSPACE}"
         self._prepared: tuple[Any, _Hmac | None] = (None, None)
 
     def digest(self, app: Flask, message: bytes) -> bytes:
@@ -40,6 +44,23 @@ class Keyring:
             prepared = _Hmac(key)
             self._prepared = (secret, prepared)
         return prepared.digest(message)[:HASH_BYTES]
+
+    def store_key(self, app: Flask, mode: str, part: str | None, name: bytes) -> str:
+        """Return the store key of an operation.
+
+        Args:
+            app: the application.
+            mode: the mode of its guard.
+            part: its endpoint, scope or purpose.
+            name: the canonical text that names it.
+        """
+        return f"{self._prefix}:{mode}:{part}:{self.digest(app, name).hex()}"
+
+    def subject(self, app: Flask, bearer: str) -> bytes:
+        """Return the keyed hash of a token's bearer; empty for a guest."""
+        if not bearer:
+            return b""
+        return self.digest(app, f"subject {bearer}".encode("utf-8", "surrogatepass"))
 
     def signing_keys(self, app: Flask) -> list[bytes]:
         """Return the keys for signatures, oldest first: the last one signs, all are accepted."""

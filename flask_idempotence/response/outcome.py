@@ -20,7 +20,7 @@ REPLAYED_HEADER = "Idempotent-Replayed"
 """Says `true` on a response that is not the first."""
 
 
-_HEADERS = "_flask_idempotence_headers"
+KEPT_HEADERS = "_flask_idempotence_headers"
 _TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 
 
@@ -41,12 +41,12 @@ def keep_header(name: str, value: str, *, status: int | None = None) -> None:
         value: its value.
         status: the only status with which it is true; None for any.
     """
-    vars(current_request).setdefault(_HEADERS, {})[name] = (value, status)
+    vars(current_request).setdefault(KEPT_HEADERS, {})[name] = (value, status)
 
 
 def add_kept_headers(request: Request, response: Response) -> None:
     """Add the headers that were to be kept to the response that is sent."""
-    kept: dict[str, tuple[str, int | None]] | None = vars(request).get(_HEADERS)
+    kept: dict[str, tuple[str, int | None]] | None = vars(request).get(KEPT_HEADERS)
     for name, (value, status) in kept.items() if kept else ():
         if status is None or status == response.status_code:
             response.headers.setdefault(name, value)

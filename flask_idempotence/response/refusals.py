@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from flask import current_app
+from flask import after_this_request, current_app, has_request_context
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_accept_header
@@ -19,6 +19,8 @@ from .outcome import REFUSAL_HEADER, keep_header
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
     from flask import Response
+
+    from ..config.settings import Config
 
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
 
@@ -75,6 +77,14 @@ class Refusal(IdempotenceError, HTTPException):
         if not current_app or "flask-smorest" not in current_app.extensions:
             raise AttributeError("data")
         return {"message": self.description or self.title}
+
+    def apply(self, config: Config) -> None:
+        """Apply the settings, and keep the headers on a response that a hook replaces."""
+        self.problem_base = config.problem_base
+        if self.is_duplicate:
+            self.code = config.duplicate_status
+        if has_request_context():
+            after_this_request(self.keep_headers)
 
     def keep_headers(self, response: Response) -> Response:
         """Add the headers of this refusal to a response that an error handler made of it.

@@ -50,4 +50,4 @@ class FakeClock:
         engine = app.extensions["idempotence"].engine
         engine.clock = self
         engine.sleep = self.advance
-        engine.tokens.clock = self
+        engine.services.tokens.clock = self

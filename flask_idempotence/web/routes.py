@@ -20,9 +20,10 @@ from flask import (
 from flask.globals import request_ctx
 
 from ..engine.engine import engine_of
-from ..engine.tokens import PURPOSE_RULE
+from ..engine.tokens import issue_token as issue
 from ..guards.faults import Fault
 from ..request.proxies import actual
+from ..request.tokens import PURPOSE_RULE
 
 if TYPE_CHECKING:
     from flask import Flask, Response
@@ -106,7 +107,7 @@ def issue_token(**_: str) -> Response:
     engine = engine_of(app)
     try:
         purpose = request.args.get("purpose")
-        token = engine.tokens.issue(app, actual(request), purpose)
+        token = issue(engine, app, actual(request), purpose)
     except UnicodeDecodeError:
         abort(400, PURPOSE_RULE)
     except ValueError as error:

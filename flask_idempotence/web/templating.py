@@ -9,6 +9,7 @@ from flask import current_app, has_request_context, request
 from markupsafe import Markup
 
 from ..engine.engine import engine_of
+from ..engine.tokens import issue_token
 from ..request.proxies import actual
 from .routes import SCRIPT, SCRIPT_ENDPOINT, TOKEN_ENDPOINT, url_on_this_host, version_of
 
@@ -39,7 +40,7 @@ def idempotence_token(purpose: str | None = None) -> str:
     asked = actual(request) if has_request_context() else None
     if asked is not None:
         _forbid_storing(asked)
-    return engine_of(app).tokens.issue(app, asked, purpose)
+    return issue_token(engine_of(app), app, asked, purpose)
 
 
 def idempotence_field(purpose: str | None = None) -> Markup:

@@ -1,0 +1,80 @@
+"""The end of a transaction of `within=`: committed together with the record, or rolled back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..response.refusals import LeaseLost
+from ..signals import completed
+from ..stores.base import Completion, Outcome
+from .guard import Complete
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..exactly_once.transaction import Transaction
+    from .claim import Claim
+    from .keeper import Keeper
+    from .store_calls import FailurePolicy
+
+
+def end_transaction(
+    claim: Claim,
+    transaction: Transaction,
+    *,
+    policy: FailurePolicy,
+    keeper: Keeper,
+    now: Callable[[], float],
+    carry_out: Callable[[Claim], None],
+) -> Exception | None:
+    """Commit or roll back a transaction by the verdict of its claim, and end the claim.
+
+    Args:
+        claim: the claim.
+        transaction: its transaction.
+        policy: the failure policy.
+        keeper: the keeper of the lease.
+        now: the engine's clock.
+        carry_out: ends the claim apart from the transaction.
+
+    Returns:
+        The reason for which it was not committed although the verdict was to commit.
+    """
+    if not claim.verdict.commits:
+        transaction.roll_back()
+        # A failure that is remembered stands in the store on its own.
+        carry_out(claim)
+        return None
+    completion = None
+    is_sent: list[bool] = []
+    try:
+        if claim.sealed.key:
+            keeper.unwatch(claim)
+            completion = _completion(claim, now())
+        outcome = policy.ask(
+            claim.attempt,
+            "commit",
+            partial(transaction.commit, completion),
+            unsure=lambda: is_sent.append(True),
+        )
+    except Exception as error:  # noqa: BLE001 - the caller answers with it
+        # Once a COMMIT was sent and its answer is not known, the claim must not be given up.
+        if not is_sent:
+            claim.fail_commit()
+            carry_out(claim)
+        return error
+    if claim.sealed.key and outcome is Outcome.OK:
+        claim.attempt.emit(completed)
+    if outcome is Outcome.STALE:
+        claim.lose("settle")
+        return LeaseLost()
+    return None
+
+
+def _completion(claim: Claim, now: float) -> Completion | None:
+    settlement = claim.plan.settle(claim.ending(now))
+    if not isinstance(settlement, Complete):
+        return None
+    key, fingerprint = claim.sealed
+    return Completion(key, claim.owner, fingerprint, settlement.record, settlement.ttl)

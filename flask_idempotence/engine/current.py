@@ -1,0 +1,105 @@
+"""`current_guard`: the innermost guard around the running code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from operator import attrgetter
+
+from flask import has_request_context, request
+
+from ..request.proxies import actual
+from .claim import Claim, claims_of, is_replayed
+from .engine import engine_of
+from .guard import Verdict
+
+_blocks: ContextVar[tuple[Claim, ...]] = ContextVar("flask_idempotence_blocks", default=())
+
+
+@contextmanager
+def block_of(claim: Claim) -> Iterator[None]:
+    """Make a claim the current one of a block of code, in a request or outside."""
+    _blocks.set((*_open_blocks(), claim))
+    try:
+        yield
+    finally:
+        # Not by a token: blocks may end in another order than they began in, and a generator may
+        # be closed in another context than it was begun in.
+        _blocks.set(tuple(other for other in _blocks.get() if other is not claim))
+
+
+def _open_blocks() -> Sequence[Claim]:
+    return [claim for claim in _blocks.get() if not claim.settled]
+
+
+def _around() -> Sequence[Claim]:
+    """Return the claims of the guards around the running code, outermost first."""
+    claims = claims_of(actual(request)) if has_request_context() else ()
+    in_view = [claim for claim in claims if claim.in_view]
+    around = sorted([*in_view, *_open_blocks()], key=attrgetter("number"))
+    # A streamed body is made after its view has returned.
+    return around if in_view else [*claims[:1], *around]
+
+
+class CurrentGuard:
+    """The innermost guard around the running code; a no-op where there is none.
+
+    Where guards are nested, `ensure_held` is about all of them.
+    """
+
+    @property
+    def _claim(self) -> Claim | None:
+        return next(reversed(_around()), None)
+
+    @property
+    def mode(self) -> str | None:
+        """`"token"`, `"lock"`, `"key"` or `"once"`, or None where nothing is guarded."""
+        return None if (claim := self._claim) is None else claim.attempt.mode
+
+    @property
+    def key(self) -> str | None:
+        """The shortened hash that log lines and signals show, or None."""
+        return None if (claim := self._claim) is None else claim.attempt.short_key
+
+    @property
+    def replayed(self) -> bool:
+        """Whether this request is answered by a remembered response.
+
+        A replay does not run the view: only `after_request` functions can see True here.
+        """
+        return has_request_context() and is_replayed(actual(request))
+
+    @property
+    def lost(self) -> bool:
+        """Whether the claim is known to have ended while the view ran."""
+        return (claim := self._claim) is not None and claim.lost
+
+    def release(self) -> None:
+        """Let the same request be sent again, whatever the view answers."""
+        if (claim := self._claim) is not None:
+            claim.decide(Verdict.RELEASED)
+
+    def keep(self) -> None:
+        """Count this request as done, whatever the view answers."""
+        if (claim := self._claim) is not None:
+            claim.decide(Verdict.KEPT)
+
+    def ensure_held(self) -> None:
+        """Renew the lease in one round trip; call it before a step that cannot be undone.
+
+        At least two thirds of a lease are left afterwards. It narrows the gap in which a frozen
+        process loses its claim without noticing; it does not close it.
+
+        Raises:
+            LeaseLost: the claim has ended, or another owner has it.
+            StoreUnavailable: the store does not answer, and the policy is to reject.
+        """
+        for claim in _around():
+            if claim.owner:
+                engine_of(claim.attempt.app).ensure_held(claim)
+
+
+current_guard: CurrentGuard = CurrentGuard()
+"""The guard around the running view: `mode`, `key`, `replayed`, `lost`; `release()`, `keep()`,
+`ensure_held()`."""

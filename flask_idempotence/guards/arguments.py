@@ -1,0 +1,58 @@
+"""Validation of the arguments of decorators, each kind once.
+
+Every function takes the name of the decorator and of the argument, for the error's text, and
+raises a ConfigurationError.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection
+from datetime import timedelta
+
+from marshmallow import ValidationError
+
+from ..config.settings import ON_STORE_ERROR, seconds
+from ..errors import ConfigurationError
+
+
+def duration(
+    decorator: str, name: str, value: float | timedelta | None, *, allow_zero: bool = False
+) -> float | None:
+    """Return a duration in seconds; None for the setting."""
+    try:
+        return None if value is None else seconds(value, allow_zero=allow_zero)
+    except ValidationError as error:
+        raise ConfigurationError(f"{decorator}({name}=...): {error.messages[0]}") from None
+
+
+def names(decorator: str, name: str, value: Collection[str] | None) -> frozenset[str]:
+    """Return a collection of names; empty for None."""
+    if isinstance(value, str):
+        raise ConfigurationError(
+            f"{decorator}({name}=...) takes a collection of names, not one string."
+        )
+    return frozenset(value or ())
+
+
+def function(decorator: str, name: str, value: object) -> None:
+    """Check that an argument is a function, and no async one; None is fine."""
+    if value is not None and not callable(value):
+        raise ConfigurationError(f"{decorator}({name}=...) must be callable.")
+    if inspect.iscoroutinefunction(value):
+        raise ConfigurationError(f"{decorator}({name}=...) cannot be an async function.")
+
+
+def choice(
+    decorator: str, name: str, value: object, choices: Collection[str], more: str = ""
+) -> None:
+    """Check that an argument is one of the choices; None is fine."""
+    if value is not None and value not in choices:
+        allowed = ", ".join(map(repr, choices))
+        raise ConfigurationError(f"{decorator}({name}=...) must be one of {allowed}{more}.")
+
+
+def store_error_policy(decorator: str, value: str | None) -> str | None:
+    """Return `"reject"`, `"allow"`, or None for the setting."""
+    choice(decorator, "on_store_error", value, ON_STORE_ERROR, ", or None for the setting")
+    return value

@@ -1,0 +1,170 @@
+"""One-time tokens: signed when issued, checked when they come back.
+
+The store holds a token for its lifetime; the engine puts it there and takes it out.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import hmac
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from itsdangerous import BadSignature, TimestampSigner
+
+from ..config.settings import CLOCK_SKEW
+from ..response.refusals import TokenExpired, TokenInvalid
+from .forms import values_of
+
+if TYPE_CHECKING:
+    from flask import Flask, Request
+
+    from ..config.settings import Config
+    from .hashing import Keyring
+    from .identity import Identities
+
+_ID_BYTES = 16
+_LONGEST_TOKEN = 256
+_PURPOSES_REMEMBERED = 64
+_PURPOSE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+PURPOSE_RULE = "A token's purpose is 1 to 64 letters, digits, '_', '.' and '-'."
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token whose signature is good, and its bearer.
+
+    Attributes:
+        name: the text whose keyed hash is part of the store key.
+        purpose: as given when it was issued.
+        issued: the time of issue, in seconds since 1970.
+        expires: the end of its lifetime, likewise.
+        bearer: the signed-in user who sent it, or for whom it is issued; empty for a guest.
+    """
+
+    name: bytes
+    purpose: str | None
+    issued: float
+    expires: float
+    bearer: str
+
+
+def is_purpose(text: str) -> bool:
+    """Whether a token may be issued for this purpose."""
+    return _PURPOSE.fullmatch(text) is not None
+
+
+def _quoted(purpose: str | None) -> str:
+    return "no purpose" if purpose is None else f"the purpose {purpose!r}"
+
+
+class Tokens:
+    """Signs and checks the tokens of one application.
+
+    Attributes:
+        clock: returns the wall clock's seconds, which go into the tokens.
+    """
+
+    def __init__(self, config: Config, identities: Identities, keyring: Keyring) -> None:
+        self._config = config
+        self._identities = identities
+        self._keyring = keyring
+        self._ttl = config.token_ttl
+        self.clock: Callable[[], float] = time.time
+        self._purposes: dict[str | None, None] = {None: None}
+        self._signer_with = functools.lru_cache(maxsize=64)(self._make_signer)
+
+    def make(self, app: Flask, request: Request | None, purpose: str | None) -> tuple[Token, str]:
+        """Return a new token, bound to the signed-in user if there is one, and its text.
+
+        Raises:
+            ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
+        """
+        if purpose is not None and not is_purpose(purpose):
+            raise ValueError(PURPOSE_RULE)
+        if app.debug and len(self._purposes) < _PURPOSES_REMEMBERED:
+            self._purposes[purpose] = None
+        unique = base64.urlsafe_b64encode(os.urandom(_ID_BYTES)).rstrip(b"=")
+        text = self._signer(app, purpose).sign(unique).decode("ascii")
+        bearer, now = self._bearer(app, request), self.clock()
+        return Token(b"token " + unique, purpose, now, now + self._ttl, bearer), text
+
+    def sent_with(self, request: Request) -> str | None:
+        """Return the token in a request's header or form, or None.
+
+        Raises:
+            TokenInvalid: the form holds several.
+        """
+        token = request.headers.get(self._config.token_header)
+        if token is not None:
+            return token
+        tokens = set(values_of(request, self._config.token_field)) - {""}
+        if len(tokens) > 1:
+            raise TokenInvalid().because(f"{self._config.token_field} came with several values")
+        return tokens.pop() if tokens else None
+
+    def read(self, app: Flask, request: Request | None, text: str, purpose: str | None) -> Token:
+        """Check a token's signature and age.
+
+        Raises:
+            TokenInvalid: this application has not issued it for this purpose.
+            TokenExpired: it is older than its lifetime.
+        """
+        name, issued = self.verify(app, text, purpose)
+        expires = issued + self._ttl
+        if expires < self.clock() - CLOCK_SKEW:
+            raise self.expired(issued)
+        return Token(name, purpose, issued, expires, self._bearer(app, request))
+
+    def verify(self, app: Flask, text: str, purpose: str | None = None) -> tuple[bytes, float]:
+        """Check a token's signature alone.
+
+        Returns:
+            The token's name and the time of its issue.
+
+        Raises:
+            TokenInvalid: this application has not issued it for this purpose.
+        """
+        if not text.isascii() or len(text) > _LONGEST_TOKEN:
+            raise TokenInvalid().because("it does not have the form of a token")
+        try:
+            unique, issued = self._signer(app, purpose).unsign(text, return_timestamp=True)
+        except BadSignature:
+            raise TokenInvalid().because(self._fault(app, text, purpose)) from None
+        return b"token " + unique, issued.timestamp()
+
+    def _bearer(self, app: Flask, request: Request | None) -> str:
+        return "" if request is None else self._identities.bearer_of(app, request)
+
+    def expired(self, issued: float) -> TokenExpired:
+        """Return the refusal of a token that was issued too long ago."""
+        age = self.clock() - issued
+        return TokenExpired().because(
+            f"it is {age:.0f} seconds old, and IDEMPOTENCE_TOKEN_TTL is {self._ttl:g}"
+        )
+
+    def _fault(self, app: Flask, text: str, purpose: str | None) -> str:
+        """Return the fault of a signature; in debug mode also the purpose it would be good for."""
+        for other in tuple(self._purposes) if app.debug else ():
+            if other != purpose and self._signer(app, other).validate(text):
+                return f"it was issued for {_quoted(other)}, and this is for {_quoted(purpose)}"
+        return f"it was altered, or signed with another SECRET_KEY, or not for {_quoted(purpose)}"
+
+    def _signer(self, app: Flask, purpose: str | None) -> TimestampSigner:
+        return self._signer_with(tuple(self._keyring.signing_keys(app)), purpose)
+
+    def _make_signer(self, secrets: tuple[bytes, ...], purpose: str | None) -> TimestampSigner:
+        salt = f"flask-idempotence/token/{purpose or ''}".encode()
+        signer = TimestampSigner(
+            [hmac.digest(secret, salt, "sha256") for secret in secrets],
+            key_derivation="none",
+            digest_method=hashlib.sha256,
+        )
+        signer.get_timestamp = lambda: int(self.clock())  # type: ignore[method-assign]  # injected
+        return signer
