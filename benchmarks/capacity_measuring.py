@@ -13,8 +13,8 @@ from redis.crc import key_slot
 from server_side import Shop, _maker, _order, _used
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from servers import HOST, RedisServer
-from topologies import Cluster
+from helpers.servers.processes import HOST, RedisServer
+from helpers.servers.topologies import Cluster
 
 from flask_idempotence.stores.redis.scripts import CLAIM, COMPLETE, RENEW, TAKE_TOKEN
 

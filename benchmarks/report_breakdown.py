@@ -12,11 +12,11 @@ from dataclasses import replace
 import key_mode
 import lock_mode
 import redis
+from helpers.servers.processes import HOST
 from measuring import BLOCK, Variant, interleave
 from ordering import load, plain
 from report_stores import REDIS, REDIS_UNIX, Stores
 from running import microseconds, row_of
-from servers import HOST
 from stopwatch import Stopwatch, watch
 
 from flask_idempotence.stores.redis.connection import Link, topology_at

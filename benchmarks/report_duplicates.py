@@ -11,8 +11,8 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+from helpers.servers.processes import HOST, Gunicorn
 from report_stores import Stores
-from servers import HOST, Gunicorn
 
 DUPLICATES = (1, 2, 4, 8, 16, 32, 64)
 

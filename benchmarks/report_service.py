@@ -9,10 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from helpers.servers.processes import HOST, Gunicorn
 from measuring import Spread
 from report_stores import Stores
 from running import row_of
-from servers import HOST, Gunicorn
 
 CONNECTIONS = 16
 VIEWS = ("fast", "database")

@@ -92,7 +92,7 @@ def _add_databases(stores: Stores, stack: ExitStack) -> None:
     stores.has_sql = True
     stores.versions |= {"SQLAlchemy": sqlalchemy.__version__, SQLITE: sqlite3.sqlite_version}
     try:
-        from databases import PostgresServer  # noqa: PLC0415 - needs psycopg
+        from helpers.servers.postgres import PostgresServer  # noqa: PLC0415 - needs psycopg
 
         stores.postgres = stack.enter_context(PostgresServer(**DURABLE))
     except (ImportError, RuntimeError) as error:

@@ -13,7 +13,7 @@ from typing import Any
 from measuring import Spread
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from servers import RedisServer
+from helpers.servers.processes import RedisServer
 
 
 def run(description: str, measure: Callable[[RedisServer, int, dict], None]) -> int:

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import key_mode
 import lock_mode
 from bare_table import CLOCKS
-from databases import PostgresServer
+from helpers.servers.postgres import PostgresServer
 from measuring import Spread, interleave, ratio
 from sqlalchemy import create_engine, text
 
