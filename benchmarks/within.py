@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from flask import Flask, jsonify, request
 from helpers.servers.postgres import PostgresServer
-from measuring import Server
+from measuring.timing import Server
 from sqlalchemy import (
     Column,
     Engine,

@@ -14,7 +14,7 @@ from .environments import POSTGRES, SERVICES, Environments
 
 sys.path += [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 from helpers.servers.processes import HOST, RedisServer, ServerProcess, free_port
-from machine import machine
+from measuring.machine import machine
 
 WORKERS = 2
 THREADS = 16

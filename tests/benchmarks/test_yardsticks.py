@@ -12,8 +12,8 @@ from sqlalchemy import create_engine
 from flask_idempotence import SqlStore
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-from bare_stores import bare_store
-from stopwatch import Stopwatch
+from measuring.stopwatch import Stopwatch
+from modes.bare_stores import bare_store
 
 OWNER, STRANGER = b"o" * 16, b"s" * 16
 ASKED, OTHER = b"a" * 16, b"b" * 16

@@ -5,13 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import key_mode
-import lock_mode
-import token_mode
-from measuring import Server, Variant, interleave, ratio
-from ordering import plain
-from report_stores import Stores, requests_for
-from running import microseconds, row_of
+from measuring.command import microseconds, row_of
+from measuring.timing import Server, Variant, interleave, ratio
+from modes import key_mode, lock_mode, token_mode
+from modes.order_app import plain
+from reporting.stores import Stores, requests_for
 
 Build = Callable[[str], Variant]
 FIRST = "first request"

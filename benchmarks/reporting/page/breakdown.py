@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import report_charts as charts
-from report_breakdown import BARE, LINK, REDIS_PY, REST
-from report_stores import REDIS
-from report_tables import spread, table
+from reporting.breakdown import BARE, LINK, REDIS_PY, REST
+from reporting.page import charts
+from reporting.page.tables import spread, table
+from reporting.stores import REDIS
 
 
 def breakdown(rows: list[dict], directory: Path) -> list[str]:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-import report_charts as charts
-from report_tables import spread, table
+from reporting.page import charts
+from reporting.page.tables import spread, table
 
 
 def service(rows: list[dict], directory: Path) -> list[str]:

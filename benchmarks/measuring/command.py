@@ -1,4 +1,4 @@
-"""What both scripts do around their measuring: arguments, a Redis server, and the report."""
+"""A benchmark as a command: arguments, a Redis server, and the report."""
 
 import argparse
 import json
@@ -10,9 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from measuring import Spread
+from measuring.timing import Spread
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from helpers.servers.processes import RedisServer
 
 

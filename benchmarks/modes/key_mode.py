@@ -10,10 +10,10 @@ import os
 import uuid
 from collections.abc import Callable
 
-from bare_stores import BareStore, bare_store
 from flask import Flask, Response, abort, make_response, request
-from measuring import Prepare, Server, Variant
-from ordering import HEADERS, answer, application, environ, order, storage
+from measuring.timing import Prepare, Server, Variant
+from modes.bare_stores import BareStore, bare_store
+from modes.order_app import HEADERS, answer, application, environ, order, storage
 
 from flask_idempotence import Idempotence, idempotent
 

@@ -9,15 +9,14 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
-import key_mode
-import lock_mode
 import redis
 from helpers.servers.processes import HOST
-from measuring import BLOCK, Variant, interleave
-from ordering import load, plain
-from report_stores import REDIS, REDIS_UNIX, Stores
-from running import microseconds, row_of
-from stopwatch import Stopwatch, watch
+from measuring.command import microseconds, row_of
+from measuring.stopwatch import Stopwatch, watch
+from measuring.timing import BLOCK, Variant, interleave
+from modes import key_mode, lock_mode
+from modes.order_app import load, plain
+from reporting.stores import REDIS, REDIS_UNIX, Stores
 
 from flask_idempotence.stores.redis.connection import Link, topology_at
 from flask_idempotence.stores.redis.scripts import CLAIM

@@ -5,11 +5,11 @@ import uuid
 from collections.abc import Callable
 
 from flask import Flask, request
-from key_mode import keyed, replays
-from measuring import DONE, Prepare, Variant, interleave, ratio
-from ordering import answer, application, order, storage
-from report_stores import Stores
-from running import microseconds, row_of
+from measuring.command import microseconds, row_of
+from measuring.timing import DONE, Prepare, Variant, interleave, ratio
+from modes.key_mode import keyed, replays
+from modes.order_app import answer, application, order, storage
+from reporting.stores import Stores
 
 from flask_idempotence import Idempotence, idempotent
 from flask_idempotence.stores import Store

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import report_charts as charts
-from report_stores import MEMORY
-from report_tables import spread, table
+from reporting.page import charts
+from reporting.page.tables import spread, table
+from reporting.stores import MEMORY
 
 AIMS = {"by hand": 1.05, "floor": 1.15, "unguarded": 1.35}
 """The most that a guarded request may take, as a ratio to each; `unguarded` is meant in memory,

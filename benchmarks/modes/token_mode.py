@@ -3,11 +3,11 @@
 import hashlib
 import os
 
-from bare_stores import bare_store
 from flask import Response, abort, request
 from itsdangerous import BadSignature, TimestampSigner
-from measuring import Variant
-from ordering import HEADERS, SECRET, answer, application, environ, storage
+from measuring.timing import Variant
+from modes.bare_stores import bare_store
+from modes.order_app import HEADERS, SECRET, answer, application, environ, storage
 
 from flask_idempotence import Idempotence, one_time_token
 

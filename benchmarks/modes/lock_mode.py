@@ -4,10 +4,10 @@ import hashlib
 import json
 import os
 
-from bare_stores import bare_store
 from flask import Response, abort, request
-from measuring import Variant
-from ordering import answer, application, orders, storage
+from measuring.timing import Variant
+from modes.bare_stores import bare_store
+from modes.order_app import answer, application, orders, storage
 
 from flask_idempotence import Idempotence, no_repeat_submit
 

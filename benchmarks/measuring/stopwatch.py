@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
-import key_mode
-import lock_mode
 from flask import Flask, Request
+from modes import key_mode, lock_mode
 
 from flask_idempotence.guards import key as key_guard
 from flask_idempotence.guards import lock as lock_guard

@@ -10,7 +10,7 @@ import time
 from typing import Protocol
 
 import redis
-from ordering import load
+from modes.order_app import load
 
 Found = int | list
 """0 for a key that is claimed now; else 1 (runs) or 2 (done), whether it matches, its record."""
@@ -37,7 +37,7 @@ def bare_store(uri: str) -> BareStore:
     if uri.startswith("memory:"):
         return InMemory()
     if uri.startswith(("sqlite", "postgresql")):
-        from bare_table import InTable  # noqa: PLC0415 - needs SQLAlchemy
+        from modes.bare_table import InTable  # noqa: PLC0415 - needs SQLAlchemy
 
         return InTable(uri)
     return OnRedis(uri)

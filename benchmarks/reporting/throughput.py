@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 from helpers.servers.processes import HOST, Gunicorn
-from measuring import Spread
-from report_stores import Stores
-from running import row_of
+from measuring.command import row_of
+from measuring.timing import Spread
+from reporting.stores import Stores
 
 CONNECTIONS = 16
 VIEWS = ("fast", "database")
@@ -43,7 +43,9 @@ def measure(stores: Stores, rounds: int, seconds: int) -> list[dict]:
     told = {route: [] for route in routes}
     environment = {"IDEMPOTENCE_STORAGE_URI": stores.redis.url}
     here = Path(__file__).parent
-    with Gunicorn("service:app", workers=2, threads=8, env=environment, cwd=here) as gunicorn:
+    with Gunicorn(
+        "guarded_service:app", workers=2, threads=8, env=environment, cwd=here
+    ) as gunicorn:
         for number in range(rounds + 1):
             print(f"... throughput: round {number} of {rounds}", file=sys.stderr, flush=True)
             for route in routes:

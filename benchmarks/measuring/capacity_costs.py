@@ -9,10 +9,10 @@ from pathlib import Path
 
 import capacity
 import redis
+from measuring.redis_costs import Shop, _maker, _order, _used
 from redis.crc import key_slot
-from server_side import Shop, _maker, _order, _used
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from helpers.servers.processes import HOST, RedisServer
 from helpers.servers.topologies import Cluster
 

@@ -8,9 +8,9 @@ import uuid
 import redis
 from cryptography.fernet import Fernet
 from flask import Flask
-from lock_mode import INTERVAL
-from measuring import Server
-from ordering import HEADERS, environ
+from measuring.timing import Server
+from modes.lock_mode import INTERVAL
+from modes.order_app import HEADERS, environ
 
 from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import redis
 from flask import Flask, request
-from measuring import DONE, Prepare, Variant
+from measuring.timing import DONE, Prepare, Variant
 
 import flask_idempotence
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import report_page_scale as scale
-from machine import conditions, hardware
-from report_page_breakdown import breakdown
-from report_page_modes import modes
+from measuring.machine import conditions, hardware
+from reporting.page import scale
+from reporting.page.breakdown import breakdown
+from reporting.page.modes import modes
 
 TITLE = "# What was measured"
 INTRODUCTION = """\

@@ -12,16 +12,18 @@ from contextlib import closing
 from pathlib import Path
 
 from helpers.servers.processes import HOST, Gunicorn
-from report_stores import Stores
+from reporting.stores import Stores
 
 DUPLICATES = (1, 2, 4, 8, 16, 32, 64)
 
 
-def duplicates(stores: Stores, rounds: int) -> list[dict]:
+def measure(stores: Stores, rounds: int) -> list[dict]:
     """Send so many duplicates at once over HTTP, to a view that takes 50 ms."""
     environment = {"IDEMPOTENCE_STORAGE_URI": stores.redis.url}
     here = Path(__file__).parent
-    with Gunicorn("service:app", workers=2, threads=32, env=environment, cwd=here) as gunicorn:
+    with Gunicorn(
+        "guarded_service:app", workers=2, threads=32, env=environment, cwd=here
+    ) as gunicorn:
         return [
             _burst(gunicorn.port, path, count, rounds)
             for path in ("/key/slow", "/key/slow/waiting")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import redis
-from key_mode import TTL
-from measuring import BLOCK
-from report_requests import compare, guarded
-from report_stores import MEMORY, POSTGRESQL, REDIS, Stores, requests_for
+from measuring.timing import BLOCK
+from modes.key_mode import TTL
+from reporting.key_requests import compare, guarded
+from reporting.stores import MEMORY, POSTGRESQL, REDIS, Stores, requests_for
 
 from flask_idempotence import MemoryStore
 from flask_idempotence.stores import Store
@@ -40,7 +40,7 @@ class Filled:
     used: Callable[[], int | None] = lambda: None
 
 
-def growth(stores: Stores, requests: int, most: int) -> list[dict]:
+def measure(stores: Stores, requests: int, most: int) -> list[dict]:
     """Measure first requests and replays beside more and more live keys, up to `most`."""
     rows = []
     for filled in _stores(stores):
