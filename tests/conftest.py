@@ -148,14 +148,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def books(url: str) -> Iterator[Any]:
-    """Make applications on a database; the arguments are those of `Books`."""
-    from helpers.payment_database import Books  # noqa: PLC0415 - it needs SQLAlchemy
+def pay_app(url: str) -> Iterator[Any]:
+    """Make applications on a database; the arguments are those of `PaymentApp`."""
+    from helpers.payment_database import PaymentApp  # noqa: PLC0415 - it needs SQLAlchemy
 
     made = []
 
-    def make(*args: Any, **kwargs: Any) -> Books:
-        made.append(Books(kwargs.pop("url", url), *args, **kwargs))
+    def make(*args: Any, **kwargs: Any) -> PaymentApp:
+        made.append(PaymentApp(kwargs.pop("url", url), *args, **kwargs))
         return made[-1]
 
     yield make
@@ -174,12 +174,12 @@ def pauses() -> Any:
 @pytest.fixture(params=["requests", "httpx", "async httpx"])
 def make_caller(request: pytest.FixtureRequest, pauses: Any) -> Iterator[Any]:
     """Make callers with each library in turn."""
-    from helpers.http_callers import CALLERS, patient  # noqa: PLC0415 - the same
+    from helpers.http_callers import CALLERS, retries_with  # noqa: PLC0415 - the same
 
     made = []
 
     def make(*, rules: dict | None = None, **options: Any) -> Any:
-        patience = patient(pauses, **(rules or {}))
+        patience = retries_with(pauses, **(rules or {}))
         made.append(CALLERS[request.param](patience, pauses, **options))
         return made[-1]
 

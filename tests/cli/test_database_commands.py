@@ -9,7 +9,7 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from docs.test_docs import ROOT, text_of
 from helpers.cli_shell import Shell
-from helpers.doctor_apps import GOOD, serving
+from helpers.doctor_apps import GOOD, production_app
 
 from flask_idempotence.cli.doctor import admit, examine
 from flask_idempotence.cli.findings import Severity
@@ -31,7 +31,7 @@ def url(request, tmp_path):
 
 @pytest.fixture
 def app(url):
-    app = serving(IDEMPOTENCE_STORAGE_URI=url)
+    app = production_app(IDEMPOTENCE_STORAGE_URI=url)
     yield app
     store_of(app).close()
     store_of(app).engine.dispose()
@@ -99,7 +99,7 @@ def test_a_command_that_meets_no_table_says_what_to_do(app, command):
 
 @pytest.mark.parametrize("command", ["init-db", "prune"])
 def test_what_is_for_databases_says_so_elsewhere(command):
-    done = invoke(serving(), command)
+    done = invoke(production_app(), command)
     assert done.exit_code == 1
     assert "MemoryStore" in done.output
 

@@ -7,7 +7,7 @@ from flask_jwt_extended import JWTManager
 from flask_login import LoginManager
 from helpers.apps import bare_app, make_app
 from helpers.cli_shell import Shell
-from helpers.doctor_apps import GOOD, serving, severity
+from helpers.doctor_apps import GOOD, production_app, severity
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from flask_idempotence import Idempotence, MemoryStore, idempotent, no_repeat_submit
@@ -25,7 +25,7 @@ def no_surroundings(tmp_path, monkeypatch):
 
 @pytest.fixture
 def app(redis_url):
-    return serving(IDEMPOTENCE_STORAGE_URI=redis_url)
+    return production_app(IDEMPOTENCE_STORAGE_URI=redis_url)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_memory_with_several_workers(tmp_path, monkeypatch, environment, files, 
         monkeypatch.setenv(name, value)
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert severity("workers", serving(), workers=workers) == expected
+    assert severity("workers", production_app(), workers=workers) == expected
 
 
 def test_workers_that_share_a_store(app):
@@ -113,12 +113,12 @@ def test_uwsgi_is_told_by_its_environment_too(tmp_path):
     ids=str,
 )
 def test_secrets_that_are_missing_or_can_be_guessed(settings, expected):
-    assert severity("secret", serving(**settings)) == expected
+    assert severity("secret", production_app(**settings)) == expected
 
 
 def test_no_secret_is_shown():
     secrets = {"SECRET_KEY": "short-but-mine", "SECRET_KEY_FALLBACKS": ["older-and-mine"]}
-    told = str(list(examine(admit(serving(**secrets)))))
+    told = str(list(examine(admit(production_app(**secrets)))))
     assert "can be guessed" in told
     assert "mine" not in told
 
@@ -136,7 +136,7 @@ def test_no_secret_is_shown():
     ids=str,
 )
 def test_addresses_behind_proxies(settings, wrapped, expected):
-    app = serving(**settings)
+    app = production_app(**settings)
     if wrapped:
         app.wsgi_app = ProxyFix(app.wsgi_app)
     assert severity("address", app) == expected
@@ -147,7 +147,7 @@ def test_a_proxy_fix_is_found_below_other_layers():
         def __init__(self, app):
             self.app = app
 
-    app = serving()
+    app = production_app()
     app.wsgi_app = Layer(ProxyFix(Layer(app.wsgi_app)))
     assert severity("address", app) == "ok"
     app.wsgi_app = Layer(None)
@@ -169,7 +169,7 @@ def test_a_proxy_fix_is_found_below_other_layers():
     ids=str,
 )
 def test_credentials_that_rotate(settings, expected):
-    app = serving(**settings)
+    app = production_app(**settings)
     JWTManager(app)
     assert severity("identity", app) == expected
 
@@ -186,7 +186,7 @@ def test_credentials_that_rotate(settings, expected):
     ids=str,
 )
 def test_sources_that_are_left_out(settings, expected):
-    assert severity("identity", serving(**settings)) == expected
+    assert severity("identity", production_app(**settings)) == expected
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_sources_that_are_left_out(settings, expected):
     ids=str,
 )
 def test_users_of_a_login_library_that_are_told_apart_by_address(library, settings, expected):
-    app = serving(**settings)
+    app = production_app(**settings)
     library(app)
     assert severity("identity", app) == expected
 
@@ -222,12 +222,12 @@ def test_credentials_that_rotate_do_not_matter_where_the_identity_is_loaded():
 
 
 def test_a_whole_application_whose_replays_nobody_checks():
-    assert severity("whole app", serving()) == "ok"
-    app = serving(IDEMPOTENCE_KEY_ALL_ROUTES=True)
+    assert severity("whole app", production_app()) == "ok"
+    app = production_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
     assert severity("whole app", app) == "warning"
     app.before_request(lambda: None)
     assert severity("whole app", app) == "ok"
-    app, idempotence = serving(IDEMPOTENCE_KEY_ALL_ROUTES=True), Idempotence()
+    app, idempotence = production_app(IDEMPOTENCE_KEY_ALL_ROUTES=True), Idempotence()
     other = bare_app(SECRET_KEY=GOOD, IDEMPOTENCE_KEY_ALL_ROUTES=True)
     idempotence.init_app(other)
     idempotence.identity_loader(lambda: "somebody")
@@ -235,14 +235,14 @@ def test_a_whole_application_whose_replays_nobody_checks():
 
 
 def test_a_guard_above_its_route():
-    app = serving()
+    app = production_app()
     no_repeat_submit(app.post("/orders")(lambda: "ordered"))
     assert severity("views", app) == "error"
-    assert severity("views", serving()) == "ok"
+    assert severity("views", production_app()) == "ok"
 
 
 def test_a_guard_against_the_settings_is_named_once():
-    app = serving()
+    app = production_app()
     app.post("/pay")(idempotent(guarantee="at-most-once", remember="success")(lambda: "paid"))
     output = invoke(app, "--json").output
     (found,) = [f for f in json.loads(output)["findings"] if f["check"] == "views"]
@@ -266,13 +266,13 @@ def invoke(app, *arguments):
     ids=str,
 )
 def test_the_exit_code_is_for_scripts(settings, arguments, code):
-    assert invoke(serving(**settings), *arguments).exit_code == code
+    assert invoke(production_app(**settings), *arguments).exit_code == code
     if code < 2:
-        assert invoke(serving(**settings), *arguments, "--json").exit_code == code
+        assert invoke(production_app(**settings), *arguments, "--json").exit_code == code
 
 
 def test_the_report_for_programs():
-    done = invoke(serving(SECRET_KEY="dev"), "--json")
+    done = invoke(production_app(SECRET_KEY="dev"), "--json")
     report = json.loads(done.output)
     assert (report["errors"], report["warnings"], report["notes"]) == (1, 1, 1)
     [wrong] = [each for each in report["findings"] if each["severity"] == "error"]
@@ -281,7 +281,7 @@ def test_the_report_for_programs():
 
 
 def test_in_a_pipe_a_finding_is_a_line():
-    lines = invoke(serving()).output.splitlines()
+    lines = invoke(production_app()).output.splitlines()
     assert [line.count("\t") for line in lines] == [4] * len(lines)
     assert [line.split("\t")[1] for line in lines] == ["store", *APP_CHECKS]
 

@@ -2,7 +2,7 @@
 
 import pytest
 from helpers.apps import bare_app
-from helpers.doctor_apps import GOOD, serving, severity
+from helpers.doctor_apps import GOOD, production_app, severity
 from helpers.servers.processes import HOST, RedisServer, until
 
 from flask_idempotence import Idempotence, RedisStore
@@ -19,13 +19,13 @@ OF_SERVERS = [name for name in STORE_CHECKS if name not in OF_DATABASES]
 
 @pytest.fixture
 def app(redis_url):
-    return serving(IDEMPOTENCE_STORAGE_URI=redis_url)
+    return production_app(IDEMPOTENCE_STORAGE_URI=redis_url)
 
 
 def test_a_server_that_is_as_it_should_be(fresh_redis):
     server = fresh_redis.client()
     server.config_set("appendonly", "yes")
-    app = serving(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)
+    app = production_app(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)
     found = list(examine(admit(app)))
     assert {each.check: each.severity.name for each in found if each.check in STORE_CHECKS} == (
         dict.fromkeys(OF_SERVERS, "OK")
@@ -34,7 +34,7 @@ def test_a_server_that_is_as_it_should_be(fresh_redis):
 
 
 def test_a_store_that_is_away():
-    app = serving(IDEMPOTENCE_STORAGE_URI=f"redis://me:a-password@{HOST}:1/0")
+    app = production_app(IDEMPOTENCE_STORAGE_URI=f"redis://me:a-password@{HOST}:1/0")
     found = list(examine(admit(app)))
     assert found[0].severity is Severity.ERROR
     assert "ConnectionError" in found[0].finding
@@ -46,7 +46,9 @@ def test_a_store_that_is_away():
 def test_a_server_that_takes_no_writes(fresh_redis):
     fresh_redis.client().replicaof(HOST, 1)
     options = {"deadline": 10}
-    app = serving(IDEMPOTENCE_STORAGE_URI=fresh_redis.url, IDEMPOTENCE_STORAGE_OPTIONS=options)
+    app = production_app(
+        IDEMPOTENCE_STORAGE_URI=fresh_redis.url, IDEMPOTENCE_STORAGE_OPTIONS=options
+    )
     [found] = CHECKS["store"](admit(app))
     assert found.severity is Severity.ERROR
     assert "ReadOnlyError" in found.finding
@@ -57,7 +59,7 @@ def test_a_server_without_the_permissions(fresh_redis):
         "guest", enabled=True, nopass=True, categories=["+@all"], commands=["-evalsha"], keys=["*"]
     )
     url = fresh_redis.url.replace("//", "//guest:x@")
-    [found] = CHECKS["store"](admit(serving(IDEMPOTENCE_STORAGE_URI=url)))
+    [found] = CHECKS["store"](admit(production_app(IDEMPOTENCE_STORAGE_URI=url)))
     assert found.severity is Severity.ERROR
     assert "NoPermissionError" in found.finding
 
@@ -71,7 +73,7 @@ def test_a_server_that_hides_what_it_is(fresh_redis):
         commands=["-info", "-config", "-time"],
         keys=["*"],
     )
-    app = serving(IDEMPOTENCE_STORAGE_URI=fresh_redis.url.replace("//", "//guest:x@"))
+    app = production_app(IDEMPOTENCE_STORAGE_URI=fresh_redis.url.replace("//", "//guest:x@"))
     for name in set(OF_SERVERS) - {"store"}:
         assert severity(name, app) == "note", name
 
@@ -112,7 +114,9 @@ def test_a_server_that_is_too_old(app, version, expected):
 def test_a_server_that_evicts(fresh_redis, policy, limit, expected):
     fresh_redis.client().config_set("maxmemory-policy", policy)
     fresh_redis.client().config_set("maxmemory", limit)
-    assert severity("eviction", serving(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)) == expected
+    assert (
+        severity("eviction", production_app(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)) == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,10 @@ def test_a_server_that_evicts(fresh_redis, policy, limit, expected):
 def test_a_server_that_forgets_at_a_restart(fresh_redis, settings, expected):
     for name, value in settings.items():
         fresh_redis.client().config_set(name, value)
-    assert severity("persistence", serving(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)) == expected
+    assert (
+        severity("persistence", production_app(IDEMPOTENCE_STORAGE_URI=fresh_redis.url))
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,7 +167,7 @@ def test_the_memory_that_a_server_uses_is_its_own_word(fresh_redis):
     server = fresh_redis.client()
     server.set("x", b"x" * 4_000_000)
     server.config_set("maxmemory", server.info("memory")["used_memory"] * 10 // 9)
-    assert severity("memory", serving(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)) == "warning"
+    assert severity("memory", production_app(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)) == "warning"
 
 
 def test_replicas_against_those_that_are_waited_for(fresh_redis):

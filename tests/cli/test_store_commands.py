@@ -6,7 +6,7 @@ import time
 
 import pytest
 from helpers.apps import make_app
-from helpers.doctor_apps import serving
+from helpers.doctor_apps import production_app
 from helpers.store_assertions import documented_user
 
 from flask_idempotence import (
@@ -386,7 +386,7 @@ class TestTheDocumentedUser:
         behind.execute_command("ACL", "SETUSER", *documented_user())
         behind.acl_log_reset()
         url = redis_url.replace("://", "://shop:password@")
-        app = serving(IDEMPOTENCE_STORAGE_URI=url)
+        app = production_app(IDEMPOTENCE_STORAGE_URI=url)
         app.add_url_rule("/order", "order", no_repeat_submit(60)(lambda: "ok"), methods=["POST"])
         app.add_url_rule("/pay", "pay", idempotent(lambda: "paid"), methods=["POST"])
         client = app.test_client()

@@ -16,7 +16,7 @@ from helpers.http_callers import (
     PROBLEM,
     RUNNING,
     Script,
-    patient,
+    retries_with,
     serving,
 )
 from helpers.servers.processes import HOST, free_port
@@ -37,7 +37,7 @@ def test_a_body_is_sent_again_whole(call):
 
 @pytest.mark.parametrize(("library", "begin"), [("requests", 5), ("httpx", 0)])
 def test_a_file_is_sent_again_from_where_it_began(pauses, library, begin):
-    call = CALLERS[library](patient(pauses), pauses)
+    call = CALLERS[library](retries_with(pauses), pauses)
     script = Script([b"", DOWN, DONE])
     file = io.BytesIO(b"skip:the picture")
     file.seek(begin)
@@ -49,7 +49,7 @@ def test_a_file_is_sent_again_from_where_it_began(pauses, library, begin):
 
 def test_an_upload_is_sent_again_whole(pauses):
     script = Script([b"", DOWN, DONE])
-    rules, files = patient(pauses), {"picture": ("a.png", io.BytesIO(b"the picture"))}
+    rules, files = retries_with(pauses), {"picture": ("a.png", io.BytesIO(b"the picture"))}
 
     async def upload(url):
         transport = AsyncIdempotentTransport(retries=rules, sleep=pauses.later)
@@ -71,7 +71,7 @@ def test_an_upload_is_sent_again_whole(pauses):
 
 @pytest.mark.parametrize("library", ["requests", "httpx"])
 def test_a_body_that_can_be_read_once_is_sent_once_and_the_error_says_so(pauses, library):
-    call = CALLERS[library](patient(pauses), pauses)
+    call = CALLERS[library](retries_with(pauses), pauses)
 
     def parts():
         yield b"the "
@@ -96,7 +96,7 @@ def test_an_asynchronous_body_is_sent_once(pauses):
         yield b"the picture"
 
     async def send(url):
-        transport = AsyncIdempotentTransport(retries=patient(pauses), sleep=pauses.later)
+        transport = AsyncIdempotentTransport(retries=retries_with(pauses), sleep=pauses.later)
         async with httpx.AsyncClient(transport=transport) as client:
             return await client.post(url, content=parts())
 
@@ -108,7 +108,7 @@ def test_an_asynchronous_body_is_sent_once(pauses):
 
 def test_an_answer_may_be_read_by_and_by(pauses):
     script = Script([DOWN, RUNNING, (201, {}, b"x" * 50_000)])
-    rules = patient(pauses)
+    rules = retries_with(pauses)
 
     async def stream(url):
         transport = AsyncIdempotentTransport(retries=rules, sleep=pauses.later)
@@ -149,7 +149,7 @@ def test_a_wrapped_transport_may_have_read_its_answer(pauses, streamed):
             response.read()
             return response
 
-    script, rules = Script(READ_BEFORE), patient(pauses)
+    script, rules = Script(READ_BEFORE), retries_with(pauses)
     transport = IdempotentTransport(Reading(), retries=rules, sleep=pauses)
     extensions = {STREAM: True} if streamed else {}
     with serving(script) as url, httpx.Client(transport=transport) as client:
@@ -170,7 +170,7 @@ def test_a_wrapped_asynchronous_transport_may_have_read_its_answer(pauses):
         async with httpx.AsyncClient(transport=transport) as client:
             return await client.post(url)
 
-    script, rules = Script(READ_BEFORE), patient(pauses)
+    script, rules = Script(READ_BEFORE), retries_with(pauses)
     with serving(script) as url:
         answer = asyncio.run(post(url))
     assert (answer.status_code, answer.content, pauses) == (201, b"done", [0.5, 1])
@@ -179,7 +179,7 @@ def test_a_wrapped_asynchronous_transport_may_have_read_its_answer(pauses):
 def test_a_transport_of_the_tests_may_answer_what_is_there(pauses):
     answers = iter([httpx.Response(503), httpx.Response(201, json={"order": 1})])
     wrapped = httpx.MockTransport(lambda request: next(answers))
-    transport = IdempotentTransport(wrapped, retries=patient(pauses), sleep=pauses)
+    transport = IdempotentTransport(wrapped, retries=retries_with(pauses), sleep=pauses)
     with httpx.Client(transport=transport) as client:
         assert client.post("http://shop.test").json() == {"order": 1}
     assert pauses == [0.5]
@@ -196,7 +196,7 @@ def test_an_answer_that_a_wrapped_transport_has_thrown_away_is_an_answer(pauses,
             return response
 
     script = Script([(409, PROBLEM, b'{"type": "urn:x:repeat-submit"}'), DONE])
-    rules = patient(pauses)
+    rules = retries_with(pauses)
     with serving(script) as url, Careless() as wrapped:
         transport = IdempotentTransport(wrapped, retries=rules, sleep=pauses)
         assert transport.handle_request(httpx.Request("POST", url)).status_code == 409
@@ -214,7 +214,7 @@ def test_a_wrapped_adapter_may_have_read_its_answer(pauses, keeps):
                 list(response.iter_content(None))
             return response
 
-    script, rules = Script([DOWN, (201, PROBLEM, b"{}")]), patient(pauses)
+    script, rules = Script([DOWN, (201, PROBLEM, b"{}")]), retries_with(pauses)
     with serving(script) as url, requests.Session() as session:
         adapter = IdempotentAdapter(rules, adapter=Reading(), sleep=pauses)
         session.mount("http://", adapter)
@@ -233,7 +233,7 @@ def test_an_answer_that_is_read_by_and_by_is_not_waited_for(pauses):
         seen.clear()
         yield b"2"
 
-    rules = patient(pauses, attempts=1)
+    rules = retries_with(pauses, attempts=1)
     with serving(talker) as url, requests.Session() as session:
         transport = IdempotentTransport(retries=rules, sleep=pauses)
         with (

@@ -2,14 +2,14 @@
 
 import pytest
 from docs.test_docs import PAGES, README, REFERENCE, REFUSALS, ROOT, section, text_of
-from helpers.http_transcripts import WRITE, blocks, chains, play, rewritten
-from helpers.refusal_cases import SCENES
+from helpers.http_transcripts import WRITE, blocks, chains, rewritten, run_chain
+from helpers.refusal_cases import REFUSAL_CASES
 
 ERRORS = REFERENCE / "errors.md"
 
 
 def shown():
-    """List the chains of code and HTTP, but for those of the page that has its own scenes."""
+    """List the chains of code and HTTP, but for those of the page that has cases of its own."""
     return [
         pytest.param(page, number, id=f"{page.relative_to(ROOT)}-{number + 1}")
         for page in PAGES
@@ -27,7 +27,7 @@ def hold_to(page, answers):
 
 @pytest.mark.parametrize(("page", "number"), shown())
 def test_every_answer_on_a_page_is_what_its_application_says(page, number):
-    hold_to(page, play(chains(text_of(page))[number]))
+    hold_to(page, run_chain(chains(text_of(page))[number]))
 
 
 @pytest.mark.parametrize("slug", REFUSALS)
@@ -37,8 +37,8 @@ def test_every_refusal_is_shown_as_it_is_sent(slug):
     every = [block for chain in blocks(text_of(ERRORS)) for block in chain]
     its_own = [block for block in every if start <= block.start < end]
     assert [block.language for block in its_own] == ["http", "http"]
-    scene = SCENES[slug]()
-    answers = play(its_own, app=scene.app, names=scene.names)
+    case = REFUSAL_CASES[slug]()
+    answers = run_chain(its_own, app=case.app, names=case.names)
     assert f"urn:flask-idempotence:{slug}" in answers[0][1]
     hold_to(ERRORS, answers)
 
@@ -59,10 +59,10 @@ def test_a_wrong_answer_is_noticed_and_corrected():
         "app.add_url_rule('/', view_func=lambda: {'a': 1})\n```\n\n"
         "```http\nGET / HTTP/1.1\nHost: shop.example\n```\n\n```http\nHTTP/1.1 404\n```\n"
     )
-    [(block, said)] = play(*chains(page))
+    [(block, said)] = run_chain(*chains(page))
     assert block.text == "HTTP/1.1 404\n"
     assert said == 'HTTP/1.1 200 OK\nContent-Type: application/json\n\n{"a": 1}\n'
     corrected = rewritten(page, [(block, said)])
     assert corrected == page.replace("HTTP/1.1 404\n", said)
-    [(block, again)] = play(*chains(corrected))
+    [(block, again)] = run_chain(*chains(corrected))
     assert block.text == again == said

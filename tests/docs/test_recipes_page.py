@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from helpers.recipe_requests import Site
+from helpers.recipe_requests import RecipeSite
 from helpers.servers.example import HTML
 
 from example_app import create_app
@@ -11,7 +11,7 @@ from example_app import create_app
 
 @pytest.mark.parametrize("path", ["deduplication-table/mug/guarded", "payments/guarded"])
 def test_within_says_what_it_needs_where_the_guards_are_elsewhere(tmp_path, path):
-    site = Site(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)
+    site = RecipeSite(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)
     answer = site.post(path, message="m", pieces=1, reference="A", amount=1)
     assert answer.status_code == 501
     assert "IDEMPOTENCE_STORAGE_URI" in answer.json["error"]
@@ -33,7 +33,7 @@ def test_the_recipes_are_beside_the_shop_or_with_the_guards_or_where_they_are_to
 
 
 def test_a_browser_sees_what_came_of_it_on_the_page(tmp_path):
-    site = Site(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)
+    site = RecipeSite(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)
     client = site.app.test_client()
     for path in ("unique-index", "counter/guarded"):
         form = {"reference": "<b>", "voter": "Ada"}
@@ -50,7 +50,7 @@ def test_a_browser_sees_what_came_of_it_on_the_page(tmp_path):
 
 @pytest.mark.parametrize("path", ["unique-index", "payments", "state-machine/1", "counter"])
 def test_a_form_without_its_fields_is_refused(tmp_path, path):
-    site = Site(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)
+    site = RecipeSite(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)
     assert site.post(path).status_code == 400
     assert site.post("optimistic-lock/nothing", percent=1).status_code == 404
     site.close()

@@ -14,7 +14,7 @@ from flask import (
     session,
 )
 from flask.sessions import SecureCookieSessionInterface
-from helpers.apps import GUARDS, HOW_OFTEN_IT_RUNS, Site, Till, fail
+from helpers.apps import GUARDS, HOW_OFTEN_IT_RUNS, KeyedApp, Site, fail
 from werkzeug.exceptions import Conflict, NotFound, UnprocessableEntity
 
 from flask_idempotence import idempotent, no_repeat_submit
@@ -71,24 +71,24 @@ def test_a_hook_that_fails_makes_a_success_a_failure(guard, hook):
 
 @pytest.mark.parametrize("hook", ["raises", "answers 503", "sets 503"])
 def test_a_key_is_free_again_where_a_hook_failed(hook):
-    till = Till(lambda: ("paid", 201), settings={"PROPAGATE_EXCEPTIONS": False})
+    keyed = KeyedApp(lambda: ("paid", 201), settings={"PROPAGATE_EXCEPTIONS": False})
     failing = [True, True]
-    till.app.after_request(
+    keyed.app.after_request(
         lambda response: HOOKS[hook](response) if failing and failing.pop() else response
     )
     status = 500 if hook == "raises" else 503
     if hook == "raises":  # the error page passes through the hook, too
         failing[:] = [True]
-        assert till.verdicts({}, {}, {}) == [status, 201, "replay of 201"]
+        assert keyed.verdicts({}, {}, {}) == [status, 201, "replay of 201"]
     else:
-        assert till.verdicts({}, {}, {}, {}) == [status, status, 201, "replay of 201"]
+        assert keyed.verdicts({}, {}, {}, {}) == [status, status, 201, "replay of 201"]
 
 
 def test_a_hook_that_always_raises_frees_the_key():
-    till = Till(settings={"PROPAGATE_EXCEPTIONS": False})
-    till.app.after_request(commit_fails)
-    assert till.verdicts({}, {}) == [500, 500]
-    assert till.runs == 2
+    keyed = KeyedApp(settings={"PROPAGATE_EXCEPTIONS": False})
+    keyed.app.after_request(commit_fails)
+    assert keyed.verdicts({}, {}) == [500, 500]
+    assert keyed.runs == 2
 
 
 @pytest.mark.parametrize("propagate", [True, False])
@@ -102,45 +102,45 @@ def test_a_session_that_cannot_be_saved_is_a_failure(guard, propagate):
 
 
 def test_a_key_is_free_where_the_session_cannot_be_saved():
-    till = Till(settings={"PROPAGATE_EXCEPTIONS": False})
+    keyed = KeyedApp(settings={"PROPAGATE_EXCEPTIONS": False})
 
     class Interface(SecureCookieSessionInterface):
         def save_session(self, app, session, response):
-            if till.runs < 2:
+            if keyed.runs < 2:
                 fail()
 
-    till.app.session_interface = Interface()
-    assert till.verdicts({}, {}, {}) == [500, 200, "replay of 200"]
+    keyed.app.session_interface = Interface()
+    assert keyed.verdicts({}, {}, {}) == [500, 200, "replay of 200"]
 
 
 @pytest.mark.parametrize("hook", ["raises", "answers 503", "sets 503"])
 def test_at_most_once_remembers_the_error_and_not_the_success_before_it(hook):
-    till = Till(
+    keyed = KeyedApp(
         lambda: ("paid", 201), guarantee="at-most-once", settings={"PROPAGATE_EXCEPTIONS": False}
     )
     failing = [True]
-    till.app.after_request(
+    keyed.app.after_request(
         lambda response: HOOKS[hook](response) if failing and failing.pop() else response
     )
     status = 500 if hook == "raises" else 503
-    assert till.verdicts({}, {}, {}) == [status, *[f"replay of {status}"] * 2]
-    assert till.runs == 1
+    assert keyed.verdicts({}, {}, {}) == [status, *[f"replay of {status}"] * 2]
+    assert keyed.runs == 1
 
 
 def test_a_final_error_of_a_hook_is_remembered_as_the_error_that_it_is():
-    till = Till(lambda: ("paid", 201))
+    keyed = KeyedApp(lambda: ("paid", 201))
     failing = [True]
-    till.app.after_request(
+    keyed.app.after_request(
         lambda response: Response("no", 422) if failing and failing.pop() else response
     )
-    assert till.verdicts({}, {}) == [422, "replay of 422"]
+    assert keyed.verdicts({}, {}) == [422, "replay of 422"]
 
 
 def test_hooks_and_cookies_are_applied_to_a_replay_anew():
-    till = Till(lambda: ("paid", 201))
+    keyed = KeyedApp(lambda: ("paid", 201))
     hooked = []
 
-    @till.app.after_request
+    @keyed.app.after_request
     def stamp(response):
         hooked.append(response.get_data(as_text=True))
         response.headers["X-Number"] = str(len(hooked))
@@ -148,7 +148,7 @@ def test_hooks_and_cookies_are_applied_to_a_replay_anew():
         response.data = f"<{response.get_data(as_text=True)}>"
         return response
 
-    first, second = (till.send() for _ in range(2))
+    first, second = (keyed.send() for _ in range(2))
     assert (first.text, second.text, hooked) == ("<paid>", "<paid>", ["paid", "paid"])
     assert [first.headers["X-Number"], second.headers["X-Number"]] == ["1", "2"]
     assert "number=2" in second.headers["Set-Cookie"]
@@ -208,12 +208,12 @@ ERRORS = {
 @pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_error_that_is_returned_is_a_response_like_any_other(error, guarantee):
-    till = Till(ERRORS[error], guarantee=guarantee)
-    first, second = (till.send() for _ in range(2))
+    keyed = KeyedApp(ERRORS[error], guarantee=guarantee)
+    first, second = (keyed.send() for _ in range(2))
     assert first.status_code in {404, 422}
     assert second.headers.get("Idempotent-Replayed") == "true"
     assert (second.status_code, second.data) == (first.status_code, first.data)
-    assert till.runs == 1
+    assert keyed.runs == 1
 
 
 def test_a_returned_error_is_settled_before_its_response_is_closed(guard):
@@ -234,13 +234,13 @@ def marshal(view):
 
 
 class TestDecoratorsOutside:
-    def till(self, decorate, view=lambda: {"n": 7}):
-        till = Till()
-        till.add("/outside", view, guards=[decorate])
-        return lambda: till.send(path="/outside")
+    def keyed(self, decorate, view=lambda: {"n": 7}):
+        keyed = KeyedApp()
+        keyed.add("/outside", view, guards=[decorate])
+        return lambda: keyed.send(path="/outside")
 
     def test_one_that_would_spoil_a_replay_has_its_part_in_it_already(self):
-        send = self.till(marshal)
+        send = self.keyed(marshal)
         first, second = send(), send()
         assert (first.json, second.json) == ({"n": 7}, {"n": 7})
         assert second.headers["Idempotent-Replayed"] == "true"
@@ -255,7 +255,7 @@ class TestDecoratorsOutside:
 
             return checked
 
-        send = self.till(check_after)
+        send = self.keyed(check_after)
         assert [send().status_code for _ in range(2)] == [200, 404]
 
     def test_one_that_changes_the_replay_itself_may_do_so(self):
@@ -268,19 +268,19 @@ class TestDecoratorsOutside:
 
             return stamping
 
-        send = self.till(stamped)
+        send = self.keyed(stamped)
         assert ["X-Seen" in send().headers for _ in range(2)] == [False, True]
 
     def test_one_whose_answer_to_a_replay_has_the_same_error_status_gets_the_first(self):
-        send = self.till(marshal, view=lambda: ({"n": 7}, 422))
+        send = self.keyed(marshal, view=lambda: ({"n": 7}, 422))
         first, second = send(), send()
         assert (second.status_code, second.data) == (first.status_code, first.data)
 
 
 def test_restx_fields_outside_the_guard_leave_a_replay_as_it_was():
     restx = pytest.importorskip("flask_restx")
-    till = Till()
-    api = restx.Api(till.app)
+    keyed = KeyedApp()
+    api = restx.Api(keyed.app)
 
     class Order(restx.Resource):
         method_decorators = (restx.marshal_with({"n": restx.fields.Integer}),)
@@ -290,17 +290,17 @@ def test_restx_fields_outside_the_guard_leave_a_replay_as_it_was():
             return {"n": 7, "secret": "x"}, 201
 
     api.add_resource(Order, "/order")
-    first, second = (till.send(path="/order") for _ in range(2))
+    first, second = (keyed.send(path="/order") for _ in range(2))
     assert (first.status_code, first.json) == (201, {"n": 7})
     assert (second.status_code, second.json) == (201, {"n": 7})
     assert second.headers["Idempotent-Replayed"] == "true"
 
 
 def test_headers_of_ours_reach_the_response_that_is_sent():
-    till = Till(lambda: "done")
-    till.engine.policy.tell = lambda *_: None  # the store does not acknowledge the record
-    till.app.after_request(lambda response: Response("another"))
-    assert till.send().headers["Idempotent-Stored"] == "false"
+    keyed = KeyedApp(lambda: "done")
+    keyed.engine.policy.tell = lambda *_: None  # the store does not acknowledge the record
+    keyed.app.after_request(lambda response: Response("another"))
+    assert keyed.send().headers["Idempotent-Stored"] == "false"
 
 
 def test_a_callback_of_the_view_that_fails_makes_a_failure(guard):
@@ -326,17 +326,17 @@ class TestHeadersWhereAHookReplacesTheResponse:
         assert refused.headers["Retry-After"] == "10"
 
     def test_a_replay_says_that_it_is_one(self):
-        till = Till()
-        till.app.after_request(replacing)
-        assert till.verdicts({}, {}) == [200, "replay of 200"]
+        keyed = KeyedApp()
+        keyed.app.after_request(replacing)
+        assert keyed.verdicts({}, {}) == [200, "replay of 200"]
 
     def test_an_error_made_after_a_replay_is_none(self):
-        till = Till(settings={"PROPAGATE_EXCEPTIONS": False})
-        till.app.after_request(lambda response: fail() if till.runs and again else response)
+        keyed = KeyedApp(settings={"PROPAGATE_EXCEPTIONS": False})
+        keyed.app.after_request(lambda response: fail() if keyed.runs and again else response)
         again = []
-        till.send()
+        keyed.send()
         again.append(1)
-        failed = till.send()
+        failed = keyed.send()
         assert (failed.status_code, "Idempotent-Replayed" in failed.headers) == (500, False)
 
 
@@ -351,11 +351,13 @@ class TestEnvelopes:
         def is_paid(response):
             return bool(response.json.get("paid"))
 
-        till = Till(lambda: {"paid": True}, remember=is_paid if predicate == "remember" else None)
+        keyed = KeyedApp(
+            lambda: {"paid": True}, remember=is_paid if predicate == "remember" else None
+        )
         if predicate == "result_failed":
-            till.idempotence.result_failed(lambda response: not is_paid(response))
-        self.in_envelopes(till.app)
-        assert till.verdicts({}, {}, {}) == [200, "replay of 200", "replay of 200"]
+            keyed.idempotence.result_failed(lambda response: not is_paid(response))
+        self.in_envelopes(keyed.app)
+        assert keyed.verdicts({}, {}, {}) == [200, "replay of 200", "replay of 200"]
 
     def test_so_does_the_one_of_a_lock(self):
         guard = no_repeat_submit(10, failed=lambda response: not response.json.get("paid"))
@@ -377,12 +379,12 @@ class TestChecksAfterTheView:
 
             return checked
 
-        till = Till()
-        till.idempotence.result_failed(
+        keyed = KeyedApp()
+        keyed.idempotence.result_failed(
             lambda response: response.is_json and response.json.get("code") == 403
         )
-        till.add("/checked", lambda: {"n": 7}, guards=[check])
-        return [till.send(path="/checked") for _ in range(2)][1]
+        keyed.add("/checked", lambda: {"n": 7}, guards=[check])
+        return [keyed.send(path="/checked") for _ in range(2)][1]
 
     def test_a_redirect_to_the_login_is_no_replay(self):
         answer = self.answers(lambda: redirect("/login"))
@@ -394,13 +396,13 @@ class TestChecksAfterTheView:
 
 
 def test_a_decorator_outside_that_fails_on_a_replay_is_named(caplog):
-    till = Till(settings={"PROPAGATE_EXCEPTIONS": False})
+    keyed = KeyedApp(settings={"PROPAGATE_EXCEPTIONS": False})
 
     def wraps(view):
         return lambda: {"data": view()}
 
-    till.add("/wrapped", lambda: "done", guards=[wraps])
-    assert [till.send(path="/wrapped").status_code for _ in range(2)] == [200, 500]
+    keyed.add("/wrapped", lambda: "done", guards=[wraps])
+    assert [keyed.send(path="/wrapped").status_code for _ in range(2)] == [200, 500]
     assert "replay of 'wrapped'" in caplog.text
     assert "inside the guard" in caplog.text
 
@@ -418,42 +420,42 @@ class TestASecondAttemptInOneRequest:
 
             return retrying
 
-        till = Till()
-        till.begun = 0
+        keyed = KeyedApp()
+        keyed.begun = 0
 
         def view():
-            till.begun += 1
-            return "done" if till.begun > 1 else fail()
+            keyed.begun += 1
+            return "done" if keyed.begun > 1 else fail()
 
-        till.add("/retried", view, guards=[twice], **options)
-        return till
+        keyed.add("/retried", view, guards=[twice], **options)
+        return keyed
 
     def test_runs_under_the_first_ones_claim(self):
-        till = self.retried()
-        assert till.verdicts({}, {}, path="/retried") == [200, "replay of 200"]
-        assert till.begun == 2
+        keyed = self.retried()
+        assert keyed.verdicts({}, {}, path="/retried") == [200, "replay of 200"]
+        assert keyed.begun == 2
 
     def test_at_most_once_begins_no_second_time(self):
-        till = self.retried(guarantee="at-most-once")
-        assert till.verdicts({}, {}, path="/retried") == ["response-not-stored"] * 2
-        assert till.begun == 1
+        keyed = self.retried(guarantee="at-most-once")
+        assert keyed.verdicts({}, {}, path="/retried") == ["response-not-stored"] * 2
+        assert keyed.begun == 1
 
 
 def test_a_blueprint_whose_teardown_fails_wedges_no_key():
-    till = Till(settings={"PROPAGATE_EXCEPTIONS": False})
+    keyed = KeyedApp(settings={"PROPAGATE_EXCEPTIONS": False})
     blueprint = Blueprint("shop", __name__)
     blueprint.add_url_rule("/pay", "pay", idempotent()(lambda: "done"), methods=["POST"])
     blueprint.teardown_request(lambda error: fail())
-    till.app.register_blueprint(blueprint)
-    till.app.after_request(commit_fails)
+    keyed.app.register_blueprint(blueprint)
+    keyed.app.after_request(commit_fails)
     with pytest.raises(ValueError, match="the view failed"):
-        till.send(path="/pay")
-    assert not till.engine.keeper._held
-    assert list(till.store.scan("")) == []
+        keyed.send(path="/pay")
+    assert not keyed.engine.keeper._held
+    assert list(keyed.store.scan("")) == []
 
 
 def test_a_signal_of_an_exception_outside_a_request_is_none_of_ours():
-    app = Till().app
+    app = KeyedApp().app
     got_request_exception.send(app, exception=ValueError())
 
 
@@ -463,8 +465,8 @@ def test_a_wsgi_application_that_declares_its_length_is_replayed(body):
         start_response("200 OK", [("Content-Length", "4")])
         return body
 
-    till = Till(lambda: application)
-    assert till.verdicts({}, {}) == [200, "replay of 200"]
+    keyed = KeyedApp(lambda: application)
+    assert keyed.verdicts({}, {}) == [200, "replay of 200"]
 
 
 def test_a_body_of_a_hook_that_cannot_be_read_is_sent_all_the_same(guard, caplog):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from helpers.apps import make_app
-from helpers.keeper_harness import Nursery
+from helpers.keeper_harness import KeeperHarness
 
 from flask_idempotence import MemoryStore, StoreError, no_repeat_submit
 from flask_idempotence.engine.claim import Attempt, Hold
@@ -29,7 +29,7 @@ class FlakyStore(MemoryStore):
         return super().renew(renewals)
 
 
-class ClaimingNursery(Nursery):
+class ClaimingHarness(KeeperHarness):
     """One whose holds are really claimed, in a store that can be told to be away."""
 
     def __init__(self, **settings):
@@ -46,85 +46,85 @@ class ClaimingNursery(Nursery):
 
 
 def test_a_lease_of_a_second_is_raised_at_a_third_and_then_renewed_at_every_third():
-    nursery = ClaimingNursery(lease=30)
-    hold = nursery.hold(lease=1)
-    nursery.pass_time(0.2)
-    assert nursery.store.batches == 0
-    nursery.pass_time(0.2)
-    assert nursery.store.batches == 1
+    harness = ClaimingHarness(lease=30)
+    hold = harness.hold(lease=1)
+    harness.pass_time(0.2)
+    assert harness.store.batches == 0
+    harness.pass_time(0.2)
+    assert harness.store.batches == 1
     assert hold.lease == 30
-    nursery.pass_time(100)
-    assert 9 <= nursery.store.batches <= 14
-    assert isinstance(nursery.rival(), Running)
+    harness.pass_time(100)
+    assert 9 <= harness.store.batches <= 14
+    assert isinstance(harness.rival(), Running)
 
 
 def test_a_view_that_runs_ten_times_its_lease_keeps_its_claim():
-    nursery = ClaimingNursery(lease=0.6)
-    hold = nursery.hold(lease=0.6)
+    harness = ClaimingHarness(lease=0.6)
+    hold = harness.hold(lease=0.6)
     for _ in range(60):
-        nursery.pass_time(0.1)
-        assert isinstance(nursery.rival(), Running)
+        harness.pass_time(0.1)
+        assert isinstance(harness.rival(), Running)
     assert not hold.lost
 
 
 def test_what_is_no_longer_watched_is_not_renewed():
-    nursery = ClaimingNursery(lease=1)
-    hold = nursery.hold()
-    assert nursery.keeper.unwatch(hold)
-    nursery.pass_time(1.1)
-    assert nursery.store.batches == 0
-    assert nursery.rival() == Claimed()
+    harness = ClaimingHarness(lease=1)
+    hold = harness.hold()
+    assert harness.keeper.unwatch(hold)
+    harness.pass_time(1.1)
+    assert harness.store.batches == 0
+    assert harness.rival() == Claimed()
 
 
 def test_many_leases_are_renewed_in_few_batches():
-    nursery = ClaimingNursery(lease=30)
+    harness = ClaimingHarness(lease=30)
     for number in range(1000):
-        nursery.hold(f"k{number}", lease=30)
-        nursery.clock.advance(0.01)
-    nursery.store.batches = 0
-    nursery.pass_time(60)
-    assert nursery.store.batches <= 40
-    assert len(list(nursery.store.scan("k"))) == 1000
+        harness.hold(f"k{number}", lease=30)
+        harness.clock.advance(0.01)
+    harness.store.batches = 0
+    harness.pass_time(60)
+    assert harness.store.batches <= 40
+    assert len(list(harness.store.scan("k"))) == 1000
 
 
 def test_a_lost_lease_is_said_once_and_renewed_no_more():
-    nursery = ClaimingNursery(lease=1)
-    hold = nursery.hold()
-    nursery.store.remove("k")
-    assert nursery.rival() == Claimed()
-    with record_signals(nursery.app) as signals:
-        nursery.pass_time(3)
+    harness = ClaimingHarness(lease=1)
+    hold = harness.hold()
+    harness.store.remove("k")
+    assert harness.rival() == Claimed()
+    with record_signals(harness.app) as signals:
+        harness.pass_time(3)
     assert signals.events == [
         ("lease_lost", {"mode": "lock", "endpoint": "view", "key": "k", "during": "renew"})
     ]
     assert hold.lost
-    assert nursery.store.batches == 1
+    assert harness.store.batches == 1
 
 
 def test_it_survives_a_store_that_is_away_and_comes_back():
-    nursery = ClaimingNursery(lease=6)
-    hold = nursery.hold(lease=6)
-    nursery.store.away = True
-    with record_signals(nursery.app) as signals:
-        nursery.pass_time(4)
+    harness = ClaimingHarness(lease=6)
+    hold = harness.hold(lease=6)
+    harness.store.away = True
+    with record_signals(harness.app) as signals:
+        harness.pass_time(4)
     assert signals.count("store_failed") >= 2
-    nursery.store.away = False
-    nursery.pass_time(10)
+    harness.store.away = False
+    harness.pass_time(10)
     assert not hold.lost
-    assert isinstance(nursery.rival(), Running)
+    assert isinstance(harness.rival(), Running)
 
 
 def test_nothing_is_held_for_longer_than_the_longest_hold():
-    nursery = ClaimingNursery(lease=10, max_hold=60)
-    nursery.hold(lease=10)
-    nursery.pass_time(59)
-    assert isinstance(nursery.rival(), Running)
-    nursery.pass_time(15)
-    assert nursery.rival() == Claimed()
+    harness = ClaimingHarness(lease=10, max_hold=60)
+    harness.hold(lease=10)
+    harness.pass_time(59)
+    assert isinstance(harness.rival(), Running)
+    harness.pass_time(15)
+    assert harness.rival() == Claimed()
 
 
 def test_an_unanswered_settlement_is_repeated_until_the_store_answers():
-    nursery = ClaimingNursery()
+    harness = ClaimingHarness()
     answers = [StoreError("away"), StoreError("away"), Outcome.OK]
     outcomes = []
 
@@ -134,25 +134,25 @@ def test_an_unanswered_settlement_is_repeated_until_the_store_answers():
             raise answer
         return answer
 
-    attempt = Attempt(nursery.app, "lock", "view")
-    until = nursery.clock() + 30
-    nursery.keeper.finish(Unsettled(attempt, "release", call, until, outcomes.append))
-    nursery.pass_time(2)
+    attempt = Attempt(harness.app, "lock", "view")
+    until = harness.clock() + 30
+    harness.keeper.finish(Unsettled(attempt, "release", call, until, outcomes.append))
+    harness.pass_time(2)
     assert outcomes == [Outcome.OK]
     assert answers == []
 
 
 def test_an_unanswered_settlement_is_given_up_when_it_no_longer_matters():
-    nursery = ClaimingNursery()
+    harness = ClaimingHarness()
     calls = []
 
     def call():
-        calls.append(nursery.clock())
+        calls.append(harness.clock())
         raise StoreError("away")
 
-    attempt = Attempt(nursery.app, "lock", "view")
-    nursery.keeper.finish(Unsettled(attempt, "release", call, nursery.clock() + 1.7))
-    nursery.pass_time(5, step=0.25)
+    attempt = Attempt(harness.app, "lock", "view")
+    harness.keeper.finish(Unsettled(attempt, "release", call, harness.clock() + 1.7))
+    harness.pass_time(5, step=0.25)
     assert len(calls) == 3
 
 
@@ -160,7 +160,7 @@ class Pending:
     """Settlements of one keeper: some that are refused for ever, and some that are not."""
 
     def __init__(self):
-        self.nursery = ClaimingNursery()
+        self.harness = ClaimingHarness()
         self.calls, self.done = [], []
 
     def add(self, name, *, refused):
@@ -170,10 +170,10 @@ class Pending:
                 raise StoreError("refused")
             return Outcome.OK
 
-        attempt = Attempt(self.nursery.app, "lock", "view")
-        until = self.nursery.clock() + 3600
+        attempt = Attempt(self.harness.app, "lock", "view")
+        until = self.harness.clock() + 3600
         ended = lambda outcome: self.done.append(name)  # noqa: E731 - a callback
-        self.nursery.keeper.finish(Unsettled(attempt, "release", call, until, ended))
+        self.harness.keeper.finish(Unsettled(attempt, "release", call, until, ended))
 
 
 def test_what_is_refused_for_ever_does_not_keep_others_waiting():
@@ -181,7 +181,7 @@ def test_what_is_refused_for_ever_does_not_keep_others_waiting():
     for number in range(MOST_FAILURES - 1):
         pending.add(number, refused=True)
     pending.add("good", refused=False)
-    pending.nursery.pass_time(0.5, step=0.25)
+    pending.harness.pass_time(0.5, step=0.25)
     assert pending.done == ["good"]
 
 
@@ -190,7 +190,7 @@ def test_however_many_are_refused_everybody_has_a_turn():
     for number in range(10 * MOST_FAILURES):
         pending.add(number, refused=True)
     pending.add("good", refused=False)
-    pending.nursery.pass_time(5.5, step=0.25)
+    pending.harness.pass_time(5.5, step=0.25)
     assert pending.done == ["good"]
 
 
@@ -198,7 +198,7 @@ def test_a_store_that_is_away_is_asked_a_few_times_a_round_only():
     pending = Pending()
     for number in range(500):
         pending.add(number, refused=True)
-    pending.nursery.pass_time(5, step=0.05)
+    pending.harness.pass_time(5, step=0.05)
     assert len(pending.calls) <= 10 * MOST_FAILURES
     assert len(set(pending.calls)) == len(pending.calls)  # each has its turn
 
@@ -207,30 +207,30 @@ def test_a_few_that_are_refused_are_tried_twice_a_second():
     pending = Pending()
     for number in range(3):
         pending.add(number, refused=True)
-    pending.nursery.pass_time(2.2, step=0.05)
+    pending.harness.pass_time(2.2, step=0.05)
     assert pending.calls == [0, 1, 2] * 4
 
 
 def test_a_settlement_waits_for_the_renewal_under_way():
     """A renewal that arrives after the settlement would bring a dead lease back to life."""
-    nursery = ClaimingNursery(lease=30)
-    hold = nursery.hold(lease=1)
+    harness = ClaimingHarness(lease=30)
+    hold = harness.hold(lease=1)
     under_way, go_on = threading.Event(), threading.Event()
-    renew = nursery.store.renew
+    renew = harness.store.renew
 
     def slow(renewals):
         under_way.set()
         go_on.wait(5)
         return renew(renewals)
 
-    nursery.store.renew = slow
-    nursery.clock.advance(0.5)
-    ticking = threading.Thread(target=nursery.keeper.tick)
+    harness.store.renew = slow
+    harness.clock.advance(0.5)
+    ticking = threading.Thread(target=harness.keeper.tick)
     ticking.start()
     under_way.wait(5)
-    assert not nursery.keeper.unwatch(hold, within=0.05)
+    assert not harness.keeper.unwatch(hold, within=0.05)
     quiet = []
-    waiting = threading.Thread(target=lambda: quiet.append(nursery.keeper.unwatch(hold)))
+    waiting = threading.Thread(target=lambda: quiet.append(harness.keeper.unwatch(hold)))
     waiting.start()
     go_on.set()
     waiting.join()

@@ -4,7 +4,7 @@ import threading
 import time
 
 from helpers.apps import make_app
-from helpers.keeper_harness import Nursery, leased_hold
+from helpers.keeper_harness import KeeperHarness, leased_hold
 from helpers.servers.processes import until
 
 from flask_idempotence import (
@@ -36,9 +36,9 @@ class Renewing(MemoryStore):
 
 class TestKeeper:
     def test_a_view_that_is_given_up_is_logged_as_an_error(self, caplog):
-        nursery = Nursery(Renewing(), lease=10, max_hold=60)
-        nursery.hold(lease=10)
-        nursery.pass_time(80)
+        harness = KeeperHarness(Renewing(), lease=10, max_hold=60)
+        harness.hold(lease=10)
+        harness.pass_time(80)
         told = [record for record in caplog.records if "no longer protected" in record.message]
         assert [record.levelname for record in told] == ["ERROR"]
 
@@ -47,9 +47,9 @@ class TestKeeper:
             raise StoreError("away")
 
         store = Renewing(away)
-        nursery = Nursery(store, lease=6)
-        nursery.hold(lease=6)
-        nursery.pass_time(4, step=0.05)
+        harness = KeeperHarness(store, lease=6)
+        harness.hold(lease=6)
+        harness.pass_time(4, step=0.05)
         assert 3 <= store.asked <= 5
 
     def test_a_settlement_waits_no_longer_than_the_renewal_takes(self):
@@ -59,12 +59,12 @@ class TestKeeper:
             under_way.set()
             go_on.wait(5)
 
-        nursery = Nursery(Renewing(slow), lease=30)
-        hold = nursery.hold(lease=1)
-        nursery.clock.advance(0.5)
-        ticking = threading.Thread(target=nursery.keeper.tick)
+        harness = KeeperHarness(Renewing(slow), lease=30)
+        hold = harness.hold(lease=1)
+        harness.clock.advance(0.5)
+        ticking = threading.Thread(target=harness.keeper.tick)
         waiting = threading.Thread(
-            target=nursery.keeper.unwatch, args=[hold], kwargs={"within": 5}
+            target=harness.keeper.unwatch, args=[hold], kwargs={"within": 5}
         )
         ticking.start()
         assert under_way.wait(5)

@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from helpers.keeper_harness import Nursery
+from helpers.keeper_harness import KeeperHarness
 from helpers.servers.processes import Proxy, SilentServer, until
 from helpers.store_assertions import claim
 
@@ -32,7 +32,7 @@ def failure(call):
 @pytest.fixture
 def silent():
     with SilentServer() as server:
-        yield Nursery(open_store(server.url, {"deadline": DEADLINE}), lease=60)
+        yield KeeperHarness(open_store(server.url, {"deadline": DEADLINE}), lease=60)
 
 
 class TestTime:
@@ -75,33 +75,33 @@ class TestTime:
         self, redis_server, redis_url
     ):
         with Proxy(redis_server) as proxy:
-            nursery = Nursery(open_store(proxy.url, {"deadline": DEADLINE}), lease=60)
-            nursery.keeper._clock = time.monotonic
-            hold = nursery.hold(lease=1.5)
+            harness = KeeperHarness(open_store(proxy.url, {"deadline": DEADLINE}), lease=60)
+            harness.keeper._clock = time.monotonic
+            hold = harness.hold(lease=1.5)
             hold.begin_lease(1.5, time.monotonic())
             hold.granted_at = time.monotonic()
-            assert nursery.store.claim("k", hold.owner, NO_FINGERPRINT, 1.5, 0) == Claimed()
+            assert harness.store.claim("k", hold.owner, NO_FINGERPRINT, 1.5, 0) == Claimed()
             proxy.black_hole = True  # what is sent now never arrives
-            assert until(lambda: nursery.keeper.tick() or hold.renewed)
+            assert until(lambda: harness.keeper.tick() or hold.renewed)
             proxy.black_hole = False
-            assert until(lambda: nursery.keeper.tick() or hold.lease == 60, 0.6)
-            assert isinstance(claim(nursery.store), Running)
+            assert until(lambda: harness.keeper.tick() or hold.lease == 60, 0.6)
+            assert isinstance(claim(harness.store), Running)
             assert redis_server.client().pttl("k") > 50_000
 
     def test_a_server_that_is_left_alone_gets_a_renewal_in_haste_all_the_same(self, redis_server):
         with Proxy(redis_server) as proxy:
-            nursery = Nursery(open_store(proxy.url, {"deadline": 0.3}), lease=60)
-            hold = nursery.hold(lease=1.2)
-            nursery.store.claim("k", hold.owner, NO_FINGERPRINT, 1.2, 0)
+            harness = KeeperHarness(open_store(proxy.url, {"deadline": 0.3}), lease=60)
+            hold = harness.hold(lease=1.2)
+            harness.store.claim("k", hold.owner, NO_FINGERPRINT, 1.2, 0)
             proxy.black_hole = True
             for _ in range(FAILURES):
-                failure(nursery.store.ping)
+                failure(harness.store.ping)
             proxy.black_hole = False
-            assert "left alone" in str(failure(nursery.store.ping))
-            nursery.clock.advance(0.4)
-            nursery.keeper.tick()
+            assert "left alone" in str(failure(harness.store.ping))
+            harness.clock.advance(0.4)
+            harness.keeper.tick()
             assert redis_server.client().pttl("k") > 50_000
-            nursery.store.ping()  # and now all others know as well
+            harness.store.ping()  # and now all others know as well
 
 
 class Halved(MemoryStore):
@@ -122,33 +122,33 @@ class Halved(MemoryStore):
 
 class TestHalfAnAnswer:
     @pytest.fixture
-    def nursery(self):
-        nursery = Nursery(Halved(), lease=60)
+    def harness(self):
+        harness = KeeperHarness(Halved(), lease=60)
         for key in ("here", "there", "gone"):
-            hold = nursery.hold(key, lease=6)
-            nursery.store.claim(key, hold.owner, NO_FINGERPRINT, 6, 0)
-            setattr(nursery, key, hold)
-        nursery.store.remove("gone")
-        nursery.store.claim("gone", os.urandom(16), NO_FINGERPRINT, 6, 0)
-        nursery.store.away = {"there"}
-        return nursery
+            hold = harness.hold(key, lease=6)
+            harness.store.claim(key, hold.owner, NO_FINGERPRINT, 6, 0)
+            setattr(harness, key, hold)
+        harness.store.remove("gone")
+        harness.store.claim("gone", os.urandom(16), NO_FINGERPRINT, 6, 0)
+        harness.store.away = {"there"}
+        return harness
 
-    def test_each_lease_goes_by_what_its_own_server_says(self, nursery):
-        with record_signals(nursery.app) as signals:
-            nursery.pass_time(2, step=2)
-        assert [nursery.here.lease, nursery.there.lease] == [60, 6]
-        assert nursery.gone.lost
-        assert not nursery.there.lost
+    def test_each_lease_goes_by_what_its_own_server_says(self, harness):
+        with record_signals(harness.app) as signals:
+            harness.pass_time(2, step=2)
+        assert [harness.here.lease, harness.there.lease] == [60, 6]
+        assert harness.gone.lost
+        assert not harness.there.lost
         assert sorted(signals.names) == ["lease_lost", "store_failed"]
 
-    def test_only_what_was_not_answered_is_asked_again_soon(self, nursery):
-        nursery.pass_time(2, step=2)
-        nursery.store.away = frozenset()
+    def test_only_what_was_not_answered_is_asked_again_soon(self, harness):
+        harness.pass_time(2, step=2)
+        harness.store.away = frozenset()
         asked = []
-        renew = nursery.store.renew
-        nursery.store.renew = lambda batch: (
+        renew = harness.store.renew
+        harness.store.renew = lambda batch: (
             asked.append([one.key for one in batch]) or renew(batch)
         )
-        nursery.pass_time(1)
+        harness.pass_time(1)
         assert asked == [["there"]]
-        assert nursery.there.lease == 60
+        assert harness.there.lease == 60

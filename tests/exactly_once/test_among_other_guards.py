@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers.payment_database import KEY, Payment, pay, payments, told
+from helpers.payment_database import KEY, Payment, errors_as_text, pay, payments
 from sqlalchemy import create_engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -18,8 +18,8 @@ from flask_idempotence import (
 )
 
 
-def test_guards_of_other_kinds_stand_outside_and_inside(books):
-    site = books()
+def test_guards_of_other_kinds_stand_outside_and_inside(pay_app):
+    site = pay_app()
     app, session = site.app, site.session
 
     @app.post("/nested")
@@ -45,8 +45,8 @@ def test_guards_of_other_kinds_stand_outside_and_inside(books):
     assert site.amounts() == [3]
 
 
-def test_two_guards_within_one_session_are_refused(books):
-    site = told(books())
+def test_two_guards_within_one_session_are_refused(pay_app):
+    site = errors_as_text(pay_app())
     inner = site.idempotence
 
     def view(session):
@@ -58,8 +58,8 @@ def test_two_guards_within_one_session_are_refused(books):
     assert (site.count(), list(site.store.scan(""))) == (0, [])
 
 
-def test_a_guarded_view_within_another_session_commits_it(books):
-    site = books()
+def test_a_guarded_view_within_another_session_commits_it(pay_app):
+    site = pay_app()
     with Session(site.engine) as other:
 
         @idempotent(within=other)
@@ -75,8 +75,8 @@ def test_a_guarded_view_within_another_session_commits_it(books):
     assert site.amounts() == [9]
 
 
-def test_a_guarded_view_within_the_same_session_is_one_transaction(books):
-    site = books()
+def test_a_guarded_view_within_the_same_session_is_one_transaction(pay_app):
+    site = pay_app()
 
     @idempotent(within=site.session)
     def inner():
@@ -87,21 +87,21 @@ def test_a_guarded_view_within_the_same_session_is_one_transaction(books):
     assert site.count() == 0
 
 
-def test_a_pool_of_one_connection_is_enough(books):
-    site = books(engine={"pool_size": 1, "max_overflow": 0, "pool_timeout": 2})
+def test_a_pool_of_one_connection_is_enough(pay_app):
+    site = pay_app(engine={"pool_size": 1, "max_overflow": 0, "pool_timeout": 2})
     site.before = lambda: site.session.execute(select(payments)).all()
     assert [site.post(str(key), amount=key).status_code for key in range(5)] == [201] * 5
     assert site.amounts() == list(range(5))
 
 
 @pytest.mark.parametrize("store", ["memory", "other"])
-def test_a_store_elsewhere_is_refused_before_anything_is_claimed(books, tmp_path, store):
-    site = books()
+def test_a_store_elsewhere_is_refused_before_anything_is_claimed(pay_app, tmp_path, store):
+    site = pay_app()
     elsewhere = SqlStore(create_engine(f"sqlite:///{tmp_path}/elsewhere.db"))
     elsewhere.create_table()
     app = site.app
     app.extensions["idempotence"].engine.store = elsewhere if store == "other" else MemoryStore()
-    assert "in the session's own database" in told(site).post().text
+    assert "in the session's own database" in errors_as_text(site).post().text
     assert list(elsewhere.scan("")) == []
     elsewhere.close()
 
@@ -119,8 +119,8 @@ def test_without_sqlalchemy_the_extra_is_named():
     assert done.stdout.count('pip install "flask-idempotence[sql]"') == 2
 
 
-def test_hooks_and_handlers_that_raise_change_nothing_of_what_is_committed(books):
-    site = books()
+def test_hooks_and_handlers_that_raise_change_nothing_of_what_is_committed(pay_app):
+    site = pay_app()
     raising = []
 
     def raise_where(name):
@@ -149,7 +149,7 @@ def test_hooks_and_handlers_that_raise_change_nothing_of_what_is_committed(books
     assert site.amounts() == [1, 2, 3]
 
 
-def test_a_handler_that_raises_on_what_cannot_be_committed_is_500_and_free(books):
+def test_a_handler_that_raises_on_what_cannot_be_committed_is_500_and_free(pay_app):
     def view(session):
         session.add(Payment(id=1))
         return "paid"
@@ -157,13 +157,13 @@ def test_a_handler_that_raises_on_what_cannot_be_committed_is_500_and_free(books
     def handler(error):
         raise ArithmeticError
 
-    site = books(view, handlers={IntegrityError: handler})
+    site = pay_app(view, handlers={IntegrityError: handler})
     assert [site.post().status_code for _ in range(2)] == [500, 500]
     assert (site.runs, site.count(), list(site.store.scan(""))) == (2, 0, [])
 
 
-def test_a_safe_method_of_the_view_passes_without_a_transaction(books):
-    site = books()
+def test_a_safe_method_of_the_view_passes_without_a_transaction(pay_app):
+    site = pay_app()
 
     @site.app.route("/form", methods=["GET", "POST"])
     @idempotent(within=site.session)
@@ -176,8 +176,8 @@ def test_a_safe_method_of_the_view_passes_without_a_transaction(books):
     assert (site.count(), list(site.store.scan(""))) == (0, [])
 
 
-def test_whole_app_mode_leaves_a_view_within_a_session_to_its_own_guard(books):
-    site = books(settings={"IDEMPOTENCE_KEY_ALL_ROUTES": True})
+def test_whole_app_mode_leaves_a_view_within_a_session_to_its_own_guard(pay_app):
+    site = pay_app(settings={"IDEMPOTENCE_KEY_ALL_ROUTES": True})
     bare = []
     site.app.add_url_rule("/bare", "bare", lambda: bare.append(1) or "ok", methods=["POST"])
     assert [site.post(amount=4).status_code for _ in range(2)] == [201, 201]
@@ -200,8 +200,8 @@ def test_whole_app_mode_leaves_a_view_within_a_session_to_its_own_guard(books):
     ],
 )
 def test_what_is_remembered_decides_with_the_result_what_is_committed(
-    books, remember, status, runs, count
+    pay_app, remember, status, runs, count
 ):
-    site = books(lambda session: (str(pay(session)), status), remember=remember)
+    site = pay_app(lambda session: (str(pay(session)), status), remember=remember)
     assert [site.post().status_code for _ in range(2)] == [status, status]
     assert (site.runs, site.count()) == (runs, count)

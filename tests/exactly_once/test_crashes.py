@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers.killed_process import LEASE, STEPS
-from helpers.payment_database import Books
+from helpers.payment_database import PaymentApp
 from helpers.servers.processes import Proxy, until
 from sqlalchemy import event, text
 
@@ -28,7 +28,7 @@ COMMIT = b"Q\0\0\0\x0bCOMMIT"
 COMMITTED = ("after the commit", "before the answer")
 
 
-class Victims:
+class Children:
     """The process that has the children, and what it says of them."""
 
     def __init__(self, url):
@@ -84,45 +84,45 @@ def url(postgres):
 
 
 @pytest.fixture
-def books(url):
-    site = Books(url)
+def pay_app(url):
+    site = PaymentApp(url)
     yield site
     site.close()
 
 
 @pytest.fixture
-def victims(url, books):
-    those = Victims(url)
+def children(url, pay_app):
+    those = Children(url)
     yield those
     those.close()
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_process_killed_at_any_step_pays_exactly_once(victims, books, step):
+def test_a_process_killed_at_any_step_pays_exactly_once(children, pay_app, step):
     amounts = list(range(1, DEATHS + 1))
-    assert victims.answers(step, amounts) == [{}] * DEATHS
-    paid = Counter(books.amounts())
+    assert children.answers(step, amounts) == [{}] * DEATHS
+    paid = Counter(pay_app.amounts())
     assert [paid[amount] for amount in amounts] == [int(step in COMMITTED)] * DEATHS
     time.sleep(LEASE + 0.1)
-    answers = victims.answers("none", amounts)
+    answers = children.answers("none", amounts)
     assert [each["status"] for each in answers] == [201] * DEATHS
     assert [each["replayed"] for each in answers] == [step in COMMITTED] * DEATHS
-    assert [books.amount_of(each["json"]["number"]) for each in answers] == amounts
-    assert sorted(books.amounts()) == amounts
+    assert [pay_app.amount_of(each["json"]["number"]) for each in answers] == amounts
+    assert sorted(pay_app.amounts()) == amounts
 
 
-def test_a_process_frozen_past_its_lease_is_rolled_back_when_it_wakes(victims, books):
-    number, pid = victims.send("frozen", "one", 7)
+def test_a_process_frozen_past_its_lease_is_rolled_back_when_it_wakes(children, pay_app):
+    number, pid = children.send("frozen", "one", 7)
     assert until(lambda: is_stopped(pid), 30)
     time.sleep(LEASE + 0.1)
-    rival, _ = victims.send("none", "one", 7)
-    assert victims.answer(rival)["status"] == 201
+    rival, _ = children.send("none", "one", 7)
+    assert children.answer(rival)["status"] == 201
     os.kill(pid, signal.SIGCONT)
-    late = victims.answer(number)
+    late = children.answer(number)
     assert (late["status"], late["json"]["type"]) == (409, "urn:flask-idempotence:lease-lost")
-    assert books.amounts() == [7]
-    again, _ = victims.send("none", "one", 7)
-    assert victims.answer(again)["replayed"] is True
+    assert pay_app.amounts() == [7]
+    again, _ = children.send("none", "one", 7)
+    assert children.answer(again)["replayed"] is True
 
 
 def is_stopped(pid):
@@ -139,22 +139,22 @@ def through(proxy, url):
     return url.rpartition("@")[0] + f"@127.0.0.1:{proxy.port}/" + url.rpartition("/")[2]
 
 
-def test_a_commit_whose_answer_is_lost_is_found_to_be_done(proxy, url, books):
-    site = Books(through(proxy, url))
+def test_a_commit_whose_answer_is_lost_is_found_to_be_done(proxy, url, pay_app):
+    site = PaymentApp(through(proxy, url))
     site.post(key="warm", amount=1)
     proxy.drop_next_replies(1, after=COMMIT)
     answer = site.post(amount=7)
     assert answer.status_code == 201
-    assert books.amount_of(answer.json["number"]) == 7
+    assert pay_app.amount_of(answer.json["number"]) == 7
     again = site.post(amount=7)
     assert (again.json, again.headers["Idempotent-Replayed"]) == (answer.json, "true")
-    assert (site.runs, books.amounts()) == (2, [1, 7])
+    assert (site.runs, pay_app.amounts()) == (2, [1, 7])
     site.close()
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_undecidable_commit_is_503_and_leaves_the_claim_alone(proxy, url, books, arrives):
-    site = Books(through(proxy, url), settings={"IDEMPOTENCE_LEASE": 2})
+def test_an_undecidable_commit_is_503_and_leaves_the_claim_alone(proxy, url, pay_app, arrives):
+    site = PaymentApp(through(proxy, url), settings={"IDEMPOTENCE_LEASE": 2})
     real = site.session().commit
 
     def cut_off():
@@ -173,18 +173,18 @@ def test_an_undecidable_commit_is_503_and_leaves_the_claim_alone(proxy, url, boo
     answer = site.post()
     assert answer.status_code == 503
     assert answer.json["type"] == "urn:flask-idempotence:store-unavailable"
-    (key,) = books.store.scan("")
-    assert books.store.peek(key).kind == ("record" if arrives else "claim")
-    assert books.amounts() == ([7] if arrives else [])
+    (key,) = pay_app.store.scan("")
+    assert pay_app.store.peek(key).kind == ("record" if arrives else "claim")
+    assert pay_app.amounts() == ([7] if arrives else [])
     proxy.accept()
     site._view = None
-    assert until(lambda: books.post().status_code == 201, 10)
-    assert len(books.amounts()) == 1
+    assert until(lambda: pay_app.post().status_code == 201, 10)
+    assert len(pay_app.amounts()) == 1
     site.close()
 
 
-def test_a_database_that_is_away_before_the_commit_is_503_and_frees_the_claim(proxy, url, books):
-    site = Books(through(proxy, url))
+def test_a_database_that_is_away_before_the_commit_is_503_and_frees_the_claim(proxy, url, pay_app):
+    site = PaymentApp(through(proxy, url))
 
     def view(session):
         paid = site.pay(session, 7)
@@ -196,22 +196,22 @@ def test_a_database_that_is_away_before_the_commit_is_503_and_frees_the_claim(pr
     answer = site.post()
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
     proxy.accept()
-    assert until(lambda: list(books.store.scan("")) == [], 10)  # the keeper has released it
-    assert books.post(amount=8).status_code == 201
-    assert books.amounts() == [8]
+    assert until(lambda: list(pay_app.store.scan("")) == [], 10)  # the keeper has released it
+    assert pay_app.post(amount=8).status_code == 201
+    assert pay_app.amounts() == [8]
     site.close()
 
 
-def test_looking_a_commit_up_waits_for_what_is_being_decided(url, books):
-    store = books.store
+def test_looking_a_commit_up_waits_for_what_is_being_decided(url, pay_app):
+    store = pay_app.store
     key, owner = "idempotence:2:key:pay:" + "0" * 32, b"o" * 16
     store.claim(key, owner, b"f" * 16, 30, 0)
-    with books.engine.connect() as connection:
+    with pay_app.engine.connect() as connection:
         store.complete_in(connection, key, owner, b"f" * 16, b"record", 60)
         found = []
         looking = threading.Thread(target=lambda: found.append(store.look_up(key, owner)))
         looking.start()
-        with books.engine.connect() as watching:
+        with pay_app.engine.connect() as watching:
             waits = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
             assert until(lambda: watching.scalar(waits) == 1, 4)
         assert found == []

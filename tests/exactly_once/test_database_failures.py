@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from flask import request
-from helpers.payment_database import Books, Payment, pay, payments
+from helpers.payment_database import Payment, PaymentApp, pay, payments
 from helpers.servers.processes import Proxy, until
 from sqlalchemy import event, select, text, update
 from sqlalchemy.exc import OperationalError
@@ -45,8 +45,8 @@ def at_once(number, act):
 
 
 @pytest.mark.parametrize("number", [8, 16])
-def test_duplicates_at_the_same_moment_pay_once(books, number):
-    site = books(settings={"IDEMPOTENCE_LEASE": 30}, deadline=20)
+def test_duplicates_at_the_same_moment_pay_once(pay_app, number):
+    site = pay_app(settings={"IDEMPOTENCE_LEASE": 30}, deadline=20)
     answers = at_once(number, lambda _: site.post(amount=7))
     assert site.amounts() == [7]
     kinds = Counter(each.status_code for each in answers)
@@ -57,15 +57,15 @@ def test_duplicates_at_the_same_moment_pay_once(books, number):
     assert site.runs == 1
 
 
-def test_those_that_wait_get_the_answer(books):
-    site = books(wait=20, deadline=20)
+def test_those_that_wait_get_the_answer(pay_app):
+    site = pay_app(wait=20, deadline=20)
     answers = at_once(8, lambda _: site.post(amount=7))
     assert [(each.status_code, each.json) for each in answers] == [(201, {"number": 1})] * 8
     assert (site.runs, site.amounts()) == (1, [7])
 
 
-def test_different_keys_at_the_same_moment_are_all_paid(books):
-    site = books(deadline=20, engine={"connect_args": {}})
+def test_different_keys_at_the_same_moment_are_all_paid(pay_app):
+    site = pay_app(deadline=20, engine={"connect_args": {}})
     answers = at_once(8, lambda which: site.post(key=f"key-{which}", amount=which))
     assert [each.status_code for each in answers] == [201] * 8
     assert sorted(site.amounts()) == list(range(8))
@@ -81,7 +81,7 @@ def rival(file):
 @pytest.fixture
 def locked(file, rival):
     """A site on SQLite whose rival is about to lock the file."""
-    site = Books(f"sqlite:///{file}", deadline=0.3, engine={"connect_args": {"timeout": 0.2}})
+    site = PaymentApp(f"sqlite:///{file}", deadline=0.3, engine={"connect_args": {"timeout": 0.2}})
     yield site
     site.close()
 
@@ -127,8 +127,8 @@ def test_sqlite_read_by_another_when_it_commits_is_503_and_rolled_back(file, loc
     assert until(lambda: is_free(locked), 10)
 
 
-def test_a_table_that_is_missing_is_503_and_the_log_says_what_to_do(books, caplog):
-    site = books()
+def test_a_table_that_is_missing_is_503_and_the_log_says_what_to_do(pay_app, caplog):
+    site = pay_app()
     with site.engine.begin() as connection:
         connection.execute(text("DROP TABLE flask_idempotence"))
     with caplog.at_level(logging.WARNING, "flask_idempotence"):
@@ -137,8 +137,8 @@ def test_a_table_that_is_missing_is_503_and_the_log_says_what_to_do(books, caplo
     assert (site.runs, site.count()) == (0, 0)
 
 
-def test_a_table_one_version_old_is_503_and_the_log_says_what_to_do(books, caplog):
-    site = books()
+def test_a_table_one_version_old_is_503_and_the_log_says_what_to_do(pay_app, caplog):
+    site = pay_app()
     with site.engine.begin() as connection:
         connection.execute(text("ALTER TABLE flask_idempotence DROP COLUMN fingerprint"))
     with caplog.at_level(logging.WARNING, "flask_idempotence"):
@@ -147,13 +147,13 @@ def test_a_table_one_version_old_is_503_and_the_log_says_what_to_do(books, caplo
     assert (site.runs, site.count()) == (0, 0)
 
 
-def test_a_table_that_goes_away_in_mid_view_is_503_and_rolled_back(books, caplog):
+def test_a_table_that_goes_away_in_mid_view_is_503_and_rolled_back(pay_app, caplog):
     def view(session):
         with site.engine.begin() as connection:
             connection.execute(text("ALTER TABLE flask_idempotence RENAME TO moved"))
         return str(pay(session)), 201
 
-    site = books(view)
+    site = pay_app(view)
     with caplog.at_level(logging.WARNING, "flask_idempotence"):
         assert site.post().json["type"] == UNAVAILABLE
     assert "flask idempotence init-db" in caplog.text
@@ -164,8 +164,8 @@ def test_a_table_that_goes_away_in_mid_view_is_503_and_rolled_back(books, caplog
 
 
 @pytest.mark.parametrize("toggle", [True, False])
-def test_a_database_that_cannot_be_begun_on_is_503_with_a_time_to_wait(books, toggle):
-    site = books(settings={"IDEMPOTENCE_KEY_ENABLED": toggle, "IDEMPOTENCE_PROBLEM_BASE": "x:"})
+def test_a_database_that_cannot_be_begun_on_is_503_with_a_time_to_wait(pay_app, toggle):
+    site = pay_app(settings={"IDEMPOTENCE_KEY_ENABLED": toggle, "IDEMPOTENCE_PROBLEM_BASE": "x:"})
 
     @event.listens_for(site.engine, "begin")
     def fail(connection):
@@ -182,17 +182,17 @@ def test_a_database_that_cannot_be_begun_on_is_503_with_a_time_to_wait(books, to
     assert site.post().status_code == 201
 
 
-def test_after_a_commit_whose_end_nobody_knows_nothing_is_released(books, monkeypatch):
-    def lose(*_):
+def test_after_a_commit_whose_end_nobody_knows_nothing_is_released(pay_app, monkeypatch):
+    def lose_claim(*_):
         raise StoreError("away", sent=True)
 
     def cut_off():
         broken = OperationalError("COMMIT", {}, sqlite3.OperationalError("away"))
         broken.connection_invalidated = True
-        monkeypatch.setattr(site.store, "look_up", lose)
+        monkeypatch.setattr(site.store, "look_up", lose_claim)
         raise broken
 
-    site = books(lambda session: (setattr(session(), "commit", cut_off), str(pay(session)))[1])
+    site = pay_app(lambda session: (setattr(session(), "commit", cut_off), str(pay(session)))[1])
     with record_signals(site.app) as signals:
         assert site.post().json["type"] == UNAVAILABLE
     assert "released" not in signals.names
@@ -200,8 +200,8 @@ def test_after_a_commit_whose_end_nobody_knows_nothing_is_released(books, monkey
     assert site.store.peek(key).kind == "claim"
 
 
-def test_the_lease_is_renewed_while_the_transaction_is_open(books):
-    site = books(settings={"IDEMPOTENCE_LEASE": 0.9})
+def test_the_lease_is_renewed_while_the_transaction_is_open(pay_app):
+    site = pay_app(settings={"IDEMPOTENCE_LEASE": 0.9})
     renewed = threading.Event()
 
     def view(session):
@@ -229,7 +229,7 @@ def server(postgres):
 @pytest.mark.database
 @pytest.mark.parametrize("level", ["SERIALIZABLE", "REPEATABLE READ", "AUTOCOMMIT"])
 def test_the_transaction_is_read_committed_whatever_the_engine_says(server, level):
-    site = Books(server, engine={"isolation_level": level})
+    site = PaymentApp(server, engine={"isolation_level": level})
     levels = []
 
     def view(session):
@@ -261,7 +261,7 @@ def crossing(site, session, at):
 
 @pytest.mark.database
 def test_a_deadlock_in_the_view_is_the_application_s_error_and_frees_the_key(server):
-    site = Books(server, handlers={OperationalError: lambda error: ("try again", 503)})
+    site = PaymentApp(server, handlers={OperationalError: lambda error: ("try again", 503)})
     for amount in (1, 2):
         site.post(key=f"row-{amount}", amount=amount)
     barrier = threading.Barrier(2)
@@ -277,7 +277,7 @@ def test_a_deadlock_in_the_view_is_the_application_s_error_and_frees_the_key(ser
 
 @pytest.mark.database
 def test_a_deadlock_in_the_guard_s_flush_is_503_and_frees_the_key(server):
-    site = Books(server)
+    site = PaymentApp(server)
     for amount in (1, 2):
         site.post(key=f"row-{amount}", amount=amount)
     barrier = threading.Barrier(2)
@@ -326,9 +326,9 @@ def caught(act):
     "when", ["look", "swallowed", "claim", "begin", "view", "caught", "flush"]
 )
 def test_a_database_that_goes_away_at_any_step_leaves_nothing(proxy, server, when):  # noqa: C901 - a branch a step
-    here = Books(server)
+    here = PaymentApp(server)
     gone = {OperationalError: lambda error: ("gone", 500)}
-    site = Books(through(proxy, server), prepare=False, handlers=gone)
+    site = PaymentApp(through(proxy, server), prepare=False, handlers=gone)
     site.post(key="warm", amount=1)
     away = proxy.refuse
     store, view = site.store, None

@@ -3,7 +3,7 @@
 import sqlite3
 
 import pytest
-from helpers.payment_database import Books, Payment, is_clean, lose, pay
+from helpers.payment_database import Payment, PaymentApp, is_clean, lose_claim, pay
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from flask_idempotence import (
@@ -28,8 +28,8 @@ def in_block(site, *steps):
 
 
 @pytest.mark.parametrize("in_request", [False, True])
-def test_a_block_is_committed_with_its_result(books, in_request):
-    site = books()
+def test_a_block_is_committed_with_its_result(pay_app, in_request):
+    site = pay_app()
     around = site.app.test_request_context if in_request else site.app.app_context
     results = []
     for _ in range(2):
@@ -45,8 +45,8 @@ def test_a_block_is_committed_with_its_result(books, in_request):
 
 
 @pytest.mark.parametrize("by_hand", [[], [lambda session: current_guard.keep()]])
-def test_an_exception_rolls_a_block_back_and_lets_it_come_again(books, by_hand):
-    site = books()
+def test_an_exception_rolls_a_block_back_and_lets_it_come_again(pay_app, by_hand):
+    site = pay_app()
     with site.app.app_context():
         with pytest.raises(KeyError):
             in_block(site, pay, *by_hand, KeyError())
@@ -57,8 +57,8 @@ def test_an_exception_rolls_a_block_back_and_lets_it_come_again(books, by_hand):
     assert site.amounts() == [8]
 
 
-def test_a_result_that_is_none_of_json_is_rolled_back(books):
-    site = books()
+def test_a_result_that_is_none_of_json_is_rolled_back(pay_app):
+    site = pay_app()
     with site.app.app_context():
         work = site.idempotence.once("jobs", 1, within=site.session)(
             lambda: pay(site.session) and object()
@@ -71,11 +71,11 @@ def test_a_result_that_is_none_of_json_is_rolled_back(books):
     assert site.count() == 0
 
 
-def test_a_block_that_has_lost_its_claim_is_rolled_back(books):
-    site = books()
+def test_a_block_that_has_lost_its_claim_is_rolled_back(pay_app):
+    site = pay_app()
     with site.app.app_context():
         with pytest.raises(LeaseLost):
-            in_block(site, lambda session: lose(), pay)
+            in_block(site, lambda session: lose_claim(), pay)
         assert is_clean(site.session())
         with pytest.raises(Running), once(site):
             raise AssertionError
@@ -83,8 +83,8 @@ def test_a_block_that_has_lost_its_claim_is_rolled_back(books):
     assert site.count() == 0
 
 
-def test_a_block_that_is_ended_from_outside_is_rolled_back(books):
-    site = books()
+def test_a_block_that_is_ended_from_outside_is_rolled_back(pay_app):
+    site = pay_app()
     with site.app.app_context():
         with pytest.raises(SystemExit):
             in_block(site, pay, SystemExit())
@@ -94,8 +94,8 @@ def test_a_block_that_is_ended_from_outside_is_rolled_back(books):
     assert site.count() == 0
 
 
-def test_a_decorated_function_is_committed_once_for_each_id(books):
-    site = books()
+def test_a_decorated_function_is_committed_once_for_each_id(pay_app):
+    site = pay_app()
 
     @site.idempotence.once("jobs", key=lambda number: number, within=site.session)
     def work(number):
@@ -107,8 +107,8 @@ def test_a_decorated_function_is_committed_once_for_each_id(books):
     assert site.amounts() == [5, 6]
 
 
-def test_a_block_whose_flush_fails_raises_that_and_comes_again(books):
-    site = books()
+def test_a_block_whose_flush_fails_raises_that_and_comes_again(pay_app):
+    site = pay_app()
     with site.app.app_context():
         with pytest.raises(IntegrityError):
             in_block(site, lambda session: session.add(Payment(id=1)))
@@ -119,8 +119,8 @@ def test_a_block_whose_flush_fails_raises_that_and_comes_again(books):
     assert site.amounts() == [3]
 
 
-def test_switched_off_a_block_is_committed_and_rolled_back_all_the_same(books):
-    site = books(settings={"IDEMPOTENCE_ENABLED": False})
+def test_switched_off_a_block_is_committed_and_rolled_back_all_the_same(pay_app):
+    site = pay_app(settings={"IDEMPOTENCE_ENABLED": False})
     with site.app.app_context():
         for _ in range(2):
             with once(site):
@@ -132,7 +132,7 @@ def test_switched_off_a_block_is_committed_and_rolled_back_all_the_same(books):
 
 
 def test_a_block_whose_database_is_locked_raises_what_the_policy_says(tmp_path):
-    site = Books(f"sqlite:///{tmp_path}/books.db", engine={"connect_args": {"timeout": 0.1}})
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.db", engine={"connect_args": {"timeout": 0.1}})
     rival = sqlite3.connect(tmp_path / "books.db", isolation_level=None)
     with site.app.app_context():
         with pytest.raises(StoreUnavailable):
@@ -149,7 +149,7 @@ def test_a_block_whose_database_is_locked_raises_what_the_policy_says(tmp_path):
 
 
 def test_a_view_s_own_database_error_is_the_application_s(tmp_path):
-    site = Books(f"sqlite:///{tmp_path}/books.db", engine={"connect_args": {"timeout": 0.1}})
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.db", engine={"connect_args": {"timeout": 0.1}})
     seen = []
     site.app.register_error_handler(OperationalError, lambda e: (seen.append(e) or "busy", 503))
     rival = sqlite3.connect(tmp_path / "books.db", isolation_level=None)

@@ -3,7 +3,7 @@
 import sqlite3
 
 import pytest
-from helpers.payment_database import Books, Payment, metadata, pay, payments, told
+from helpers.payment_database import Payment, PaymentApp, errors_as_text, metadata, pay, payments
 from sqlalchemy import create_engine, event, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
@@ -12,7 +12,7 @@ from flask_idempotence import current_guard
 
 @pytest.mark.parametrize("options", [{}, {"isolation_level": "AUTOCOMMIT"}])
 @pytest.mark.parametrize("savepoint", [False, True])
-def test_what_is_rolled_back_leaves_nothing_however_the_engine_begins(books, options, savepoint):
+def test_what_is_rolled_back_leaves_nothing_however_the_engine_begins(pay_app, options, savepoint):
     def view(session):
         if savepoint:
             with session.begin_nested():
@@ -22,7 +22,7 @@ def test_what_is_rolled_back_leaves_nothing_however_the_engine_begins(books, opt
             pay(session)
         return "no", 422
 
-    site = books(view, engine=options)
+    site = pay_app(view, engine=options)
     assert site.post().status_code == 422
     assert site.count() == 0
     site._view = lambda session: (view(session), "yes")[1]
@@ -31,7 +31,7 @@ def test_what_is_rolled_back_leaves_nothing_however_the_engine_begins(books, opt
 
 
 def test_an_engine_that_begins_by_an_event_is_taken_as_it_is(tmp_path):
-    site = Books(f"sqlite:///{tmp_path}/books.db")
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.db")
     event.listen(site.engine, "connect", lambda made, _: setattr(made, "isolation_level", None))
     event.listen(site.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     site.engine.dispose()
@@ -48,8 +48,8 @@ def test_connections_that_commit_by_themselves_are_refused(tmp_path):
         autocommit = True
 
     url = f"sqlite:///{tmp_path}/books.db"
-    Books(url).close()
-    site = told(Books(url, prepare=False))
+    PaymentApp(url).close()
+    site = errors_as_text(PaymentApp(url, prepare=False))
     eager = create_engine(url, connect_args={"factory": Eager})
     site.session.configure(bind=eager)
     assert "autocommit" in site.post().text
@@ -76,8 +76,8 @@ WRITES_BEFORE = {
 
 
 @pytest.mark.parametrize("what", WRITES_BEFORE)
-def test_a_session_already_written_to_is_refused(books, what):
-    site = told(books())
+def test_a_session_already_written_to_is_refused(pay_app, what):
+    site = errors_as_text(pay_app())
     session = site.session
     for warm in (True, False):
         site.before = None if warm else lambda: WRITES_BEFORE[what](session())
@@ -88,15 +88,17 @@ def test_a_session_already_written_to_is_refused(books, what):
     assert len(list(site.store.scan(""))) == 1
 
 
-def test_the_first_request_of_all_is_looked_at_as_well(books):
-    site = told(books())
+def test_the_first_request_of_all_is_looked_at_as_well(pay_app):
+    site = errors_as_text(pay_app())
     site.before = lambda: pay(site.session)
     assert "before its guard begins" in site.post().text
     assert site.runs == 0
 
 
-def test_a_release_of_the_registry_s_session_in_the_view_is_told(books):
-    site = told(books(lambda session: (pay(session), session.remove(), session() and "done")[2]))
+def test_a_release_of_the_registry_s_session_in_the_view_is_told(pay_app):
+    site = errors_as_text(
+        pay_app(lambda session: (pay(session), session.remove(), session() and "done")[2])
+    )
     assert "must not have ended" in site.post().text
     assert site.count() == 0
     assert list(site.store.scan("")) == []
@@ -111,7 +113,7 @@ def test_a_view_that_goes_on_after_a_refusal_of_postgresql_is_told(postgres, key
         except IntegrityError:
             return "done", 201
 
-    site = told(Books(postgres.new_database(), view))
+    site = errors_as_text(PaymentApp(postgres.new_database(), view))
     answer = site.post(key)
     assert answer.status_code == 500
     assert "had refused" in answer.text
@@ -121,12 +123,12 @@ def test_a_view_that_goes_on_after_a_refusal_of_postgresql_is_told(postgres, key
 
 
 @pytest.fixture
-def two(books, tmp_path):
+def two(pay_app, tmp_path):
     """A site whose sessions write payments to one database, and orders to another."""
     orders = payments.to_metadata(type(metadata)(), name="orders")
     other = create_engine(f"sqlite:///{tmp_path}/other.db")
     orders.create(other)
-    site = told(books(sessions={"binds": {orders: other}}))
+    site = errors_as_text(pay_app(sessions={"binds": {orders: other}}))
     site.orders, site.other = orders, other
     yield site
     site.session.remove()
@@ -165,12 +167,12 @@ def test_having_written_to_another_database_before_is_refused(two):
     assert two.runs == 0
 
 
-def test_keep_does_not_keep_what_an_exception_has_rolled_back(books):
+def test_keep_does_not_keep_what_an_exception_has_rolled_back(pay_app):
     def view(session):
         pay(session)
         current_guard.keep()
         raise KeyError
 
-    site = books(view)
+    site = pay_app(view)
     assert [site.post().status_code for _ in range(2)] == [500, 500]
     assert (site.runs, site.count()) == (2, 0)

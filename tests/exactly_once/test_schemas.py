@@ -1,7 +1,7 @@
 """`within=` where the application's schemas are not the default one."""
 
 import pytest
-from helpers.payment_database import Books, metadata, payments, told
+from helpers.payment_database import PaymentApp, errors_as_text, metadata, payments
 from sqlalchemy import create_engine, event, func, select, text
 
 from flask_idempotence import SqlStore
@@ -36,7 +36,7 @@ def tenant(url, tmp_path):
 
 
 def site_on(engine):
-    site = Books(str(engine.url), prepare=False, store=SqlStore(engine, deadline=5))
+    site = PaymentApp(str(engine.url), prepare=False, store=SqlStore(engine, deadline=5))
     site.engine.dispose()
     site.engine = engine
     site.session.configure(bind=engine)
@@ -78,7 +78,7 @@ def through(tenant, postgres):
 
     def make(path):
         engine = tenant()
-        site = told(site_on(engine))
+        site = errors_as_text(site_on(engine))
         made.append(site)
         event.listen(
             site.session,

@@ -6,7 +6,7 @@ import pytest
 from flask import Flask, after_this_request, got_request_exception, jsonify
 from flask.views import MethodView
 from flask_sqlalchemy import SQLAlchemy
-from helpers.payment_database import KEY, Payment, is_clean, lose, metadata, pay
+from helpers.payment_database import KEY, Payment, is_clean, lose_claim, metadata, pay
 from sqlalchemy import create_engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmaker
@@ -43,7 +43,7 @@ WAYS_OUT = {
     "a block of its own": (lambda session: session.begin().__enter__(), 500, 0),
     "a broken flush": (lambda session: session.add(Payment(id=1)) or "done", 500, 0),
     "a swallowed flush": (swallow, 500, 0),
-    "a lost claim": (lambda session: (lose(), str(pay(session)))[1], 409, 0),
+    "a lost claim": (lambda session: (lose_claim(), str(pay(session)))[1], 409, 0),
     "a commit within a savepoint": (
         lambda session: (session.begin_nested(), pay(session), session.commit()),
         500,
@@ -53,9 +53,9 @@ WAYS_OUT = {
 
 
 @pytest.mark.parametrize("way", WAYS_OUT)
-def test_a_session_that_lives_on_is_left_clean_on_every_way_out(books, way):
+def test_a_session_that_lives_on_is_left_clean_on_every_way_out(pay_app, way):
     act, status, count = WAYS_OUT[way]
-    site = books(key="X-Key")  # this guard's view is not asked
+    site = pay_app(key="X-Key")  # this guard's view is not asked
     with Session(site.engine) as session:
         app = Flask("beside")
         app.config["SECRET_KEY"] = "a secret for the tests"
@@ -81,7 +81,7 @@ def test_a_session_that_lives_on_is_left_clean_on_every_way_out(books, way):
 
 
 @pytest.mark.parametrize(("how", "did"), [("commit", "committed"), ("rollback", "rolled it back")])
-def test_the_line_that_ends_the_transaction_is_the_one_that_raises(books, how, did):
+def test_the_line_that_ends_the_transaction_is_the_one_that_raises(pay_app, how, did):
     told = []
 
     def view(session):
@@ -91,13 +91,13 @@ def test_the_line_that_ends_the_transaction_is_the_one_that_raises(books, how, d
         told.append(raised.value)
         return "no", 422
 
-    site = books(view)
+    site = pay_app(view)
     assert site.post().status_code == 422
     assert told
     assert site.count() == 0
 
 
-def test_an_error_handler_may_roll_back_and_write_of_its_own(books):
+def test_an_error_handler_may_roll_back_and_write_of_its_own(pay_app):
     def view(session):
         pay(session)
         raise ValueError("no funds")
@@ -108,14 +108,14 @@ def test_an_error_handler_may_roll_back_and_write_of_its_own(books):
         site.session.commit()
         return "no funds", 422
 
-    site = books(view, handlers={ValueError: handle})
+    site = pay_app(view, handlers={ValueError: handle})
     assert (site.post().status_code, site.amounts()) == (422, [7])
     again = site.post()
     assert (again.status_code, again.headers["Idempotent-Replayed"]) == (422, "true")
     assert (site.amounts(), site.runs) == ([7], 1)
 
 
-def test_the_work_of_an_error_handler_stays_pending_until_it_commits_it(books):
+def test_the_work_of_an_error_handler_stays_pending_until_it_commits_it(pay_app):
     def view(session):
         pay(session)
         raise ValueError("no funds")
@@ -124,7 +124,7 @@ def test_the_work_of_an_error_handler_stays_pending_until_it_commits_it(books):
         pay(site.session, 7)
         return "no funds", 503
 
-    site = books(view, handlers={ValueError: handle})
+    site = pay_app(view, handlers={ValueError: handle})
     pending = []
     site.app.after_request(
         lambda response: pending.append(site.session().in_transaction()) or response
@@ -132,13 +132,13 @@ def test_the_work_of_an_error_handler_stays_pending_until_it_commits_it(books):
     assert (site.post().status_code, site.amounts(), pending) == (503, [], [True])
 
 
-def test_a_view_may_report_an_exception_that_it_has_handled(books):
+def test_a_view_may_report_an_exception_that_it_has_handled(pay_app):
     def view(session):
         pay(session)
         got_request_exception.send(site.app, exception=ValueError("handled"))
         return "done", 201
 
-    site = books(view)
+    site = pay_app(view)
     assert (site.post().status_code, site.amounts()) == (201, [3])
 
 
@@ -152,7 +152,7 @@ def retrying(view):
     return retried
 
 
-def test_a_second_attempt_in_one_request_commits_what_it_writes(books):
+def test_a_second_attempt_in_one_request_commits_what_it_writes(pay_app):
     runs = []
 
     def view(session):
@@ -162,7 +162,7 @@ def test_a_second_attempt_in_one_request_commits_what_it_writes(books):
             raise ValueError("a deadlock, say")
         return "done", 201
 
-    site = books(view)
+    site = pay_app(view)
     site.app.view_functions["pay"] = retrying(site.app.view_functions["pay"])
     assert (site.post().status_code, site.amounts()) == (201, [2])
     again = site.post()
@@ -171,7 +171,7 @@ def test_a_second_attempt_in_one_request_commits_what_it_writes(books):
 
 
 @pytest.mark.parametrize("where", ["the value", "a callback of the view", "a decorator outside"])
-def test_an_error_handler_may_roll_back_and_commit_after_the_view(books, where):
+def test_an_error_handler_may_roll_back_and_commit_after_the_view(pay_app, where):
     def view(session):
         pay(session)
         if where == "a callback of the view":
@@ -184,14 +184,14 @@ def test_an_error_handler_may_roll_back_and_commit_after_the_view(books, where):
         site.session.commit()
         return "handled", 500
 
-    site = books(view, handlers={500: handle, ZeroDivisionError: handle})
+    site = pay_app(view, handlers={500: handle, ZeroDivisionError: handle})
     if where == "a decorator outside":
         guarded = site.app.view_functions["pay"]
         site.app.view_functions["pay"] = lambda: guarded() and 1 / 0
     assert (site.post().text, site.amounts()) == ("handled", [7])
 
 
-def test_an_error_handler_and_a_hook_may_share_a_transaction(books):
+def test_an_error_handler_and_a_hook_may_share_a_transaction(pay_app):
     def view(session):
         pay(session)
         raise ValueError("no funds")
@@ -200,7 +200,7 @@ def test_an_error_handler_and_a_hook_may_share_a_transaction(books):
         pay(site.session, 7)  # holds SQLite's lock until the hook commits
         return "no funds", 422
 
-    site = books(view, handlers={ValueError: handle})
+    site = pay_app(view, handlers={ValueError: handle})
     site.app.after_request(lambda response: site.session.commit() or response)
     answer = site.post()
     assert (answer.status_code, "Idempotent-Stored" in answer.headers) == (422, False)
@@ -209,7 +209,7 @@ def test_an_error_handler_and_a_hook_may_share_a_transaction(books):
 
 
 @pytest.mark.parametrize(("status", "answer"), [(422, 422), (201, 500)])
-def test_a_rollback_after_the_view_is_allowed_and_never_a_success(books, status, answer):
+def test_a_rollback_after_the_view_is_allowed_and_never_a_success(pay_app, status, answer):
     def view(session):
         pay(session)
         after_this_request(rolled_back)
@@ -219,16 +219,16 @@ def test_a_rollback_after_the_view_is_allowed_and_never_a_success(books, status,
         site.session.rollback()
         return response
 
-    site = books(view)
+    site = pay_app(view)
     assert (site.post().status_code, site.count()) == (answer, 0)
 
 
-def test_an_exception_that_propagates_leaves_the_session_clean(books):
+def test_an_exception_that_propagates_leaves_the_session_clean(pay_app):
     def view(session):
         pay(session)
         raise KeyError("mine")
 
-    site = books(view, settings={"TESTING": True, "PROPAGATE_EXCEPTIONS": True})
+    site = pay_app(view, settings={"TESTING": True, "PROPAGATE_EXCEPTIONS": True})
     with site.app.app_context(), pytest.raises(KeyError, match="mine"):
         site.post()
     assert site.count() == 0
@@ -304,8 +304,8 @@ def test_sessions_of_other_databases_are_let_alone(tmp_path):
     engine.dispose()
 
 
-def test_an_async_view_with_a_session_of_each_thread_is_refused(books):
-    site = books()
+def test_an_async_view_with_a_session_of_each_thread_is_refused(pay_app):
+    site = pay_app()
 
     async def view():
         return "never"
@@ -315,8 +315,8 @@ def test_an_async_view_with_a_session_of_each_thread_is_refused(books):
     idempotent(within=scoped_session(sessionmaker(site.engine), scopefunc=lambda: 1))(view)
 
 
-def test_the_methods_of_a_view_class_may_stand_within(books):
-    site = books()
+def test_the_methods_of_a_view_class_may_stand_within(pay_app):
+    site = pay_app()
 
     class Payments(MethodView):
         @idempotent(within=site.session)
@@ -337,14 +337,14 @@ def test_the_methods_of_a_view_class_may_stand_within(books):
     assert site.amounts() == [3]
 
 
-def test_a_session_that_does_not_begin_by_itself_is_begun(books):
-    site = books(sessions={"autobegin": False})
+def test_a_session_that_does_not_begin_by_itself_is_begun(pay_app):
+    site = pay_app(sessions={"autobegin": False})
     assert site.post(amount=4).status_code == 201
     assert site.amounts() == [4]
 
 
-def test_a_guard_that_cannot_begin_gives_its_claim_up(books, monkeypatch):
-    site = books()
+def test_a_guard_that_cannot_begin_gives_its_claim_up(pay_app, monkeypatch):
+    site = pay_app()
     monkeypatch.setattr(Session, "begin", lambda self: {}["cannot"])
     assert site.post().status_code == 500
     assert list(site.store.scan("")) == []

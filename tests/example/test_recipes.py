@@ -2,7 +2,14 @@
 
 import pytest
 from flask import abort
-from helpers.recipe_requests import CROWD, Site, meet, spy, statuses, told
+from helpers.recipe_requests import (
+    CROWD,
+    RecipeSite,
+    spy,
+    statuses,
+    values_of,
+    wait_for_each_other,
+)
 from helpers.servers.processes import all_at_once
 from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -35,7 +42,7 @@ def make(url, tmp_path):
     made = []
 
     def make(**settings):
-        made.append(Site(url, tmp_path, **settings))
+        made.append(RecipeSite(url, tmp_path, **settings))
         return made[-1]
 
     yield make
@@ -70,7 +77,7 @@ def test_a_unique_index_does_not_tell_a_repeat_the_first_answer(site):
 def test_a_key_takes_one_order_of_a_crowd_and_tells_all_its_number(site):
     answers = site.crowd("unique-index/guarded", reference="A")
     assert statuses(answers) == {201: CROWD}
-    assert set(told(answers, "number")) == {1}
+    assert set(values_of(answers, "number")) == {1}
     assert replays(answers) == CROWD - 1
     assert site.truth("orders") == 1
 
@@ -86,8 +93,8 @@ def test_a_key_notices_that_a_reference_is_used_for_something_else(site):
 def test_of_a_crowd_of_copies_of_a_message_one_is_handled(site):
     answers = site.crowd("deduplication-table/mug", message="m", pieces=5)
     assert statuses(answers) == ALL
-    assert sorted(told(answers, "first")) == [False] * (CROWD - 1) + [True]
-    assert set(told(answers, "pieces")) == {5}
+    assert sorted(values_of(answers, "first")) == [False] * (CROWD - 1) + [True]
+    assert set(values_of(answers, "pieces")) == {5}
     assert (site.truth("stock"), site.truth("messages")) == (5, 1)
 
 
@@ -96,7 +103,7 @@ def test_a_copy_that_waited_does_the_work_where_the_first_was_rolled_back(site, 
     spy(monkeypatch, deduplication_table, "put_in_stock", lambda: [abort(s) for s in failures])
     answers = site.crowd("deduplication-table/mug", 2, message="m", pieces=5)
     assert statuses(answers) == {200: 1, 503: 1}
-    assert told(answers, "first") == [True]
+    assert values_of(answers, "first") == [True]
     assert (site.truth("stock"), site.truth("messages")) == (5, 1)
 
 
@@ -122,7 +129,7 @@ def test_once_handles_one_of_a_crowd_and_tells_the_others_to_come_back(make, mon
 
 
 def test_of_a_crowd_that_has_read_one_version_one_writes_and_the_others_lose(site, monkeypatch):
-    meet(monkeypatch, optimistic_lock, "changed")
+    wait_for_each_other(monkeypatch, optimistic_lock, "changed")
     answers = site.crowd("optimistic-lock/mug", percent=10)
     assert statuses(answers) == ONE
     assert site.truth("prices")["mug"] == 1100
@@ -155,12 +162,12 @@ def test_without_that_version_a_late_duplicate_is_computed_again(site):
 def test_a_key_lets_one_change_of_a_crowd_compute_and_tells_all_what_it_came_to(site):
     answers = site.crowd("optimistic-lock/mug/guarded", percent=10, change="c")
     assert statuses(answers) == ALL
-    assert set(told(answers, "cents")) == {1100}
+    assert set(values_of(answers, "cents")) == {1100}
     assert site.truth("prices")["mug"] == 1100
 
 
 def test_a_key_lets_two_different_changes_in_and_one_is_lost(site, monkeypatch):
-    meet(monkeypatch, optimistic_lock, "changed", 2)
+    wait_for_each_other(monkeypatch, optimistic_lock, "changed", 2)
     path = "optimistic-lock/mug/guarded"
     answers = site.at_once(*((path, {"percent": 10, "change": c}) for c in "ab"))
     assert statuses(answers) == {200: 2}
@@ -173,7 +180,7 @@ def test_a_key_lets_two_different_changes_in_and_one_is_lost(site, monkeypatch):
 def test_a_crowd_takes_turns_and_none_takes_what_is_not_there(site):
     answers = site.crowd("pessimistic-lock/1", amount=10)
     assert statuses(answers) == {200: 10, 409: CROWD - 10}
-    assert sorted(told(answers, "balance")) == list(range(0, 100, 10))
+    assert sorted(values_of(answers, "balance")) == list(range(0, 100, 10))
     assert site.truth("balances")[0] == 0
 
 
@@ -190,8 +197,8 @@ def test_for_update_is_left_out_on_sqlite():
 
 def test_on_sqlite_without_begin_immediate_two_read_the_same_balance(tmp_path, monkeypatch):
     monkeypatch.setattr(pessimistic_lock, "lock_all_of_sqlite", lambda: None)
-    meet(monkeypatch, pessimistic_lock, "rest", 2)
-    site = Site(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)
+    wait_for_each_other(monkeypatch, pessimistic_lock, "rest", 2)
+    site = RecipeSite(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)
     assert statuses(site.crowd("pessimistic-lock/1", 2, amount=10)) == {200: 2}
     assert site.truth("balances")[0] == 90
     site.close()
@@ -204,7 +211,7 @@ def test_a_lock_lets_one_withdrawal_of_a_crowd_in_and_nobody_waits(site, monkeyp
 
 
 def test_a_lock_lets_another_sender_in_and_one_withdrawal_is_lost(site, monkeypatch):
-    meet(monkeypatch, pessimistic_lock, "rest", 2)
+    wait_for_each_other(monkeypatch, pessimistic_lock, "rest", 2)
     path = "pessimistic-lock/2/guarded"
     answers = site.at_once(*((path, {"amount": 10, "sender": s}) for s in ("Ada", "Grace")))
     assert statuses(answers) == {200: 2}
@@ -217,7 +224,7 @@ def test_a_lock_lets_another_sender_in_and_one_withdrawal_is_lost(site, monkeypa
 def test_a_crowd_ships_a_parcel_once_and_all_are_told_that_it_is_shipped(site):
     answers = site.crowd("state-machine/1", status="shipped")
     assert statuses(answers) == ALL
-    assert sorted(told(answers, "changed")) == [False] * (CROWD - 1) + [True]
+    assert sorted(values_of(answers, "changed")) == [False] * (CROWD - 1) + [True]
     assert site.truth("departures") == 1
 
 
@@ -225,7 +232,7 @@ def test_a_parcel_is_shipped_or_cancelled_and_never_both(site):
     wishes = [("state-machine/1", {"status": status}) for status in ("shipped", "cancelled")]
     answers = site.at_once(*wishes * (CROWD // 2))
     assert statuses(answers) == {200: CROWD // 2, 409: CROWD // 2}
-    assert sum(told(answers, "changed")) == 1
+    assert sum(values_of(answers, "changed")) == 1
     assert {answer.json["status"] for answer in answers} == {site.truth("parcels")[0]}
     assert site.truth("departures") == 1
 
@@ -236,7 +243,7 @@ def test_a_lock_lets_one_wish_of_a_crowd_in(site):
 
 
 def test_a_lock_lets_two_different_wishes_in_and_both_come_true(site, monkeypatch):
-    meet(monkeypatch, state_machine, "may_become", 2)
+    wait_for_each_other(monkeypatch, state_machine, "may_become", 2)
     path = "state-machine/2/guarded"
     answers = site.at_once((path, {"status": "shipped"}), (path, {"status": "cancelled"}))
     assert statuses(answers) == {200: 2}
@@ -249,7 +256,7 @@ def test_a_lock_lets_two_different_wishes_in_and_both_come_true(site, monkeypatc
 def test_a_counter_takes_three_of_a_crowd_for_it_knows_no_duplicates(site):
     answers = site.crowd("counter", voter="Ada")
     assert statuses(answers) == {200: 3, 409: CROWD - 3}
-    assert sorted(told(answers, "used")) == [1, 2, 3]
+    assert sorted(values_of(answers, "used")) == [1, 2, 3]
     assert site.truth("votes") == {"Ada": 3}
 
 
@@ -278,7 +285,7 @@ def test_where_the_lock_fails_the_index_lets_one_pay_and_all_are_told_its_number
     charged = spy(monkeypatch, payments, "charge")
     answers = site.crowd("payments", reference="A", amount=12)
     assert statuses(answers) == {201: CROWD}
-    assert set(told(answers, "number")) == {1}
+    assert set(values_of(answers, "number")) == {1}
     assert (len(charged), site.truth("payments")) == (1, 1)
 
 

@@ -106,7 +106,7 @@ class Site:
         return self.runs
 
 
-class Till:
+class KeyedApp:
     """An application with views behind key guards, which count their runs.
 
     Its clock stands still, its keeper works when the test says so, and nobody sleeps.

@@ -9,7 +9,7 @@ from helpers.apps import make_app
 GOOD = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 
 
-def serving(**settings):
+def production_app(**settings):
     """Return an application that is neither debugged nor tested."""
     return make_app(**{"SECRET_KEY": GOOD, "TESTING": False, **settings})
 

@@ -171,6 +171,6 @@ class ByAsyncHttpx:
 CALLERS = {"requests": ByRequests, "httpx": ByHttpx, "async httpx": ByAsyncHttpx}
 
 
-def patient(pauses, **rules):
+def retries_with(pauses, **rules):
     """Return rules whose waits take no time and are not left to chance."""
     return Retries(clock=pauses.clock, chance=lambda: 1.0, **rules)

@@ -43,7 +43,7 @@ class Block:
 
 
 @dataclass
-class Wire:
+class TranscriptClient:
     """One client of an application, and the names that stand for what is random."""
 
     app: object
@@ -74,11 +74,11 @@ def written(answer):
     lines = [f"HTTP/1.1 {answer.status}"]
     lines += [f"{name}: {value}" for name, value in answer.headers if name.lower() not in UNSAID]
     if answer.data:
-        lines += ["", set_out(answer)]
+        lines += ["", formatted_body(answer)]
     return "\n".join(lines) + "\n"
 
 
-def set_out(answer):
+def formatted_body(answer):
     text = answer.get_data(as_text=True).strip()
     if not answer.is_json:
         return text
@@ -108,7 +108,7 @@ def chains(text):
     return shown
 
 
-def play(chain, *, app=None, names=()):
+def run_chain(chain, *, app=None, names=()):
     """Go through a chain, and return its answers with what they should say.
 
     Args:
@@ -117,7 +117,7 @@ def play(chain, *, app=None, names=()):
         names: what stands for what in the requests.
     """
     namespace, answers = {"__name__": "example", "app": app}, []
-    wire = said = None
+    client = said = None
     for block in chain:
         if block.language == "python":
             exec(block.text, namespace)
@@ -127,9 +127,9 @@ def play(chain, *, app=None, names=()):
             said = None
         else:
             assert said is None, f"an answer is missing before this:\n{block.text}"
-            if wire is None or wire.app is not namespace["app"]:
-                wire = Wire(namespace["app"], dict(names))
-            said = wire.exchange(block.text)
+            if client is None or client.app is not namespace["app"]:
+                client = TranscriptClient(namespace["app"], dict(names))
+            said = client.exchange(block.text)
     assert said is None, "the last request has no answer"
     return answers
 

@@ -21,7 +21,7 @@ def leased_hold(app, lease, now, key="k"):
     return hold
 
 
-class Nursery:
+class KeeperHarness:
     """A keeper whose ticks the test makes itself, on a clock of the test's."""
 
     def __init__(self, store, *, clock=None, **settings):

@@ -13,7 +13,7 @@ import threading
 
 import psycopg  # noqa: F401 - so that the children have it
 
-from helpers.payment_database import Books
+from helpers.payment_database import PaymentApp
 
 STEPS = (
     "before the claim",
@@ -81,7 +81,7 @@ def answer(url, step, key, amount):
             stop()
         return paid
 
-    site = Books(url, view, prepare=False, deadline=30, settings={"IDEMPOTENCE_LEASE": LEASE})
+    site = PaymentApp(url, view, prepare=False, deadline=30, settings={"IDEMPOTENCE_LEASE": LEASE})
     with site.app.app_context():
         die_at(step, site)
         found = site.post(key=key)

@@ -11,7 +11,7 @@ REPEATED = {"key": "replay of 200", "lock": "repeat-submit"}
 """What the sender of the first request gets for the second."""
 
 
-class Counter:
+class CountingApp:
     """An application with one guarded view that counts its runs.
 
     Args:

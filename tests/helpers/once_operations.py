@@ -5,7 +5,7 @@ from flask_idempotence.testing import FakeClock
 from helpers.apps import make_app
 
 
-class Shift:
+class OnceApp:
     """An application outside any request, whose operations count their runs.
 
     Its clock stands still, and its keeper works when the test says so. With a store of the test's
@@ -67,11 +67,11 @@ class Shift:
             self.engine.keeper.tick()
 
 
-def shift_on(kind, request, **settings):
-    """Return a shift on memory, or on the shared Redis server."""
+def once_app_on(kind, request, **settings):
+    """Return an application on memory, or on the shared Redis server."""
     if kind == "memory":
-        return Shift(**settings)
+        return OnceApp(**settings)
     request.getfixturevalue("redis_url")
     client = request.getfixturevalue("redis_server").client()
     # A busy machine may take longer than the usual second for sixty-four at once.
-    return Shift(store=RedisStore(client, deadline=30), **settings)
+    return OnceApp(store=RedisStore(client, deadline=30), **settings)

@@ -30,7 +30,7 @@ payments = Table(
 )
 
 
-class Books:
+class PaymentApp:
     """One application with a session of its own, and the payments in its database.
 
     Args:
@@ -131,7 +131,7 @@ def pay(session, amount=3):
     return session.execute(insert(payments).values(amount=amount))
 
 
-def told(site):
+def errors_as_text(site):
     """Have the site answer a ConfigurationError by its text."""
     site.app.register_error_handler(ConfigurationError, lambda error: (str(error), 500))
     return site
@@ -151,7 +151,7 @@ def is_clean(session):
     )
 
 
-def lose():
+def lose_claim():
     hold = current_guard._hold
     hold.engine.store.remove(hold.key)
     hold.engine.store.claim(hold.key, b"r" * 16, b"f" * 16, 30, 0)

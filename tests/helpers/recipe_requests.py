@@ -11,7 +11,7 @@ PATIENCE = 60
 """Seconds for whoever waits on purpose; the machine may be busy."""
 
 
-class Site:
+class RecipeSite:
     """The example with its recipes in a database.
 
     Args:
@@ -91,7 +91,7 @@ def spy(monkeypatch, module, name, before=lambda: None):
     return calls
 
 
-def meet(monkeypatch, module, name, count=CROWD):
+def wait_for_each_other(monkeypatch, module, name, count=CROWD):
     """Let nobody go on in a function before so many are in it."""
     barrier = threading.Barrier(count, timeout=PATIENCE)
     spy(monkeypatch, module, name, barrier.wait)
@@ -101,6 +101,6 @@ def statuses(answers):
     return Counter(answer.status_code for answer in answers)
 
 
-def told(answers, name):
+def values_of(answers, name):
     """List what the successful ones were told."""
     return [answer.json[name] for answer in answers if answer.status_code < 400]

@@ -21,7 +21,7 @@ A_DAY = 86400
 NOBODY = "redis://127.0.0.1:1"  # where nobody listens
 
 
-class Scene:
+class RefusalCase:
     """A small shop, its clock, and a client that has been there before."""
 
     def __init__(self, store_uri=None):
@@ -81,53 +81,53 @@ class Scene:
 
 
 def repeat_submit():
-    scene = Scene()
-    scene.client.post("/orders", json={"item": "mug"})
-    return scene
+    case = RefusalCase()
+    case.client.post("/orders", json={"item": "mug"})
+    return case
 
 
 def token_expired():
-    scene = Scene()
-    scene.take_token()
-    scene.clock.advance(A_DAY)
-    return scene
+    case = RefusalCase()
+    case.take_token()
+    case.clock.advance(A_DAY)
+    return case
 
 
 def token_not_yours():
-    scene = Scene()
-    other = scene.app.test_client()
+    case = RefusalCase()
+    other = case.app.test_client()
     other.post("/login/ann")
-    scene.take_token(other)
-    return scene
+    case.take_token(other)
+    return case
 
 
 def token_spent():
-    scene = Scene()
-    scene.client.post("/checkout", headers=scene.take_token())
-    return scene
+    case = RefusalCase()
+    case.client.post("/checkout", headers=case.take_token())
+    return case
 
 
-def paid(url="/payments", then=lambda scene: None):
-    scene = Scene()
-    scene.pay(url)
-    then(scene)
-    return scene
+def paid(url="/payments", then=lambda case: None):
+    case = RefusalCase()
+    case.pay(url)
+    then(case)
+    return case
 
 
-SCENES = {
+REFUSAL_CASES = {
     "repeat-submit": repeat_submit,
-    "token-missing": Scene,
-    "token-invalid": Scene,
+    "token-missing": RefusalCase,
+    "token-invalid": RefusalCase,
     "token-expired": token_expired,
     "token-not-yours": token_not_yours,
     "token-spent": token_spent,
-    "key-missing": Scene,
-    "key-invalid": Scene,
+    "key-missing": RefusalCase,
+    "key-invalid": RefusalCase,
     "key-reused": paid,
     "key-in-progress": lambda: paid("/imports"),
     "key-repeated": lambda: paid("/vouchers"),
-    "outcome-unknown": lambda: paid("/transfers", lambda scene: scene.clock.advance(30)),
+    "outcome-unknown": lambda: paid("/transfers", lambda case: case.clock.advance(30)),
     "response-not-stored": lambda: paid("/exports"),
-    "lease-lost": Scene,
-    "store-unavailable": lambda: Scene(NOBODY),
+    "lease-lost": RefusalCase,
+    "store-unavailable": lambda: RefusalCase(NOBODY),
 }

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from docs.test_docs import ROOT, text_of
 from helpers.apps import bare_app, make_app
-from helpers.keeper_harness import Nursery
+from helpers.keeper_harness import KeeperHarness
 from helpers.servers.processes import Proxy, until
 from prometheus_client import CollectorRegistry
 
@@ -183,18 +183,18 @@ def test_settlements_that_wait_are_shown_until_the_store_has_answered(registry, 
 
 def test_a_keeper_that_is_late_shows_it(registry):
     clock = FakeClock()
-    nursery = Nursery(MemoryStore(clock=clock), clock=clock, lease=30.0)
+    harness = KeeperHarness(MemoryStore(clock=clock), clock=clock, lease=30.0)
     app = make_app()
     Metrics(app, registry=registry)
-    nursery.keeper._policy.observers = app.extensions["idempotence"].engine.policy.observers
+    harness.keeper._policy.observers = app.extensions["idempotence"].engine.policy.observers
     for key, lease in (("a", 9.0), ("b", 24.0)):
-        hold = nursery.hold(key, lease=lease)
-        nursery.store.claim(key, hold.owner, hold.fingerprint, lease, 0)
+        hold = harness.hold(key, lease=lease)
+        harness.store.claim(key, hold.owner, hold.fingerprint, lease, 0)
     clock.advance(3.0)
-    nursery.keeper.tick()  # a is due, just now
+    harness.keeper.tick()  # a is due, just now
     clock.advance(7.5)
-    nursery.keeper.tick()  # b was due 2.5 seconds ago
-    nursery.keeper.tick()  # and nothing is due
+    harness.keeper.tick()  # b was due 2.5 seconds ago
+    harness.keeper.tick()  # and nothing is due
     assert of("keeper_lag_seconds_count", registry) == {(): 2}
     assert of("keeper_lag_seconds_sum", registry) == {(): 2.5}
 

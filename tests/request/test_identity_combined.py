@@ -3,7 +3,7 @@
 import pytest
 from flask_httpauth import HTTPBasicAuth, HTTPTokenAuth
 from flask_jwt_extended import JWTManager, create_access_token, jwt_required
-from helpers.login_apps import ADDRESS, Counter
+from helpers.login_apps import ADDRESS, CountingApp
 
 from flask_idempotence import ConfigurationError
 
@@ -29,21 +29,21 @@ class TestALoginOfTheWholeSite:
     @pytest.mark.parametrize("header", ["X-Api-Key", "Authorization"])
     def test_of_the_server_hides_no_credentials(self, guard, header):
         users = [{**SITE, **by_header(header, f"Bearer {name}")} for name in "ab"]
-        assert Counter(guard).tells_apart(*users)
+        assert CountingApp(guard).tells_apart(*users)
 
     def test_of_the_server_hides_no_session(self, guard):
-        counter = Counter(guard)
+        counter = CountingApp(guard)
         users = [{**SITE, **signed_in(counter, user_id=name)} for name in "ab"]
         assert counter.tells_apart(*users)
 
     def test_of_the_server_alone_is_a_user_at_any_address(self, guard):
         attempts = [{**SITE, "address": address} for address in (ADDRESS, "192.0.2.2")]
-        assert Counter(guard).takes_for_one(*attempts)
+        assert CountingApp(guard).takes_for_one(*attempts)
 
     def test_of_the_application_hides_no_session(self, guard):
         auth = HTTPBasicAuth()
         auth.verify_password(lambda name, password: name if password else None)
-        counter = Counter(guard, checks=[auth.login_required])
+        counter = CountingApp(guard, checks=[auth.login_required])
         users = [{"auth": ("site", "x"), **signed_in(counter, user_id=name)} for name in "ab"]
         assert counter.tells_apart(*users)
 
@@ -52,7 +52,7 @@ class TestAMappingWithoutAnId:
     """It may hold a role, which others have, too."""
 
     def test_in_a_session(self, guard):
-        counter = Counter(guard)
+        counter = CountingApp(guard)
         clients = [signed_in(counter, user={"role": "admin"}) for _ in range(2)]
         addresses = ({"address": ADDRESS}, {"address": "192.0.2.2"})
         assert counter.tells_apart(
@@ -60,28 +60,28 @@ class TestAMappingWithoutAnId:
         )
 
     def test_beside_another_name_in_the_session(self, guard):
-        counter = Counter(guard)
+        counter = CountingApp(guard)
         users = [signed_in(counter, user={"role": "admin"}, email=name) for name in "ab"]
         assert counter.tells_apart(*users)
 
     def test_from_a_login_library(self, guard):
         auth = HTTPTokenAuth()
         auth.verify_token(lambda token: {"role": "admin"})
-        counter = Counter(guard, checks=[auth.login_required])
+        counter = CountingApp(guard, checks=[auth.login_required])
         assert counter.tells_apart(*[by_header("Authorization", f"Bearer {n}") for n in "ab"])
 
 
 class TestTheAccountOfAUser:
     @pytest.mark.parametrize("name", ["tenant_id", "account_id", "org_id", "tenant"])
     def test_in_the_session(self, guard, name):
-        counter = Counter(guard)
+        counter = CountingApp(guard)
         users = [signed_in(counter, user_id=1, **{name: account}) for account in "ab"]
         assert counter.tells_apart(*users)
 
     @pytest.mark.parametrize("claim", ["iss", "tenant", "org_id", "tid"])
     def test_in_the_claims_of_a_token(self, guard, claim):
         settings = {"JWT_SECRET_KEY": "a secret for the tests of 32 bytes"}
-        counter = Counter(guard, checks=[jwt_required()], **settings)
+        counter = CountingApp(guard, checks=[jwt_required()], **settings)
         JWTManager(counter.app)
         with counter.app.app_context():
             tokens = [
@@ -99,7 +99,7 @@ class TestTheAccountOfAUser:
         ],
     )
     def test_in_a_mapping(self, guard, one, other):
-        counter = Counter(guard)
+        counter = CountingApp(guard)
         assert counter.tells_apart(signed_in(counter, user=one), signed_in(counter, user=other))
 
 
@@ -114,7 +114,7 @@ class TestAnObjectFromALoader:
             def __str__(self):
                 return "Mr Smith"
 
-        counter, asking = Counter(guard), []
+        counter, asking = CountingApp(guard), []
         counter.idempotence.identity_loader(lambda: User(asking[-1]))
         for user, expected in ((1, True), (2, True), (1, False)):
             asking.append(user)
@@ -124,12 +124,12 @@ class TestAnObjectFromALoader:
         class Anonymous:
             is_authenticated = False
 
-        counter = Counter(guard)
+        counter = CountingApp(guard)
         counter.idempotence.identity_loader(Anonymous)
         assert counter.tells_apart({"address": ADDRESS}, {"address": "192.0.2.2"})
 
     def test_without_an_id_is_refused(self, guard):
-        counter = Counter(guard)
+        counter = CountingApp(guard)
         counter.idempotence.identity_loader(object)
         with pytest.raises(ConfigurationError, match=r"returned a object.* Return the user's id"):
             counter.send()

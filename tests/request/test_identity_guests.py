@@ -7,7 +7,7 @@ import uuid
 import pytest
 from flask import request
 from helpers.apps import make_app, verdict
-from helpers.login_apps import Counter
+from helpers.login_apps import CountingApp
 
 from flask_idempotence import idempotent
 from flask_idempotence.client.keys import new_key
@@ -61,14 +61,14 @@ WEAK = [
 @pytest.mark.parametrize("key", STRONG)
 def test_a_key_that_cannot_be_guessed_is_enough(key):
     """A client falls back from IPv6 to IPv4 when its connection breaks, and pays once."""
-    counter = Counter("key")
+    counter = CountingApp("key")
     assert counter.takes_for_one({"key": key, **V6}, {"key": key, **V4})
     assert counter.runs == 1
 
 
 @pytest.mark.parametrize("key", WEAK)
 def test_a_key_that_others_may_send_stays_bound_to_the_address(key):
-    counter = Counter("key")
+    counter = CountingApp("key")
     assert counter.tells_apart({"key": key, **V6}, {"key": key, **V4})
 
 
@@ -87,7 +87,7 @@ def test_keys_at_random_are_known_as_such():
 
 
 def test_host_endpoint_and_method_still_count():
-    counter, strong = Counter("key"), {"key": STRONG[0]}
+    counter, strong = CountingApp("key"), {"key": STRONG[0]}
     counter.add("/other", "other")
     assert counter.verdicts({**strong}, {**strong, "base_url": "http://b.example"}) == [200, 200]
     assert verdict(counter.send("/other", **strong)) == 200
@@ -96,10 +96,10 @@ def test_host_endpoint_and_method_still_count():
 def test_a_user_does_not_become_a_guest_by_the_key():
     strong = {"key": STRONG[0]}
     users = [{**strong, "headers": {"Authorization": f"Bearer {name}"}} for name in "ab"]
-    assert Counter("key").tells_apart(*users)
+    assert CountingApp("key").tells_apart(*users)
     users = [{**strong, "headers": {"X-Api-Key": name}} for name in "ab"]
-    assert Counter("key").tells_apart(*users)
-    assert Counter("key").tells_apart({**strong}, {**strong, "headers": {"X-Tenant-ID": "b"}})
+    assert CountingApp("key").tells_apart(*users)
+    assert CountingApp("key").tells_apart({**strong}, {**strong, "headers": {"X-Tenant-ID": "b"}})
 
 
 def test_a_body_that_differs_is_told():
@@ -110,7 +110,7 @@ def test_a_body_that_differs_is_told():
 
 
 def test_the_lock_has_no_key_and_goes_by_the_address():
-    counter = Counter("lock")
+    counter = CountingApp("lock")
     assert counter.tells_apart({"key": STRONG[0], **V6}, {"key": STRONG[0], **V4})
 
 

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from helpers.login_apps import Counter
+from helpers.login_apps import CountingApp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +41,7 @@ def with_header(text):
 @pytest.mark.parametrize("guard", ["key", "lock"])
 @pytest.mark.parametrize("scheme", SIGNED)
 def test_three_attempts_with_new_signatures_are_one_effect(guard, scheme, caplog):
-    counter = Counter(guard)
+    counter = CountingApp(guard)
     attempts = [with_header(SIGNED[scheme].format("ann", n=number)) for number in range(3)]
     assert 200 not in counter.verdicts(*attempts)[1:]
     assert counter.runs == 1
@@ -55,7 +55,7 @@ def test_three_attempts_with_new_signatures_are_one_effect(guard, scheme, caplog
 )
 def test_any_other_scheme_counts_as_a_whole(guard, scheme):
     users = [with_header(scheme.format(user)) for user in ("ann", "bob")]
-    assert Counter(guard).tells_apart(*users)
+    assert CountingApp(guard).tells_apart(*users)
 
 
 @pytest.mark.parametrize("guard", ["key", "lock"])
@@ -76,7 +76,7 @@ def test_any_other_scheme_counts_as_a_whole(guard, scheme):
 )
 def test_what_cannot_be_taken_apart_counts_as_a_whole(guard, garbage):
     senders = [with_header(garbage.format(user)) for user in ("1", "2")]
-    found = Counter(guard).verdicts(*senders)
+    found = CountingApp(guard).verdicts(*senders)
     assert found in ([200, 200], [200, *found[1:]])
     if 'response="{}' not in garbage or 'username="ann"' not in garbage:
         assert found == [200, 200]
@@ -115,13 +115,13 @@ def timed():
 
 @pytest.mark.parametrize("empty", ["", " ", "Bearer", "Bearer ", "basic"])
 def test_without_credentials_the_sender_is_a_guest(empty):
-    counter = Counter("lock")
+    counter = CountingApp("lock")
     assert counter.takes_for_one(with_header(empty), {})
 
 
 @pytest.mark.parametrize("guard", ["key", "lock"])
 def test_a_scheme_that_may_change_is_named_once_in_the_log(guard, caplog):
-    counter = Counter(guard)
+    counter = CountingApp(guard)
     counter.add("/other", "other")
     sent = 'Novel-HMAC who="ann", secret="hush{}"'
     with caplog.at_level(logging.WARNING, "flask_idempotence"):
@@ -139,6 +139,6 @@ def test_a_scheme_that_may_change_is_named_once_in_the_log(guard, caplog):
 
 @pytest.mark.parametrize("sent", ["hush", "hush more", "Hush-Hush c2VjcmV0=", "hush=1, b=2"])
 def test_nothing_that_may_be_a_secret_is_logged(sent, caplog):
-    Counter("key").send(**with_header(sent))
+    CountingApp("key").send(**with_header(sent))
     assert "counts as a whole, its scheme is unknown" in caplog.text
     assert "hush" not in caplog.text.lower()

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from helpers.login_apps import Counter
+from helpers.login_apps import CountingApp
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from flask_idempotence import idempotent
@@ -37,7 +37,7 @@ def warnings(caplog):
     ],
 )
 def test_what_looks_like_a_credential_is_named_once(caplog, guard, headers, named, setting):
-    counter = Counter(guard)
+    counter = CountingApp(guard)
     counter.add("/other", "other")
     for path in ("/", "/", "/other", "/other"):
         counter.send(path, headers=headers)
@@ -49,7 +49,7 @@ def test_what_looks_like_a_credential_is_named_once(caplog, guard, headers, name
 
 @pytest.mark.parametrize("name", ["customer_id", "logged_in", "id", "openid", "google_id"])
 def test_so_is_what_looks_like_a_user_in_the_session(caplog, name):
-    counter = Counter("key")
+    counter = CountingApp("key")
     client = counter.app.test_client()
     with client.session_transaction() as session:
         session.update({"csrf_token": SHOWN, "_flashes": [], name: SHOWN})
@@ -78,12 +78,12 @@ def test_so_is_what_looks_like_a_user_in_the_session(caplog, name):
 )
 @pytest.mark.parametrize("guard", ["key", "lock"])
 def test_nothing_is_said_of_what_is_right(caplog, guard, sent):
-    Counter(guard).send(**sent)
+    CountingApp(guard).send(**sent)
     assert warnings(caplog) == []
 
 
 def test_the_header_of_the_key_itself_is_no_credential(caplog):
-    counter = Counter("key")
+    counter = CountingApp("key")
     guarded = idempotent(key="X-Request-Key")(lambda: "done")
     counter.app.add_url_rule("/own", "own", guarded, methods=["POST"])
     counter.send("/own", headers={"X-Request-Key": "1"})
@@ -91,9 +91,9 @@ def test_the_header_of_the_key_itself_is_no_credential(caplog):
 
 
 def test_names_that_others_choose_do_nothing_to_the_log(caplog):
-    counter = Counter("lock")
+    counter = CountingApp("lock")
     counter.send(headers={"Cookie": "auth\x1b[31m=x"})
-    counter = Counter("lock")
+    counter = CountingApp("lock")
     counter.send(headers={"Cookie": f"auth{'x' * 200}=x"})
     assert len(warnings(caplog)) == 2
     assert "\x1b" not in caplog.text
@@ -106,7 +106,7 @@ PROXY = "requests come through a proxy"
 @pytest.mark.parametrize("guard", ["key", "lock"])
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP"])
 def test_a_proxy_that_is_not_configured_is_named_once(caplog, guard, header):
-    counter = Counter(guard)
+    counter = CountingApp(guard)
     for _ in range(3):
         counter.send(headers={header: "203.0.113.7"})
     [line] = warnings(caplog)
@@ -117,7 +117,7 @@ def test_a_proxy_that_is_not_configured_is_named_once(caplog, guard, header):
 @pytest.mark.parametrize("address", ["", "203.0.113.1"])
 def test_a_proxy_is_named_at_a_socket_and_beside_a_longer_address(caplog, address):
     """A server at a unix socket knows no address; one address may begin another."""
-    Counter("lock").send(address=address, headers={"X-Forwarded-For": "203.0.113.17"})
+    CountingApp("lock").send(address=address, headers={"X-Forwarded-For": "203.0.113.17"})
     [line] = warnings(caplog)
     assert PROXY in line
 
@@ -133,19 +133,19 @@ def test_a_proxy_is_named_at_a_socket_and_beside_a_longer_address(caplog, addres
     ids=str,
 )
 def test_no_proxy_is_named_where_none_matters(caplog, settings, sent):
-    Counter("lock", **settings).send(headers=sent)
+    CountingApp("lock", **settings).send(headers=sent)
     assert warnings(caplog) == []
 
 
 def test_nor_where_there_is_proxy_fix(caplog):
-    counter = Counter("lock")
+    counter = CountingApp("lock")
     counter.app.wsgi_app = ProxyFix(counter.app.wsgi_app)
     counter.send(headers={"X-Forwarded-For": "203.0.113.7"})
     assert warnings(caplog) == []
 
 
 def test_a_server_that_passes_no_address_on_is_named_once(caplog):
-    counter = Counter("key")
+    counter = CountingApp("key")
     for _ in range(2):
         counter.send(address="")
     [line] = warnings(caplog)

@@ -2,7 +2,7 @@
 
 import pytest
 from helpers.apps import verdict
-from helpers.login_apps import REPEATED, Counter
+from helpers.login_apps import REPEATED, CountingApp
 from werkzeug.routing import BaseConverter
 
 from flask_idempotence import no_repeat_submit
@@ -30,7 +30,7 @@ def with_orders(guard, kind):
         def to_python(self, value):
             return kind(value)
 
-    counter = Counter(guard)
+    counter = CountingApp(guard)
     counter.app.url_map.converters["order"] = OrderConverter
     counter.add("/orders/<order:order>/<path:rest>", "order")
     return counter
@@ -48,7 +48,7 @@ def test_the_text_of_the_path_counts(guard, kind):
 
 
 def test_so_it_does_where_a_preprocessor_puts_an_object_in_the_place_of_a_text(guard):
-    counter = Counter(guard)
+    counter = CountingApp(guard)
     counter.add("/orders/<number>", "order")
 
     @counter.app.url_value_preprocessor
@@ -61,7 +61,7 @@ def test_so_it_does_where_a_preprocessor_puts_an_object_in_the_place_of_a_text(g
 
 
 def test_two_rules_of_one_endpoint_are_two_requests(guard):
-    counter = Counter(guard)
+    counter = CountingApp(guard)
     counter.app.add_url_rule(
         "/refund", "view", counter.app.view_functions["view"], methods=["POST"]
     )
@@ -71,7 +71,7 @@ def test_two_rules_of_one_endpoint_are_two_requests(guard):
 
 
 def test_so_they_are_where_a_function_stands_for_the_arguments(guard):
-    counter, runs = Counter(guard), []
+    counter, runs = CountingApp(guard), []
     view = no_repeat_submit(interval=60, key=lambda: "cart")(lambda: str(runs.append(1)))
     for rule in ("/in", "/out"):
         counter.app.add_url_rule(rule, "move", view, methods=["POST"])

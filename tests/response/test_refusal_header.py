@@ -9,9 +9,9 @@ import pytest
 from docs.test_docs import REFERENCE, section
 from flask import abort, request
 from helpers.apps import make_app
-from helpers.http_transcripts import BLOCK, Wire
-from helpers.payment_database import Books, lose
-from helpers.refusal_cases import SCENES, Scene
+from helpers.http_transcripts import BLOCK, TranscriptClient
+from helpers.payment_database import PaymentApp, lose_claim
+from helpers.refusal_cases import REFUSAL_CASES, RefusalCase
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotence import (
@@ -43,22 +43,24 @@ HANDLERS = {
 }
 
 
-@pytest.mark.parametrize("slug", SCENES)
+@pytest.mark.parametrize("slug", REFUSAL_CASES)
 @pytest.mark.parametrize("handlers", HANDLERS)
 def test_every_refusal_says_in_its_header_which_it_is(monkeypatch, slug, handlers):
-    add_views = Scene.add_views
+    add_views = RefusalCase.add_views
 
-    def add_handlers_too(scene):
-        add_views(scene)
+    def add_handlers_too(case):
+        add_views(case)
         for error, handler in HANDLERS[handlers].items():
-            scene.app.register_error_handler(error, handler)
+            case.app.register_error_handler(error, handler)
 
-    monkeypatch.setattr(Scene, "add_views", add_handlers_too)
-    scene = SCENES[slug]()
-    scene.app.config["PROPAGATE_EXCEPTIONS"] = False
+    monkeypatch.setattr(RefusalCase, "add_views", add_handlers_too)
+    case = REFUSAL_CASES[slug]()
+    case.app.config["PROPAGATE_EXCEPTIONS"] = False
     [asked] = BLOCK.findall(section(REFERENCE / "errors.md", slug))[:1]
     for accept in ("", "Accept: text/html\n"):
-        answer = Wire(scene.app, dict(scene.names)).exchange(with_header(asked[2], accept))
+        answer = TranscriptClient(case.app, dict(case.names)).exchange(
+            with_header(asked[2], accept)
+        )
         assert answer.count(f"\n{HEADER}: {slug}\n") == 1
         if slug == "lease-lost":
             break  # the second one would run
@@ -175,10 +177,10 @@ def test_what_could_not_be_committed_says_so(tmp_path, status):
     handlers = {HTTPException: lambda error: ({}, status)}
 
     def view(session):
-        lose()
+        lose_claim()
         return site.pay(session)
 
-    site = Books(f"sqlite:///{tmp_path}/books.sqlite3", view, handlers=handlers)
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.sqlite3", view, handlers=handlers)
     answer = site.post()
     site.close()
     assert (answer.status_code, answer.headers[HEADER]) == (status, "lease-lost")
@@ -187,12 +189,12 @@ def test_what_could_not_be_committed_says_so(tmp_path, status):
 def test_a_block_of_once_that_could_not_be_committed_says_so(tmp_path):
     handlers = {HTTPException: lambda error: ({}, 500)}
 
-    site = Books(f"sqlite:///{tmp_path}/books.sqlite3", handlers=handlers)
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.sqlite3", handlers=handlers)
 
     @site.app.post("/jobs")
     def job():
         with site.idempotence.once("jobs", 1, within=site.session):
-            lose()
+            lose_claim()
 
     answer = site.app.test_client().post("/jobs")
     site.close()

@@ -7,7 +7,7 @@ from flask import Blueprint, jsonify, session
 from flask.views import MethodView
 from flask_login import LoginManager, UserMixin, login_required, login_user
 from guards.key.test_replay import check_app
-from helpers.apps import Till, fail, make_app, verdict
+from helpers.apps import KeyedApp, fail, make_app, verdict
 from marshmallow import Schema, fields
 
 from flask_idempotence import KeyReused, current_guard, idempotent
@@ -133,24 +133,24 @@ def test_a_smorest_method_view_is_replayed():
 
 class TestHooks:
     def test_hooks_run_on_a_replay_too_and_can_tell_it(self):
-        till, seen = Till(), []
+        keyed, seen = KeyedApp(), []
 
-        @till.app.after_request
+        @keyed.app.after_request
         def note(response):
             seen.append((current_guard.replayed, response.headers.get("Idempotent-Replayed")))
             response.headers["X-Hook"] = f"run {len(seen)}"
             response.set_data(response.get_data() + b"!")
             return response
 
-        answers = [till.send() for _ in range(3)]
+        answers = [keyed.send() for _ in range(3)]
         assert seen == [(False, None), (True, "true"), (True, "true")]
         assert [answer.text for answer in answers] == ["done!"] * 3
         assert [answer.headers["X-Hook"] for answer in answers] == ["run 1", "run 2", "run 3"]
 
     def test_a_refused_repeat_is_no_replay(self):
-        till, seen = Till(on_repeat="reject"), []
-        till.app.after_request(lambda answer: seen.append(current_guard.replayed) or answer)
-        till.verdicts({}, {}, {"json": {}}, {"key": ""})
+        keyed, seen = KeyedApp(on_repeat="reject"), []
+        keyed.app.after_request(lambda answer: seen.append(current_guard.replayed) or answer)
+        keyed.verdicts({}, {}, {"json": {}}, {"key": ""})
         assert seen == [False] * 4
         assert current_guard.replayed is False
 
@@ -166,40 +166,40 @@ class TestHooks:
         assert seen == ["before", "after", "teardown"] * 3
 
     def test_a_hook_that_fails_on_a_replay_spoils_no_later_one(self):
-        till = Till(settings={"PROPAGATE_EXCEPTIONS": False})
+        keyed = KeyedApp(settings={"PROPAGATE_EXCEPTIONS": False})
         failing = [True]
-        till.app.after_request(
+        keyed.app.after_request(
             lambda answer: fail() if current_guard.replayed and failing.pop() else answer
         )
-        assert till.verdicts({}, {}) == [200, 500]
+        assert keyed.verdicts({}, {}) == [200, 500]
         failing[:] = [False, False]
-        assert till.verdicts({}, {}) == ["replay of 200"] * 2
+        assert keyed.verdicts({}, {}) == ["replay of 200"] * 2
 
     def test_an_error_handler_may_answer_a_refusal_its_own_way(self):
-        till = Till()
-        till.app.register_error_handler(KeyReused, lambda error: ("other", error.code))
-        assert till.send().text == "done"
-        assert till.send(json={}).text == "other"
+        keyed = KeyedApp()
+        keyed.app.register_error_handler(KeyReused, lambda error: ("other", error.code))
+        assert keyed.send().text == "done"
+        assert keyed.send(json={}).text == "other"
 
 
 class TestSessions:
     def test_the_session_cookie_is_of_the_first_answer_alone(self):
-        till = Till(lambda: session.setdefault("cart", "tea"))
-        first, second = (till.send() for _ in range(2))
+        keyed = KeyedApp(lambda: session.setdefault("cart", "tea"))
+        first, second = (keyed.send() for _ in range(2))
         assert (first.text, second.text) == ("tea", "tea")
         assert "session=" in first.headers["Set-Cookie"]
         assert "Set-Cookie" not in second.headers
 
     def test_what_the_first_one_put_into_the_session_is_not_put_into_anothers(self):
-        till = Till(lambda: session.update(paid=True) or "done")
-        ann, bob = till.app.test_client(), till.app.test_client()
-        assert till.verdicts({"client": ann}, {"client": bob}) == [200, "replay of 200"]
+        keyed = KeyedApp(lambda: session.update(paid=True) or "done")
+        ann, bob = keyed.app.test_client(), keyed.app.test_client()
+        assert keyed.verdicts({"client": ann}, {"client": bob}) == [200, "replay of 200"]
         with bob.session_transaction() as held:
             assert "paid" not in held
 
     def test_the_login_check_outside_the_guard_refuses_a_replay_as_well(self):
-        till = Till()
-        manager = LoginManager(till.app)
+        keyed = KeyedApp()
+        manager = LoginManager(keyed.app)
 
         @manager.user_loader
         def load_user(name):
@@ -207,13 +207,13 @@ class TestSessions:
             user.id = name
             return user
 
-        till.app.add_url_rule("/in/<name>", "in", lambda name: [login_user(load_user(name))])
-        till.add("/pay", lambda: {"run": till.runs}, guards=[login_required])
-        ann, ann_elsewhere, bob = (till.app.test_client() for _ in range(3))
+        keyed.app.add_url_rule("/in/<name>", "in", lambda name: [login_user(load_user(name))])
+        keyed.add("/pay", lambda: {"run": keyed.runs}, guards=[login_required])
+        ann, ann_elsewhere, bob = (keyed.app.test_client() for _ in range(3))
         for client, name in [(ann, "ann"), (ann_elsewhere, "ann"), (bob, "bob")]:
             client.get(f"/in/{name}")
-        assert till.send(path="/pay").status_code == 401
-        assert till.send(path="/pay", client=ann).json == {"run": 1}
-        assert till.send(path="/pay").status_code == 401
-        assert till.send(path="/pay", client=bob).json == {"run": 2}
-        assert till.send(path="/pay", client=ann_elsewhere).json == {"run": 1}
+        assert keyed.send(path="/pay").status_code == 401
+        assert keyed.send(path="/pay", client=ann).json == {"run": 1}
+        assert keyed.send(path="/pay").status_code == 401
+        assert keyed.send(path="/pay", client=bob).json == {"run": 2}
+        assert keyed.send(path="/pay", client=ann_elsewhere).json == {"run": 1}

@@ -5,7 +5,7 @@ from enum import IntEnum
 
 import pytest
 from flask import abort, request
-from helpers.apps import Till, fail, verdict
+from helpers.apps import KeyedApp, fail, verdict
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -20,9 +20,9 @@ def quoted(key):
     return '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def send_raw(till, value, name="HTTP_IDEMPOTENCY_KEY"):
+def send_raw(keyed, value, name="HTTP_IDEMPOTENCY_KEY"):
     """Send a header as a server hands it over, without a client that looks at it first."""
-    return till.send(None, environ_overrides={name: value})
+    return keyed.send(None, environ_overrides={name: value})
 
 
 SAME = {
@@ -41,17 +41,17 @@ SAME = {
 
 @pytest.mark.parametrize("kind", SAME)
 def test_the_bare_and_the_quoted_form_are_one_key(kind):
-    till = Till()
-    found = [verdict(send_raw(till, form)) for form in SAME[kind] * 2]
+    keyed = KeyedApp()
+    found = [verdict(send_raw(keyed, form)) for form in SAME[kind] * 2]
     assert found == [200] + ["replay of 200"] * (len(found) - 1)
-    assert till.runs == 1
+    assert keyed.runs == 1
 
 
 def test_keys_that_differ_in_anything_are_two():
-    till = Till()
+    keyed = KeyedApp()
     keys = ["a", "A", "aa", "a.", '"a b"', '"a  b"', '" a"', '"a "', '"a,b"', '"a, b"', '"\\\\a"']
-    assert [verdict(send_raw(till, key)) for key in keys] == [200] * len(keys)
-    assert [verdict(send_raw(till, key)) for key in keys] == ["replay of 200"] * len(keys)
+    assert [verdict(send_raw(keyed, key)) for key in keys] == [200] * len(keys)
+    assert [verdict(send_raw(keyed, key)) for key in keys] == ["replay of 200"] * len(keys)
 
 
 INVALID = {
@@ -90,19 +90,19 @@ INVALID = {
 
 @pytest.mark.parametrize("kind", INVALID)
 def test_an_invalid_key_is_refused_and_leaves_nothing(kind):
-    till = Till()
-    answer = send_raw(till, INVALID[kind])
+    keyed = KeyedApp()
+    answer = send_raw(keyed, INVALID[kind])
     assert (answer.status_code, verdict(answer)) == (400, "key-invalid")
-    assert (till.runs, len(till.store)) == (0, 0)
+    assert (keyed.runs, len(keyed.store)) == (0, 0)
 
 
 def test_several_lines_of_the_header_are_refused_however_the_client_writes_them():
-    till = Till()
-    client = till.app.test_client()
+    keyed = KeyedApp()
+    client = keyed.app.test_client()
     for lines in (["a", "b"], ["a", "a"], ['"a"', '"b"'], ["", "a"]):
         headers = [("Idempotency-Key", line) for line in lines]
         assert verdict(client.post("/", headers=headers)) == "key-invalid"
-    assert till.runs == 0
+    assert keyed.runs == 0
 
 
 @given(st.text(PRINTABLE, min_size=1, max_size=255))
@@ -130,7 +130,7 @@ def test_whatever_is_sent_is_a_key_of_1_to_255_printable_characters_or_invalid(v
     assert parse_key(quoted(key)) == key
 
 
-FUZZED = Till(key="X-Key", settings={"PROPAGATE_EXCEPTIONS": False})
+FUZZED = KeyedApp(key="X-Key", settings={"PROPAGATE_EXCEPTIONS": False})
 
 
 @settings(deadline=2000)
@@ -168,13 +168,13 @@ GARBAGE = {
 
 class TestOtherSources:
     def test_the_setting_names_the_header_and_the_route_another(self):
-        till = Till(settings={"IDEMPOTENCE_KEY_HEADER": "X-Request-Id"})
-        till.add("/hook", lambda: "done", key="X-Delivery")
+        keyed = KeyedApp(settings={"IDEMPOTENCE_KEY_HEADER": "X-Request-Id"})
+        keyed.add("/hook", lambda: "done", key="X-Delivery")
         for path, name in [("/", "X-Request-Id"), ("/hook", "X-Delivery")]:
             sent = {"key": None, "path": path, "headers": {name: "7"}}
-            assert till.verdicts(sent, sent) == [200, "replay of 200"]
-            assert till.verdicts(*[{"path": path}] * 2) == [200, 200]
-        assert till.runs == 6
+            assert keyed.verdicts(sent, sent) == [200, "replay of 200"]
+            assert keyed.verdicts(*[{"path": path}] * 2) == [200, 200]
+        assert keyed.runs == 6
 
     @pytest.mark.parametrize("name", ["", "X Key", "X-Key:", "Schlüssel", "X-Key\n"])
     def test_what_is_no_header_is_refused_at_once(self, name):
@@ -185,22 +185,22 @@ class TestOtherSources:
         "found", ["delivery 7", 7, -7, 0, "ключ", "\0", Colour.RED, "k" * 255]
     )
     def test_a_function_finds_the_key(self, found):
-        till = Till(key=lambda: found)
-        assert till.verdicts(*[{"key": None}] * 2) == [200, "replay of 200"]
+        keyed = KeyedApp(key=lambda: found)
+        assert keyed.verdicts(*[{"key": None}] * 2) == [200, "replay of 200"]
 
     def test_a_function_that_finds_none_leaves_the_request_unguarded(self):
-        till = Till(key=lambda: None)
-        assert till.verdicts({}, {}) == [200, 200]
-        assert len(till.store) == 0
+        keyed = KeyedApp(key=lambda: None)
+        assert keyed.verdicts({}, {}) == [200, 200]
+        assert len(keyed.store) == 0
 
     def test_a_function_that_finds_none_lacks_a_required_key(self):
-        assert Till(key=lambda: None, required=True).verdicts({}) == ["key-missing"]
+        assert KeyedApp(key=lambda: None, required=True).verdicts({}) == ["key-missing"]
 
     @pytest.mark.parametrize("kind", GARBAGE)
     def test_a_function_that_finds_garbage_makes_an_invalid_key(self, kind):
-        till = Till(key=lambda: GARBAGE[kind], settings={"PROPAGATE_EXCEPTIONS": False})
-        assert till.verdicts({}) == ["key-invalid"]
-        assert (till.runs, len(till.store)) == (0, 0)
+        keyed = KeyedApp(key=lambda: GARBAGE[kind], settings={"PROPAGATE_EXCEPTIONS": False})
+        assert keyed.verdicts({}) == ["key-invalid"]
+        assert (keyed.runs, len(keyed.store)) == (0, 0)
 
     @given(SCALARS | st.lists(SCALARS) | st.dictionaries(st.text(), SCALARS))
     def test_a_key_from_the_body_may_be_anything(self, found):
@@ -212,15 +212,15 @@ class TestOtherSources:
         assert key is None or 1 <= len(key) <= 255
 
     def test_a_function_may_refuse_the_request_itself(self):
-        till = Till(key=lambda: abort(403, "The signature is wrong."))
-        assert till.verdicts({}, {}) == [403, 403]
-        assert (till.runs, len(till.store)) == (0, 0)
+        keyed = KeyedApp(key=lambda: abort(403, "The signature is wrong."))
+        assert keyed.verdicts({}, {}) == [403, 403]
+        assert (keyed.runs, len(keyed.store)) == (0, 0)
 
     def test_a_function_may_read_the_body_which_the_view_reads_again(self):
-        till = Till(lambda: request.json["event"], key=lambda: request.json["delivery"])
+        keyed = KeyedApp(lambda: request.json["event"], key=lambda: request.json["delivery"])
         body = {"delivery": 7, "event": "paid"}
-        assert till.send(None, json=body).text == "paid"
-        assert till.verdicts({"json": body}, {"json": {**body, "event": "refunded"}}) == [
+        assert keyed.send(None, json=body).text == "paid"
+        assert keyed.verdicts({"json": body}, {"json": {**body, "event": "refunded"}}) == [
             "replay of 200",
             "key-reused",
         ]
@@ -231,10 +231,10 @@ def uri(request):
     return None if request.param == "memory" else request.getfixturevalue("redis_url")
 
 
-def stored_in(till, server):
+def stored_in(keyed, server):
     """Return all that the store holds, keys and values."""
     if server is None:
-        return repr(till.store._entries).encode()
+        return repr(keyed.store._entries).encode()
     with server.client() as client:
         return b"".join(key + client.get(key) for key in client.keys("*"))
 
@@ -242,14 +242,14 @@ def stored_in(till, server):
 def test_the_key_itself_is_neither_stored_nor_logged(uri, caplog, request):
     server = None if uri is None else request.getfixturevalue("redis_server")
     caplog.set_level(logging.DEBUG)
-    till = Till(lambda: {"paid": True}, uri=uri)
-    till.add("/once", fail, on_repeat="reject", guarantee="at-most-once")
-    till.app.config["PROPAGATE_EXCEPTIONS"] = False
+    keyed = KeyedApp(lambda: {"paid": True}, uri=uri)
+    keyed.add("/once", fail, on_repeat="reject", guarantee="at-most-once")
+    keyed.app.config["PROPAGATE_EXCEPTIONS"] = False
     key = "raw-key-0815"
-    seen = till.verdicts({}, {"key": quoted(key)}, {"key": quoted(key), "json": {}}, key=key)
+    seen = keyed.verdicts({}, {"key": quoted(key)}, {"key": quoted(key), "json": {}}, key=key)
     assert seen == [200, "replay of 200", "key-reused"]
-    assert till.verdicts({}, {}, key=key, path="/once") == [500, "key-repeated"]
-    stored = stored_in(till, server)
+    assert keyed.verdicts({}, {}, key=key, path="/once") == [500, "key-repeated"]
+    stored = stored_in(keyed, server)
     assert stored.count(b"paid") == 1
     assert caplog.text.count("Request") == 3
     assert key not in caplog.text

@@ -13,7 +13,7 @@ from flask import (
     redirect,
 )
 from flask.views import MethodView, View
-from helpers.apps import SUCCESSES, Till, fail, make_app
+from helpers.apps import SUCCESSES, KeyedApp, fail, make_app
 
 from flask_idempotence import Idempotence, idempotent
 
@@ -135,36 +135,36 @@ VALUES = {
 
 @pytest.mark.parametrize("value", VALUES)
 def test_what_a_view_returns_or_raises_is_replayed(value, uri):
-    till = Till(VALUES[value], uri=uri)
-    till.app.register_error_handler(
+    keyed = KeyedApp(VALUES[value], uri=uri)
+    keyed.app.register_error_handler(
         KeyError, lambda error: ({"no": str(error)}, 418, {"X-A": "b"})
     )
-    check_app(till.app)
-    assert till.runs == 1
+    check_app(keyed.app)
+    assert keyed.runs == 1
 
 
 def test_what_a_later_addition_changed_is_in_both():
-    first, second, _ = check_app(Till(added_later).app)
+    first, second, _ = check_app(KeyedApp(added_later).app)
     assert (first.text, second.text) == ("done and dusted", "done and dusted")
 
 
 @pytest.mark.parametrize("headers", [OF_ONE_ANSWER, OF_ONE_CONNECTION])
 def test_what_is_left_out_of_a_replay_was_in_the_first_answer(headers):
-    first = Till(lambda: ("done", headers)).send()
+    first = KeyedApp(lambda: ("done", headers)).send()
     assert headers.items() <= dict(first.headers).items()
 
 
 def test_an_unhandled_exception_is_replayed_at_most_once():
-    till = Till(fail, guarantee="at-most-once", settings={"PROPAGATE_EXCEPTIONS": False})
-    assert check_app(till.app)[0].status_code == 500
-    assert till.runs == 1
+    keyed = KeyedApp(fail, guarantee="at-most-once", settings={"PROPAGATE_EXCEPTIONS": False})
+    assert check_app(keyed.app)[0].status_code == 500
+    assert keyed.runs == 1
 
 
 @pytest.mark.parametrize("propagate", [True, False])
 def test_what_a_generic_error_handler_makes_is_replayed(propagate):
-    till = Till(fail, settings={"PROPAGATE_EXCEPTIONS": propagate})
-    till.app.register_error_handler(Exception, lambda error: jsonify(no=str(error)))
-    assert check_app(till.app)[0].json == {"no": "the view failed"}
+    keyed = KeyedApp(fail, settings={"PROPAGATE_EXCEPTIONS": propagate})
+    keyed.app.register_error_handler(Exception, lambda error: jsonify(no=str(error)))
+    assert check_app(keyed.app)[0].json == {"no": "the view failed"}
 
 
 class Exact(Response):

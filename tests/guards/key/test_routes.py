@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from flask import Response
-from helpers.apps import Till, make_app, verdict
+from helpers.apps import KeyedApp, make_app, verdict
 
 from flask_idempotence import ConfigurationError, idempotent, no_repeat_submit
 from flask_idempotence.testing import record_signals
@@ -23,31 +23,31 @@ def test_a_key_may_be_required_by_the_route_or_by_the_setting():
         ({"required": True}, False, "key-missing"),
         ({"required": False}, True, 200),
     ]:
-        till = Till(settings={"IDEMPOTENCE_KEY_REQUIRED": setting}, **options)
-        assert till.verdicts({"key": None}, {}) == [found, 200]
-        assert till.send("", method="GET").status_code == 200
+        keyed = KeyedApp(settings={"IDEMPOTENCE_KEY_REQUIRED": setting}, **options)
+        assert keyed.verdicts({"key": None}, {}) == [found, 200]
+        assert keyed.send("", method="GET").status_code == 200
 
 
 def test_a_missing_key_is_told_as_a_problem():
-    answer = Till(required=True).send(None)
+    answer = KeyedApp(required=True).send(None)
     assert (answer.status_code, answer.mimetype) == (400, "application/problem+json")
     assert answer.json["title"] == "Key missing"
 
 
 @pytest.mark.parametrize("toggle", ["IDEMPOTENCE_ENABLED", "IDEMPOTENCE_KEY_ENABLED"])
 def test_switched_off_every_request_passes_and_the_store_is_not_asked(toggle):
-    till = Till(required=True)
-    till.app.config[toggle] = False
-    assert till.verdicts({}, {}, {"key": None}, {"key": ""}) == [200] * 4
-    assert len(till.store) == 0
-    till.app.config[toggle] = True
-    assert till.verdicts({}, {}) == [200, "replay of 200"]
+    keyed = KeyedApp(required=True)
+    keyed.app.config[toggle] = False
+    assert keyed.verdicts({}, {}, {"key": None}, {"key": ""}) == [200] * 4
+    assert len(keyed.store) == 0
+    keyed.app.config[toggle] = True
+    assert keyed.verdicts({}, {}) == [200, "replay of 200"]
 
 
 def test_other_modes_switched_off_change_nothing():
-    till = Till()
-    till.app.config.update(IDEMPOTENCE_LOCK_ENABLED=False, IDEMPOTENCE_TOKEN_ENABLED=False)
-    assert till.verdicts({}, {}) == [200, "replay of 200"]
+    keyed = KeyedApp()
+    keyed.app.config.update(IDEMPOTENCE_LOCK_ENABLED=False, IDEMPOTENCE_TOKEN_ENABLED=False)
+    assert keyed.verdicts({}, {}) == [200, "replay of 200"]
 
 
 def test_repeats_may_be_rejected_by_the_route_or_by_the_setting():
@@ -57,26 +57,26 @@ def test_repeats_may_be_rejected_by_the_route_or_by_the_setting():
         ({"on_repeat": "reject"}, "replay", "key-repeated"),
         ({"on_repeat": "replay"}, "reject", "replay of 200"),
     ]:
-        till = Till(settings={"IDEMPOTENCE_KEY_ON_REPEAT": setting}, **options)
-        assert till.verdicts({}, {}) == [200, found]
+        keyed = KeyedApp(settings={"IDEMPOTENCE_KEY_ON_REPEAT": setting}, **options)
+        assert keyed.verdicts({}, {}) == [200, found]
 
 
 @pytest.mark.parametrize("status", [409, 201, 429])
 def test_the_status_of_duplicates_is_that_of_rejected_repeats_alone(status):
     settings = {"IDEMPOTENCE_DUPLICATE_STATUS": status}
-    till = Till(settings=settings, on_repeat="reject")
-    till.add("/busy", lambda: [till.send(path="/busy").status_code])
-    till.add("/streamed", lambda: Response(iter("streamed")))
-    assert [till.send().status_code for _ in range(2)] == [200, status]
-    assert till.send().json["status"] == status
-    assert till.send(path="/busy").json == [409]
-    assert [till.send(path="/streamed").status_code for _ in range(2)] == [200, 409]
+    keyed = KeyedApp(settings=settings, on_repeat="reject")
+    keyed.add("/busy", lambda: [keyed.send(path="/busy").status_code])
+    keyed.add("/streamed", lambda: Response(iter("streamed")))
+    assert [keyed.send().status_code for _ in range(2)] == [200, status]
+    assert keyed.send().json["status"] == status
+    assert keyed.send(path="/busy").json == [409]
+    assert [keyed.send(path="/streamed").status_code for _ in range(2)] == [200, 409]
 
 
 def test_a_running_one_is_told_with_how_long_to_wait(uri):
     told = []
-    till = Till(lambda: told.append(till.send()) or "done", uri=uri)
-    assert till.verdicts({}) == [200]
+    keyed = KeyedApp(lambda: told.append(keyed.send()) or "done", uri=uri)
+    assert keyed.verdicts({}) == [200]
     assert (told[0].status_code, verdict(told[0])) == (409, "key-in-progress")
     assert told[0].headers["Retry-After"] == "1"
 
@@ -90,12 +90,12 @@ def test_a_response_is_remembered_for_as_long_as_the_route_or_the_setting_says()
         ({"ttl": 5, "guarantee": "at-most-once"}, 60, 5),
     ]:
         settings = {} if setting is None else {"IDEMPOTENCE_KEY_TTL": setting}
-        till = Till(settings=settings, **options)
-        till.send()
-        till.clock.advance(seconds - 0.01)
-        assert till.verdicts({}) == ["replay of 200"]
-        till.clock.advance(0.02)
-        assert till.verdicts({}, {}) == [200, "replay of 200"]
+        keyed = KeyedApp(settings=settings, **options)
+        keyed.send()
+        keyed.clock.advance(seconds - 0.01)
+        assert keyed.verdicts({}) == ["replay of 200"]
+        keyed.clock.advance(0.02)
+        assert keyed.verdicts({}, {}) == [200, "replay of 200"]
 
 
 def test_it_works_bare_and_keeps_the_view_recognisable():
@@ -104,15 +104,15 @@ def test_it_works_bare_and_keeps_the_view_recognisable():
         """Pay once."""
 
     assert (pay.__name__, pay.__doc__) == ("pay", "Pay once.")
-    till = Till()
-    till.app.add_url_rule("/bare", "bare", idempotent(lambda: "done"), methods=["POST"])
-    assert till.verdicts({}, {}, path="/bare") == [200, "replay of 200"]
+    keyed = KeyedApp()
+    keyed.app.add_url_rule("/bare", "bare", idempotent(lambda: "done"), methods=["POST"])
+    assert keyed.verdicts({}, {}, path="/bare") == [200, "replay of 200"]
 
 
 def test_signals_tell_what_happened():
-    till = Till()
-    with record_signals(till.app) as signals:
-        till.verdicts({}, {}, {"json": {}})
+    keyed = KeyedApp()
+    with record_signals(keyed.app) as signals:
+        keyed.verdicts({}, {}, {"json": {}})
     assert signals.names == ["claimed", "completed", "replayed", "rejected"]
     told = [arguments for _, arguments in signals.events]
     assert {(each["mode"], each["endpoint"]) for each in told} == {("key", "view")}
@@ -186,11 +186,11 @@ class TestConfiguration:
         route = said_by == "the route"
         settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-least-once" if route else "at-most-once"}
         options = {"guarantee": "at-most-once"} if route else {}
-        till = Till(settings=settings, remember=remember, **options)
+        keyed = KeyedApp(settings=settings, remember=remember, **options)
         for _ in range(2):
             with pytest.raises(ConfigurationError, match=r"'view'.*leave .*remember"):
-                till.send()
-        assert till.runs == 0
+                keyed.send()
+        assert keyed.runs == 0
 
     @pytest.mark.parametrize("policy", ["route", "setting"])
     def test_at_most_once_is_refused_where_an_outage_would_let_the_view_run(self, policy):
@@ -199,17 +199,17 @@ class TestConfiguration:
             with pytest.raises(ConfigurationError, match="cannot be kept with on_store_error"):
                 idempotent(on_store_error="allow", **once)
             settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once"}
-            till = Till(settings=settings, on_store_error="allow")
+            keyed = KeyedApp(settings=settings, on_store_error="allow")
         else:
-            till = Till(settings={"IDEMPOTENCE_ON_STORE_ERROR": "allow"}, **once)
+            keyed = KeyedApp(settings={"IDEMPOTENCE_ON_STORE_ERROR": "allow"}, **once)
         with pytest.raises(ConfigurationError, match=r"'view'.*on_store_error='reject'"):
-            till.send()
-        assert till.runs == 0
+            keyed.send()
+        assert keyed.runs == 0
 
     def test_at_most_once_may_refuse_in_an_outage_where_other_routes_do_not(self):
         settings = {"IDEMPOTENCE_ON_STORE_ERROR": "allow"}
-        till = Till(settings=settings, guarantee="at-most-once", on_store_error="reject")
-        assert till.verdicts({}, {}) == [200, "replay of 200"]
+        keyed = KeyedApp(settings=settings, guarantee="at-most-once", on_store_error="reject")
+        assert keyed.verdicts({}, {}) == [200, "replay of 200"]
 
     @pytest.mark.parametrize(
         ("name", "value", "remedy"),
@@ -221,11 +221,11 @@ class TestConfiguration:
     def test_settings_that_break_at_most_once_are_refused_at_start(self, name, value, remedy):
         settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once", f"IDEMPOTENCE_{name}": value}
         with pytest.raises(ConfigurationError, match=remedy):
-            Till(settings=settings)
+            KeyedApp(settings=settings)
 
     def test_the_routes_own_guarantee_wins_over_the_settings(self):
         settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once"}
-        till = Till(lambda: ("no", 500), settings=settings, guarantee="at-least-once")
-        till.add("/mostly", lambda: ("no", 500))
-        assert till.verdicts({}, {}) == [500, 500]
-        assert till.verdicts({}, {}, path="/mostly") == [500, "replay of 500"]
+        keyed = KeyedApp(lambda: ("no", 500), settings=settings, guarantee="at-least-once")
+        keyed.add("/mostly", lambda: ("no", 500))
+        assert keyed.verdicts({}, {}) == [500, 500]
+        assert keyed.verdicts({}, {}, path="/mostly") == [500, "replay of 500"]

@@ -5,7 +5,7 @@ import io
 
 import pytest
 from flask import Response, request
-from helpers.apps import Till, killed, verdict
+from helpers.apps import KeyedApp, killed, verdict
 from werkzeug.datastructures import FileStorage
 from werkzeug.test import encode_multipart
 
@@ -16,68 +16,68 @@ def uri(request):
 
 
 @pytest.fixture
-def till(uri):
-    """A till whose receipts tell the runs apart."""
-    till = Till(lambda: {"run": till.runs}, uri=uri)
-    return till
+def keyed(uri):
+    """A keyed app whose receipts tell the runs apart."""
+    keyed = KeyedApp(lambda: {"run": keyed.runs}, uri=uri)
+    return keyed
 
 
 class TestScope:
-    def test_a_repeat_gets_the_first_response_and_runs_nothing(self, till):
-        answers = [till.send(json={"sum": 7}) for _ in range(3)]
+    def test_a_repeat_gets_the_first_response_and_runs_nothing(self, keyed):
+        answers = [keyed.send(json={"sum": 7}) for _ in range(3)]
         assert [answer.json for answer in answers] == [{"run": 1}] * 3
         assert [verdict(answer) for answer in answers] == [200] + ["replay of 200"] * 2
 
-    def test_another_key_is_another_operation_whatever_is_sent(self, till):
-        found = till.verdicts(*[{"key": key} for key in "aba"])
+    def test_another_key_is_another_operation_whatever_is_sent(self, keyed):
+        found = keyed.verdicts(*[{"key": key} for key in "aba"])
         assert found == [200, 200, "replay of 200"]
 
     @pytest.mark.parametrize("source", ["session", "authorization", "address", "identity_loader"])
-    def test_two_users_with_one_key_never_meet(self, till, source):
-        users = [USERS[source](till, name) for name in ("ann", "bob")]
-        found = [[till.send(**user).json["run"] for user in users] for _ in range(2)]
+    def test_two_users_with_one_key_never_meet(self, keyed, source):
+        users = [USERS[source](keyed, name) for name in ("ann", "bob")]
+        found = [[keyed.send(**user).json["run"] for user in users] for _ in range(2)]
         assert found == [[1, 2], [1, 2]]
 
-    def test_what_one_user_sent_is_no_mismatch_for_another(self, till):
-        users = [USERS["authorization"](till, name) for name in ("ann", "bob")]
-        assert [verdict(till.send(json=user, **user)) for user in users] == [200, 200]
+    def test_what_one_user_sent_is_no_mismatch_for_another(self, keyed):
+        users = [USERS["authorization"](keyed, name) for name in ("ann", "bob")]
+        assert [verdict(keyed.send(json=user, **user)) for user in users] == [200, 200]
 
-    def test_two_endpoints_with_one_key_are_two_operations(self, till):
-        till.add("/refund", lambda: {"run": till.runs})
-        found = [till.send(path=path).json["run"] for path in ("/", "/refund", "/", "/refund")]
+    def test_two_endpoints_with_one_key_are_two_operations(self, keyed):
+        keyed.add("/refund", lambda: {"run": keyed.runs})
+        found = [keyed.send(path=path).json["run"] for path in ("/", "/refund", "/", "/refund")]
         assert found == [1, 2, 1, 2]
 
-    def test_two_methods_with_one_key_are_two_operations(self, till):
+    def test_two_methods_with_one_key_are_two_operations(self, keyed):
         methods = ["POST", "PUT", "PATCH", "DELETE"]
-        found = [till.send(method=method).json["run"] for method in methods * 2]
+        found = [keyed.send(method=method).json["run"] for method in methods * 2]
         assert found == [1, 2, 3, 4] * 2
 
     @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-    def test_safe_methods_pass(self, till, method):
-        assert till.verdicts({}, {}, method=method) == [200, 200]
-        assert list(till.store.scan("")) == []
+    def test_safe_methods_pass(self, keyed, method):
+        assert keyed.verdicts({}, {}, method=method) == [200, 200]
+        assert list(keyed.store.scan("")) == []
 
-    def test_without_a_key_a_request_runs_unguarded(self, till):
-        assert till.verdicts({}, {}, key=None) == [200, 200]
-        assert list(till.store.scan("")) == []
+    def test_without_a_key_a_request_runs_unguarded(self, keyed):
+        assert keyed.verdicts({}, {}, key=None) == [200, 200]
+        assert list(keyed.store.scan("")) == []
 
 
-def signed_in(till, name):
-    client = till.app.test_client()
+def signed_in(keyed, name):
+    client = keyed.app.test_client()
     with client.session_transaction() as session:
         session["user_id"] = name
     return {"client": client}
 
 
-def known_to_the_application(till, name):
-    till.idempotence.identity_loader(lambda: request.headers.get("X-User"))
+def known_to_the_application(keyed, name):
+    keyed.idempotence.identity_loader(lambda: request.headers.get("X-User"))
     return {"headers": {"X-User": name, "Authorization": "Bearer shared"}}
 
 
 USERS = {
     "session": signed_in,
-    "authorization": lambda till, name: {"headers": {"Authorization": f"Bearer {name}"}},
-    "address": lambda till, name: {"environ_base": {"REMOTE_ADDR": f"address of {name}"}},
+    "authorization": lambda keyed, name: {"headers": {"Authorization": f"Bearer {name}"}},
+    "address": lambda keyed, name: {"environ_base": {"REMOTE_ADDR": f"address of {name}"}},
     "identity_loader": known_to_the_application,
 }
 
@@ -125,76 +125,76 @@ OTHER = {
 class TestMismatch:
     @pytest.mark.parametrize("what", SAME)
     def test_what_says_the_same_is_a_repeat(self, what):
-        till = Till(ignore=["sent_at"])
-        assert till.verdicts(*SAME[what]) == [200, "replay of 200"]
+        keyed = KeyedApp(ignore=["sent_at"])
+        assert keyed.verdicts(*SAME[what]) == [200, "replay of 200"]
 
     @pytest.mark.parametrize("what", OTHER)
     def test_another_request_is_refused_and_takes_nothing_from_the_first(self, what):
-        till = Till()
+        keyed = KeyedApp()
         first, other = OTHER[what]
-        found = till.verdicts(first, other, first)
+        found = keyed.verdicts(first, other, first)
         assert found == [200, "key-reused", "replay of 200"]
-        assert till.runs == 1
+        assert keyed.runs == 1
 
     def test_the_arguments_of_the_path_count(self, uri):
-        till = Till(uri=uri)
-        till.add("/orders/<int:number>/<path:rest>", lambda number, rest: f"{number} {rest}")
+        keyed = KeyedApp(uri=uri)
+        keyed.add("/orders/<int:number>/<path:rest>", lambda number, rest: f"{number} {rest}")
         paths = ["/orders/1/a", "/orders/2/a", "/orders/1/b", "/orders/1/a"]
-        found = [verdict(till.send(path=path)) for path in paths]
+        found = [verdict(keyed.send(path=path)) for path in paths]
         assert found == [200, "key-reused", "key-reused", "replay of 200"]
 
-    def test_it_is_told_as_a_problem(self, till):
-        till.send(json={"sum": 7})
-        answer = till.send(json={"sum": 8})
+    def test_it_is_told_as_a_problem(self, keyed):
+        keyed.send(json={"sum": 7})
+        answer = keyed.send(json={"sum": 8})
         assert (answer.status_code, answer.mimetype) == (422, "application/problem+json")
         assert (answer.json["title"], "Retry-After" in answer.headers) == ("Key reused", False)
 
     def test_it_is_told_while_the_first_one_runs(self, uri):
-        till = Till(lambda: till.verdicts({"json": [2]}, {"json": [1]}), uri=uri, wait=5)
-        answer = till.send(json=[1])
-        assert (answer.json, till.runs) == (["key-reused", "key-in-progress"], 1)
-        assert till.verdicts({"json": [2]}) == ["key-reused"]
+        keyed = KeyedApp(lambda: keyed.verdicts({"json": [2]}, {"json": [1]}), uri=uri, wait=5)
+        answer = keyed.send(json=[1])
+        assert (answer.json, keyed.runs) == (["key-reused", "key-in-progress"], 1)
+        assert keyed.verdicts({"json": [2]}) == ["key-reused"]
 
     def test_it_is_told_where_repeats_are_rejected(self, uri):
-        till = Till(uri=uri, on_repeat="reject")
-        assert till.verdicts(*[{"json": [body]} for body in (1, 2, 1)]) == [
+        keyed = KeyedApp(uri=uri, on_repeat="reject")
+        assert keyed.verdicts(*[{"json": [body]} for body in (1, 2, 1)]) == [
             200,
             "key-reused",
             "key-repeated",
         ]
 
     def test_it_is_told_where_the_first_one_died(self):
-        till = Till(killed, guarantee="at-most-once")
+        keyed = KeyedApp(killed, guarantee="at-most-once")
         with contextlib.suppress(SystemExit):
-            till.send(json=[1])
-        till.clock.advance(31)
-        assert till.verdicts({"json": [2]}, {"json": [1]}) == ["key-reused", "outcome-unknown"]
+            keyed.send(json=[1])
+        keyed.clock.advance(31)
+        assert keyed.verdicts({"json": [2]}, {"json": [1]}) == ["key-reused", "outcome-unknown"]
 
     def test_it_is_told_where_the_first_response_was_not_kept(self, uri):
-        till = Till(lambda: Response(iter("streamed")), uri=uri)
-        assert till.verdicts(*[{"json": [body]} for body in (1, 2, 1)]) == [
+        keyed = KeyedApp(lambda: Response(iter("streamed")), uri=uri)
+        assert keyed.verdicts(*[{"json": [body]} for body in (1, 2, 1)]) == [
             200,
             "key-reused",
             "response-not-stored",
         ]
 
-    def test_a_refused_one_may_be_sent_with_a_key_of_its_own(self, till):
+    def test_a_refused_one_may_be_sent_with_a_key_of_its_own(self, keyed):
         sent = [("a", 1), ("a", 2), ("b", 2), ("b", 2)]
-        found = till.verdicts(*[{"key": key, "json": body} for key, body in sent])
+        found = keyed.verdicts(*[{"key": key, "json": body} for key, body in sent])
         assert found == [200, "key-reused", 200, "replay of 200"]
 
     def test_a_file_may_be_ignored(self):
-        till = Till(ignore=["photo"])
-        found = till.verdicts(upload(b"one", a="1"), upload(b"two", a="1"), upload(b"one", a="2"))
+        keyed = KeyedApp(ignore=["photo"])
+        found = keyed.verdicts(upload(b"one", a="1"), upload(b"two", a="1"), upload(b"one", a="2"))
         assert found == [200, "replay of 200", "key-reused"]
 
     @pytest.mark.parametrize("size", [0, 3, 2**20])
     def test_the_view_reads_the_files_that_were_counted(self, size):
-        till = Till(lambda: [len(request.files["photo"].read()), request.form["a"]])
-        assert till.send(**upload(b"x" * size, a="1")).json == [size, "1"]
+        keyed = KeyedApp(lambda: [len(request.files["photo"].read()), request.form["a"]])
+        assert keyed.send(**upload(b"x" * size, a="1")).json == [size, "1"]
 
     def test_the_setting_names_what_is_ignored(self):
-        till = Till(settings={"IDEMPOTENCE_IGNORED_ARGS": ["now"]}, ignore={"sent_at"})
+        keyed = KeyedApp(settings={"IDEMPOTENCE_IGNORED_ARGS": ["now"]}, ignore={"sent_at"})
         bodies = [{"now": 1, "sent_at": 1}, {"now": 2, "sent_at": 2}, {"csrf_token": "x"}]
-        found = till.verdicts(*[{"json": body} for body in bodies])
+        found = keyed.verdicts(*[{"json": body} for body in bodies])
         assert found == [200, "replay of 200", "key-reused"]

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 from flask import Response, abort, request
-from helpers.apps import FAILURES, SUCCESSES, Till, fail, killed, verdict
+from helpers.apps import FAILURES, SUCCESSES, KeyedApp, fail, killed, verdict
 
 from flask_idempotence import current_guard
 from flask_idempotence.testing import record_signals
@@ -47,12 +47,12 @@ RUNS_AGAIN = {
 """The statuses that are not remembered."""
 
 
-def outcomes(till, times=3):
+def outcomes(keyed, times=3):
     """Send the same request so many times and say what came of each."""
     found = []
     for _ in range(times):
         try:
-            found.append(verdict(till.send()))
+            found.append(verdict(keyed.send()))
         except Exception as error:
             found.append(type(error).__name__)
     return found
@@ -67,15 +67,15 @@ def says(status, how):
 
 def run_again(rules, how, statuses):
     """Return those of the statuses that are not remembered; each of the others is replayed."""
-    till = Till(lambda: says(int(request.args["status"]), how), **RULES[rules])
-    till.app.register_error_handler(LookupError, lambda error: error.args[0])
+    keyed = KeyedApp(lambda: says(int(request.args["status"]), how), **RULES[rules])
+    keyed.app.register_error_handler(LookupError, lambda error: error.args[0])
     found = set()
     for status in statuses:
         sent = {"key": str(status), "path": f"/?status={status}"}
-        runs = till.runs
-        first, second = till.verdicts(sent, sent)
+        runs = keyed.runs
+        first, second = keyed.verdicts(sent, sent)
         assert (first, second) in [(status, status), (status, f"replay of {status}")]
-        assert till.runs - runs == (2 if second == status else 1)
+        assert keyed.runs - runs == (2 if second == status else 1)
         if second == status:
             found.add(status)
     return found
@@ -95,10 +95,10 @@ def test_every_status_there_is_is_final_or_transient():
 @pytest.mark.parametrize("rules", sorted(RULES.keys() - {"a predicate"}))
 @pytest.mark.parametrize("way", SUCCESSES)
 def test_a_success_is_run_once_and_replayed(rules, way):
-    till = Till(SUCCESSES[way], **RULES[rules])
-    first, *repeats = outcomes(till)
+    keyed = KeyedApp(SUCCESSES[way], **RULES[rules])
+    first, *repeats = outcomes(keyed)
     assert repeats == [f"replay of {first}"] * 2
-    assert till.runs == 1
+    assert keyed.runs == 1
 
 
 FINAL = {
@@ -116,119 +116,123 @@ FINAL = {
 @pytest.mark.parametrize("propagate", [True, False])
 @pytest.mark.parametrize("way", FAILURES)
 def test_a_failure_is_remembered_where_trying_again_is_no_use(way, propagate):
-    till = Till(FAILURES[way], settings={"PROPAGATE_EXCEPTIONS": propagate})
-    first, *repeats = outcomes(till)
+    keyed = KeyedApp(FAILURES[way], settings={"PROPAGATE_EXCEPTIONS": propagate})
+    first, *repeats = outcomes(keyed)
     if way in FINAL:
-        assert (first, repeats, till.runs) == (FINAL[way], [f"replay of {first}"] * 2, 1)
+        assert (first, repeats, keyed.runs) == (FINAL[way], [f"replay of {first}"] * 2, 1)
     else:
-        assert (repeats, till.runs) == ([first] * 2, 3)
+        assert (repeats, keyed.runs) == ([first] * 2, 3)
 
 
 @pytest.mark.parametrize("propagate", [True, False])
 @pytest.mark.parametrize("way", FAILURES)
 def test_where_only_successes_are_remembered_every_failure_runs_again(way, propagate):
-    till = Till(FAILURES[way], remember="success", settings={"PROPAGATE_EXCEPTIONS": propagate})
-    first, *repeats = outcomes(till)
-    assert (repeats, till.runs) == ([first] * 2, 3)
+    keyed = KeyedApp(
+        FAILURES[way], remember="success", settings={"PROPAGATE_EXCEPTIONS": propagate}
+    )
+    first, *repeats = outcomes(keyed)
+    assert (repeats, keyed.runs) == ([first] * 2, 3)
 
 
 @pytest.mark.parametrize("propagate", [True, False])
 @pytest.mark.parametrize("way", FAILURES)
 def test_at_most_once_never_runs_again_and_shows_what_came_out(way, propagate):
-    till = Till(
+    keyed = KeyedApp(
         FAILURES[way], guarantee="at-most-once", settings={"PROPAGATE_EXCEPTIONS": propagate}
     )
-    first, *repeats = outcomes(till)
+    first, *repeats = outcomes(keyed)
     # What no response came of cannot be shown.
     shown = f"replay of {first}" if isinstance(first, int) else "response-not-stored"
-    assert (repeats, till.runs) == ([shown] * 2, 1)
+    assert (repeats, keyed.runs) == ([shown] * 2, 1)
     assert isinstance(first, int) or propagate
 
 
 @pytest.mark.parametrize("propagate", [True, False])
 @pytest.mark.parametrize("rules", RULES)
 def test_an_exception_without_a_handler(rules, propagate):
-    till = Till(fail, settings={"PROPAGATE_EXCEPTIONS": propagate}, **RULES[rules])
-    first, second, _ = outcomes(till)
+    keyed = KeyedApp(fail, settings={"PROPAGATE_EXCEPTIONS": propagate}, **RULES[rules])
+    first, second, _ = outcomes(keyed)
     assert first == ("ValueError" if propagate else 500)
     if rules == "at-most-once":
-        assert (second, till.runs) == ("response-not-stored" if propagate else "replay of 500", 1)
+        assert (second, keyed.runs) == ("response-not-stored" if propagate else "replay of 500", 1)
     elif rules == "a predicate that raises" and not propagate:
-        assert (second, till.runs) == ("replay of 500", 1)
+        assert (second, keyed.runs) == ("replay of 500", 1)
     else:
-        assert (second, till.runs) == (first, 3)
+        assert (second, keyed.runs) == (first, 3)
 
 
 def test_a_predicate_of_the_applications_own_tells_successes():
-    till = Till(lambda: ("accepted, but no", 202), remember="success")
-    till.idempotence.result_failed(lambda response: response.status_code == 202)
-    till.add("/final", lambda: ("accepted, but no", 202))
-    till.add("/own", lambda: ("accepted, but no", 202), remember=lambda response: True)
-    till.add("/once", lambda: ("accepted, but no", 202), guarantee="at-most-once")
-    assert till.verdicts({}, {}) == [202, 202]
-    assert till.verdicts({}, {}, path="/final") == [202, 202]
-    assert till.verdicts({}, {}, path="/own") == [202, "replay of 202"]
-    assert till.verdicts({}, {}, path="/once") == [202, "replay of 202"]
+    keyed = KeyedApp(lambda: ("accepted, but no", 202), remember="success")
+    keyed.idempotence.result_failed(lambda response: response.status_code == 202)
+    keyed.add("/final", lambda: ("accepted, but no", 202))
+    keyed.add("/own", lambda: ("accepted, but no", 202), remember=lambda response: True)
+    keyed.add("/once", lambda: ("accepted, but no", 202), guarantee="at-most-once")
+    assert keyed.verdicts({}, {}) == [202, 202]
+    assert keyed.verdicts({}, {}, path="/final") == [202, 202]
+    assert keyed.verdicts({}, {}, path="/own") == [202, "replay of 202"]
+    assert keyed.verdicts({}, {}, path="/once") == [202, "replay of 202"]
 
 
 def test_a_transient_status_is_none_to_remember_whatever_the_applications_predicate_says():
-    till = Till(lambda: ("busy", 503))
-    till.idempotence.result_failed(lambda response: False)
-    assert till.verdicts({}, {}) == [503, 503]
+    keyed = KeyedApp(lambda: ("busy", 503))
+    keyed.idempotence.result_failed(lambda response: False)
+    assert keyed.verdicts({}, {}) == [503, 503]
 
 
 @pytest.mark.parametrize("rule", ["setting", "route"])
 def test_a_setting_says_what_is_remembered_and_a_route_may_say_otherwise(rule):
-    till = Till(
+    keyed = KeyedApp(
         lambda: ("no", 422),
         settings={"IDEMPOTENCE_KEY_REMEMBER": "success"},
         remember={"setting": None, "route": "final"}[rule],
     )
-    assert till.verdicts({}, {}) == [422, {"setting": 422, "route": "replay of 422"}[rule]]
+    assert keyed.verdicts({}, {}) == [422, {"setting": 422, "route": "replay of 422"}[rule]]
 
 
 def test_a_predicate_that_raises_is_logged(caplog):
-    till = Till(remember=lambda response: 1 / 0)
-    assert outcomes(till, 2) == [200, "replay of 200"]
+    keyed = KeyedApp(remember=lambda response: 1 / 0)
+    assert outcomes(keyed, 2) == [200, "replay of 200"]
     assert caplog.text.count("Could not tell whether the result failed") == 1
 
 
 def test_a_predicate_sees_the_finished_response_once():
     seen = []
-    till = Till(lambda: ({"a": 1}, 201), remember=lambda response: seen.append(response) or True)
-    outcomes(till)
+    keyed = KeyedApp(
+        lambda: ({"a": 1}, 201), remember=lambda response: seen.append(response) or True
+    )
+    outcomes(keyed)
     assert [(response.status_code, response.json) for response in seen] == [(201, {"a": 1})]
 
 
 class TestKilled:
     @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
     def test_at_least_once_runs_again_after_the_lease_and_not_before(self, end):
-        till = Till(lambda: killed_by(end) if till.runs == 1 else "done")
+        keyed = KeyedApp(lambda: killed_by(end) if keyed.runs == 1 else "done")
         with pytest.raises(end):
-            till.send()
-        till.engine.keeper.tick()
-        till.clock.advance(29.9)
-        assert till.verdicts({}) == ["key-in-progress"]
-        till.clock.advance(0.2)
-        assert till.verdicts({}, {}) == [200, "replay of 200"]
-        assert till.runs == 2
+            keyed.send()
+        keyed.engine.keeper.tick()
+        keyed.clock.advance(29.9)
+        assert keyed.verdicts({}) == ["key-in-progress"]
+        keyed.clock.advance(0.2)
+        assert keyed.verdicts({}, {}) == [200, "replay of 200"]
+        assert keyed.runs == 2
 
     @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
     def test_at_most_once_says_for_the_ttl_that_the_outcome_is_unknown(self, end):
-        till = Till(lambda: killed_by(end), guarantee="at-most-once", ttl=100)
+        keyed = KeyedApp(lambda: killed_by(end), guarantee="at-most-once", ttl=100)
         with pytest.raises(end):
-            till.send()
-        till.clock.advance(29.9)
-        assert till.verdicts({}) == ["key-in-progress"]
-        till.clock.advance(0.2)
-        answer = till.send()
+            keyed.send()
+        keyed.clock.advance(29.9)
+        assert keyed.verdicts({}) == ["key-in-progress"]
+        keyed.clock.advance(0.2)
+        answer = keyed.send()
         assert (answer.status_code, verdict(answer)) == (409, "outcome-unknown")
         assert "Retry-After" not in answer.headers
-        till.clock.advance(99.8)
-        assert till.verdicts({}) == ["outcome-unknown"]
-        till.clock.advance(0.2)
+        keyed.clock.advance(99.8)
+        assert keyed.verdicts({}) == ["outcome-unknown"]
+        keyed.clock.advance(0.2)
         with pytest.raises(end):
-            till.send()
+            keyed.send()
 
     def test_what_is_caught_further_out_is_killed_all_the_same(self):
         def catches(view):
@@ -239,26 +243,26 @@ class TestKilled:
 
             return outer
 
-        till = Till()
-        till.add("/pay", killed, guards=[catches], guarantee="at-most-once")
-        assert till.verdicts({}, {}, path="/pay") == [500, "key-in-progress"]
-        till.clock.advance(31)
-        assert till.verdicts({}, path="/pay") == ["outcome-unknown"]
+        keyed = KeyedApp()
+        keyed.add("/pay", killed, guards=[catches], guarantee="at-most-once")
+        assert keyed.verdicts({}, {}, path="/pay") == [500, "key-in-progress"]
+        keyed.clock.advance(31)
+        assert keyed.verdicts({}, path="/pay") == ["outcome-unknown"]
 
     def test_a_process_killed_in_an_error_handler_is_killed(self):
-        till = Till(fail, guarantee="at-most-once")
-        till.app.register_error_handler(ValueError, lambda error: killed())
+        keyed = KeyedApp(fail, guarantee="at-most-once")
+        keyed.app.register_error_handler(ValueError, lambda error: killed())
         with pytest.raises(SystemExit):
-            till.send()
-        till.clock.advance(31)
-        assert till.verdicts({}) == ["outcome-unknown"]
+            keyed.send()
+        keyed.clock.advance(31)
+        assert keyed.verdicts({}) == ["outcome-unknown"]
 
     @pytest.mark.parametrize("decision", [current_guard.release, current_guard.keep])
     def test_what_the_view_had_decided_by_hand_is_void(self, decision):
-        till = Till(lambda: decision() or killed(), guarantee="at-most-once")
+        keyed = KeyedApp(lambda: decision() or killed(), guarantee="at-most-once")
         with pytest.raises(SystemExit):
-            till.send()
-        assert till.verdicts({}) == ["key-in-progress"]
+            keyed.send()
+        assert keyed.verdicts({}) == ["key-in-progress"]
 
 
 def killed_by(end):
@@ -270,30 +274,30 @@ class TestByHand:
     @pytest.mark.parametrize("way", ["a success", "a failure", "an exception"])
     def test_what_is_released_runs_again(self, rules, way):
         view = {"a success": lambda: "done", "a failure": lambda: abort(422), "an exception": fail}
-        till = Till(lambda: current_guard.release() or view[way](), **RULES[rules])
-        first, *repeats = outcomes(till)
-        assert (repeats, till.runs) == ([first] * 2, 3)
+        keyed = KeyedApp(lambda: current_guard.release() or view[way](), **RULES[rules])
+        first, *repeats = outcomes(keyed)
+        assert (repeats, keyed.runs) == ([first] * 2, 3)
 
     @pytest.mark.parametrize("rules", RULES)
     @pytest.mark.parametrize("status", [200, 422, 429, 500])
     def test_what_is_kept_is_replayed(self, rules, status):
-        till = Till(lambda: current_guard.keep() or ("said", status), **RULES[rules])
-        assert outcomes(till) == [status, *[f"replay of {status}"] * 2]
-        assert till.runs == 1
+        keyed = KeyedApp(lambda: current_guard.keep() or ("said", status), **RULES[rules])
+        assert outcomes(keyed) == [status, *[f"replay of {status}"] * 2]
+        assert keyed.runs == 1
 
     @pytest.mark.parametrize("rules", RULES)
     def test_what_is_kept_of_an_exception_is_only_that_there_was_one(self, rules):
-        till = Till(lambda: current_guard.keep() or fail(), **RULES[rules])
-        assert outcomes(till) == ["ValueError", *["response-not-stored"] * 2]
-        assert till.runs == 1
+        keyed = KeyedApp(lambda: current_guard.keep() or fail(), **RULES[rules])
+        assert outcomes(keyed) == ["ValueError", *["response-not-stored"] * 2]
+        assert keyed.runs == 1
 
     def test_the_last_word_counts(self):
-        till = Till(lambda: current_guard.keep() or current_guard.release() or "done")
-        assert outcomes(till, 2) == [200, 200]
+        keyed = KeyedApp(lambda: current_guard.keep() or current_guard.release() or "done")
+        assert outcomes(keyed, 2) == [200, 200]
 
 
 def test_signals_tell_how_it_was_settled():
-    till = Till(lambda: ("said", 200 if till.runs > 1 else 503))
-    with record_signals(till.app) as signals:
-        outcomes(till)
+    keyed = KeyedApp(lambda: ("said", 200 if keyed.runs > 1 else 503))
+    with record_signals(keyed.app) as signals:
+        outcomes(keyed)
     assert signals.names == ["claimed", "released", "claimed", "completed", "replayed"]

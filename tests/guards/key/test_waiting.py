@@ -7,18 +7,18 @@ from itertools import pairwise
 
 import pytest
 from flask import Response
-from helpers.apps import Till, killed, verdict
+from helpers.apps import KeyedApp, killed, verdict
 from helpers.servers.processes import all_at_once
 
 from flask_idempotence import MemoryStore
 
 
 class Queue:
-    """A till whose first request runs until a repeat has slept so many times."""
+    """A keyed app whose first request runs until a repeat has slept so many times."""
 
     def __init__(self, *, wait, looks, first=lambda: "done", **options):
-        self.till = Till(self._view, wait=wait, **options)
-        self.till.engine.sleep = self._sleep
+        self.keyed = KeyedApp(self._view, wait=wait, **options)
+        self.keyed.engine.sleep = self._sleep
         self.first_view = first
         self.looks = looks
         self.sleeps = []
@@ -26,7 +26,7 @@ class Queue:
         self.first_answer = []
 
     def _view(self):
-        if self.till.runs > 1:
+        if self.keyed.runs > 1:
             return "the repeat ran"
         self.is_running.set()
         assert self.may_end.wait(10)
@@ -34,8 +34,8 @@ class Queue:
 
     def _sleep(self, seconds):
         self.sleeps.append(seconds)
-        self.till.clock.advance(seconds)
-        self.till.engine.keeper.tick()
+        self.keyed.clock.advance(seconds)
+        self.keyed.engine.keeper.tick()
         if len(self.sleeps) == self.looks:
             self.end_first()
 
@@ -45,7 +45,7 @@ class Queue:
 
     def _send_first(self):
         try:
-            self.first_answer.append(self.till.send(json=[1]))
+            self.first_answer.append(self.keyed.send(json=[1]))
         except BaseException as error:
             self.first_answer.append(error)
 
@@ -55,7 +55,7 @@ class Queue:
         self.thread.start()
         assert self.is_running.wait(10)
         try:
-            return self.till.send(json=[body])
+            return self.keyed.send(json=[body])
         finally:
             self.end_first()
 
@@ -64,7 +64,7 @@ def test_a_repeat_waits_and_gets_the_first_response():
     queue = Queue(wait=60, looks=5)
     answer = queue.repeat()
     assert (verdict(answer), answer.text) == ("replay of 200", "done")
-    assert (len(queue.sleeps), queue.till.runs) == (5, 1)
+    assert (len(queue.sleeps), queue.keyed.runs) == (5, 1)
 
 
 @pytest.mark.parametrize("first", [lambda: ("no", 503), lambda: ("no", 409)])
@@ -72,10 +72,10 @@ def test_a_repeat_becomes_the_first_where_that_one_was_released(first):
     queue = Queue(wait=60, looks=3, first=first)
     answer = queue.repeat()
     assert (verdict(answer), answer.text) == (200, "the repeat ran")
-    assert (len(queue.sleeps), queue.till.runs) == (3, 2)
+    assert (len(queue.sleeps), queue.keyed.runs) == (3, 2)
     assert queue.first_answer[0].text == "no"
-    assert queue.till.send(json=[1]).text == "the repeat ran"
-    assert queue.till.runs == 2
+    assert queue.keyed.send(json=[1]).text == "the repeat ran"
+    assert queue.keyed.runs == 2
 
 
 def test_a_repeat_becomes_the_first_where_that_one_died():
@@ -89,7 +89,7 @@ def test_a_repeat_becomes_the_first_where_that_one_died():
 def test_a_repeat_is_told_that_the_first_one_died_where_nothing_runs_twice():
     queue = Queue(wait=60, looks=1, first=killed, guarantee="at-most-once")
     assert verdict(queue.repeat()) == "outcome-unknown"
-    assert (sum(queue.sleeps) < 31.1, queue.till.runs) == (True, 1)
+    assert (sum(queue.sleeps) < 31.1, queue.keyed.runs) == (True, 1)
 
 
 def test_a_repeat_is_rejected_once_the_first_one_is_done_where_repeats_are():
@@ -114,7 +114,7 @@ def test_a_repeat_gives_up_after_the_time_that_it_was_given(wait):
     assert (answer.status_code, verdict(answer)) == (409, "key-in-progress")
     assert answer.headers["Retry-After"] == "1"
     assert sum(queue.sleeps) == pytest.approx(wait)
-    assert queue.till.runs == 1
+    assert queue.keyed.runs == 1
 
 
 @pytest.mark.parametrize("wait", [0.05, 0.06, 0.12, 0.26, 1, 4.76, 10, 29])
@@ -136,7 +136,7 @@ def test_each_look_is_one_claim():
             return super().claim(*arguments)
 
     queue = Queue(wait=5, looks=1000)
-    store = queue.till.engine.store = Counting(clock=queue.till.clock)
+    store = queue.keyed.engine.store = Counting(clock=queue.keyed.clock)
     queue.repeat()
     assert store.claims == 2 + len(queue.sleeps)
 
@@ -147,10 +147,10 @@ def test_each_look_is_one_claim():
 )
 def test_the_setting_is_the_default_and_the_route_wins(options, setting, slept):
     settings = {"IDEMPOTENCE_KEY_WAIT": setting}
-    till = Till(lambda: till.send().get_data(), settings=settings, **options)
-    began = till.clock()
-    assert b"key-in-progress" in till.send().data
-    assert till.clock() - began == pytest.approx(slept)
+    keyed = KeyedApp(lambda: keyed.send().get_data(), settings=settings, **options)
+    began = keyed.clock()
+    assert b"key-in-progress" in keyed.send().data
+    assert keyed.clock() - began == pytest.approx(slept)
 
 
 class Crowd:
@@ -160,16 +160,16 @@ class Crowd:
 
     def __init__(self, uri, **options):
         self.looked_at = threading.Semaphore(0)
-        self.till = Till(self._view, uri=uri, **options)
-        self.till.engine.sleep = lambda seconds: self.looked_at.release() or time.sleep(0.01)
+        self.keyed = KeyedApp(self._view, uri=uri, **options)
+        self.keyed.engine.sleep = lambda seconds: self.looked_at.release() or time.sleep(0.01)
 
     def _view(self):
         for _ in range(self.SIZE - 1):
             assert self.looked_at.acquire(timeout=20)
-        return {"run": self.till.runs}
+        return {"run": self.keyed.runs}
 
     def _send(self):
-        answer = self.till.send()
+        answer = self.keyed.send()
         if answer.status_code == 409:
             self.looked_at.release()
         return answer
@@ -186,7 +186,7 @@ def test_of_many_at_once_one_runs_and_all_who_wait_get_its_response(store, reque
     found = sorted(map(str, map(verdict, answers)))
     assert found == ["200", *["replay of 200"] * 15]
     assert {answer.data for answer in answers} == {b'{"run":1}\n'}
-    assert crowd.till.runs == 1
+    assert crowd.keyed.runs == 1
 
 
 @pytest.mark.parametrize("store", ["memory", "redis"])
@@ -196,4 +196,4 @@ def test_of_many_at_once_one_runs_and_those_who_do_not_wait_are_told(store, requ
     answers = crowd.send()
     found = sorted(map(str, map(verdict, answers)))
     assert found == ["200", *["key-in-progress"] * 15]
-    assert crowd.till.runs == 1
+    assert crowd.keyed.runs == 1

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from helpers.once_operations import Shift
+from helpers.once_operations import OnceApp
 from helpers.servers.processes import Proxy, until
 
 from flask_idempotence import MemoryStore, StoreError, StoreUnavailable, current_guard
@@ -16,65 +16,65 @@ from flask_idempotence.testing import FakeClock, record_signals
 
 
 def behind(proxy, **settings):
-    return Shift(IDEMPOTENCE_STORAGE_URI=proxy.url, **settings)
+    return OnceApp(IDEMPOTENCE_STORAGE_URI=proxy.url, **settings)
 
 
-def work_in_a_process(shift, **settings):
+def work_in_a_process(once_app, **settings):
     """Let the real clock rule, and the keeper's own thread work."""
-    shift.engine.clock, shift.engine.sleep = time.monotonic, time.sleep
-    del shift.engine.keeper._be_awake_at
-    return shift
+    once_app.engine.clock, once_app.engine.sleep = time.monotonic, time.sleep
+    del once_app.engine.keeper._be_awake_at
+    return once_app
 
 
 def test_a_store_that_is_away_is_an_error_and_nothing_is_done(fresh_redis):
     with Proxy(fresh_redis) as proxy:
-        shift = behind(proxy)
+        once_app = behind(proxy)
         proxy.refuse()
-        with record_signals(shift.app) as told, pytest.raises(StoreUnavailable) as refused:
-            shift.work()
-        assert (refused.value.retry_after, shift.runs) == (1, 0)
+        with record_signals(once_app.app) as told, pytest.raises(StoreUnavailable) as refused:
+            once_app.work()
+        assert (refused.value.retry_after, once_app.runs) == (1, 0)
         assert told.names == ["store_failed", "rejected"]
         proxy.accept()
-        assert shift.word() == "first"
+        assert once_app.word() == "first"
 
 
 def test_where_it_is_allowed_the_work_is_done_unguarded(fresh_redis):
     with Proxy(fresh_redis) as proxy:
-        shift = behind(proxy, IDEMPOTENCE_ON_STORE_ERROR="allow")
+        once_app = behind(proxy, IDEMPOTENCE_ON_STORE_ERROR="allow")
         proxy.refuse()
-        with record_signals(shift.app) as told:
-            assert shift.work(result={"unguarded": 1}) == (True, {"unguarded": 1})
+        with record_signals(once_app.app) as told:
+            assert once_app.work(result={"unguarded": 1}) == (True, {"unguarded": 1})
         assert told.names == ["store_failed"]
-        with shift.app.app_context(), shift.once():
+        with once_app.app.app_context(), once_app.once():
             assert current_guard.mode is None
             current_guard.ensure_held()
         proxy.accept()
-        assert [shift.word(), shift.word()] == ["first", "done"]
+        assert [once_app.word(), once_app.word()] == ["first", "done"]
 
 
 def test_a_claim_whose_answer_was_lost_is_given_up_by_the_keeper(fresh_redis):
     with Proxy(fresh_redis) as proxy:
-        shift = work_in_a_process(behind(proxy))
+        once_app = work_in_a_process(behind(proxy))
         proxy.drop_replies = True
         with pytest.raises(StoreUnavailable):
-            shift.work()
+            once_app.work()
         proxy.drop_replies = False
         assert until(lambda: not fresh_redis.client().dbsize(), 5)
-        assert shift.word() == "first"
+        assert once_app.word() == "first"
 
 
 def test_a_completion_that_is_not_answered_is_finished_by_the_keeper(fresh_redis):
     with Proxy(fresh_redis) as proxy:
-        shift = work_in_a_process(behind(proxy, IDEMPOTENCE_LEASE=1.5))
-        with record_signals(shift.app) as told:
-            with shift.app.app_context(), shift.once() as job:
+        once_app = work_in_a_process(behind(proxy, IDEMPOTENCE_LEASE=1.5))
+        with record_signals(once_app.app) as told:
+            with once_app.app.app_context(), once_app.once() as job:
                 proxy.refuse()
                 job.result = "paid"
             assert "completed" not in told.names
             proxy.accept()
             assert until(lambda: "completed" in told.names, 5)
-        assert shift.work() == (False, "paid")
-        assert shift.runs == 0
+        assert once_app.work() == (False, "paid")
+        assert once_app.runs == 0
 
 
 def test_until_it_is_finished_the_claim_lives_on():
@@ -87,57 +87,57 @@ def test_until_it_is_finished_the_claim_lives_on():
             return super().complete(*arguments)
 
     store = Forgetful(clock=(clock := FakeClock()))
-    shift = Shift(store=store, clock=clock)
+    once_app = OnceApp(store=store, clock=clock)
     store.away = True
-    assert shift.work(result="paid") == (True, "paid")
-    shift.pass_time(120)
-    assert shift.word() == "running"
+    assert once_app.work(result="paid") == (True, "paid")
+    once_app.pass_time(120)
+    assert once_app.word() == "running"
     store.away = False
-    shift.pass_time(10)
-    assert shift.work() == (False, "paid")
+    once_app.pass_time(10)
+    assert once_app.work() == (False, "paid")
 
 
 def test_work_that_outlasts_its_lease_is_renewed():
-    shift = Shift()
-    with shift.app.app_context(), shift.once():
-        shift.pass_time(300)
-        assert shift.word() == "running"
-    assert shift.word() == "done"
+    once_app = OnceApp()
+    with once_app.app.app_context(), once_app.once():
+        once_app.pass_time(300)
+        assert once_app.word() == "running"
+    assert once_app.word() == "done"
 
 
 def test_without_the_keeper_it_would_not_be():
-    shift = Shift()
-    with shift.app.app_context(), shift.once():
-        shift.clock.advance(31)
-        assert shift.word() == "first"
+    once_app = OnceApp()
+    with once_app.app.app_context(), once_app.once():
+        once_app.clock.advance(31)
+        assert once_app.word() == "first"
 
 
 def test_work_is_renewed_on_a_server_by_the_keepers_own_thread(redis_url):
-    shift = work_in_a_process(Shift(IDEMPOTENCE_STORAGE_URI=redis_url, IDEMPOTENCE_LEASE=0.6))
-    with shift.app.app_context(), shift.once():
+    once_app = work_in_a_process(OnceApp(IDEMPOTENCE_STORAGE_URI=redis_url, IDEMPOTENCE_LEASE=0.6))
+    with once_app.app.app_context(), once_app.once():
         for _ in range(10):
             time.sleep(0.2)
-            assert shift.word() == "running"
-    assert shift.word() == "done"
+            assert once_app.word() == "running"
+    assert once_app.word() == "done"
 
 
 def test_work_that_never_ends_is_given_up_in_the_end():
-    shift = Shift(IDEMPOTENCE_MAX_HOLD=100.0)
-    with shift.app.app_context(), shift.once():
-        shift.pass_time(99)
-        assert shift.word() == "running"
-        shift.pass_time(40)
-        assert shift.word() == "first"
+    once_app = OnceApp(IDEMPOTENCE_MAX_HOLD=100.0)
+    with once_app.app.app_context(), once_app.once():
+        once_app.pass_time(99)
+        assert once_app.word() == "running"
+        once_app.pass_time(40)
+        assert once_app.word() == "first"
 
 
 def test_who_has_slept_past_the_lease_changes_nothing_of_its_successors():
-    shift = Shift()
-    with record_signals(shift.app) as told, shift.app.app_context(), shift.once() as late:
-        shift.clock.advance(31)
-        assert shift.work(result="of the second") == (True, "of the second")
+    once_app = OnceApp()
+    with record_signals(once_app.app) as told, once_app.app.app_context(), once_app.once() as late:
+        once_app.clock.advance(31)
+        assert once_app.work(result="of the second") == (True, "of the second")
         late.result = "of the first"
     assert told.names[-1] == "lease_lost"
-    assert shift.work() == (False, "of the second")
+    assert once_app.work() == (False, "of the second")
 
 
 WORKER = """
@@ -201,9 +201,9 @@ def test_after_a_kill_in_the_work_it_is_free_when_the_lease_ends(redis_server, r
     os.kill(victim.pid, signal.SIGKILL)
     victim.communicate(timeout=10)
     killed_at = time.monotonic()
-    shift = Shift(IDEMPOTENCE_STORAGE_URI=workers.addresses[0])
-    assert shift.word(0, scope="order") == "running"
-    assert until(lambda: shift.word(0, scope="order", result="again") == "first", 5)
+    once_app = OnceApp(IDEMPOTENCE_STORAGE_URI=workers.addresses[0])
+    assert once_app.word(0, scope="order") == "running"
+    assert until(lambda: once_app.word(0, scope="order", result="again") == "first", 5)
     assert time.monotonic() - killed_at < 2.5
     workers.finish(workers.start("work"))
     assert workers.runs() == 1
@@ -226,12 +226,12 @@ def test_of_several_processes_one_does_each_piece_of_work(redis_server, redis_ur
 
 
 def test_threads_of_a_pool_do_not_take_a_block_over():
-    shift, seen = Shift(), []
+    once_app, seen = OnceApp(), []
 
     def look():
         seen.append(current_guard.mode)
 
-    with shift.app.app_context(), shift.once():
+    with once_app.app.app_context(), once_app.once():
         thread = threading.Thread(target=look)
         thread.start()
         thread.join()
@@ -239,14 +239,14 @@ def test_threads_of_a_pool_do_not_take_a_block_over():
 
 
 def test_a_block_that_ends_in_another_thread_leaves_nothing_behind():
-    shift = Shift()
+    once_app = OnceApp()
 
     def steps():
-        with shift.once():
+        with once_app.once():
             yield
 
     work = steps()
-    with shift.app.app_context():
+    with once_app.app.app_context():
         next(work)
     assert current_guard.mode == "once"
     ends = threading.Thread(target=lambda: next(work, None))

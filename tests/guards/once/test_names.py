@@ -7,7 +7,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from helpers.once_operations import Shift
+from helpers.once_operations import OnceApp
 
 from flask_idempotence import ConfigurationError
 
@@ -28,16 +28,16 @@ DISTINCT = [
 
 
 def test_every_id_is_its_own():
-    shift = Shift()
-    assert [shift.word(id_) for id_ in DISTINCT] == ["first"] * len(DISTINCT)
-    assert [shift.word(id_) for id_ in DISTINCT] == ["done"] * len(DISTINCT)
+    once_app = OnceApp()
+    assert [once_app.word(id_) for id_ in DISTINCT] == ["first"] * len(DISTINCT)
+    assert [once_app.word(id_) for id_ in DISTINCT] == ["done"] * len(DISTINCT)
 
 
 def test_what_is_equal_is_the_same_operation():
-    shift = Shift()
-    assert shift.word(ID) == "first"
-    assert shift.word(UUID(ID.hex.upper())) == "done"
-    assert [shift.word(1), shift.word(Kind.ORDER)] == ["first", "done"]
+    once_app = OnceApp()
+    assert once_app.word(ID) == "first"
+    assert once_app.word(UUID(ID.hex.upper())) == "done"
+    assert [once_app.word(1), once_app.word(Kind.ORDER)] == ["first", "done"]
 
 
 BAD = {
@@ -59,21 +59,21 @@ BAD = {
 
 @pytest.mark.parametrize("id_", BAD.values(), ids=BAD)
 def test_what_cannot_name_an_operation_is_refused(id_):
-    shift = Shift()
+    once_app = OnceApp()
     with pytest.raises(TypeError, match="An id of once"):
-        shift.work(id_)
-    assert not list(shift.store.scan(""))
+        once_app.work(id_)
+    assert not list(once_app.store.scan(""))
 
 
 def test_an_integer_too_long_to_be_written_is_refused_with_a_reason():
     with pytest.raises(ValueError, match="integer"):
-        Shift().work(10**5000)
+        OnceApp().work(10**5000)
 
 
 @pytest.mark.parametrize("scope", ["a", "send-mail", "shop.orders_2", "A" * 64, "-", "."])
 def test_a_scope_is_a_short_word(scope):
-    shift = Shift()
-    assert f":once:{scope}:" in shift.key_of(scope=scope)
+    once_app = OnceApp()
+    assert f":once:{scope}:" in once_app.key_of(scope=scope)
 
 
 BAD_SCOPES = ["", "a b", "a:b", "a*", "ä", "a\n", "a" * 65, "{a}", "a/b", None, 7, b"a"]
@@ -82,26 +82,26 @@ BAD_SCOPES = ["", "a b", "a:b", "a*", "ä", "a\n", "a" * 65, "{a}", "a/b", None,
 @pytest.mark.parametrize("scope", BAD_SCOPES)
 def test_another_scope_is_refused_before_anything_happens(scope):
     with pytest.raises(ConfigurationError, match="scope"):
-        Shift().once(scope=scope)
+        OnceApp().once(scope=scope)
 
 
 @pytest.mark.parametrize("ttl", [0, -1, float("nan"), float("inf"), True, "60", None, 10**12])
 def test_a_ttl_that_is_none_is_refused(ttl):
     with pytest.raises(ConfigurationError, match="ttl"):
-        Shift().once(ttl=ttl)
+        OnceApp().once(ttl=ttl)
 
 
 def test_a_ttl_may_be_a_timedelta():
-    shift = Shift()
-    shift.word(ttl=timedelta(minutes=2))
-    shift.clock.advance(119)
-    assert shift.word() == "done"
-    shift.clock.advance(2)
-    assert shift.word() == "first"
+    once_app = OnceApp()
+    once_app.word(ttl=timedelta(minutes=2))
+    once_app.clock.advance(119)
+    assert once_app.word() == "done"
+    once_app.clock.advance(2)
+    assert once_app.word() == "first"
 
 
 def test_it_takes_an_id_or_a_function_that_returns_one():
-    once = Shift().idempotence.once
+    once = OnceApp().idempotence.once
     for wrong in ({}, {"id": 1, "key": str}):
         with pytest.raises(ConfigurationError, match="takes an id"):
             once("mail", **wrong)
@@ -114,23 +114,23 @@ async def later(order):
 @pytest.mark.parametrize("key", ["order", 7, later])
 def test_the_function_that_returns_the_id_is_a_plain_one(key):
     with pytest.raises(ConfigurationError, match="key="):
-        Shift().idempotence.once("mail", key=key)
+        OnceApp().idempotence.once("mail", key=key)
 
 
 def test_with_a_function_for_its_id_it_is_a_decorator_only():
-    shift = Shift()
-    with shift.app.app_context(), pytest.raises(RuntimeError, match="decorator"):
-        shift.idempotence.once("mail", key=str).__enter__()
+    once_app = OnceApp()
+    with once_app.app.app_context(), pytest.raises(RuntimeError, match="decorator"):
+        once_app.idempotence.once("mail", key=str).__enter__()
 
 
 def test_what_the_function_returns_must_be_an_id():
-    shift, ran = Shift(), []
+    once_app, ran = OnceApp(), []
 
-    @shift.idempotence.once("mail", key=lambda message: message.get("id"))
+    @once_app.idempotence.once("mail", key=lambda message: message.get("id"))
     def handle(message):
         ran.append(message)
 
-    with shift.app.app_context(), pytest.raises(TypeError, match="NoneType"):
+    with once_app.app.app_context(), pytest.raises(TypeError, match="NoneType"):
         handle({})
     assert ran == []
 
@@ -146,7 +146,7 @@ VECTORS = {
 
 @pytest.mark.parametrize(("scope", "id_", "message"), VECTORS.values(), ids=VECTORS)
 def test_the_store_key_is_this_one(scope, id_, message):
-    shift = Shift(IDEMPOTENCE_PREFIX="shop")
+    once_app = OnceApp(IDEMPOTENCE_PREFIX="shop")
     key = hmac.digest(b"a secret for the tests", b"flask-idempotence/hash", hashlib.sha256)
     text = hmac.digest(key, message, hashlib.sha256)[:16].hex()
-    assert shift.key_of(id_, scope=scope) == f"shop:2:once:{scope}:{text}"
+    assert once_app.key_of(id_, scope=scope) == f"shop:2:once:{scope}:{text}"

@@ -8,7 +8,7 @@ import zlib
 import pytest
 from cryptography.fernet import Fernet
 from flask import Response
-from helpers.once_operations import Shift, shift_on
+from helpers.once_operations import OnceApp, once_app_on
 
 from flask_idempotence import ResponseNotStored, current_guard
 from flask_idempotence.config.settings import Config
@@ -16,8 +16,8 @@ from flask_idempotence.response.records import Asked, Records, UnreadableRecord
 
 
 @pytest.fixture(params=["memory", "redis"])
-def shift(request):
-    return shift_on(request.param, request)
+def once_app(request):
+    return once_app_on(request.param, request)
 
 
 RESULTS = {
@@ -37,27 +37,27 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
-def test_a_result_comes_back_as_it_was(shift, result):
-    assert shift.work(result=result) == (True, result)
-    again = shift.work(result="another")
+def test_a_result_comes_back_as_it_was(once_app, result):
+    assert once_app.work(result=result) == (True, result)
+    again = once_app.work(result="another")
     assert again == (False, result)
     assert type(again[1]) is type(result)
 
 
 def test_a_result_comes_back_as_json_makes_it():
-    shift = Shift()
-    assert shift.work(result={"pair": (1, 2), 3: "three"})[1] == {"pair": (1, 2), 3: "three"}
-    assert shift.work()[1] == {"pair": [1, 2], "3": "three"}
+    once_app = OnceApp()
+    assert once_app.work(result={"pair": (1, 2), 3: "three"})[1] == {"pair": (1, 2), 3: "three"}
+    assert once_app.work()[1] == {"pair": [1, 2], "3": "three"}
 
 
 def test_the_result_is_what_it_is_when_the_block_ends():
-    shift, result = Shift(), ["begun"]
-    with shift.app.app_context(), shift.once() as job:
+    once_app, result = OnceApp(), ["begun"]
+    with once_app.app.app_context(), once_app.once() as job:
         assert job.result is None
         job.result = result
         assert job.result is result
         result.append("ended")
-    assert shift.work() == (False, ["begun", "ended"])
+    assert once_app.work() == (False, ["begun", "ended"])
 
 
 class Unwilling(dict):
@@ -85,68 +85,68 @@ NOT_JSON = {
 
 
 @pytest.mark.parametrize("result", NOT_JSON.values(), ids=NOT_JSON)
-def test_what_is_no_json_is_an_error_and_the_work_counts_as_done(shift, result):
+def test_what_is_no_json_is_an_error_and_the_work_counts_as_done(once_app, result):
     with pytest.raises(TypeError):
-        shift.work(result=result)
-    assert shift.runs == 1
+        once_app.work(result=result)
+    assert once_app.runs == 1
     with pytest.raises(ResponseNotStored):
-        shift.work()
-    shift.end(None)  # who reads no result needs none
-    assert shift.runs == 1
+        once_app.work()
+    once_app.end(None)  # who reads no result needs none
+    assert once_app.runs == 1
 
 
 def test_an_error_of_the_block_is_not_replaced_by_one_about_its_result():
-    shift = Shift()
+    once_app = OnceApp()
     with pytest.raises(ValueError, match="the bank"):
-        shift.end(ValueError("the bank"), result={1})
-    assert shift.word() == "first"
+        once_app.end(ValueError("the bank"), result={1})
+    assert once_app.word() == "first"
 
 
-def test_a_result_that_is_too_large_is_not_kept_and_the_work_counts_as_done(shift):
+def test_a_result_that_is_too_large_is_not_kept_and_the_work_counts_as_done(once_app):
     largest = "x" * (1_048_576 - 2)
-    assert shift.work("fits", result=largest)[0]
-    assert shift.work("fits") == (False, largest)
-    assert shift.work("too large", result=largest + "x")[0]
-    with shift.app.app_context(), shift.once("too large") as job:
+    assert once_app.work("fits", result=largest)[0]
+    assert once_app.work("fits") == (False, largest)
+    assert once_app.work("too large", result=largest + "x")[0]
+    with once_app.app.app_context(), once_app.once("too large") as job:
         assert not job.first
         with pytest.raises(ResponseNotStored, match="result is not known"):
             job.result  # noqa: B018 - reading it is what fails
 
 
 def test_the_largest_result_is_a_setting_and_counts_bytes():
-    shift = Shift(IDEMPOTENCE_KEY_MAX_BODY=6)
-    shift.work("fits", result="éé")
-    assert shift.work("fits") == (False, "éé")
-    shift.work("too large", result="ééé")
+    once_app = OnceApp(IDEMPOTENCE_KEY_MAX_BODY=6)
+    once_app.work("fits", result="éé")
+    assert once_app.work("fits") == (False, "éé")
+    once_app.work("too large", result="ééé")
     with pytest.raises(ResponseNotStored):
-        shift.work("too large")
+        once_app.work("too large")
 
 
-def test_done_by_hand_is_done_even_where_the_block_raised(shift):
+def test_done_by_hand_is_done_even_where_the_block_raised(once_app):
     with pytest.raises(OSError, match="late"):
-        shift.end(OSError("late"), result="the money has moved", by_hand=current_guard.keep)
-    assert shift.work() == (False, "the money has moved")
+        once_app.end(OSError("late"), result="the money has moved", by_hand=current_guard.keep)
+    assert once_app.work() == (False, "the money has moved")
 
 
-def test_released_by_hand_is_free_even_where_the_block_ended_well(shift):
-    shift.end(None, result="nothing was there yet", by_hand=current_guard.release)
-    assert shift.word() == "first"
+def test_released_by_hand_is_free_even_where_the_block_ended_well(once_app):
+    once_app.end(None, result="nothing was there yet", by_hand=current_guard.release)
+    assert once_app.word() == "first"
 
 
 def test_who_reads_no_result_needs_none():
-    shift = Shift()
+    once_app = OnceApp()
     for _ in range(2):
-        with shift.app.app_context(), shift.once() as job:
-            shift.runs += job.first
-    assert shift.runs == 1
-    assert shift.work() == (False, None)
+        with once_app.app.app_context(), once_app.once() as job:
+            once_app.runs += job.first
+    assert once_app.runs == 1
+    assert once_app.work() == (False, None)
 
 
 KEY, OTHER = Fernet.generate_key(), Fernet.generate_key()
 
 
 def encrypting(store, *keys):
-    return Shift(store=store, IDEMPOTENCE_KEY_ENCRYPTION_KEYS=keys)
+    return OnceApp(store=store, IDEMPOTENCE_KEY_ENCRYPTION_KEYS=keys)
 
 
 def test_with_keys_a_result_is_encrypted_and_old_keys_go_on_reading():
@@ -158,9 +158,9 @@ def test_with_keys_a_result_is_encrypted_and_old_keys_go_on_reading():
 
 
 def test_without_keys_a_result_stands_there_for_all_to_read():
-    shift = Shift()
-    shift.work(result="iban 42")
-    assert "iban 42" in str(list(shift.store._entries.values()))
+    once_app = OnceApp()
+    once_app.work(result="iban 42")
+    assert "iban 42" in str(list(once_app.store._entries.values()))
 
 
 @pytest.mark.parametrize("keys", [(), (KEY,)], ids=["without keys", "with another key"])
@@ -176,23 +176,23 @@ def test_what_cannot_be_read_is_never_guessed_nor_done_again(keys, caplog):
 
 
 def test_a_result_is_good_for_no_other_operation():
-    shift = encrypting(None, KEY)
-    key, other = shift.key_of("1"), shift.key_of("2")
-    entries = shift.store._entries
+    once_app = encrypting(None, KEY)
+    key, other = once_app.key_of("1"), once_app.key_of("2")
+    entries = once_app.store._entries
     entries[key], entries[other] = entries[other], entries[key]
     for id_ in "12":
         with pytest.raises(ResponseNotStored):
-            shift.work(id_)
+            once_app.work(id_)
 
 
 def test_a_result_that_was_brought_back_after_its_time_is_refused(caplog):
-    shift = encrypting(None, KEY)
-    shift.work(result="iban 42")
-    records = shift.app.extensions["idempotence"].engine.records
+    once_app = encrypting(None, KEY)
+    once_app.work(result="iban 42")
+    records = once_app.app.extensions["idempotence"].engine.records
     records.clock = lambda: time.time() + 86400 + 31
     with pytest.raises(ResponseNotStored):
-        shift.work()
-    assert shift.runs == 1
+        once_app.work()
+    assert once_app.runs == 1
     assert "expired" in caplog.text
 
 
@@ -227,12 +227,12 @@ def test_a_damaged_record_is_an_error_of_ours(record):
 
 
 def test_what_is_damaged_in_the_store_is_said_to_whoever_reads_it(redis_url, redis_server, caplog):
-    shift = Shift(IDEMPOTENCE_STORAGE_URI=redis_url)
-    key, client = shift.key_of(), redis_server.client()
+    once_app = OnceApp(IDEMPOTENCE_STORAGE_URI=redis_url)
+    key, client = once_app.key_of(), redis_server.client()
     client.set(key, client.get(key)[:-1] + b"?")
     with pytest.raises(ResponseNotStored):
-        shift.work()
-    assert shift.runs == 1
+        once_app.work()
+    assert once_app.runs == 1
     assert "the checksum does not fit" in caplog.text
 
 

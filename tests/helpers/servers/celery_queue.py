@@ -102,8 +102,8 @@ def impatient(number, plan="well"):
 class Worker(ServerProcess):
     """A Celery worker with two child processes."""
 
-    def __init__(self, office):
-        self._office = office
+    def __init__(self, queue):
+        self._queue = queue
 
     def start(self):
         """Start it, and wait until it takes messages."""
@@ -111,7 +111,7 @@ class Worker(ServerProcess):
         command += ["--pool", "prefork", "--concurrency", "2", "--loglevel", "INFO"]
         command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
         command += ["--hostname", f"{self.directory.name}@test"]
-        self._launch(command, lambda: " ready." in self.log, 60, **self._office.surroundings)
+        self._launch(command, lambda: " ready." in self.log, 60, **self._queue.surroundings)
 
     def shut_down(self):
         """End it warmly, and return its exit code: what it has begun, it finishes."""
@@ -119,7 +119,7 @@ class Worker(ServerProcess):
         return self._process.wait(60)
 
 
-class PostOffice:
+class CeleryQueue:
     """A broker, a store, and a book of what was done."""
 
     def __init__(self, directory, server, *, lease=1.0, visibility=60.0):

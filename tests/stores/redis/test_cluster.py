@@ -5,7 +5,7 @@ import time
 
 import pytest
 import redis
-from helpers.keeper_harness import Nursery
+from helpers.keeper_harness import KeeperHarness
 from helpers.servers.processes import HOST, SilentServer
 from helpers.servers.topologies import Cluster
 from helpers.store_assertions import assert_fork_safe, claim, owner, timed_failure, works
@@ -227,18 +227,18 @@ def test_a_silent_node_keeps_no_other_leases_from_being_renewed(fresh_cluster):
 
 def test_the_keeper_goes_by_what_the_other_nodes_say(fresh_cluster):
     cluster = fresh_cluster
-    nursery = Nursery(open_store(cluster.url, {"deadline": 3}), lease=500)
+    harness = KeeperHarness(open_store(cluster.url, {"deadline": 3}), lease=500)
     keys = spread(cluster)
-    holds = {key: nursery.hold(key, lease=20) for key in keys}
+    holds = {key: harness.hold(key, lease=20) for key in keys}
     for key, hold in holds.items():
-        assert nursery.store.claim(key, hold.owner, NO_FINGERPRINT, 20, 0) == Claimed()
+        assert harness.store.claim(key, hold.owner, NO_FINGERPRINT, 20, 0) == Claimed()
     silent = cluster.owner(keys[0])
     owners = {key: cluster.owner(key) for key in keys}
     gone = next(key for key in keys if owners[key] is not silent)
-    nursery.store.remove(gone)
+    harness.store.remove(gone)
     silent.pause()
-    with record_signals(nursery.app) as signals:
-        nursery.pass_time(10, step=10)
+    with record_signals(harness.app) as signals:
+        harness.pass_time(10, step=10)
     assert signals.count("store_failed") == 1
     assert [key for key in keys if holds[key].lost] == [gone]
     for key in set(keys) - {gone}:

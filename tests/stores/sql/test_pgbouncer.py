@@ -1,8 +1,8 @@
 """The store behind PgBouncer in transaction mode, which shares the server's sessions."""
 
 import pytest
-from helpers.doctor_apps import serving, severity
-from helpers.payment_database import Books
+from helpers.doctor_apps import production_app, severity
+from helpers.payment_database import PaymentApp
 from helpers.servers.pgbouncer import PgBouncer
 from helpers.servers.processes import all_at_once, until
 from helpers.store_assertions import claim, owner, timed_failure
@@ -164,19 +164,21 @@ DRIVERS = {"psycopg": {"prepare_threshold": None}, "psycopg2": {}, "pg8000": {}}
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_within_a_transaction_of_the_applications(pgbouncer, direct, seen, driver):
     options = {"connect_args": DRIVERS[driver], "pool_size": 8}
-    books = Books(pgbouncer.url(direct, driver), engine=options)
-    before = books.count()
+    pay_app = PaymentApp(pgbouncer.url(direct, driver), engine=options)
+    before = pay_app.count()
     try:
         for number in range(30):
-            assert books.post(f"{driver}-{number}").status_code == 201
-            assert books.post(f"{driver}-{number}").headers["Idempotent-Replayed"] == "true"
-        calls = [lambda n=n: books.post(f"{driver}-once-{n // 4}").status_code for n in range(16)]
+            assert pay_app.post(f"{driver}-{number}").status_code == 201
+            assert pay_app.post(f"{driver}-{number}").headers["Idempotent-Replayed"] == "true"
+        calls = [
+            lambda n=n: pay_app.post(f"{driver}-once-{n // 4}").status_code for n in range(16)
+        ]
         assert set(all_at_once(calls)) <= {201, 409}
-        assert (books.count() - before, books.runs) == (34, 34)
+        assert (pay_app.count() - before, pay_app.runs) == (34, 34)
         assert settings_of(seen) == UNTOUCHED
     finally:
-        books.store.close()
-        books.close()
+        pay_app.store.close()
+        pay_app.close()
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -185,30 +187,30 @@ def test_the_isolation_of_within_is_that_of_its_own_transaction(pgbouncer, direc
         return session.scalar(text("SHOW transaction_isolation"))
 
     options = {"connect_args": DRIVERS[driver], "pool_size": 8}
-    books = Books(pgbouncer.url(direct, driver), view, engine=options)
+    pay_app = PaymentApp(pgbouncer.url(direct, driver), view, engine=options)
 
     def post(name):
-        return {books.post(f"{driver}-isolation-{name}-{number}").text for number in range(15)}
+        return {pay_app.post(f"{driver}-isolation-{name}-{number}").text for number in range(15)}
 
     try:
         calls = [lambda name=name: post(name) for name in range(4)]
         looks = [lambda: set().union(*(settings_of(seen, 1) for _ in range(60)))] * 2
         assert all_at_once(calls + looks) == [{"read committed"}] * 4 + [UNTOUCHED] * 2
     finally:
-        books.store.close()
-        books.close()
+        pay_app.store.close()
+        pay_app.close()
 
 
 def test_within_takes_no_second_connection_for_its_commit(postgres, direct):
     with PgBouncer(postgres, default_pool_size=2) as pooler:
         options = {"connect_args": DRIVERS["psycopg"], "pool_size": 8}
-        books = Books(pooler.url(direct), engine=options)
+        pay_app = PaymentApp(pooler.url(direct), engine=options)
         try:
-            calls = [lambda n=n: books.post(f"first-{n}").status_code for n in range(6)]
+            calls = [lambda n=n: pay_app.post(f"first-{n}").status_code for n in range(6)]
             assert all_at_once(calls) == [201] * 6
         finally:
-            books.store.close()
-            books.close()
+            pay_app.store.close()
+            pay_app.close()
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -237,7 +239,7 @@ class TestTheDoctor:
         made = create_engine(url, **engine)
         store = SqlStore(made)
         try:
-            return severity("pooler", serving(store=store))
+            return severity("pooler", production_app(store=store))
         finally:
             store.close()
             made.dispose()
