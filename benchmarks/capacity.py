@@ -180,13 +180,13 @@ def main() -> int:
     )
     asked = parser.parse_args()
     if asked.measure or asked.check:
-        import capacity_measuring  # noqa: PLC0415 - needs the servers of the tests
+        from measuring import capacity_costs  # noqa: PLC0415 - needs the servers of the tests
 
         if asked.measure:
-            CONSTANTS.write_text(json.dumps(capacity_measuring.measure(), indent=2) + "\n")
+            CONSTANTS.write_text(json.dumps(capacity_costs.measure(), indent=2) + "\n")
     constants = json.loads(CONSTANTS.read_text())
     if asked.check:
-        return capacity_measuring.check(constants)
+        return capacity_costs.check(constants)
     if asked.docs:
         PAGE.write_text(page_with(PAGE.read_text(), constants))
     elif asked.requests_per_second:

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from failovers import Counts, fail_over
-from topologies import SentinelGroup
+from helpers.servers.failover import Counts, fail_over
+from helpers.servers.topologies import SentinelGroup
 
 REPLICAS = SentinelGroup.REPLICAS
 

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from chaos.failover import Counts, fail_over_http
 from failover import CASES
-from topologies import SentinelGroup
+from helpers.servers.topologies import SentinelGroup
 
 REPLICAS = SentinelGroup.REPLICAS
 

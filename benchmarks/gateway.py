@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from gateways import ACL, JSON, PAY, Nginx, application, send
-from servers import RedisServer
+from helpers.servers.nginx_gateway import ACL, JSON, PAY, Nginx, application, send
+from helpers.servers.processes import RedisServer
 
 BODY = '{"amount": 7}'
 SCRIPT = """

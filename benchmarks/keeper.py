@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from flask import Flask
-from servers import RedisServer
+from helpers.servers.processes import RedisServer
 
 from flask_idempotence import Idempotence
 from flask_idempotence.engine.claim import Attempt, Claim

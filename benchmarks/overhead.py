@@ -8,13 +8,11 @@ is started for it on loopback. Also counted at that server: round trips, and byt
 
 import sys
 
-import key_mode
-import lock_mode
-import token_mode
-from measuring import Variant, interleave, ratio
-from ordering import plain
-from running import RedisServer, microseconds, row_of, run, tell_versions
-from server_side import memory, round_trips
+from measuring.command import RedisServer, microseconds, row_of, run, tell_versions
+from measuring.redis_costs import memory, round_trips
+from measuring.timing import Variant, interleave, ratio
+from modes import key_mode, lock_mode, token_mode
+from modes.order_app import plain
 
 PACKAGES = ("flask", "werkzeug", "redis", "itsdangerous")
 OURS = 0

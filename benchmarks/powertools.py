@@ -11,14 +11,14 @@ time that each adds to a request: its median less that of the route without a gu
 import sys
 import warnings
 
-import key_mode
 import redis
 from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
 from aws_lambda_powertools.utilities.idempotency.persistence.cache import CachePersistenceLayer
 from flask import request
-from measuring import Variant, added, interleave
-from ordering import answer, application, plain
-from running import RedisServer, microseconds, row_of, run, tell_versions
+from measuring.command import RedisServer, microseconds, row_of, run, tell_versions
+from measuring.timing import Variant, added, interleave
+from modes import key_mode
+from modes.order_app import answer, application, plain
 
 PACKAGES = ("flask", "redis", "aws-lambda-powertools")
 FULL = "Powertools, full"

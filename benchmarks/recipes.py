@@ -37,8 +37,8 @@ from sqlalchemy import create_engine, text
 
 sys.path.append(str(Path(__file__).parents[1]))
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from databases import PostgresServer
-from servers import HOST, Gunicorn
+from helpers.servers.postgres import PostgresServer
+from helpers.servers.processes import HOST, Gunicorn
 
 from example_app.recipes.sessions import RecipeDatabase
 from flask_idempotence import SqlStore

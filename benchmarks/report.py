@@ -22,15 +22,11 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-import report_breakdown
-import report_duplicates
-import report_growth
-import report_modes
-import report_page
-import report_requests
-import report_service
-from machine import machine, processor_times, stolen_since
-from report_stores import Stores, open_stores
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from measuring.machine import machine, processor_times, stolen_since
+from reporting import breakdown, duplicates, every_mode, growth, key_requests, throughput
+from reporting.page import page
+from reporting.stores import Stores, open_stores
 
 ROOT = Path(__file__).parents[1]
 DIRECTORY = ROOT / "docs" / "benchmarks"
@@ -39,16 +35,16 @@ REQUESTS, QUICK_REQUESTS = 3000, 20
 
 Measure = Callable[[Stores, int, bool], list[dict]]
 PARTS: dict[str, Measure] = {
-    "modes": lambda stores, requests, _: report_modes.measure(stores, requests),
-    "breakdown": lambda stores, requests, _: report_breakdown.measure(stores, requests),
-    "service": lambda stores, _, quick: report_service.measure(
+    "modes": lambda stores, requests, _: every_mode.measure(stores, requests),
+    "breakdown": lambda stores, requests, _: breakdown.measure(stores, requests),
+    "service": lambda stores, _, quick: throughput.measure(
         stores, *((1, 1) if quick else (15, 2))
     ),
-    "growth": lambda stores, requests, quick: report_growth.growth(
+    "growth": lambda stores, requests, quick: growth.measure(
         stores, requests, 10_000 if quick else 1_000_000
     ),
-    "duplicates": lambda stores, _, quick: report_duplicates.duplicates(stores, 1 if quick else 5),
-    "bodies": lambda stores, requests, _: report_requests.bodies(stores, requests),
+    "duplicates": lambda stores, _, quick: duplicates.measure(stores, 1 if quick else 5),
+    "bodies": lambda stores, requests, _: key_requests.bodies(stores, requests),
 }
 PEERS = "peers"
 """The part that keeps its results in files of its own, and writes them into a page of its own."""
@@ -74,7 +70,7 @@ def main() -> int:
                 file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     if PEERS in wanted:
         subprocess.run([sys.executable, "-m", "benchmarks.peers"], check=True, cwd=ROOT)
-    report_page.write(report, directory)
+    page.write(report, directory)
     print(f"written in {time.monotonic() - began:.0f} s: {directory / 'report.md'}")
     return 0
 

@@ -18,11 +18,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-import key_mode
-import lock_mode
-from bare_table import CLOCKS
-from databases import PostgresServer
-from measuring import Spread, interleave, ratio
+from helpers.servers.postgres import PostgresServer
+from measuring.timing import Spread, interleave, ratio
+from modes import key_mode, lock_mode
+from modes.bare_table import CLOCKS
 from sqlalchemy import create_engine, text
 
 from flask_idempotence import SqlStore

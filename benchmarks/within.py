@@ -19,9 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from databases import PostgresServer
 from flask import Flask, jsonify, request
-from measuring import Server
+from helpers.servers.postgres import PostgresServer
+from measuring.timing import Server
 from sqlalchemy import (
     Column,
     Engine,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import RedisServer, redis_binary, redis_version
-from topologies import Cluster, SentinelGroup, TlsServer, has_tls
+from helpers.servers.processes import RedisServer, redis_binary, redis_version
+from helpers.servers.topologies import Cluster, SentinelGroup, TlsServer, has_tls
 
 pytest.register_assert_rewrite("flask_idempotence.testing.contract")
 
@@ -20,20 +20,19 @@ LEFT_OUT = {}
 if importlib.util.find_spec("pyright") is None:
     LEFT_OUT["test_typing.py"] = "pyright: not installed"
 if importlib.util.find_spec("sqlalchemy") is None:
-    LEFT_OUT |= {
-        file.name: "sqlalchemy: not installed"
-        for kind in ("sql", "within")
-        for file in Path(__file__).parent.glob(f"test_{kind}*.py")
-    }
+    LEFT_OUT |= dict.fromkeys(
+        ["stores/sql", "exactly_once", "cli/test_database_commands.py"],
+        "sqlalchemy: not installed",
+    )
 
 if importlib.util.find_spec("gevent") is None:
-    LEFT_OUT["test_gevent.py"] = "gevent: not installed"
+    LEFT_OUT["servers/test_gevent.py"] = "gevent: not installed"
 
 try:
     binary = redis_binary()
     SERVER = f"redis server: {binary} {redis_version(binary)}"
     if not has_tls():
-        LEFT_OUT["test_tls.py"] = "TLS: the server was built without it"
+        LEFT_OUT["stores/redis/test_tls.py"] = "TLS: the server was built without it"
 except Exception as error:
     SERVER = f"redis server: none ({error})"
 
@@ -114,7 +113,7 @@ def fresh_redis() -> Iterator[RedisServer]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator:
     """One PostgreSQL for the whole run; a test that breaks it takes fresh_postgres."""
-    from databases import PostgresServer  # noqa: PLC0415 - it needs a driver
+    from helpers.servers.postgres import PostgresServer  # noqa: PLC0415 - it needs a driver
 
     with PostgresServer() as server:
         yield server
@@ -123,7 +122,7 @@ def postgres() -> Iterator:
 @pytest.fixture
 def fresh_postgres() -> Iterator:
     """A PostgreSQL of the test's own, to freeze and kill."""
-    from databases import PostgresServer  # noqa: PLC0415 - it needs a driver
+    from helpers.servers.postgres import PostgresServer  # noqa: PLC0415 - it needs a driver
 
     with PostgresServer() as server:
         yield server
@@ -132,7 +131,7 @@ def fresh_postgres() -> Iterator:
 @pytest.fixture(scope="session")
 def pgbouncer(postgres: Any) -> Iterator:
     """A pooler in transaction mode in front of that PostgreSQL, with three connections to it."""
-    from poolers import PgBouncer, pgbouncer_binary  # noqa: PLC0415 - it needs a driver
+    from helpers.servers.pgbouncer import PgBouncer, pgbouncer_binary  # noqa: PLC0415 - it needs a driver
 
     if pgbouncer_binary() is None and "CI" not in os.environ:
         pytest.skip("pgbouncer: not found")
@@ -149,14 +148,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def books(url: str) -> Iterator[Any]:
-    """Make applications on a database; the arguments are those of `ledgers.Books`."""
-    from ledgers import Books  # noqa: PLC0415 - it needs SQLAlchemy
+def pay_app(url: str) -> Iterator[Any]:
+    """Make applications on a database; the arguments are those of `PaymentApp`."""
+    from helpers.payment_database import PaymentApp  # noqa: PLC0415 - it needs SQLAlchemy
 
     made = []
 
-    def make(*args: Any, **kwargs: Any) -> Books:
-        made.append(Books(kwargs.pop("url", url), *args, **kwargs))
+    def make(*args: Any, **kwargs: Any) -> PaymentApp:
+        made.append(PaymentApp(kwargs.pop("url", url), *args, **kwargs))
         return made[-1]
 
     yield make
@@ -167,7 +166,7 @@ def books(url: str) -> Iterator[Any]:
 @pytest.fixture
 def pauses() -> Any:
     """The waits of a caller, which take no time."""
-    from calling import Pauses  # noqa: PLC0415 - it needs the libraries of the client
+    from helpers.http_callers import Pauses  # noqa: PLC0415 - it needs the libraries of the client
 
     return Pauses()
 
@@ -175,12 +174,12 @@ def pauses() -> Any:
 @pytest.fixture(params=["requests", "httpx", "async httpx"])
 def make_caller(request: pytest.FixtureRequest, pauses: Any) -> Iterator[Any]:
     """Make callers with each library in turn."""
-    from calling import CALLERS, patient  # noqa: PLC0415 - the same
+    from helpers.http_callers import CALLERS, retries_with  # noqa: PLC0415 - the same
 
     made = []
 
     def make(*, rules: dict | None = None, **options: Any) -> Any:
-        patience = patient(pauses, **(rules or {}))
+        patience = retries_with(pauses, **(rules or {}))
         made.append(CALLERS[request.param](patience, pauses, **options))
         return made[-1]
 
@@ -219,7 +218,7 @@ def tls_server() -> Iterator[TlsServer]:
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """An nginx with the gateway of docs/gateway in front of the example, not to be broken."""
-    from gateways import make_world, missing  # noqa: PLC0415 - these need what only they need
+    from helpers.servers.nginx_gateway import make_world, missing  # noqa: PLC0415 - these need what only they need
 
     if missing() and "CI" not in os.environ:
         pytest.skip(f"the gateway needs {', '.join(missing())}")

@@ -13,8 +13,8 @@ from .catalogue import ROOT, Peer
 from .environments import POSTGRES, SERVICES, Environments
 
 sys.path += [str(ROOT / "tests"), str(ROOT / "benchmarks")]
-from machine import machine
-from servers import HOST, RedisServer, ServerProcess, free_port
+from helpers.servers.processes import HOST, RedisServer, ServerProcess, free_port
+from measuring.machine import machine
 
 WORKERS = 2
 THREADS = 16

@@ -17,7 +17,7 @@ from .environments import SERVICES
 from .serving import Stage
 
 sys.path.append(str(ROOT / "benchmarks"))
-from measuring import BLOCK
+from measuring.timing import BLOCK
 
 KINDS = ("first", "replay")
 STEPS = {"first": "fill", "replay": "again"}

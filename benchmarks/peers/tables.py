@@ -8,7 +8,7 @@ from .catalogue import PEERS, ROOT, Peer
 from .verdicts import SIGNS, Verdict, judge
 
 sys.path.append(str(ROOT / "benchmarks"))
-from machine import in_words
+from measuring.machine import in_words
 
 OURS = PEERS[0].name
 

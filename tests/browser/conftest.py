@@ -4,7 +4,7 @@ import os
 import shutil
 
 import pytest
-from shop import Shop
+from browser.shop import Shop
 
 try:
     from playwright.sync_api import sync_playwright

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from example_servers import FlaskRun, ask
+from helpers.servers.example import FlaskRun, ask
 
 try:
     from playwright import sync_api

@@ -5,8 +5,8 @@ import time
 from socket import SHUT_RDWR
 
 from flask import Flask, Response, jsonify, render_template_string, request
+from helpers.servers.processes import HOST
 from markupsafe import Markup
-from servers import HOST
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from flask_idempotence import Idempotence, idempotent, one_time_token

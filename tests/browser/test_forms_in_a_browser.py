@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from servers import until
-from shop import NONCE, POLICY, Shop
+from browser.shop import NONCE, POLICY, Shop
+from helpers.servers.processes import until
 
 pytestmark = pytest.mark.browser
 

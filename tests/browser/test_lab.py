@@ -4,7 +4,7 @@
 import re
 
 import pytest
-from example import expect, picture, pictures, running, url  # noqa: F401 - fixtures
+from browser.example import expect, picture, pictures, running, url  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.browser
 

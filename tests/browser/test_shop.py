@@ -5,9 +5,9 @@ import re
 import time
 
 import pytest
-from example import expect, picture, running, start, url  # noqa: F401 - fixtures
-from example_servers import ask
-from servers import until
+from browser.example import expect, picture, running, start, url  # noqa: F401 - fixtures
+from helpers.servers.example import ask
+from helpers.servers.processes import until
 
 pytestmark = pytest.mark.browser
 

@@ -9,7 +9,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from conftest import nothing_to_drive
+from browser.conftest import nothing_to_drive
 
 pytestmark = pytest.mark.browser
 

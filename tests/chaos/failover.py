@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from failovers import CUT_FOR, fail
-from servers import until
-from topologies import SentinelGroup
+from helpers.servers.failover import CUT_FOR, fail
+from helpers.servers.processes import until
+from helpers.servers.topologies import SentinelGroup
 
 from .history import Run, runs_in
 from .journal import read_journal
@@ -51,7 +51,7 @@ def fail_over_http(
     Args:
         directory: for the journal.
         wait_replicas: as the store's option.
-        cut_off: as for `failovers.fail_over`.
+        cut_off: as for `helpers.servers.failover.fail_over`.
         seconds: of load before anything happens, and after all is well again.
     """
     with SentinelGroup() as group:

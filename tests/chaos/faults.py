@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers import Gunicorn, Proxy, RedisServer, until
-from topologies import SentinelGroup
+from helpers.servers.processes import Gunicorn, Proxy, RedisServer, until
+from helpers.servers.topologies import SentinelGroup
 
 from .history import KILLED, STOPPED, Fault, runs_in
 from .journal import read_journal

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from servers import Gunicorn
+from helpers.servers.processes import Gunicorn
 
 from .faults import Workers, schedule
 from .history import History, faults_in, runs_in, stalls_in

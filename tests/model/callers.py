@@ -9,7 +9,7 @@ view take turns; an operation that was given up may still arrive at any later ti
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from protocol import FOREVER, Rules
+from model.protocol import FOREVER, Rules
 
 from flask_idempotence.stores.base import Claimed, Done, Outcome
 

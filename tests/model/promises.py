@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from callers import ASKS, HOLDING
-from protocol import Claim, Record, Slot
+from model.callers import ASKS, HOLDING
+from model.protocol import Claim, Record, Slot
 
 from flask_idempotence.stores.base import Claimed, Outcome, Running
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from callers import AtLeastOnce, Message, Process
-from promises import Promise, StepPromise
-from protocol import Slot
+from model.callers import AtLeastOnce, Message, Process
+from model.promises import Promise, StepPromise
+from model.protocol import Slot
 
 NAMES = "ABC"
 

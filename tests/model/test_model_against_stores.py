@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from itertools import product
 
 import pytest
-from callers import AtLeastOnce, AtMostOnce, Lock
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,9 +18,10 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from protocol import Claim, Record, Rules
-from search import Search
-from test_model_search import BROKEN_RULES
+from model.callers import AtLeastOnce, AtMostOnce, Lock
+from model.protocol import Claim, Record, Rules
+from model.search import Search
+from model.test_model_search import BROKEN_RULES
 
 from flask_idempotence import MemoryStore
 from flask_idempotence.stores import open_store

@@ -6,8 +6,8 @@ The counts are exact: a rule that comes or goes changes them, and whoever change
 import sys
 
 import pytest
-from callers import ASKS, AtLeastOnce, AtMostOnce, Lock, Message, Move, Process, Within
-from promises import (
+from model.callers import ASKS, AtLeastOnce, AtMostOnce, Lock, Message, Move, Process, Within
+from model.promises import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
     EVERY_STEP,
@@ -23,8 +23,8 @@ from promises import (
     who_is_in_time_can_stay_in_time,
     who_is_in_time_holds_the_key,
 )
-from protocol import FOREVER, Claim, Record, Rules
-from search import Broken, Search
+from model.protocol import FOREVER, Claim, Record, Rules
+from model.search import Broken, Search
 
 from flask_idempotence.stores.base import CLAIMED, Outcome, Running
 

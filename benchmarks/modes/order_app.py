@@ -1,0 +1,95 @@
+"""What all variants have in common: one view, the same settings and the same requests.
+
+Every variant is a Flask application of its own. Its view reads the JSON body and answers with a
+small dict.
+"""
+
+import io
+import itertools
+import json
+from pathlib import Path
+
+import redis
+from flask import Flask, request
+from measuring.timing import DONE, Prepare, Variant
+
+import flask_idempotence
+
+SECRET = "benchmark-secret-0123456789abcdef"
+URL = "/orders"
+HEADERS = {"HTTP_AUTHORIZATION": "Bearer eyJhbGciOiJIUzI1NiJ9.c3ViOjQyMTc"}
+LUA = Path(flask_idempotence.__file__).parent / "stores" / "redis" / "lua"
+
+_numbers = itertools.count(10_000_000)
+
+
+def order() -> bytes:
+    """Return a body of about 100 bytes; each is new."""
+    content = {"order": next(_numbers), "item": "espresso machine", "quantity": 2}
+    return json.dumps({**content, "address": "12 Example Street, 12345 Town"}).encode()
+
+
+def environ(headers: dict[str, str] = HEADERS, *, body: bytes | None = None) -> dict:
+    """Return what a WSGI server passes on of a POST."""
+    if body is None:
+        body = order()
+    return {
+        "REQUEST_METHOD": "POST",
+        "SCRIPT_NAME": "",
+        "PATH_INFO": URL,
+        "QUERY_STRING": "",
+        "SERVER_NAME": "shop.example",
+        "SERVER_PORT": "443",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "REMOTE_ADDR": "192.0.2.17",
+        "HTTP_HOST": "shop.example",
+        "HTTP_USER_AGENT": "benchmark/1.0",
+        "HTTP_ACCEPT": "application/json",
+        "CONTENT_TYPE": "application/json",
+        "CONTENT_LENGTH": str(len(body)),
+        **headers,
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "https",
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": io.StringIO(),
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+    }
+
+
+def orders(count: int) -> list[dict]:
+    """Prepare so many requests, each a new order."""
+    return [environ() for _ in range(count)]
+
+
+def answer() -> dict:
+    """Do what every view does."""
+    request.environ[DONE] = True
+    asked = request.get_json()
+    return {"order": asked["order"], "status": "created"}
+
+
+def application(name: str, view=answer, **settings) -> Flask:
+    """Return an application with one view."""
+    app = Flask(name)
+    app.config.update(SECRET_KEY=SECRET, **settings)
+    app.add_url_rule(URL, "create_order", view, methods=["POST"])
+    return app
+
+
+def storage(uri: str) -> dict:
+    """Return the settings for a store at a URI, which a busy disk may keep waiting for long."""
+    options = {} if uri.startswith("memory:") else {"deadline": 10}
+    return {"IDEMPOTENCE_STORAGE_URI": uri, "IDEMPOTENCE_STORAGE_OPTIONS": options}
+
+
+def plain(prepare: Prepare = orders) -> Variant:
+    """Return the view alone."""
+    name = "Flask without a guard"
+    return Variant(name, application(name), prepare)
+
+
+def load(client: redis.Redis, name: str) -> str:
+    """Make one of the extension's scripts known to the server; return its hash."""
+    return client.script_load((LUA / f"{name}.lua").read_text())

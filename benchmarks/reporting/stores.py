@@ -1,0 +1,104 @@
+"""The stores of the report: servers that are started for it, and temporary files."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from measuring.command import RedisServer
+
+MEMORY, REDIS, REDIS_UNIX = "memory", "Redis, TCP", "Redis, Unix socket"
+SQLITE, POSTGRESQL = "SQLite", "PostgreSQL"
+SHARE_OF_DATABASES = 4
+"""Databases, whose every commit waits for the disk, get one request of so many."""
+
+DURABLE = {"fsync": "on", "full_page_writes": "on", "shared_buffers": "128MB"}
+"""Nothing that a database does for its data is switched off."""
+
+
+@dataclass
+class Stores:
+    """What can be measured on this machine.
+
+    Attributes:
+        redis: a Redis server.
+        directory: for the files of SQLite.
+        postgres: a PostgreSQL server, or None.
+        has_sql: whether SQLAlchemy is installed.
+        left_out: says of each store that is not there why.
+        versions: of what is there, by name.
+    """
+
+    redis: RedisServer
+    directory: Path
+    postgres: object | None = None
+    has_sql: bool = False
+    left_out: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    _files: int = 0
+
+    def uris(self) -> dict[str, str]:
+        """Return the URI of each store, by what it is called in the report; tables are new."""
+        uris = {MEMORY: "memory://", REDIS: self.redis.url, REDIS_UNIX: self.redis.unix_url}
+        return uris | {name: self.new_table(name) for name in self.databases()}
+
+    def databases(self) -> list[str]:
+        """Return the names of the databases that are there."""
+        names = [SQLITE] if self.has_sql else []
+        return [*names, POSTGRESQL] if self.postgres else names
+
+    def new_table(self, name: str) -> str:
+        """Make an empty table in a database of its own; return the URI."""
+        from sqlalchemy import create_engine  # noqa: PLC0415 - may not be installed
+
+        from flask_idempotence import SqlStore  # noqa: PLC0415 - needs SQLAlchemy
+
+        self._files += 1
+        sqlite = f"sqlite:///{self.directory}/{self._files}.db"
+        uri = self.postgres.new_database() if name == POSTGRESQL else sqlite
+        store = SqlStore(create_engine(uri), deadline=10)
+        store.create_table()
+        store.close()
+        store.engine.dispose()
+        return uri
+
+
+def requests_for(store: str, requests: int) -> int:
+    """Return how many requests a store gets of so many that the others get."""
+    is_database = store in {SQLITE, POSTGRESQL}
+    return max(1, requests // SHARE_OF_DATABASES) if is_database else requests
+
+
+@contextmanager
+def open_stores() -> Iterator[Stores]:
+    """Start what is there; yield the stores."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        redis = stack.enter_context(RedisServer())
+        stores = Stores(redis, directory, versions={"Redis": redis.version})
+        _add_databases(stores, stack)
+        yield stores
+
+
+def _add_databases(stores: Stores, stack: ExitStack) -> None:
+    try:
+        import sqlite3  # noqa: PLC0415 - not part of every Python
+
+        import sqlalchemy  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        stores.left_out.append(f"SQLite and PostgreSQL were left out: {error}.")
+        return
+    stores.has_sql = True
+    stores.versions |= {"SQLAlchemy": sqlalchemy.__version__, SQLITE: sqlite3.sqlite_version}
+    try:
+        from helpers.servers.postgres import PostgresServer  # noqa: PLC0415 - needs psycopg
+
+        stores.postgres = stack.enter_context(PostgresServer(**DURABLE))
+    except (ImportError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        stores.left_out.append(f"PostgreSQL was left out, since it cannot be started: {reason}")
+        return
+    with stores.postgres.connect() as connection:
+        told = connection.execute("SHOW server_version").fetchone()[0]
+    stores.versions[POSTGRESQL] = told.split()[0]

@@ -1,0 +1,160 @@
+"""The commands: how they are found, what they print where, and how they fail."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from cryptography.fernet import Fernet
+from helpers.apps import make_app
+from helpers.cli_shell import Shell
+
+from flask_idempotence.cli import tools
+from flask_idempotence.config.settings import SETTINGS
+
+COMMANDS = ["config", "doctor", "init-db", "inspect", "prune", "purge", "release", "stats"]
+ESCAPE = "\x1b["
+
+
+def invoke(app, *arguments, **more):
+    return app.test_cli_runner().invoke(args=["idempotence", *arguments], **more)
+
+
+def test_the_extension_adds_one_group_with_all_commands():
+    app = make_app()
+    assert app.cli.commands["idempotence"] is tools
+    told = invoke(app, "--help").output.split("Commands:\n")[1]
+    assert [line.split()[0] for line in told.splitlines()] == COMMANDS
+    assert "..." not in told  # a summary that was cut off tells nothing
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_and_every_option_explains_itself(command):
+    app = make_app()
+    told = invoke(app, command, "--help")
+    assert told.exit_code == 0
+    for parameter in tools.get_command(None, command).params:
+        if parameter.param_type_name == "option":
+            assert parameter.help, parameter.name
+
+
+def test_an_unknown_command_is_refused():
+    assert invoke(make_app(), "repair").exit_code == 2
+
+
+def test_config_tells_every_setting_its_value_and_where_that_comes_from():
+    app = make_app(IDEMPOTENCE_LEASE=9, IDEMPOTENCE_PREFIX="idempotence")
+    lines = [line.split("\t") for line in invoke(app, "config").output.splitlines()]
+    told = {name: (value, origin) for name, value, origin in lines}
+    assert list(told)[:-1] == list(SETTINGS)
+    assert told["IDEMPOTENCE_LEASE"] == ("9.0", "set")
+    assert told["IDEMPOTENCE_PREFIX"] == ("'idempotence'", "set")  # although it is the default
+    assert told["IDEMPOTENCE_KEY_TTL"] == ("86400", "default")
+    assert told["(the store in use)"] == ("MemoryStore", "")
+
+
+def test_config_shows_a_toggle_as_it_is_now():
+    app = make_app()
+    app.config["IDEMPOTENCE_LOCK_ENABLED"] = False
+    told = json.loads(invoke(app, "config", "--json").output)
+    [row] = [row for row in told["settings"] if row["name"] == "IDEMPOTENCE_LOCK_ENABLED"]
+    assert row == {"name": "IDEMPOTENCE_LOCK_ENABLED", "value": False, "origin": "set"}
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
+def test_config_shows_no_secret(form):
+    key = Fernet.generate_key().decode()
+    app = make_app(
+        IDEMPOTENCE_STORAGE_URI="redis://the-user:the-password@the-host:1234/0",
+        IDEMPOTENCE_STORAGE_OPTIONS={"password": "another-password"},
+        IDEMPOTENCE_HASH_KEY="the-key-of-the-hashes",
+        IDEMPOTENCE_KEY_ENCRYPTION_KEYS=[key],
+    )
+    told = invoke(app, "config", *form).output
+    for secret in ("the-password", "the-host", "the-user", "1234", "another", "the-key-of", key):
+        assert secret not in told
+    assert told.count("(hidden)") == 4
+    assert "redis://(hidden)" in told
+
+
+def test_a_lazy_message_that_cannot_be_told_is_named_by_its_kind():
+    class Lazy:
+        def __str__(self):
+            raise RuntimeError("there is no request")
+
+    told = invoke(make_app(IDEMPOTENCE_LOCK_MESSAGE=Lazy()), "config")
+    assert "IDEMPOTENCE_LOCK_MESSAGE\t'(Lazy)'\tset" in told.output
+
+
+def test_in_a_pipe_there_are_tabs_and_no_heading_and_no_colour(tmp_path):
+    done = Shell(tmp_path).pipe("config")
+    assert done.code == 0, done.err
+    assert [line.count("\t") for line in done.out.splitlines()] == [2] * (len(SETTINGS) + 1)
+    assert "SETTING" not in done.out
+    assert ESCAPE not in done.out
+
+
+def test_in_a_terminal_there_is_a_heading_and_the_columns_stand_in_line(tmp_path):
+    done = Shell(tmp_path).terminal("config", NO_COLOR="1")
+    assert done.code == 0, done.out
+    heading, *lines = done.out.splitlines()
+    where = heading.index("VALUE"), heading.index("ORIGIN")
+    assert len(lines) == len(SETTINGS) + 1
+    assert "\t" not in done.out
+    for line in lines[:-1]:
+        assert [line[at - 1] for at in where] == [" ", " "]
+        assert line[where[1] :] in ("set", "default")
+
+
+def test_colours_are_for_terminals_that_want_them(tmp_path):
+    shell = Shell(tmp_path)
+    assert ESCAPE in shell.terminal("doctor").out
+    assert ESCAPE not in shell.terminal("doctor", NO_COLOR="1").out
+    assert ESCAPE not in shell.pipe("doctor").out
+
+
+AWAY = "redis://me:a-password@127.0.0.1:1/0"
+
+
+def check_that_it_is_one_line(code, out, err):
+    assert (code, out) == (1, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("Error: The store does not answer (ConnectionError). Start it")
+    for secret in ("a-password", "127.0.0.1", "Traceback"):
+        assert secret not in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("stats",), ("inspect", "abcdef12"), ("release", "abcdef12"), ("purge", "--all")]
+)
+def test_a_store_that_is_away_costs_one_line_that_says_what_to_do(arguments):
+    done = invoke(make_app(IDEMPOTENCE_STORAGE_URI=AWAY), *arguments)
+    check_that_it_is_one_line(done.exit_code, done.stdout, done.stderr)
+
+
+def test_so_it_does_in_a_process_of_its_own(tmp_path):
+    done = Shell(tmp_path, FLASK_IDEMPOTENCE_STORAGE_URI=AWAY).pipe("stats")
+    check_that_it_is_one_line(done.code, done.out, done.err)
+
+
+def test_an_application_without_a_secret_is_told_so_in_one_line():
+    named = ("--endpoint", "pay", "--identity", "ip:1", "--key", "1")
+    done = invoke(make_app(SECRET_KEY=None), "inspect", *named)
+    assert done.exit_code == 1
+    assert "SECRET_KEY" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_process_of_its_own_says_that_it_does_not_see_the_workers_memory(tmp_path):
+    shell = Shell(tmp_path)
+    assert "not those of the running workers" in shell.pipe("stats").err
+    assert "running workers" not in shell.pipe("config").err
+
+
+def test_the_tools_are_not_loaded_where_nobody_calls_them(tmp_path):
+    code = "import sys, shop; print([name for name in sys.modules if 'idempotence.cli.' in name])"
+    shell = Shell(tmp_path)
+    told = subprocess.check_output(
+        [sys.executable, "-c", code], cwd=tmp_path, env=shell.environment, text=True
+    )
+    assert told == "[]\n"

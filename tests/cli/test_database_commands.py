@@ -1,0 +1,168 @@
+"""The commands on a store in a database."""
+
+import re
+import time
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from docs.test_docs import ROOT, text_of
+from helpers.cli_shell import Shell
+from helpers.doctor_apps import GOOD, production_app
+
+from flask_idempotence.cli.doctor import admit, examine
+from flask_idempotence.cli.findings import Severity
+from flask_idempotence.cli.store_checks import STORE_CHECKS
+from flask_idempotence.stores.base import NO_FINGERPRINT
+from flask_idempotence.stores.sql import metadata
+
+pytestmark = pytest.mark.servers
+
+PAGE = ROOT / "docs" / "how-to" / "sql-store.md"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request, tmp_path):
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/app.db"
+    return request.getfixturevalue("postgres").new_database()
+
+
+@pytest.fixture
+def app(url):
+    app = production_app(IDEMPOTENCE_STORAGE_URI=url)
+    yield app
+    store_of(app).close()
+    store_of(app).engine.dispose()
+
+
+def store_of(app):
+    return app.extensions["idempotence"].store
+
+
+def invoke(app, *arguments):
+    return app.test_cli_runner().invoke(args=["idempotence", *arguments])
+
+
+def fill(store):
+    for number in range(30):
+        store.claim(f"idempotence:2:lock:order:{number:032x}", bytes(16), NO_FINGERPRINT, 0.05, 0)
+    store.complete(f"idempotence:2:key:pay:{99:032x}", bytes(16), NO_FINGERPRINT, b"r", 60)
+    time.sleep(0.1)
+
+
+def test_the_transcripts_are_what_the_commands_print(tmp_path):
+    shell = Shell(
+        tmp_path,
+        FLASK_IDEMPOTENCE_STORAGE_URI=f"sqlite:///{tmp_path}/shop.db",
+        FLASK_SECRET_KEY=GOOD,
+    )
+    blocks = re.findall(r"(?ms)^```console\n(.*?)^```$", text_of(PAGE))
+    shown = "".join(blocks).split("$ flask --app shop idempotence ")[1:]
+    assert len(shown) == 3
+    for command, printed in (part.split("\n", 1) for part in shown):
+        assert shell.terminal(*command.split()).out.strip() == printed.strip()
+
+
+def test_init_db_creates_the_table_once(app):
+    assert "Created" in invoke(app, "init-db").output
+    again = invoke(app, "init-db")
+    assert "as it should be" in again.output
+    assert again.exit_code == 0
+
+
+def test_init_db_shows_statements_that_make_the_same_table(app):
+    shown = invoke(app, "init-db", "--sql").output
+    store = store_of(app)
+    with store.engine.begin() as connection:
+        for statement in shown.split(";")[:-1]:
+            connection.exec_driver_sql(statement)
+    assert "as it should be" in invoke(app, "init-db").output
+    store.ping()
+
+
+def test_init_db_says_what_another_table_lacks(app):
+    with store_of(app).engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE flask_idempotence (key TEXT PRIMARY KEY)")
+    done = invoke(app, "init-db")
+    assert done.exit_code == 1
+    assert "lacks kind, owner, fingerprint" in done.output
+
+
+@pytest.mark.parametrize("command", [["stats"], ["prune"], ["purge", "--all"]])
+def test_a_command_that_meets_no_table_says_what_to_do(app, command):
+    done = invoke(app, *command)
+    assert done.exit_code == 1
+    assert "flask idempotence init-db" in done.output
+
+
+@pytest.mark.parametrize("command", ["init-db", "prune"])
+def test_what_is_for_databases_says_so_elsewhere(command):
+    done = invoke(production_app(), command)
+    assert done.exit_code == 1
+    assert "MemoryStore" in done.output
+
+
+def test_prune_removes_what_has_expired_and_no_more(app):
+    store = store_of(app)
+    store.create_table()
+    fill(store)
+    assert store.facts()[0].expired == 30
+    assert "30 removed." in invoke(app, "prune", "--batch", "7", "--pause", "0").output
+    assert store.facts()[0].expired == 0
+    assert len(list(store.scan(""))) == 1
+
+
+def test_stats_inspect_release_and_purge_work_on_it(app):
+    store = store_of(app)
+    store.create_table()
+    fill(store)
+    assert "pay\t0\t0\t1\t0\t1" in invoke(app, "stats").output
+    digest = f"{99:032x}"
+    assert "record" in invoke(app, "inspect", digest).output
+    assert "Released." in invoke(app, "release", digest, "--record", "--yes").output
+    fill(store)
+    assert "1 removed." in invoke(app, "purge", "--mode", "key", "--yes").output
+    assert list(store.scan("")) == []
+
+
+def found_in(app, *names):
+    return {each.check: each for each in examine(admit(app)) if each.check in names}
+
+
+def test_the_doctor_finds_that_the_table_is_missing(app):
+    found = found_in(app, "table", "store")
+    assert found["table"].severity is Severity.ERROR
+    assert found["store"].severity is Severity.ERROR
+    assert "flask idempotence init-db" in found["table"].remedy
+
+
+def test_the_doctor_finds_nothing_where_all_is_well(app):
+    store_of(app).create_table()
+    found = found_in(app, *STORE_CHECKS)
+    is_postgres = store_of(app).engine.dialect.name == "postgresql"
+    pooler = ["pooler"] if is_postgres else []
+    names = ["store", "version", "table", "durability", "room", *pooler, "clock"]
+    assert list(found) == names
+    wrong = {name for name, each in found.items() if each.severity is not Severity.OK}
+    assert wrong == ({"durability"} if is_postgres else set())  # the tests' server has no fsync
+
+
+def test_the_migration_on_the_page_makes_the_table(app):
+    blocks = re.findall(r"(?ms)^```python\n(.*?)^```$", text_of(PAGE))
+    [code] = [block for block in blocks if "alembic" in block]
+    namespace = {}
+    exec(code, namespace)
+    store = store_of(app)
+    with store.engine.begin() as connection:
+        context = MigrationContext.configure(connection)
+        with Operations.context(context):
+            namespace["upgrade"]()
+        assert compare_metadata(context, metadata) == []
+    store.ping()
+    with store.engine.begin() as connection:
+        context = MigrationContext.configure(connection)
+        with Operations.context(context):
+            namespace["downgrade"]()
+    assert store.facts()[0].missing == ("flask_idempotence",)

@@ -1,0 +1,302 @@
+"""The doctor: each check of the application on what is wrong and on what is right; its report."""
+
+import json
+
+import pytest
+from flask_jwt_extended import JWTManager
+from flask_login import LoginManager
+from helpers.apps import bare_app, make_app
+from helpers.cli_shell import Shell
+from helpers.doctor_apps import GOOD, production_app, severity
+from werkzeug.middleware.proxy_fix import ProxyFix
+
+from flask_idempotence import Idempotence, MemoryStore, idempotent, no_repeat_submit
+from flask_idempotence.cli.app_checks import APP_CHECKS
+from flask_idempotence.cli.doctor import admit, examine
+from flask_idempotence.cli.surroundings import look_around
+
+
+@pytest.fixture(autouse=True)
+def no_surroundings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("WEB_CONCURRENCY", "GUNICORN_CMD_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def app(redis_url):
+    return production_app(IDEMPOTENCE_STORAGE_URI=redis_url)
+
+
+@pytest.mark.parametrize(
+    ("environment", "files", "workers", "expected"),
+    [
+        ({}, {}, None, "warning"),
+        ({}, {}, 1, "ok"),
+        ({}, {}, 4, "error"),
+        ({"WEB_CONCURRENCY": "3"}, {}, None, "error"),
+        ({"WEB_CONCURRENCY": "1"}, {}, None, "ok"),
+        ({"WEB_CONCURRENCY": "many"}, {}, None, "warning"),
+        ({"GUNICORN_CMD_ARGS": "--threads 4 --workers=3"}, {}, None, "error"),
+        ({"GUNICORN_CMD_ARGS": "-w 3"}, {}, None, "error"),
+        ({"GUNICORN_CMD_ARGS": "-w1"}, {}, None, "ok"),
+        ({"GUNICORN_CMD_ARGS": "'"}, {}, None, "warning"),
+        ({}, {"gunicorn.conf.py": "import os\nworkers = 2\n"}, None, "error"),
+        ({}, {"gunicorn.conf.py": "workers = cpu_count()\n"}, None, "warning"),
+        ({}, {"gunicorn.conf.py": "workers = (\n"}, None, "warning"),
+        (
+            {},
+            {"uwsgi.ini": "[uwsgi]\nprocesses = 2\nmaster\nenv = A=1\nenv = B=2\n"},
+            None,
+            "error",
+        ),
+        ({"UWSGI_WORKERS": "2"}, {}, None, "error"),
+    ],
+    ids=str,
+)
+def test_memory_with_several_workers(tmp_path, monkeypatch, environment, files, workers, expected):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert severity("workers", production_app(), workers=workers) == expected
+
+
+def test_workers_that_share_a_store(app):
+    assert severity("workers", app, workers=8) == "ok"
+
+
+def test_memory_is_fine_for_tests_and_for_debugging():
+    assert severity("workers", make_app()) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (None, "ok"),
+        ("[uwsgi]\nmodule = shop\n", "error"),
+        ("[uwsgi]\nenable-threads\n", "ok"),
+        ("[uwsgi]\nenable-threads = true\n", "ok"),
+        ("[uwsgi]\nenable-threads = false\n", "error"),
+        ("[uwsgi]\nthreads = 4\n", "ok"),
+        ("[app]\nx = 1\n", "ok"),
+        ("nonsense", "ok"),
+    ],
+)
+def test_uwsgi_without_threads(app, tmp_path, told, expected):
+    if told is not None:
+        (tmp_path / "uwsgi.ini").write_text(told)
+    assert severity("threads", app) == expected
+
+
+def test_uwsgi_is_told_by_its_environment_too(tmp_path):
+    assert look_around({"UWSGI_MODULE": "shop"}, tmp_path).uwsgi
+    assert look_around({"UWSGI_ENABLE_THREADS": "1"}, tmp_path).uwsgi_threads
+    assert not look_around({}, tmp_path).uwsgi
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "ok"),
+        ({"SECRET_KEY": None}, "error"),
+        ({"SECRET_KEY": "dev"}, "error"),
+        ({"SECRET_KEY": b"short"}, "error"),
+        ({"SECRET_KEY": "aaaaaaaaaaaaaaaaaaaaaaaaaaaa"}, "error"),
+        ({"SECRET_KEY": "This-is-a-secret-key!"}, "error"),
+        ({"SECRET_KEY": "dev", "TESTING": True}, "warning"),
+        ({"SECRET_KEY": None, "IDEMPOTENCE_HASH_KEY": GOOD}, "ok"),
+        ({"SECRET_KEY": "dev", "IDEMPOTENCE_HASH_KEY": GOOD}, "error"),
+        ({"SECRET_KEY_FALLBACKS": ["an old one"]}, "error"),
+        ({"SECRET_KEY_FALLBACKS": [GOOD[::-1]]}, "ok"),
+    ],
+    ids=str,
+)
+def test_secrets_that_are_missing_or_can_be_guessed(settings, expected):
+    assert severity("secret", production_app(**settings)) == expected
+
+
+def test_no_secret_is_shown():
+    secrets = {"SECRET_KEY": "short-but-mine", "SECRET_KEY_FALLBACKS": ["older-and-mine"]}
+    told = str(list(examine(admit(production_app(**secrets)))))
+    assert "can be guessed" in told
+    assert "mine" not in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrapped", "expected"),
+    [
+        ({}, False, "note"),
+        ({}, True, "ok"),
+        ({"IDEMPOTENCE_IDENTITY": ["session"]}, False, "ok"),
+        ({"IDEMPOTENCE_IP_HEADER": "X-Real-IP"}, False, "note"),
+        ({"IDEMPOTENCE_IP_HEADER": "X-Real-IP"}, True, "warning"),
+        ({"IDEMPOTENCE_IP_HEADER": "X-Forwarded-For"}, False, "error"),
+    ],
+    ids=str,
+)
+def test_addresses_behind_proxies(settings, wrapped, expected):
+    app = production_app(**settings)
+    if wrapped:
+        app.wsgi_app = ProxyFix(app.wsgi_app)
+    assert severity("address", app) == expected
+
+
+def test_a_proxy_fix_is_found_below_other_layers():
+    class Layer:
+        def __init__(self, app):
+            self.app = app
+
+    app = production_app()
+    app.wsgi_app = Layer(ProxyFix(Layer(app.wsgi_app)))
+    assert severity("address", app) == "ok"
+    app.wsgi_app = Layer(None)
+    app.wsgi_app.app = app.wsgi_app  # a ring
+    assert severity("address", app) == "note"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "ok"),
+        ({"IDEMPOTENCE_IDENTITY": ["authorization", "ip"]}, "warning"),
+        (
+            {"IDEMPOTENCE_IDENTITY": ["authorization", "ip"], "JWT_ACCESS_TOKEN_EXPIRES": False},
+            "note",
+        ),
+        ({"IDEMPOTENCE_IDENTITY": ["credentials"], "JWT_TOKEN_LOCATION": ["cookies"]}, "warning"),
+    ],
+    ids=str,
+)
+def test_credentials_that_rotate(settings, expected):
+    app = production_app(**settings)
+    JWTManager(app)
+    assert severity("identity", app) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "ok"),
+        ({"IDEMPOTENCE_IDENTITY": ["session", "ip"]}, "note"),
+        ({"IDEMPOTENCE_IDENTITY": ["ip"]}, "note"),
+        ({"IDEMPOTENCE_IDENTITY_HEADERS": [], "IDEMPOTENCE_IDENTITY_COOKIES": []}, "note"),
+        ({"IDEMPOTENCE_IDENTITY_HOST": False}, "note"),
+    ],
+    ids=str,
+)
+def test_sources_that_are_left_out(settings, expected):
+    assert severity("identity", production_app(**settings)) == expected
+
+
+@pytest.mark.parametrize(
+    ("library", "settings", "expected"),
+    [
+        (JWTManager, {"IDEMPOTENCE_IDENTITY": ["session", "credentials", "ip"]}, "warning"),
+        (
+            JWTManager,
+            {
+                "IDEMPOTENCE_IDENTITY": ["session", "authorization", "ip"],
+                "JWT_TOKEN_LOCATION": ["cookies"],
+            },
+            "warning",
+        ),
+        (LoginManager, {"IDEMPOTENCE_IDENTITY": ["authorization", "credentials"]}, "warning"),
+        (LoginManager, {"IDEMPOTENCE_IDENTITY": ["session"]}, "note"),
+        (LoginManager, {}, "ok"),
+    ],
+    ids=str,
+)
+def test_users_of_a_login_library_that_are_told_apart_by_address(library, settings, expected):
+    app = production_app(**settings)
+    library(app)
+    assert severity("identity", app) == expected
+
+
+def test_credentials_that_rotate_do_not_matter_where_the_identity_is_loaded():
+    app, idempotence = bare_app(SECRET_KEY=GOOD), Idempotence()
+    idempotence.init_app(app)
+    JWTManager(app)
+    idempotence.identity_loader(lambda: "somebody")
+    assert severity("identity", app) == "ok"
+
+
+def test_a_whole_application_whose_replays_nobody_checks():
+    assert severity("whole app", production_app()) == "ok"
+    app = production_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
+    assert severity("whole app", app) == "warning"
+    app.before_request(lambda: None)
+    assert severity("whole app", app) == "ok"
+    app, idempotence = production_app(IDEMPOTENCE_KEY_ALL_ROUTES=True), Idempotence()
+    other = bare_app(SECRET_KEY=GOOD, IDEMPOTENCE_KEY_ALL_ROUTES=True)
+    idempotence.init_app(other)
+    idempotence.identity_loader(lambda: "somebody")
+    assert severity("whole app", other) == "ok"
+
+
+def test_a_guard_above_its_route():
+    app = production_app()
+    no_repeat_submit(app.post("/orders")(lambda: "ordered"))
+    assert severity("views", app) == "error"
+    assert severity("views", production_app()) == "ok"
+
+
+def test_a_guard_against_the_settings_is_named_once():
+    app = production_app()
+    app.post("/pay")(idempotent(guarantee="at-most-once", remember="success")(lambda: "paid"))
+    output = invoke(app, "--json").output
+    (found,) = [f for f in json.loads(output)["findings"] if f["check"] == "views"]
+    assert found["reason"] == "Every request to '<lambda>' is answered 500."
+
+
+def invoke(app, *arguments):
+    return app.test_cli_runner().invoke(args=["idempotence", "doctor", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "code"),
+    [
+        ({}, ("--workers", "1"), 0),
+        ({}, ("--workers", "1", "--strict"), 0),
+        ({}, (), 0),
+        ({}, ("--strict",), 1),
+        ({"SECRET_KEY": "dev"}, ("--workers", "1"), 1),
+        ({}, ("--workers", "0"), 2),
+    ],
+    ids=str,
+)
+def test_the_exit_code_is_for_scripts(settings, arguments, code):
+    assert invoke(production_app(**settings), *arguments).exit_code == code
+    if code < 2:
+        assert invoke(production_app(**settings), *arguments, "--json").exit_code == code
+
+
+def test_the_report_for_programs():
+    done = invoke(production_app(SECRET_KEY="dev"), "--json")
+    report = json.loads(done.output)
+    assert (report["errors"], report["warnings"], report["notes"]) == (1, 1, 1)
+    [wrong] = [each for each in report["findings"] if each["severity"] == "error"]
+    assert set(wrong) == {"severity", "check", "finding", "reason", "remedy"}
+    assert wrong["check"] == "secret"
+
+
+def test_in_a_pipe_a_finding_is_a_line():
+    lines = invoke(production_app()).output.splitlines()
+    assert [line.count("\t") for line in lines] == [4] * len(lines)
+    assert [line.split("\t")[1] for line in lines] == ["store", *APP_CHECKS]
+
+
+def test_in_a_terminal_the_worst_is_explained_first(tmp_path):
+    done = Shell(tmp_path).terminal("doctor", NO_COLOR="1", FLASK_SECRET_KEY="dev")
+    assert done.code == 1
+    table, *explained = done.out.split("\n\n")
+    assert table.splitlines()[0].split() == ["SEVERITY", "CHECK", "FINDING"]
+    assert [text.split()[0] for text in explained[:-1]] == ["error", "warning", "note"]
+    assert explained[-1] == "errors: 1, warnings: 1, notes: 1.\n"
+    assert max(map(len, done.out.splitlines())) <= 99
+
+
+def test_a_store_of_ones_own_has_no_servers_to_examine():
+    app = bare_app(SECRET_KEY=GOOD)
+    Idempotence(app, store=MemoryStore())
+    assert {each.check for each in examine(admit(app))} == {"store", *APP_CHECKS}

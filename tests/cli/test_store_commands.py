@@ -1,0 +1,413 @@
+"""The commands that look into the store and tidy it up, on memory and on a real server."""
+
+import json
+import re
+import time
+
+import pytest
+from helpers.apps import make_app
+from helpers.doctor_apps import production_app
+from helpers.store_assertions import documented_user
+
+from flask_idempotence import (
+    MemoryStore,
+    RedisStore,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
+from flask_idempotence.cli.purge import Purge
+from flask_idempotence.stores.base import NO_FINGERPRINT
+
+OWNER, RIVAL = b"o" * 16, b"r" * 16
+
+
+@pytest.fixture(params=["memory", "redis"])
+def store(request):
+    if request.param == "memory":
+        return MemoryStore()
+    request.getfixturevalue("redis_url")
+    return RedisStore(request.getfixturevalue("redis_server").client())
+
+
+@pytest.fixture
+def app(store):
+    app = make_app(store=store)
+
+    @app.post("/orders")
+    @no_repeat_submit(60)
+    def create_order():
+        return "ordered"
+
+    @app.post("/payments")
+    @idempotent
+    def pay():
+        return {"status": "paid"}, 201
+
+    @app.post("/checkout")
+    @one_time_token()
+    def checkout():
+        return "paid"
+
+    return app
+
+
+def invoke(app, *arguments, **more):
+    return app.test_cli_runner().invoke(args=["idempotence", *arguments], **more)
+
+
+def rows(done):
+    assert done.exit_code == 0, done.output
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def fill(app):
+    client = app.test_client()
+    for item in range(3):
+        client.post("/orders", json={"item": item})
+    for key in "ab":
+        client.post("/payments", headers={"Idempotency-Key": key})
+    client.get("/token?purpose=checkout")
+    client.get("/token")
+
+
+def keys_of(app):
+    return sorted(app.extensions["idempotence"].store.scan("idempotence:"))
+
+
+def hash_of(app, mode):
+    return next(key for key in keys_of(app) if f":{mode}:" in key).rpartition(":")[2]
+
+
+def crash(app, endpoint="pay", digest="c" * 32):
+    """Leave a claim of an at-most-once route behind whose lease has ended."""
+    key = f"idempotence:2:key:{endpoint}:{digest}"
+    store = app.extensions["idempotence"].store
+    store.claim(key, OWNER, NO_FINGERPRINT, 0.01, 600)
+    time.sleep(0.03)
+    return digest
+
+
+# stats
+
+
+def test_stats_counts_by_mode_and_endpoint(app):
+    fill(app)
+    crash(app)
+    counted = {(mode, endpoint): counts for mode, endpoint, *counts in rows(invoke(app, "stats"))}
+    assert {place: list(map(int, counts[:4])) for place, counts in counted.items()} == {
+        ("lock", "create_order"): [3, 0, 0, 0],
+        ("key", "pay"): [0, 1, 2, 0],
+        ("token", "-"): [0, 0, 0, 1],
+        ("token", "checkout"): [0, 0, 0, 1],
+    }
+    assert int(counted["key", "pay"][4]) > 0
+
+
+def test_stats_tells_a_program_the_same(app):
+    fill(app)
+    told = json.loads(invoke(app, "stats", "--json").output)
+    total = told["total"]
+    del total["bytes"]
+    assert total == {"live": 3, "ended": 0, "records": 2, "tokens": 2}
+    assert [row["mode"] for row in told["rows"]] == ["key", "lock", "token", "token"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "places"),
+    [
+        (("--mode", "token"), [("token", "-"), ("token", "checkout")]),
+        (("--endpoint", "pay"), [("key", "pay")]),
+        (("--mode", "lock", "--endpoint", "pay"), []),
+        (("--mode", "lock", "--endpoint", "create"), []),
+        (("--mode", "lock", "--endpoint", "create_order"), [("lock", "create_order")]),
+    ],
+)
+def test_stats_of_a_part(app, arguments, places):
+    fill(app)
+    assert [tuple(row[:2]) for row in rows(invoke(app, "stats", *arguments))] == places
+
+
+def test_stats_passes_over_what_is_not_ours(app, store):
+    fill(app)
+    before = rows(invoke(app, "stats"))
+    for key in ("other:2:lock:view:" + "a" * 32, "idempotence:2:lock:no-hash", "idempotence:2:x"):
+        store.put_token(key, b"", 60)
+    assert rows(invoke(app, "stats")) == before
+
+
+def test_names_in_the_store_do_nothing_to_a_terminal(app, store):
+    store.put_token("idempotence:2:token:\x1b[31mred\ttab:" + "a" * 32, b"", 60)
+    [row] = rows(invoke(app, "stats"))
+    assert row[1] == "\\x1b[31mred\\ttab"
+
+
+def test_a_key_of_another_type_under_our_name_stops_nothing(redis_server, redis_url):
+    app = make_app(IDEMPOTENCE_STORAGE_URI=redis_url)
+    redis_server.client().lpush("idempotence:2:lock:view:" + "a" * 32, "x")
+    redis_server.client().set("idempotence:2:lock:view:" + "b" * 32, b"C" + bytes(32) + b"?")
+    redis_server.client().expire("idempotence:2:lock:view:" + "b" * 32, 60)
+    assert rows(invoke(app, "stats"))[0][:6] == ["lock", "view", "0", "0", "0", "0"]
+
+
+# inspect
+
+
+def test_inspect_by_the_beginning_of_the_hash(app):
+    fill(app)
+    digest = hash_of(app, "key")
+    [row] = rows(invoke(app, "inspect", digest[:12]))
+    assert row[:4] == [digest[:12], "key", "pay", "record"]
+    assert 86300 < float(row[5]) <= 86400
+    [again] = rows(invoke(app, "inspect", f"key={digest[:6].upper()}"))
+    assert again[:4] == row[:4]
+
+
+def test_the_key_of_a_log_line_finds_the_claim(app, caplog):
+    with caplog.at_level("INFO", "flask_idempotence"):
+        for _ in range(2):
+            app.test_client().post("/orders")
+    shown = re.search(r"key=\w+", caplog.text)[0]
+    [row] = rows(invoke(app, "inspect", shown))
+    assert row[1:4] == ["lock", "create_order", "live"]
+    assert 50 < float(row[4]) <= 60
+
+
+def test_inspect_by_endpoint_identity_and_key(app):
+    fill(app)
+    named = ("--endpoint", "pay", "--identity", "localhost ip:127.0.0.1")
+    [row] = rows(invoke(app, "inspect", *named, "--key", "a"))
+    [quoted] = rows(invoke(app, "inspect", *named, "--key", '"a"'))
+    assert quoted[:5] == row[:5]  # a moment later, it expires sooner
+    asked = invoke(
+        app,
+        "inspect",
+        *named[:2],
+        "--identity",
+        "-",
+        "--key",
+        "-",
+        input="localhost ip:127.0.0.1\na\n",
+    )
+    assert rows(asked)[0][0] == row[0]
+    for other in (
+        ("--endpoint", "pay", "--identity", "localhost ip:127.0.0.2", "--key", "a"),
+        (*named, "--key", "c"),
+        (*named, "--key", "a", "--method", "PATCH"),
+    ):
+        assert invoke(app, "inspect", *other).exit_code == 1
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_inspect_says_that_there_is_nothing_in_its_exit_code(app, options):
+    answer = invoke(app, "inspect", "b" * 12, *options)
+    assert answer.exit_code == 1
+    assert "The store holds nothing by that name" in answer.stderr
+    assert answer.stdout == ("[]\n" if options else "")
+
+
+def test_inspect_finds_several_with_one_beginning(app, store):
+    for last in "01":
+        store.put_token("idempotence:2:token:-:" + "a" * 31 + last, b"", 60)
+    assert len(rows(invoke(app, "inspect", "a" * 12))) == 2
+    assert len(json.loads(invoke(app, "inspect", "a" * 12, "--json").output)) == 2
+
+
+def test_inspect_tells_a_program_whether_there_is_a_lease(app):
+    fill(app)
+    [told] = json.loads(invoke(app, "inspect", hash_of(app, "lock"), "--json").output)
+    assert (told["holds"], 50 < told["lease_left"] <= 60) == ("live", True)
+    [told] = json.loads(invoke(app, "inspect", hash_of(app, "key"), "--json").output)
+    assert (told["holds"], told["lease_left"]) == ("record", None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("abc",), ("xyzxyzxyz",), ("--endpoint", "pay"), ("abcdef12", "--key", "1")],
+)
+@pytest.mark.parametrize("command", ["inspect", "release"])
+def test_a_request_that_is_not_named_in_full_is_refused(command, arguments):
+    assert invoke(make_app(), command, *arguments).exit_code == 2
+
+
+# release
+
+
+def test_a_released_request_may_be_sent_again(app):
+    client = app.test_client()
+    assert [client.post("/orders").status_code for _ in range(2)] == [200, 409]
+    done = invoke(app, "release", hash_of(app, "lock")[:12], "--yes")
+    assert done.exit_code == 0, done.output
+    assert "second time" in done.output
+    assert keys_of(app) == []
+    assert client.post("/orders").status_code == 200
+
+
+@pytest.mark.parametrize(("typed", "code", "left"), [("n\n", 1, 1), ("", 1, 1), ("y\n", 0, 0)])
+def test_release_asks_first(app, typed, code, left):
+    app.test_client().post("/orders")
+    done = invoke(app, "release", hash_of(app, "lock"), input=typed)
+    assert (done.exit_code, len(keys_of(app))) == (code, left)
+
+
+def test_a_record_is_kept_unless_it_is_meant(app):
+    fill(app)
+    digest = hash_of(app, "key")
+    refused = invoke(app, "release", digest, "--yes")
+    assert refused.exit_code == 1
+    assert "--record" in refused.stderr
+    assert any(digest in key for key in keys_of(app))
+    assert invoke(app, "release", digest, "--yes", "--record").exit_code == 0
+    assert not any(digest in key for key in keys_of(app))
+
+
+def test_what_a_dead_view_left_behind_is_released(app):
+    digest = crash(app)
+    done = invoke(app, "release", digest, "--yes")
+    assert done.exit_code == 0, done.output
+    assert "died" in done.output
+    assert keys_of(app) == []
+
+
+def test_a_token_is_not_released(app):
+    app.test_client().get("/token")
+    done = invoke(app, "release", hash_of(app, "token"), "--yes", "--record")
+    assert (done.exit_code, len(keys_of(app))) == (1, 1)
+
+
+def test_of_several_none_is_released(app, store):
+    for last in "01":
+        store.claim("idempotence:2:lock:view:" + "a" * 31 + last, OWNER, NO_FINGERPRINT, 60, 0)
+    done = invoke(app, "release", "a" * 12, "--yes")
+    assert (done.exit_code, len(keys_of(app))) == (1, 2)
+
+
+def test_what_completes_while_somebody_is_asked_is_not_released(app, store, monkeypatch):
+    key = "idempotence:2:key:pay:" + "a" * 32
+    store.claim(key, OWNER, NO_FINGERPRINT, 60, 0)
+
+    def answer(*_, **__):
+        store.complete(key, OWNER, NO_FINGERPRINT, b"record", 60)
+        return True
+
+    monkeypatch.setattr("click.confirm", answer)
+    done = invoke(app, "release", "a" * 32)
+    assert done.exit_code == 1
+    assert "changed meanwhile" in done.stderr
+    assert store.peek(key).kind == "record"
+
+
+def test_a_claim_that_another_one_has_taken_is_not_released(app, store):
+    key = "idempotence:2:lock:view:" + "a" * 32
+    store.claim(key, OWNER, NO_FINGERPRINT, 60, 0)
+    seen = store.peek(key)
+    store.release(key, OWNER)
+    store.claim(key, RIVAL, NO_FINGERPRINT, 60, 0)
+    assert [outcome.value for outcome in store.discard([(key, seen)])] == ["stale"]
+    assert store.peek(key) is not None
+
+
+def test_a_release_by_hand_is_logged(app, caplog):
+    app.test_client().post("/orders")
+    digest = hash_of(app, "lock")
+    with caplog.at_level("INFO", "flask_idempotence"):
+        invoke(app, "release", digest, "--yes")
+    assert f"Released by hand: mode=lock endpoint=create_order key={digest[:12]}" in caplog.text
+    assert digest not in caplog.text
+
+
+# purge
+
+
+def test_purge_removes_nothing_by_default(app):
+    fill(app)
+    before = keys_of(app)
+    told = invoke(app, "purge", "--all")
+    assert rows(told) == [
+        ["key", "pay", "record", "2"],
+        ["token", "-", "token", "1"],
+        ["token", "checkout", "token", "1"],
+    ]
+    assert "4 would be removed" in told.stderr
+    assert "3 (--live" in told.stderr
+    assert keys_of(app) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left"),
+    [
+        (("--mode", "key"), {"lock": 3, "token": 2}),
+        (("--endpoint", "checkout"), {"lock": 3, "key": 2, "token": 1}),
+        (("--mode", "lock"), {"lock": 3, "key": 2, "token": 2}),
+        (("--mode", "lock", "--live"), {"key": 2, "token": 2}),
+        (("--all", "--live"), {}),
+    ],
+)
+def test_purge_removes_what_is_meant(app, store, arguments, left):
+    fill(app)
+    store.put_token("idempotence2:2:key:pay:" + "a" * 32, b"", 60)
+    assert invoke(app, "purge", *arguments, "--yes").exit_code == 0
+    modes = [key.split(":")[2] for key in keys_of(app)]
+    assert {mode: modes.count(mode) for mode in modes} == left
+    assert list(store.scan("idempotence2:"))
+
+
+def test_purge_wants_to_know_what(app):
+    fill(app)
+    assert invoke(app, "purge", "--yes").exit_code == 2
+    assert len(keys_of(app)) == 7
+
+
+def test_what_changes_while_it_is_purged_stays(app, store):
+    key = "idempotence:2:key:pay:" + "a" * 32
+    store.claim(key, OWNER, NO_FINGERPRINT, 0.01, 60)
+    time.sleep(0.03)
+    purge = Purge(app.extensions["idempotence"], live=False, for_real=True)
+    look = store.peek_all
+
+    def complete_after_the_look(keys):
+        seen = look(keys)
+        store.complete(key, OWNER, NO_FINGERPRINT, b"record", 60)
+        return seen
+
+    store.peek_all = complete_after_the_look
+    purge.run(None, None)
+    del store.peek_all
+    assert (purge.meant.total(), purge.changed) == (0, 1)
+    assert store.peek(key).kind == "record"
+
+
+class TestTheDocumentedUser:
+    """Of Redis, with the rights that the documentation names and no others."""
+
+    @pytest.fixture
+    def app(self, redis_server, redis_url):
+        behind = redis_server.client()
+        behind.execute_command("ACL", "SETUSER", *documented_user())
+        behind.acl_log_reset()
+        url = redis_url.replace("://", "://shop:password@")
+        app = production_app(IDEMPOTENCE_STORAGE_URI=url)
+        app.add_url_rule("/order", "order", no_repeat_submit(60)(lambda: "ok"), methods=["POST"])
+        app.add_url_rule("/pay", "pay", idempotent(lambda: "paid"), methods=["POST"])
+        client = app.test_client()
+        assert client.post("/order").status_code == 200
+        assert client.post("/pay", headers={"Idempotency-Key": "k"}).status_code == 200
+        yield app
+        behind.acl_deluser("shop")
+
+    def test_may_look_release_and_purge(self, app):
+        store = app.extensions["idempotence"].store
+        [digest] = [key.rpartition(":")[2] for key in store.scan("") if ":order:" in key]
+        assert rows(invoke(app, "inspect", digest))[0][3] == "live"
+        assert {row[1] for row in rows(invoke(app, "stats"))} >= {"order", "pay"}
+        done = invoke(app, "release", digest, "--yes")
+        assert (done.exit_code, "Released." in done.output) == (0, True)
+        assert "1 removed." in invoke(app, "purge", "--all", "--yes").output
+        assert list(store.scan("")) == []
+
+    def test_may_ask_the_doctor(self, app):
+        done = invoke(app, "doctor", "--json")
+        found = {each["check"]: each["severity"] for each in json.loads(done.stdout)["findings"]}
+        assert found["store"] == "ok"
+        assert "error" not in found.values()
+        assert found["eviction"] == "note"  # which it may not look up

@@ -1,0 +1,235 @@
+"""The caller's side, over real connections: one key for all attempts, and each effect once."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from helpers.http_callers import (
+    DONE,
+    DOWN,
+    HALF,
+    PROBLEM,
+    RUNNING,
+    ByHttpx,
+    ByRequests,
+    Script,
+    serving,
+)
+from helpers.servers.processes import HOST, SilentServer, free_port
+from helpers.servers.topologies import make_certificate
+
+import flask_idempotence
+from flask_idempotence.client import Retries
+
+
+def test_an_operation_has_one_key_for_all_attempts_and_the_next_one_has_another(call, pauses):
+    script = Script([b"", HALF, DOWN, RUNNING, DONE])
+    with serving(script) as url:
+        assert call("POST", url).status_code == 201
+        assert call("POST", url).status_code == 201
+    first, second = script.keys[:5], script.keys[5:]
+    assert len(set(first)) == 1
+    assert len(second) == 1
+    assert None not in script.keys
+    assert first[0] != second[0]
+    assert pauses == [0.5, 1, 2, 4]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_every_method_that_changes_something_is_sent_again_with_its_key(call, method):
+    script = Script([b"", DONE])
+    with serving(script) as url:
+        assert call(method, url).status_code == 201
+    assert script.methods == [method] * 2
+    assert len(set(script.keys)) == 1
+    assert script.keys[0]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_a_safe_request_is_left_alone(call, pauses, method):
+    script = Script([(503, {"Retry-After": "1"}, b"")])
+    with serving(script) as url:
+        assert call(method, url).status_code == 503
+    assert script.keys == [None]
+    assert pauses == []
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(call):
+    script = Script([HALF, HALF, (201, {}, b"x" * 100)])
+    with serving(script) as url:
+        assert call("POST", url).content == b"x" * 100
+    assert len(script.keys) == 3
+
+
+def test_a_refused_connection_is_tried_until_the_attempts_are_used_up(make_caller, pauses):
+    call = make_caller(rules={"attempts": 4})
+    with pytest.raises(call.NO_ANSWER) as caught:
+        call("POST", f"http://{HOST}:{free_port()}")
+    assert pauses == [0.5, 1, 2]
+    assert caught.value.request.headers["Idempotency-Key"]
+    assert caught.value.__notes__ == ["Attempts, all with the same key: 4, in 3.5 s."]
+
+
+def test_a_server_that_says_nothing_is_asked_again(make_caller, pauses):
+    call = make_caller(rules={"attempts": 2})
+    with SilentServer() as server, pytest.raises(call.NO_ANSWER):
+        call("POST", f"http://{server.address}", timeout=0.05)
+    assert pauses == [0.5]
+
+
+@pytest.mark.parametrize("caller", [ByRequests, ByHttpx])
+def test_no_attempt_lasts_longer_than_all_of_them_may(pauses, caller):
+    call = caller(Retries(seconds=0.2, attempts=1), pauses)
+    begin = time.monotonic()
+    with SilentServer() as server, pytest.raises(call.NO_ANSWER):
+        call("POST", f"http://{server.address}", timeout=None)
+    call.close()
+    assert time.monotonic() - begin < 2.5
+
+
+def test_retry_after_is_waited_for_to_the_second(call, pauses):
+    later = {"Date": "Sun, 01 Mar 2026 12:00:00 GMT"}
+    script = Script(
+        [
+            (503, {"Retry-After": "17"}, b""),
+            (429, {"Retry-After": "Sun, 01 Mar 2026 12:00:23 GMT", **later}, b""),
+            DONE,
+        ]
+    )
+    with serving(script) as url:
+        assert call("POST", url).status_code == 201
+    assert pauses[0] == 17
+    # Werkzeug puts its own Date on what has one already; the first counts for nobody.
+    assert len(pauses) == 2
+
+
+def test_an_answer_that_asks_for_more_patience_than_there_is_comes_back(make_caller, pauses):
+    script = Script([(503, {"Retry-After": "3600"}, b"closed")])
+    call = make_caller()
+    with serving(script) as url:
+        answer = call("POST", url)
+    assert (answer.status_code, answer.content) == (503, b"closed")
+    assert pauses == []
+
+
+def test_the_last_answer_comes_back_when_the_attempts_are_used_up(make_caller, pauses):
+    script = Script([(503, {}, b"closed")])
+    call = make_caller(rules={"attempts": 3})
+    with serving(script) as url:
+        answer = call("POST", url)
+    assert (answer.status_code, answer.content) == (503, b"closed")
+    assert len(script.keys) == 3
+    assert len(set(script.keys)) == 1
+
+
+def test_all_attempts_and_waits_end_in_time(make_caller, pauses):
+    script = Script([DOWN])
+    call = make_caller(rules={"attempts": 1000, "seconds": 60})
+    with serving(script) as url:
+        assert call("POST", url).status_code == 503
+    assert pauses == [0.5, 1, 2, 4, 8, 16]  # the next would be 30, at 31.5
+    assert len(script.keys) == 7
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (422, {"Retry-After": "1"}, b""),
+        (400, {}, b""),
+        (409, {}, b"another booking is there"),
+        (500, {"Idempotent-Replayed": "true"}, b""),
+        (503, {"Idempotent-Replayed": "true", "Retry-After": "1"}, b""),
+        (500, {"Idempotent-Stored": "false"}, b""),
+        (409, {**PROBLEM, "Retry-After": "5"}, b'{"type": "urn:flask-idempotence:repeat-submit"}'),
+        (429, {**PROBLEM, "Retry-After": "5"}, b'{"type": "urn:flask-idempotence:repeat-submit"}'),
+    ],
+)
+def test_a_final_answer_comes_back_at_once(call, pauses, answer):
+    script = Script([answer, DONE])
+    with serving(script) as url:
+        assert call("POST", url).status_code == answer[0]
+    assert len(script.keys) == 1
+    assert pauses == []
+
+
+def test_the_caller_may_name_the_key(call):
+    script = Script([DOWN, DONE])
+    with serving(script) as url:
+        call("POST", url, headers={"idempotency-key": "order 17"})
+    assert script.keys == ["order 17"] * 2
+
+
+def test_a_server_may_want_another_header_and_quotes(make_caller):
+    script = Script([DOWN, DONE], header="HTTP_X_REQUEST_TOKEN")
+    call = make_caller(header="X-Request-Token", quoted=True)
+    with serving(script) as url:
+        call("POST", url, headers={"X-Request-Token": "order 17"})
+    assert script.keys == ['"order 17"'] * 2
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_redirected_operation_keeps_its_key_and_its_body(call, status):
+    script = Script([DOWN, (status, {"Location": "/there"}, b""), b"", DONE])
+    with serving(script) as url:
+        assert call("POST", url, content=b"7 mugs").status_code == 201
+    assert len(set(script.keys)) == 1
+    assert script.bodies == [b"7 mugs"] * 4
+
+
+def test_a_page_that_is_shown_after_an_operation_is_asked_for_once(call, pauses):
+    script = Script([(303, {"Location": "/order"}, b""), (503, {}, b"")])
+    with serving(script) as url:
+        assert call("POST", url, content=b"7 mugs").status_code == 503
+    assert script.methods == ["POST", "GET"]
+    assert pauses == []
+
+
+def test_a_certificate_that_is_not_trusted_is_not_tried_again(make_caller, pauses, tmp_path):
+    call = make_caller()
+    with (
+        serving(Script([DONE]), ssl_context=make_certificate(tmp_path)) as url,
+        pytest.raises(call.NO_ANSWER, match=r"(?i)certificate"),
+    ):
+        call("POST", url)
+    assert pauses == []
+
+
+def test_waits_and_their_reasons_are_logged_and_keys_are_not(call, caplog):
+    caplog.set_level("INFO", "flask_idempotence.client")
+    script = Script([DOWN, b"", DONE])
+    with serving(script) as url:
+        call("POST", url, headers={"Idempotency-Key": "order-17"})
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first == "Attempt 1 of 8 at POST: status 503. Again in 0.5 s."
+    assert second.startswith("Attempt 2 of 8 at POST: ")
+    assert "order-17" not in caplog.text
+
+
+def test_no_flask_is_imported_by_the_client_itself():
+    code = """
+import sys, types
+package = types.ModuleType("flask_idempotence")  # without what its root imports
+package.__path__ = [sys.argv[1]]
+sys.modules["flask_idempotence"] = package
+import flask_idempotence.client.requests, flask_idempotence.client.httpx
+assert not {"flask", "werkzeug", "redis", "marshmallow"} & set(sys.modules)
+"""
+    folder = flask_idempotence.__path__[0]
+    subprocess.run([sys.executable, "-c", code, folder], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("library", ["requests", "httpx"])
+def test_a_library_that_is_not_there_is_named_with_the_remedy(library):
+    code = f"""
+import sys
+sys.modules[{library!r}] = None
+import flask_idempotence.client
+try:
+    import flask_idempotence.client.{library}
+except ImportError as error:
+    print(error)
+"""
+    told = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=120)
+    assert 'pip install "flask-idempotence[client]"' in told
+    assert f"pip install {library}" in told

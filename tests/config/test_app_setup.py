@@ -1,0 +1,281 @@
+"""How the extension is set up on an application, and what it says where that went wrong."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+from flask import Flask
+from helpers.apps import bare_app, make_app
+from helpers.servers.processes import HOST, free_port
+
+from flask_idempotence import (
+    ConfigurationError,
+    Idempotence,
+    MemoryStore,
+    no_repeat_submit,
+    one_time_token,
+)
+
+SECRET = "hunter2-hunter2"
+
+
+def guarded_app(guard=None, **settings):
+    """Return an application with a guarded view at /, and the list of its runs."""
+    app, runs = make_app(**settings), []
+    guard = guard or no_repeat_submit(interval=60)
+    app.add_url_rule("/", "pay", guard(lambda: runs.append(1) or "paid"), methods=["POST"])
+    return app, runs
+
+
+def posts(app, times=2, **options):
+    return [app.test_client().post("/", **options).status_code for _ in range(times)]
+
+
+def refused(**settings):
+    """Return what a registration with these settings says, and check what it must never say."""
+    with pytest.raises(ConfigurationError) as caught:
+        make_app(**settings)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    return str(caught.value)
+
+
+def test_a_factory_registers_one_object_on_two_apps_with_settings_of_their_own():
+    idempotence = Idempotence()
+    one, runs_of_one = guarded_app(idempotence=idempotence)
+    two, runs_of_two = guarded_app(idempotence=idempotence, IDEMPOTENCE_DUPLICATE_STATUS=429)
+    assert (posts(one), posts(two)) == ([200, 409], [200, 429])
+    assert (runs_of_one, runs_of_two) == ([1], [1])
+    states = [app.extensions["idempotence"] for app in (one, two)]
+    assert states[0].store is not states[1].store
+
+
+def test_a_token_of_one_app_is_worth_nothing_on_another():
+    idempotence = Idempotence()
+    apps = [guarded_app(one_time_token(), idempotence=idempotence)[0] for _ in range(2)]
+    token = apps[0].test_client().get("/token").json["token"]
+    headers = {"Idempotence-Token": token}
+    assert [posts(app, headers=headers) for app in reversed(apps)] == [[409, 409], [200, 409]]
+
+
+def test_a_second_registration_says_what_to_do():
+    app = bare_app()
+    idempotence = Idempotence(app)
+    for register in (idempotence.init_app, Idempotence):
+        with pytest.raises(ConfigurationError, match=r"already registered.*once, not both"):
+            register(app)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("ENABLED", SECRET, "True or False"),
+        ("ENABLED", None, "Must not be None"),
+        ("STORAGE_URI", "", "Is the variable set from which it is read?"),
+        ("STORAGE_URI", " ", "Is the variable set from which it is read?"),
+        ("STORAGE_URI", None, "None is no URI. Is the variable set from which it is read?"),
+        ("STORAGE_URI", b"redis://:hunter2@h/0", "Must be a string"),
+        ("STORAGE_URI", MemoryStore(), "Idempotence(app, store=...)"),
+        ("STORAGE_URI", f"postgres://user:{SECRET}@host/shop", "postgresql+psycopg://"),
+        ("STORAGE_URI", f"redis://:{SECRET}@host/zero", "is a number"),
+        ("STORAGE_URI", f"redis://:pa#{SECRET}@host/0", "%23"),
+        ("STORAGE_URI", SECRET, "memory://, redis://"),
+        ("STORAGE_URI", f"ftp://user:{SECRET}@host", "memory://, redis://"),
+        ("STORAGE_URI", f"redis://:{SECRET}@host:{SECRET}/0", "cannot be read"),
+        ("STORAGE_URI", f"redis://:{SECRET}@[host/0", "STORAGE_URI"),
+        ("STORAGE_URI", f"redis://h/0?socket_timeout={SECRET}", "cannot be read"),
+        ("STORAGE_OPTIONS", SECRET, "mapping"),
+        ("STORAGE_OPTIONS", {"no_such_option": SECRET}, "no_such_option"),
+        ("PREFIX", f"{SECRET}:", "letters, digits"),
+        ("ON_STORE_ERROR", SECRET, "reject, allow"),
+        ("IDENTITY", [SECRET], "'user', 'session', 'authorization', 'credentials', 'ip'"),
+        ("IDENTITY_HEADERS", [f"X-{SECRET}-*"], "without wildcards"),
+        ("IDENTITY_COOKIES", [SECRET, "*"], "names of cookies"),
+        ("IP_HEADER", f"{SECRET} X", "name of a header"),
+        ("HASH_KEY", "hunter2", "16 characters or more"),
+        ("HASH_KEY", SECRET + 16 * "\ud800", "16 characters or more"),
+        ("IGNORED_ARGS", SECRET, "list or tuple"),
+        ("DUPLICATE_STATUS", SECRET, "integer"),
+        ("LEASE", SECRET, "number of seconds"),
+        ("LEASE", float("nan"), "more than 0"),
+        ("LEASE", 0.1, "0.5"),
+        ("MAX_HOLD", 1, "IDEMPOTENCE_LEASE"),
+        ("TOKEN_URL", SECRET, "begins with '/'"),
+        ("TOKEN_URL", "//token", "without '//'"),
+        ("TOKEN_URL", "/token?a=b", "'?'"),
+        ("TOKEN_URL", "/<name>/token", "'<'"),
+        ("TOKEN_URL", "/\ud800", "plain path"),
+        ("TOKEN_FIELD", "\ud800", "name of a form field"),
+        ("TOKEN_FIELD", "", "name of a form field"),
+        ("TOKEN_TTL", timedelta(0), "more than 0"),
+        ("TOKEN_HEADER", "", "name of a header"),
+        ("LOCK_INTERVAL", -1, "more than 0"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_is_allowed_and_never_repeated(name, value, allowed):
+    text = refused(**{f"IDEMPOTENCE_{name}": value})
+    assert f"IDEMPOTENCE_{name}" in text
+    assert allowed in text
+
+
+def test_an_unknown_option_of_a_redis_connection_is_refused_at_once():
+    options = {"no_such_option": SECRET}
+    text = refused(
+        IDEMPOTENCE_STORAGE_URI="redis://localhost", IDEMPOTENCE_STORAGE_OPTIONS=options
+    )
+    assert "no_such_option" in text
+
+
+def test_settings_are_checked_though_all_is_disabled():
+    assert "IDEMPOTENCE_LEASE" in refused(IDEMPOTENCE_ENABLED=False, IDEMPOTENCE_LEASE=SECRET)
+
+
+def test_all_settings_may_come_from_the_environment(monkeypatch):
+    given = {
+        "ENABLED": "false",
+        "LOCK_ENABLED": "no",
+        "IDENTITY": '["ip"]',
+        "IGNORED_ARGS": '["nonce", "csrf"]',
+        "LEASE": "2.5",
+        "LOCK_INTERVAL": "5",
+        "DUPLICATE_STATUS": "429",
+        "TOKEN_URL": "null",
+        "HASH_KEY": "0123456789abcdef",
+        "STORAGE_OPTIONS__max_entries": "7",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(f"SHOP_IDEMPOTENCE_{name}", value)
+    app = Flask("shop")
+    app.config.from_prefixed_env("SHOP")
+    Idempotence(app)
+    config = app.extensions["idempotence"].config
+    assert (config.enabled, config.lock_enabled, config.token_url) == (False, False, None)
+    assert (config.identity, config.ignored_args) == (("ip",), ("nonce", "csrf"))
+    assert (config.lease, config.lock_interval, config.duplicate_status) == (2.5, 5.0, 429)
+    assert config.hash_key == b"0123456789abcdef"
+    assert config.storage_options == {"max_entries": 7}
+
+
+@pytest.mark.parametrize("name", ["ENABLED", "LOCK_ENABLED"])
+@pytest.mark.parametrize("off", [False, "false"])
+def test_a_toggle_may_be_flipped_at_any_time(name, off):
+    app, runs = guarded_app()
+    assert posts(app) == [200, 409]
+    app.config[f"IDEMPOTENCE_{name}"] = off
+    assert posts(app) == [200, 200]
+    app.config[f"IDEMPOTENCE_{name}"] = True
+    assert posts(app) == [409, 409]
+    assert len(runs) == 3
+
+
+def test_the_toggle_of_one_mode_leaves_the_other_on():
+    app, runs = guarded_app(IDEMPOTENCE_TOKEN_ENABLED=False)
+    assert (posts(app), runs) == ([200, 409], [1])
+
+
+def test_any_other_late_change_is_ignored_and_reported_once(caplog):
+    app, runs = guarded_app()
+    app.config.update(IDEMPOTENCE_DUPLICATE_STATUS=200, IDEMPOTENCE_STORAGE_URI=SECRET)
+    assert posts(app, 4) == [200, 409, 409, 409]
+    (told,) = [record for record in caplog.records if "changed after" in record.getMessage()]
+    assert told.name == "flask_idempotence"
+    assert "IDEMPOTENCE_DUPLICATE_STATUS" in told.getMessage()
+    assert "IDEMPOTENCE_STORAGE_URI" in told.getMessage()
+    assert "hunter2" not in caplog.text
+    assert runs == [1]
+
+
+def test_a_view_may_be_registered_once_guarded_and_once_not():
+    def pay():
+        return "paid"
+
+    app = make_app()
+    app.add_url_rule("/raw", "raw", pay, methods=["POST"])
+    app.add_url_rule("/", "guarded", no_repeat_submit(interval=60)(pay), methods=["POST"])
+    assert posts(app) == [200, 409]
+    assert [app.test_client().post("/raw").status_code for _ in range(2)] == [200, 200]
+
+
+def test_a_guarded_view_without_the_extension_says_what_to_call():
+    app = bare_app()
+    app.add_url_rule("/", "pay", no_repeat_submit(lambda: "paid"), methods=["POST"])
+    with pytest.raises(ConfigurationError, match=r"'shop'.*Idempotence\(app\).*init_app"):
+        app.test_client().post("/")
+
+
+def test_without_a_secret_every_mode_says_what_to_set():
+    idempotence = Idempotence()
+    for guard in (no_repeat_submit(), one_time_token()):
+        app, _ = guarded_app(guard, idempotence=idempotence, SECRET_KEY=None)
+        with pytest.raises(ConfigurationError, match=r"SECRET_KEY.*IDEMPOTENCE_HASH_KEY"):
+            posts(app, headers={"Idempotence-Token": "x"})
+    with pytest.raises(ConfigurationError, match="SECRET_KEY"):
+        app.test_client().get("/token")
+    with app.app_context(), pytest.raises(ConfigurationError, match="SECRET_KEY"):
+        idempotence.issue_token()
+
+
+def test_the_token_url_may_be_another_one_or_none():
+    assert make_app().test_client().get("/token").status_code == 200
+    other = make_app(IDEMPOTENCE_TOKEN_URL="/once/ticket").test_client()
+    assert [other.get(path).status_code for path in ("/token", "/once/ticket")] == [404, 200]
+    idempotence = Idempotence()
+    none = make_app(idempotence=idempotence, IDEMPOTENCE_TOKEN_URL=None)
+    assert none.test_client().get("/token").status_code == 404
+    with none.app_context():
+        idempotence.redeem_token(idempotence.issue_token())
+
+
+@pytest.mark.parametrize("guard", [no_repeat_submit(interval=60), one_time_token()])
+def test_opening_the_form_is_not_guarded(guard):
+    app = make_app()
+    app.add_url_rule("/", "form", guard(lambda: "form"), methods=["GET", "POST"])
+    for method in ("GET", "HEAD", "OPTIONS"):
+        answers = [app.test_client().open("/", method=method).status_code for _ in range(2)]
+        assert answers == [200, 200]
+
+
+def test_methods_takes_a_safe_one_in():
+    guard = no_repeat_submit(interval=60, methods=("get",))
+    app = make_app()
+    app.add_url_rule("/", "form", guard(lambda: "form"), methods=["GET", "POST"])
+    assert [app.test_client().get("/").status_code for _ in range(2)] == [200, 409]
+    assert posts(app) == [200, 409]
+
+
+@pytest.mark.parametrize("guard", [no_repeat_submit(interval=60), one_time_token()])
+def test_disabled_lets_everything_through_without_asking_the_store(guard):
+    uri = f"redis://{HOST}:{free_port()}/0"
+    app, runs = guarded_app(guard, IDEMPOTENCE_ENABLED=False, IDEMPOTENCE_STORAGE_URI=uri)
+    assert (posts(app), runs) == ([200, 200], [1, 1])
+
+
+def test_pages_get_tokens_while_disabled_and_may_spend_them_later():
+    app, runs = guarded_app(one_time_token(), IDEMPOTENCE_ENABLED=False)
+    headers = {"Idempotence-Token": app.test_client().get("/token").json["token"]}
+    app.config["IDEMPOTENCE_ENABLED"] = True
+    assert (posts(app, headers=headers), runs) == ([200, 409], [1])
+
+
+@pytest.mark.parametrize("toggle", ["ENABLED", "TOKEN_ENABLED"])
+def test_pages_get_tokens_while_disabled_though_the_store_is_away(toggle):
+    uri = f"redis://{HOST}:{free_port()}/0"
+    app = make_app(**{f"IDEMPOTENCE_{toggle}": False, "IDEMPOTENCE_STORAGE_URI": uri})
+    answer = app.test_client().get("/token")
+    assert (answer.status_code, bool(answer.json.get("token"))) == (200, True)
+
+
+@pytest.mark.parametrize("quiet", ["DEBUG", "TESTING", None])
+def test_the_store_in_memory_is_reported_once_where_it_matters(caplog, quiet):
+    flags = {"DEBUG": False, "TESTING": False} | ({quiet: True} if quiet else {})
+    app, _ = guarded_app(**flags)
+    posts(app, 3)
+    told = [record for record in caplog.records if "memory of this process" in record.message]
+    assert all(record.message.startswith("Flask-Idempotence: ") for record in told)
+    assert [record.levelno for record in told] == ([] if quiet else [logging.WARNING])
+
+
+def test_a_shared_store_is_not_reported(caplog, redis_url):
+    app, runs = guarded_app(TESTING=False, IDEMPOTENCE_STORAGE_URI=redis_url)
+    assert (posts(app), runs, caplog.text) == ([200, 409], [1], "")

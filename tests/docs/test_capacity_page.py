@@ -1,0 +1,51 @@
+"""What the page on capacity says is what its script computes."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+from capacity import (  # noqa: E402 - beside the other scripts
+    CONSTANTS,
+    PAGE,
+    SHARD_BYTES,
+    Load,
+    page_with,
+    plan,
+    usage_of,
+)
+
+TOLD = json.loads(CONSTANTS.read_text())
+
+
+def test_the_table_on_the_page_is_the_one_that_the_script_makes():
+    text = PAGE.read_text()
+    assert page_with(text, TOLD) == text
+    assert "| a second |" in text
+
+
+def test_a_key_lives_for_its_time_and_takes_two_operations():
+    needed = plan(Load("key", 100, repeats=0, live=60), TOLD)
+    assert needed.keys == 6000
+    both = TOLD["microseconds"]["claim"] + TOLD["microseconds"]["complete"]
+    assert needed.cores == pytest.approx(100 * both / 1e6)
+    assert needed.shards == 1
+
+
+def test_neither_memory_nor_time_is_more_than_the_primaries_have():
+    for rate in (1e3, 1e4, 1e5, 1e6):
+        needed = plan(Load("key", rate), TOLD)
+        assert needed.memory <= needed.shards * SHARD_BYTES
+    clicks = plan(Load("lock", 1e6, live=1), TOLD)
+    assert clicks.cores <= clicks.shards / 2
+    assert plan(Load("key", 1e3), TOLD).shards >= 3
+
+
+def test_between_two_measured_sizes_a_response_takes_what_lies_between():
+    small, large = TOLD["usage"]["100"], TOLD["usage"]["1000"]
+    assert usage_of(Load("key", 1, response=100), TOLD) == small
+    assert usage_of(Load("key", 1, response=550), TOLD) == pytest.approx((small + large) / 2)
+    assert usage_of(Load("key", 1, response=1000), TOLD) == large

@@ -1,0 +1,315 @@
+"""The documentation: its code runs, and its reference says what the package says."""
+
+import ast
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from blinker import NamedSignal
+from helpers.apps import make_app
+from helpers.http_transcripts import CONTINUES
+
+import flask_idempotence
+from flask_idempotence import (
+    Idempotence,
+    LeaseLost,
+    MemoryStore,
+    Refusal,
+    Running,
+    client,
+    current_guard,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+    testing,
+)
+from flask_idempotence.config.settings import SETTINGS
+from flask_idempotence.response import refusals
+from flask_idempotence.testing import record_signals
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+REFERENCE = ROOT / "docs" / "reference"
+CHINESE = ROOT / "README.zh-CN.md"
+PAGES = [README, CHINESE, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/[a-z]*.md"))]
+
+
+def text_of(page):
+    return page.read_text(encoding="utf-8")
+
+
+def examples():
+    """List the chains of python blocks: a block, and those that are marked to continue it."""
+    block = re.compile(rf"(?m)^({CONTINUES}\n+)?```python\n(.*?)^```$", re.DOTALL)
+    chains = []
+    for page in PAGES:
+        for found in block.finditer(text_of(page)):
+            if not found[1]:
+                chain = []
+                line = text_of(page)[: found.start()].count("\n") + 1
+                chains.append(pytest.param(page, chain, id=f"{page.relative_to(ROOT)}:{line}"))
+            chain.append((found.start(2), found[2]))
+    return chains
+
+
+def section(page, title):
+    """Return what stands between a heading and the next one of its level."""
+    found = re.search(rf"(?ms)^(##+) {re.escape(title)}\n(.*?)(?=^\1 |\Z)", text_of(page))
+    assert found, f"{page.name} has no section {title!r}"
+    return found[2]
+
+
+def headings(page, level):
+    return re.findall(rf"(?m)^{'#' * level} (.+)$", text_of(page))
+
+
+@pytest.mark.parametrize(("page", "chain"), examples())
+def test_every_example_runs(page, chain):
+    namespace = {"__name__": "example"}
+    for start, code in chain:
+        lines_before = "\n" * text_of(page)[:start].count("\n")
+        exec(compile(lines_before + code, str(page), "exec"), namespace)
+
+
+def test_there_are_examples_and_none_is_overlooked():
+    fences = sum(len(re.findall(r"(?m)^\s*(?:`{3,}|~{3,})\s*py", text_of(page))) for page in PAGES)
+    assert sum(len(example.values[1]) for example in examples()) == fences > 20
+    marks = sum(len(re.findall(rf"(?m)^{CONTINUES}$", text_of(page))) for page in PAGES)
+    chained = sum(len(example.values[1]) - 1 for example in examples())
+    in_contributing = text_of(ROOT / "CONTRIBUTING.md").count(CONTINUES)  # it explains the mark
+    assert marks - in_contributing == chained
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pip install uv && uv run flask --app example_app run",
+        "pip install uv && uv run pytest",
+        "uv run pytest -m chaos",
+        "uv run python benchmarks/overhead.py",
+    ],
+)
+def test_the_readme_names_the_command(command):
+    blocks = re.findall(r"(?ms)^```sh\n(.*?)^```$", text_of(README))
+    assert [line for block in blocks for line in block.splitlines()].count(command) == 1
+
+
+def test_the_readme_in_chinese_has_all_that_the_english_one_has():
+    """What is not prose is the same: blocks and headings in their order, links, names of code."""
+    english, chinese = (without_links_to_each_other(page) for page in (README, CHINESE))
+    blocks = r"(?ms)^(?:<!-- .*? -->\n+)?```\w+\n.*?^```$"
+    assert re.findall(blocks, chinese) == re.findall(blocks, english)
+    prose = [re.sub(blocks, "", text) for text in (english, chinese)]
+    for what in (r"(?m)^#+ ", r"(?m)^(?:\||- )"):  # headings; rows and items
+        assert re.findall(what, prose[0]) == re.findall(what, prose[1])
+    for what in (r"\]\(([^)]+)\)", r"`[^`]+`"):
+        assert sorted(re.findall(what, prose[0])) == sorted(re.findall(what, prose[1]))
+
+
+def without_links_to_each_other(page):
+    links = re.compile(r"(?m)^\[.+\]\(README(\.zh-CN)?\.md\)$")
+    assert len(links.findall(text_of(page))) == 1
+    return links.sub("", text_of(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_links_to_is_there(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text_of(page)):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_test_that_a_page_names_is_there():
+    tests = [text_of(file) for file in sorted((ROOT / "tests").rglob("test_*.py"))]
+    defined = set(re.findall(r"(?m)^(?: *def|class) (test_\w+|Test\w+)", "\n".join(tests)))
+    named = {
+        name for page in PAGES for name in re.findall(r"`((?:test_|Test)\w+)`", text_of(page))
+    }
+    assert named - defined == set()
+    assert len(named) > 30
+
+
+def test_the_settings_and_their_page_agree():
+    page = ROOT / "docs" / "settings.md"
+    written = re.findall(r"(?m)^### (\w+)\n\nDefault: `(.+)`$", text_of(page))
+    documented = {name: repr(ast.literal_eval(default)) for name, default in written}
+    assert len(documented) == len(written)
+    assert headings(page, 3) == [name for name, _ in written]
+    assert documented == {name: repr(default_of(field)) for name, field in SETTINGS.items()}
+
+
+def default_of(field):
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def test_no_page_names_a_setting_that_does_not_exist():
+    named = {name for page in PAGES for name in re.findall(r"IDEMPOTENCE_[A-Z_]+", text_of(page))}
+    misspelt_on_purpose = {"IDEMPOTENCE_LOCK_INTERVALL", "IDEMPOTENCE_REDIS_URL"}
+    of_the_tests = {"IDEMPOTENCE_TEST_REDIS", "IDEMPOTENCE_TEST_POSTGRES"}
+    assert named - misspelt_on_purpose - of_the_tests == set(SETTINGS)
+
+
+REFUSALS = {
+    error.slug: error
+    for error in vars(refusals).values()
+    if isinstance(error, type) and issubclass(error, Refusal) and "slug" in vars(error)
+}
+"""By what they are called over HTTP; `Running` shares its slug with the error it is a kind of."""
+
+
+@pytest.mark.parametrize("error", REFUSALS.values(), ids=REFUSALS)
+def test_every_refusal_is_documented(error):
+    page = REFERENCE / "errors.md"
+    start = f'`{error.__name__}`, {error.code}, "{error.title}"'
+    assert section(page, error.slug).lstrip().startswith(start)
+    assert f"| [`{error.slug}`](#{error.slug}) | `{error.__name__}` | {error.code} |" in text_of(
+        page
+    )
+    replaced = "`IDEMPOTENCE_DUPLICATE_STATUS` replaces the status." in section(page, error.slug)
+    assert replaced == error.is_duplicate
+    if error().retry_after is not None:
+        assert f"`Retry-After: {error().retry_after}`" in section(page, error.slug)
+
+
+def test_the_page_of_errors_names_no_other_and_every_exception():
+    page = REFERENCE / "errors.md"
+    assert headings(page, 2) == [*REFUSALS, "Other exceptions"]
+    running = f'`Running`, {Running.code}, "{Running.title}"'
+    assert running in section(page, Running.slug)
+    for name in flask_idempotence.__all__:
+        exported = getattr(flask_idempotence, name)
+        if isinstance(exported, type) and issubclass(exported, Exception):
+            assert f"`{name}`" in text_of(page)
+
+
+def test_every_signal_is_documented():
+    signals = {
+        name
+        for name in flask_idempotence.__all__
+        if isinstance(getattr(flask_idempotence, name), NamedSignal)
+    }
+    assert set(headings(REFERENCE / "signals.md", 2)) - {"Log lines"} == signals
+
+
+def test_every_argument_of_a_signal_is_documented():
+    for name, arguments in sent_signals().items():
+        for argument in arguments:
+            where = section(REFERENCE / "signals.md", name) + common_arguments()
+            assert f"`{argument}`" in where, (name, argument)
+
+
+def common_arguments():
+    return text_of(REFERENCE / "signals.md").partition("Every signal carries")[2].split("\n## ")[0]
+
+
+def sent_signals():
+    """Make an application send every signal; return their arguments by name."""
+    store = MemoryStore(max_entries=1)
+    app = make_app(store=store)
+
+    @app.post("/<what>")
+    @no_repeat_submit(60)
+    def view(what):
+        if what == "lose":
+            store.clear("")
+            with pytest.raises(LeaseLost):
+                current_guard.ensure_held()
+        return what, 400 if what == "fail" else 200
+
+    @app.post("/pay")
+    @idempotent()
+    def pay():
+        return "paid"
+
+    @app.post("/token/spend")
+    @one_time_token()
+    def spend():
+        return "spent"
+
+    client = app.test_client()
+    with record_signals(app) as recorder:
+        for url in ("/fail", "/lose", "/keep", "/keep", "/full"):
+            client.post(url)
+        store.clear("")
+        headers = {"Idempotence-Token": client.get("/token").get_json()["token"]}
+        client.post("/token/spend", headers=headers)
+        store.clear("")
+        for _ in range(2):
+            client.post("/pay", headers={"Idempotency-Key": "1"})
+    sent = dict(recorder.events)
+    assert set(sent) == set(headings(REFERENCE / "signals.md", 2)) - {"Log lines"}
+    return sent
+
+
+@pytest.mark.parametrize("name", flask_idempotence.__all__)
+def test_every_public_name_is_in_the_reference(name):
+    pages = [REFERENCE / "api.md", REFERENCE / "errors.md", REFERENCE / "signals.md"]
+    mentions = rf"(?m)\bflask_idempotence\.{name}$|^## {name}$|`{name}`"
+    assert any(re.search(mentions, text_of(page)) for page in pages)
+
+
+@pytest.mark.parametrize("name", testing.__all__)
+def test_every_name_for_tests_is_described(name):
+    assert f"`{name}" in text_of(REFERENCE / "testing.md")
+
+
+@pytest.mark.parametrize("name", client.__all__)
+def test_every_name_for_callers_is_described(name):
+    assert f"flask_idempotence.client.{name}\n" in text_of(REFERENCE / "client.md")
+
+
+def test_the_changelog_begins_with_this_version():
+    assert headings(ROOT / "CHANGELOG.md", 2)[0].split()[0] == flask_idempotence.__version__
+
+
+def test_redis_holds_what_the_page_of_the_keyspace_says(redis_url, redis_server):
+    settings = {"IDEMPOTENCE_STORAGE_URI": redis_url, "IDEMPOTENCE_PREFIX": "shop"}
+    app = make_app(idempotence=(idempotence := Idempotence()), **settings)
+
+    @app.post("/orders")
+    @no_repeat_submit(60)
+    def order():
+        return "ordered"
+
+    @app.post("/checkout")
+    @one_time_token(restore_on_failure=True)
+    def checkout():
+        return "sold out", 409
+
+    def stored():
+        [key] = server.keys()
+        value, left = server.get(key), server.pttl(key)
+        server.flushdb()
+        return key.decode(), value, left / 1000
+
+    server, client = redis_server.client(), app.test_client()
+    client.post("/orders")
+    key, claim, left = stored()
+    assert re.fullmatch(r"shop:2:lock:order:[0-9a-f]{32}", key)
+    assert (claim[:1], len(claim[1:17]), claim[17:]) == (b"C", 16, bytes(16) + b"0")
+    assert 50 < left <= 60
+
+    with client.session_transaction() as session:
+        session["user_id"] = "1"
+    client.get("/token?purpose=pay")
+    key, token, left = stored()
+    assert re.fullmatch(r"shop:2:token:pay:[0-9a-f]{32}", key)
+    assert (token[:1], len(token[1:])) == (b"T", 16)
+    assert 290 < left <= 300
+
+    with app.app_context(), idempotence.once("mail", 7, ttl=100) as job:
+        job.result = [1]
+    key, record, left = stored()
+    assert re.fullmatch(r"shop:2:once:mail:[0-9a-f]{32}", key)
+    assert (record[:1], len(record[1:17]), record[17:33]) == (b"D", 16, bytes(16))
+    assert (record[33:34], record[38:]) == (b"\x01", b"J[1]")
+    assert 90 < left <= 100
+
+    headers = {"Idempotence-Token": app.test_client().get("/token").get_json()["token"]}
+    app.test_client().post("/checkout", headers=headers)
+    key, token, left = stored()
+    assert re.fullmatch(r"shop:2:token:-:[0-9a-f]{32}", key)
+    assert token == b"R"
+    assert 290 < left <= 300

@@ -1,0 +1,485 @@
+"""A guard settles by the response that is sent, after the application's hooks and its session."""
+
+import gzip
+
+import pytest
+from flask import (
+    Blueprint,
+    Response,
+    after_this_request,
+    got_request_exception,
+    jsonify,
+    redirect,
+    request,
+    session,
+)
+from flask.sessions import SecureCookieSessionInterface
+from helpers.apps import GUARDS, HOW_OFTEN_IT_RUNS, KeyedApp, Site, fail
+from werkzeug.exceptions import Conflict, NotFound, UnprocessableEntity
+
+from flask_idempotence import idempotent, no_repeat_submit
+
+
+def on_views(function):
+    """Leave the responses of our own routes alone."""
+    return lambda response: response if request.path == "/token" else function(response)
+
+
+def commit_fails(response):
+    raise RuntimeError("COMMIT failed")
+
+
+def unavailable(response):
+    return Response("unavailable", 503)
+
+
+def says_unavailable(response):
+    response.status_code = 503
+    return response
+
+
+def not_successful(response):
+    return jsonify(success=False)
+
+
+def body_not_successful(response):
+    response.data = b'{"success": false}'
+    response.mimetype = "application/json"
+    return response
+
+
+HOOKS = {
+    "raises": commit_fails,
+    "answers 503": unavailable,
+    "sets 503": says_unavailable,
+    "answers success: false": not_successful,
+    "sets success: false": body_not_successful,
+}
+
+
+@pytest.fixture(params=GUARDS)
+def guard(request):
+    return request.param
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_hook_that_fails_makes_a_success_a_failure(guard, hook):
+    site = Site(lambda: "done", guard, PROPAGATE_EXCEPTIONS=False)
+    site.app.after_request(on_views(HOOKS[hook]))
+    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["failure"]
+
+
+@pytest.mark.parametrize("hook", ["raises", "answers 503", "sets 503"])
+def test_a_key_is_free_again_where_a_hook_failed(hook):
+    keyed = KeyedApp(lambda: ("paid", 201), settings={"PROPAGATE_EXCEPTIONS": False})
+    failing = [True, True]
+    keyed.app.after_request(
+        lambda response: HOOKS[hook](response) if failing and failing.pop() else response
+    )
+    status = 500 if hook == "raises" else 503
+    if hook == "raises":  # the error page passes through the hook, too
+        failing[:] = [True]
+        assert keyed.verdicts({}, {}, {}) == [status, 201, "replay of 201"]
+    else:
+        assert keyed.verdicts({}, {}, {}, {}) == [status, status, 201, "replay of 201"]
+
+
+def test_a_hook_that_always_raises_frees_the_key():
+    keyed = KeyedApp(settings={"PROPAGATE_EXCEPTIONS": False})
+    keyed.app.after_request(commit_fails)
+    assert keyed.verdicts({}, {}) == [500, 500]
+    assert keyed.runs == 2
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+def test_a_session_that_cannot_be_saved_is_a_failure(guard, propagate):
+    def view():
+        session["object"] = object()
+        return "done"
+
+    site = Site(view, guard, PROPAGATE_EXCEPTIONS=propagate)
+    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["failure"]
+
+
+def test_a_key_is_free_where_the_session_cannot_be_saved():
+    keyed = KeyedApp(settings={"PROPAGATE_EXCEPTIONS": False})
+
+    class Interface(SecureCookieSessionInterface):
+        def save_session(self, app, session, response):
+            if keyed.runs < 2:
+                fail()
+
+    keyed.app.session_interface = Interface()
+    assert keyed.verdicts({}, {}, {}) == [500, 200, "replay of 200"]
+
+
+@pytest.mark.parametrize("hook", ["raises", "answers 503", "sets 503"])
+def test_at_most_once_remembers_the_error_and_not_the_success_before_it(hook):
+    keyed = KeyedApp(
+        lambda: ("paid", 201), guarantee="at-most-once", settings={"PROPAGATE_EXCEPTIONS": False}
+    )
+    failing = [True]
+    keyed.app.after_request(
+        lambda response: HOOKS[hook](response) if failing and failing.pop() else response
+    )
+    status = 500 if hook == "raises" else 503
+    assert keyed.verdicts({}, {}, {}) == [status, *[f"replay of {status}"] * 2]
+    assert keyed.runs == 1
+
+
+def test_a_final_error_of_a_hook_is_remembered_as_the_error_that_it_is():
+    keyed = KeyedApp(lambda: ("paid", 201))
+    failing = [True]
+    keyed.app.after_request(
+        lambda response: Response("no", 422) if failing and failing.pop() else response
+    )
+    assert keyed.verdicts({}, {}) == [422, "replay of 422"]
+
+
+def test_hooks_and_cookies_are_applied_to_a_replay_anew():
+    keyed = KeyedApp(lambda: ("paid", 201))
+    hooked = []
+
+    @keyed.app.after_request
+    def stamp(response):
+        hooked.append(response.get_data(as_text=True))
+        response.headers["X-Number"] = str(len(hooked))
+        response.set_cookie("number", str(len(hooked)))
+        response.data = f"<{response.get_data(as_text=True)}>"
+        return response
+
+    first, second = (keyed.send() for _ in range(2))
+    assert (first.text, second.text, hooked) == ("<paid>", "<paid>", ["paid", "paid"])
+    assert [first.headers["X-Number"], second.headers["X-Number"]] == ["1", "2"]
+    assert "number=2" in second.headers["Set-Cookie"]
+
+
+def test_a_compressed_body_is_judged_as_it_was(caplog):
+    site = Site(lambda: {"success": False}, "lock")
+    site.idempotence.result_failed(lambda response: response.json["success"] is False)
+
+    def compress(response):
+        response.data = gzip.compress(response.data)
+        response.headers["Content-Encoding"] = "gzip"
+        return response
+
+    site.app.after_request(on_views(compress))
+    assert site.runs_after(3) == 3
+    assert "Could not tell" not in caplog.text
+
+
+def test_a_hook_that_hides_a_failure_makes_no_success_of_it(guard):
+    site = Site(fail, guard, PROPAGATE_EXCEPTIONS=False)
+    site.app.after_request(on_views(lambda response: jsonify(code=500)))
+    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["failure"]
+
+
+def test_guards_around_one_another_settle_innermost_first():
+    inner = no_repeat_submit(10, key=lambda: "inner")(lambda: "done")
+    site = Site(no_repeat_submit(10, key=lambda: "outer")(inner), "lock")
+    ended = []
+    settle = site.engine.settling.settle
+    site.engine.settling.settle = lambda claim: (
+        ended.append(claim.number),
+        settle(claim),
+    )
+    site.submit()
+    assert ended == sorted(ended, reverse=True)
+    assert len(ended) == 3
+
+
+def test_nothing_is_settled_before_the_hooks_have_run(guard):
+    site = Site(lambda: "done", guard)
+    seen = []
+    site.app.after_request(lambda response: seen.append(list(site.events)) or response)
+    site.submit()
+    assert seen[-1] == (["claimed"] if guard == "lock" else seen[-1])
+    assert not {"completed", "released"} & set(seen[-1])
+    assert site.events[-1] == "completed"
+
+
+ERRORS = {
+    "an error": lambda: NotFound("no such order"),
+    "an error in a tuple": lambda: (UnprocessableEntity("no"), 422),
+    "an error with a body of its own": lambda: Conflict(response=Response("rival", 422)),
+}
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_error_that_is_returned_is_a_response_like_any_other(error, guarantee):
+    keyed = KeyedApp(ERRORS[error], guarantee=guarantee)
+    first, second = (keyed.send() for _ in range(2))
+    assert first.status_code in {404, 422}
+    assert second.headers.get("Idempotent-Replayed") == "true"
+    assert (second.status_code, second.data) == (first.status_code, first.data)
+    assert keyed.runs == 1
+
+
+def test_a_returned_error_is_settled_before_its_response_is_closed(guard):
+    site = Site(NotFound, guard)
+    for _ in range(3):
+        site.submit(buffered=False)
+    assert site.runs == HOW_OFTEN_IT_RUNS[guard]["failure"]
+
+
+def marshal(view):
+    """Make a response of some fields of a view's value, as Flask-RESTX's `marshal_with` does."""
+
+    def marshalled():
+        value = view()
+        return {"n": value.get("n") if isinstance(value, dict) else None}
+
+    return marshalled
+
+
+class TestDecoratorsOutside:
+    def keyed(self, decorate, view=lambda: {"n": 7}):
+        keyed = KeyedApp()
+        keyed.add("/outside", view, guards=[decorate])
+        return lambda: keyed.send(path="/outside")
+
+    def test_one_that_would_spoil_a_replay_has_its_part_in_it_already(self):
+        send = self.keyed(marshal)
+        first, second = send(), send()
+        assert (first.json, second.json) == ({"n": 7}, {"n": 7})
+        assert second.headers["Idempotent-Replayed"] == "true"
+
+    def test_one_that_answers_an_error_is_passed_on(self):
+        answers = iter(["fine", NotFound()])
+
+        def check_after(view):
+            def checked():
+                value, answer = view(), next(answers)
+                return value if answer == "fine" else answer
+
+            return checked
+
+        send = self.keyed(check_after)
+        assert [send().status_code for _ in range(2)] == [200, 404]
+
+    def test_one_that_changes_the_replay_itself_may_do_so(self):
+        def stamped(view):
+            def stamping():
+                value = view()
+                if isinstance(value, Response):
+                    value.headers["X-Seen"] = "again"
+                return value
+
+            return stamping
+
+        send = self.keyed(stamped)
+        assert ["X-Seen" in send().headers for _ in range(2)] == [False, True]
+
+    def test_one_whose_answer_to_a_replay_has_the_same_error_status_gets_the_first(self):
+        send = self.keyed(marshal, view=lambda: ({"n": 7}, 422))
+        first, second = send(), send()
+        assert (second.status_code, second.data) == (first.status_code, first.data)
+
+
+def test_restx_fields_outside_the_guard_leave_a_replay_as_it_was():
+    restx = pytest.importorskip("flask_restx")
+    keyed = KeyedApp()
+    api = restx.Api(keyed.app)
+
+    class Order(restx.Resource):
+        method_decorators = (restx.marshal_with({"n": restx.fields.Integer}),)
+
+        @idempotent()
+        def post(self):
+            return {"n": 7, "secret": "x"}, 201
+
+    api.add_resource(Order, "/order")
+    first, second = (keyed.send(path="/order") for _ in range(2))
+    assert (first.status_code, first.json) == (201, {"n": 7})
+    assert (second.status_code, second.json) == (201, {"n": 7})
+    assert second.headers["Idempotent-Replayed"] == "true"
+
+
+def test_headers_of_ours_reach_the_response_that_is_sent():
+    keyed = KeyedApp(lambda: "done")
+    keyed.engine.policy.tell = lambda *_: None  # the store does not acknowledge the record
+    keyed.app.after_request(lambda response: Response("another"))
+    assert keyed.send().headers["Idempotent-Stored"] == "false"
+
+
+def test_a_callback_of_the_view_that_fails_makes_a_failure(guard):
+    def view():
+        after_this_request(lambda response: fail())
+        return "done"
+
+    site = Site(view, guard, PROPAGATE_EXCEPTIONS=False)
+    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["failure"]
+
+
+def replacing(response):
+    return jsonify(code=response.status_code)
+
+
+class TestHeadersWhereAHookReplacesTheResponse:
+    @pytest.mark.parametrize("hook", [replacing, lambda response: Response(iter("x"))])
+    def test_a_refusal_says_which_it_is(self, hook):
+        site = Site(lambda: "done", "lock")
+        site.app.after_request(on_views(hook))
+        refused = [site.submit() for _ in range(2)][1]
+        assert refused.headers["Idempotence-Refusal"] == "repeat-submit"
+        assert refused.headers["Retry-After"] == "10"
+
+    def test_a_replay_says_that_it_is_one(self):
+        keyed = KeyedApp()
+        keyed.app.after_request(replacing)
+        assert keyed.verdicts({}, {}) == [200, "replay of 200"]
+
+    def test_an_error_made_after_a_replay_is_none(self):
+        keyed = KeyedApp(settings={"PROPAGATE_EXCEPTIONS": False})
+        keyed.app.after_request(lambda response: fail() if keyed.runs and again else response)
+        again = []
+        keyed.send()
+        again.append(1)
+        failed = keyed.send()
+        assert (failed.status_code, "Idempotent-Replayed" in failed.headers) == (500, False)
+
+
+class TestEnvelopes:
+    """`after_request` functions that put every body into an envelope."""
+
+    def in_envelopes(self, app):
+        app.after_request(on_views(lambda response: jsonify(code=0, data=response.json)))
+
+    @pytest.mark.parametrize("predicate", ["remember", "result_failed"])
+    def test_predicates_see_the_views_response_and_not_the_envelope(self, predicate):
+        def is_paid(response):
+            return bool(response.json.get("paid"))
+
+        keyed = KeyedApp(
+            lambda: {"paid": True}, remember=is_paid if predicate == "remember" else None
+        )
+        if predicate == "result_failed":
+            keyed.idempotence.result_failed(lambda response: not is_paid(response))
+        self.in_envelopes(keyed.app)
+        assert keyed.verdicts({}, {}, {}) == [200, "replay of 200", "replay of 200"]
+
+    def test_so_does_the_one_of_a_lock(self):
+        guard = no_repeat_submit(10, failed=lambda response: not response.json.get("paid"))
+        site = Site(lambda: {"paid": True}, guard)
+        self.in_envelopes(site.app)
+        assert site.runs_after(3) == 1
+
+
+class TestChecksAfterTheView:
+    """A decorator outside the guard that looks at the view's value, and answers by itself."""
+
+    def answers(self, answer):
+        allowed = iter([True, False])
+
+        def check(view):
+            def checked():
+                value = view()
+                return value if next(allowed) else answer()
+
+            return checked
+
+        keyed = KeyedApp()
+        keyed.idempotence.result_failed(
+            lambda response: response.is_json and response.json.get("code") == 403
+        )
+        keyed.add("/checked", lambda: {"n": 7}, guards=[check])
+        return [keyed.send(path="/checked") for _ in range(2)][1]
+
+    def test_a_redirect_to_the_login_is_no_replay(self):
+        answer = self.answers(lambda: redirect("/login"))
+        assert (answer.status_code, "Idempotent-Replayed" in answer.headers) == (302, False)
+
+    def test_a_failed_result_is_none_either(self):
+        answer = self.answers(lambda: {"code": 403})
+        assert (answer.json, "Idempotent-Replayed" in answer.headers) == ({"code": 403}, False)
+
+
+def test_a_decorator_outside_that_fails_on_a_replay_is_named(caplog):
+    keyed = KeyedApp(settings={"PROPAGATE_EXCEPTIONS": False})
+
+    def wraps(view):
+        return lambda: {"data": view()}
+
+    keyed.add("/wrapped", lambda: "done", guards=[wraps])
+    assert [keyed.send(path="/wrapped").status_code for _ in range(2)] == [200, 500]
+    assert "replay of 'wrapped'" in caplog.text
+    assert "inside the guard" in caplog.text
+
+
+class TestASecondAttemptInOneRequest:
+    """A decorator outside the guard that calls a view again which has raised."""
+
+    def retried(self, **options):
+        def twice(view):
+            def retrying():
+                try:
+                    return view()
+                except ValueError:
+                    return view()
+
+            return retrying
+
+        keyed = KeyedApp()
+        keyed.begun = 0
+
+        def view():
+            keyed.begun += 1
+            return "done" if keyed.begun > 1 else fail()
+
+        keyed.add("/retried", view, guards=[twice], **options)
+        return keyed
+
+    def test_runs_under_the_first_ones_claim(self):
+        keyed = self.retried()
+        assert keyed.verdicts({}, {}, path="/retried") == [200, "replay of 200"]
+        assert keyed.begun == 2
+
+    def test_at_most_once_begins_no_second_time(self):
+        keyed = self.retried(guarantee="at-most-once")
+        assert keyed.verdicts({}, {}, path="/retried") == ["response-not-stored"] * 2
+        assert keyed.begun == 1
+
+
+def test_a_blueprint_whose_teardown_fails_wedges_no_key():
+    keyed = KeyedApp(settings={"PROPAGATE_EXCEPTIONS": False})
+    blueprint = Blueprint("shop", __name__)
+    blueprint.add_url_rule("/pay", "pay", idempotent()(lambda: "done"), methods=["POST"])
+    blueprint.teardown_request(lambda error: fail())
+    keyed.app.register_blueprint(blueprint)
+    keyed.app.after_request(commit_fails)
+    with pytest.raises(ValueError, match="the view failed"):
+        keyed.send(path="/pay")
+    assert not keyed.engine.keeper._held
+    assert list(keyed.store.scan("")) == []
+
+
+def test_a_signal_of_an_exception_outside_a_request_is_none_of_ours():
+    app = KeyedApp().app
+    got_request_exception.send(app, exception=ValueError())
+
+
+@pytest.mark.parametrize("body", [[b"done"], (b"done",), iter([b"done"])])
+def test_a_wsgi_application_that_declares_its_length_is_replayed(body):
+    def application(environ, start_response):
+        start_response("200 OK", [("Content-Length", "4")])
+        return body
+
+    keyed = KeyedApp(lambda: application)
+    assert keyed.verdicts({}, {}) == [200, "replay of 200"]
+
+
+def test_a_body_of_a_hook_that_cannot_be_read_is_sent_all_the_same(guard, caplog):
+    class Sized:
+        def __len__(self):
+            return 1
+
+        def __iter__(self):
+            return iter([b"x"])
+
+    site = Site(lambda: "done", guard)
+    answer = on_views(lambda _: Response(Sized(), direct_passthrough=True))
+    site.app.after_request(answer)
+    assert site.submit().status_code == 200
+    assert "Cannot tell whether the result failed" in caplog.text
+    assert site.runs_after(2) == 1

@@ -1,0 +1,179 @@
+"""The keeper and the settlements: what is waited for, what is repeated, and for how long."""
+
+import threading
+import time
+
+from helpers.apps import make_app
+from helpers.keeper_harness import KeeperHarness, leased_claim
+from helpers.servers.processes import until
+
+from flask_idempotence import (
+    MemoryStore,
+    StoreError,
+    no_repeat_submit,
+    one_time_token,
+)
+from flask_idempotence.engine.claim import Attempt
+from flask_idempotence.engine.retry_queue import Unsettled
+from flask_idempotence.stores.base import Outcome
+
+
+class Renewing(MemoryStore):
+    """A store that notes the renewals it is asked for."""
+
+    shared = True
+
+    def __init__(self, renew=lambda: None):
+        super().__init__()
+        self.asked = 0
+        self._renew = renew
+
+    def renew(self, renewals):
+        self.asked += 1
+        self._renew()
+        return [Outcome.OK] * len(renewals)
+
+
+class TestKeeper:
+    def test_a_view_that_is_given_up_is_logged_as_an_error(self, caplog):
+        harness = KeeperHarness(Renewing(), lease=10, max_hold=60)
+        harness.hold(lease=10)
+        harness.pass_time(80)
+        told = [record for record in caplog.records if "no longer protected" in record.message]
+        assert [record.levelname for record in told] == ["ERROR"]
+
+    def test_a_store_that_is_away_is_not_asked_more_often_than_every_half_second(self):
+        def away():
+            raise StoreError("away")
+
+        store = Renewing(away)
+        harness = KeeperHarness(store, lease=6)
+        harness.hold(lease=6)
+        harness.pass_time(4, step=0.05)
+        assert 3 <= store.asked <= 5
+
+    def test_a_settlement_waits_no_longer_than_the_renewal_takes(self):
+        under_way, go_on = threading.Event(), threading.Event()
+
+        def slow():
+            under_way.set()
+            go_on.wait(5)
+
+        harness = KeeperHarness(Renewing(slow), lease=30)
+        hold = harness.hold(lease=1)
+        harness.clock.advance(0.5)
+        ticking = threading.Thread(target=harness.keeper.tick)
+        waiting = threading.Thread(
+            target=harness.keeper.unwatch, args=[hold], kwargs={"within": 5}
+        )
+        ticking.start()
+        assert under_way.wait(5)
+        waiting.start()
+        time.sleep(0.1)
+        go_on.set()
+        waiting.join(2)
+        assert not waiting.is_alive()
+        ticking.join()
+
+    def test_a_short_lease_wakes_the_keeper_out_of_a_long_sleep(self):
+        app = make_app(store=Renewing())
+        keeper = app.extensions["idempotence"].engine.keeper
+        keeper.watch(long := leased_claim(app, 20, time.monotonic()))
+        time.sleep(0.1)
+        keeper.watch(short := leased_claim(app, 0.6, time.monotonic()))
+        assert until(lambda: short.lease.was_renewed, 2)
+        assert not long.lease.was_renewed
+        for hold in (long, short):
+            keeper.unwatch(hold)
+
+    def test_what_the_garbage_collector_defers_waits_for_no_lock(self):
+        app, done = make_app(), []
+        keeper = app.extensions["idempotence"].engine.keeper
+
+        def collected_inside():
+            with keeper._changed:
+                keeper.defer(lambda: done.append(1))
+
+        thread = threading.Thread(target=collected_inside, daemon=True)
+        thread.start()
+        thread.join(5)
+        assert not thread.is_alive(), "deadlock"
+        keeper.tick()
+        assert done == [1]
+
+    def test_a_keeper_that_could_not_start_is_alive_after_the_next_work(self, monkeypatch):
+        app = make_app(store=Renewing())
+        keeper = app.extensions["idempotence"].engine.keeper
+
+        def refuse(thread):
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        keeper.watch(leased_claim(app, 0.6, time.monotonic()))
+        monkeypatch.undo()
+        keeper.watch(hold := leased_claim(app, 0.6, time.monotonic()))
+        assert keeper._thread.is_alive()
+        assert until(lambda: hold.lease.was_renewed, 2)
+        keeper._forget()
+
+
+class TestKeeperAndSettling:
+    def test_an_outage_longer_than_its_idle_time_does_not_end_it(self, monkeypatch):
+        monkeypatch.setattr("flask_idempotence.engine.keeper.LINGER", 0.2)
+        monkeypatch.setattr("flask_idempotence.engine.keeper.RETRY_EVERY", 0.4)
+        app, outcomes = make_app(), []
+        keeper, back_at = app.extensions["idempotence"].engine.keeper, time.monotonic() + 1
+
+        def call():
+            if time.monotonic() < back_at:
+                raise StoreError("away")
+            return Outcome.OK
+
+        keeper._pace = 0.1
+        attempt, matters_until = Attempt(app, "lock", "view"), time.monotonic() + 60
+        keeper.finish(Unsettled(attempt, "release", call, matters_until, outcomes.append))
+        assert until(lambda: outcomes == [Outcome.OK])
+
+    def test_a_settlement_never_overtakes_a_renewal_that_is_under_way(self, monkeypatch):
+        store = MemoryStore()
+        app = make_app(store=store)
+        engine = app.extensions["idempotence"].engine
+        monkeypatch.setattr(engine.keeper, "_be_awake_at", lambda time: None)
+        monkeypatch.setattr(engine.keeper, "unwatch", lambda hold, **options: False)
+        view = no_repeat_submit(20)(lambda: ("no", 422))
+        app.add_url_rule("/", "view", view, methods=["POST"])
+        client = app.test_client()
+        assert [client.post("/").status_code for _ in range(2)] == [422, 409]
+        engine.keeper._backlog.due_at = 0.0  # it is time
+        engine.keeper.tick()
+        assert client.post("/").status_code == 422
+
+    def test_an_error_of_our_own_in_a_settlement_changes_no_answer(self, monkeypatch, caplog):
+        store = MemoryStore()
+        app = make_app(store=store)
+
+        def broken(*arguments):
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(store, "release", broken)
+        view = no_repeat_submit(20)(lambda: ("no", 422))
+        app.add_url_rule("/", "view", view, methods=["POST"])
+        assert app.test_client().post("/").status_code == 422
+        assert "The settlement failed" in caplog.text
+
+    def test_putting_a_token_back_is_not_left_to_the_keeper(self, monkeypatch):
+        store = MemoryStore()
+        app = make_app(store=store)
+        keeper = app.extensions["idempotence"].engine.keeper
+        monkeypatch.setattr(keeper, "_be_awake_at", lambda time: None)
+        view = one_time_token(restore_on_failure=True)(lambda: ("no", 422))
+        app.add_url_rule("/", "view", view, methods=["POST"])
+        client = app.test_client()
+        headers = {"Idempotence-Token": client.get("/token").json["token"]}
+
+        def away(*arguments, **options):
+            raise StoreError("away")
+
+        monkeypatch.setattr(store, "put_token", away)
+        assert [client.post("/", headers=headers).status_code for _ in range(2)] == [422, 409]
+        assert len(keeper._backlog) == 0

@@ -1,0 +1,154 @@
+"""How long a renewal may take, and what is made of half an answer."""
+
+import os
+import time
+
+import pytest
+from helpers.keeper_harness import KeeperHarness
+from helpers.servers.processes import Proxy, SilentServer, until
+from helpers.store_assertions import claim
+
+from flask_idempotence import MemoryStore, StoreError
+from flask_idempotence.engine.claim import Lease
+from flask_idempotence.stores import open_store
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Running
+from flask_idempotence.stores.redis.connection.patience import FAILURES
+from flask_idempotence.testing import record_signals
+
+DEADLINE = 1.5
+
+
+def timed(call):
+    started = time.monotonic()
+    call()
+    return time.monotonic() - started
+
+
+def failure(call):
+    with pytest.raises(StoreError) as caught:
+        call()
+    return caught.value
+
+
+@pytest.fixture
+def silent():
+    with SilentServer() as server:
+        yield KeeperHarness(open_store(server.url, {"deadline": DEADLINE}), lease=60)
+
+
+class TestTime:
+    def test_a_renewal_has_a_sixth_of_the_lease_to_be_answered(self, silent):
+        silent.hold(lease=1.2)
+        silent.clock.advance(0.4)
+        assert 0.15 < timed(silent.keeper.tick) < 0.6
+
+    def test_but_never_more_than_the_deadline_of_the_store(self, silent):
+        silent.hold(lease=60)
+        silent.clock.advance(20)
+        assert DEADLINE - 0.1 < timed(silent.keeper.tick) < DEADLINE + 0.6
+
+    def test_the_shortest_lease_of_a_batch_counts(self, silent):
+        silent.hold("long", lease=3.6)
+        silent.hold("short", lease=1.2)
+        silent.clock.advance(1.2 - 0.01)
+        assert 0.15 < timed(silent.keeper.tick) < 0.5
+
+    def test_a_lease_that_is_over_makes_no_haste(self, silent):
+        silent.hold("long", lease=3.6)
+        silent.hold("short", lease=1.2)
+        silent.clock.advance(1.2)
+        assert 0.5 < timed(silent.keeper.tick) < 2  # and not 0.2, in haste
+
+    def test_haste_ends_with_the_renewal(self, silent):
+        silent.hold(lease=1.2)
+        silent.clock.advance(0.4)
+        silent.keeper.tick()
+        assert timed(lambda: failure(silent.store.ping)) > DEADLINE - 0.1
+
+    def test_haste_says_nothing_about_the_server(self, silent):
+        """Three renewals in vain are half a second; for that nobody else is turned away."""
+        with silent.store.within(0.2):
+            for _ in range(FAILURES + 1):
+                failure(silent.store.ping)
+        assert "silent" not in str(failure(silent.store.ping))
+
+    def test_a_renewal_that_went_astray_is_sent_again_while_the_lease_lasts(
+        self, redis_server, redis_url
+    ):
+        with Proxy(redis_server) as proxy:
+            harness = KeeperHarness(open_store(proxy.url, {"deadline": DEADLINE}), lease=60)
+            harness.keeper._clock = time.monotonic
+            hold = harness.hold(lease=1.5)
+            hold.lease = Lease(1.5, time.monotonic())
+            assert harness.store.claim("k", hold.owner, NO_FINGERPRINT, 1.5, 0) == Claimed()
+            proxy.black_hole = True  # what is sent now never arrives
+            assert until(lambda: harness.keeper.tick() or hold.lease.was_renewed)
+            proxy.black_hole = False
+            assert until(lambda: harness.keeper.tick() or hold.lease.length == 60, 0.6)
+            assert isinstance(claim(harness.store), Running)
+            assert redis_server.client().pttl("k") > 50_000
+
+    def test_a_server_that_is_left_alone_gets_a_renewal_in_haste_all_the_same(self, redis_server):
+        with Proxy(redis_server) as proxy:
+            harness = KeeperHarness(open_store(proxy.url, {"deadline": 0.3}), lease=60)
+            hold = harness.hold(lease=1.2)
+            harness.store.claim("k", hold.owner, NO_FINGERPRINT, 1.2, 0)
+            proxy.black_hole = True
+            for _ in range(FAILURES):
+                failure(harness.store.ping)
+            proxy.black_hole = False
+            assert "left alone" in str(failure(harness.store.ping))
+            harness.clock.advance(0.4)
+            harness.keeper.tick()
+            assert redis_server.client().pttl("k") > 50_000
+            harness.store.ping()  # and now all others know as well
+
+
+class Halved(MemoryStore):
+    """A store of two servers, one of which can be away: that of the keys in `away`."""
+
+    away = frozenset()
+    calls = 0
+
+    def renew(self, renewals):
+        self.calls += 1
+        outcomes = super().renew([each for each in renewals if each.key not in self.away])
+        if not self.away:
+            return outcomes
+        error = StoreError("a server is away")
+        error.answers = [None if each.key in self.away else outcomes.pop(0) for each in renewals]
+        raise error
+
+
+class TestHalfAnAnswer:
+    @pytest.fixture
+    def harness(self):
+        harness = KeeperHarness(Halved(), lease=60)
+        for key in ("here", "there", "gone"):
+            hold = harness.hold(key, lease=6)
+            harness.store.claim(key, hold.owner, NO_FINGERPRINT, 6, 0)
+            setattr(harness, key, hold)
+        harness.store.remove("gone")
+        harness.store.claim("gone", os.urandom(16), NO_FINGERPRINT, 6, 0)
+        harness.store.away = {"there"}
+        return harness
+
+    def test_each_lease_goes_by_what_its_own_server_says(self, harness):
+        with record_signals(harness.app) as signals:
+            harness.pass_time(2, step=2)
+        assert [harness.here.lease.length, harness.there.lease.length] == [60, 6]
+        assert harness.gone.lost
+        assert not harness.there.lost
+        assert sorted(signals.names) == ["lease_lost", "store_failed"]
+
+    def test_only_what_was_not_answered_is_asked_again_soon(self, harness):
+        harness.pass_time(2, step=2)
+        harness.store.away = frozenset()
+        asked = []
+        renew = harness.store.renew
+        harness.store.renew = lambda batch: (
+            asked.append([one.key for one in batch]) or renew(batch)
+        )
+        harness.pass_time(1)
+        assert asked == [["there"]]
+        assert harness.there.lease.length == 60

@@ -1,0 +1,316 @@
+"""Every way out of a guarded view settles by the rule that fits."""
+
+import contextlib
+import gc
+import time
+
+import pytest
+from flask import Response, abort, request, send_file, stream_with_context
+from helpers.apps import FAILURES, GUARDS, HOW_OFTEN_IT_RUNS, SUCCESSES, Site, fail, killed
+
+from flask_idempotence import current_guard, no_repeat_submit, one_time_token
+
+
+@pytest.fixture(params=GUARDS)
+def guard(request):
+    return request.param
+
+
+@pytest.mark.parametrize("way", SUCCESSES)
+def test_a_success_is_not_run_again(guard, way):
+    site = Site(SUCCESSES[way], guard)
+    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["success"]
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+@pytest.mark.parametrize("way", FAILURES)
+def test_a_failure_may_be_submitted_again(guard, way, propagate):
+    site = Site(FAILURES[way], guard, PROPAGATE_EXCEPTIONS=propagate)
+    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["failure"]
+
+
+def test_an_aborted_view_is_settled_before_its_response_is_closed():
+    site = Site(lambda: abort(400), "lock")
+    assert [site.submit(buffered=False).status_code for _ in range(3)] == [400, 400, 400]
+
+
+@pytest.mark.parametrize("way", ["None", "a tuple that is too long"])
+def test_an_invalid_value_is_the_same_type_error_as_without_a_guard(guard, way):
+    site = Site(FAILURES[way], guard)
+    with pytest.raises(TypeError, match="view"):
+        site.submit()
+
+
+def test_the_views_own_exception_comes_out(guard):
+    with pytest.raises(ValueError, match="the view failed"):
+        Site(fail, guard).submit()
+    assert Site(fail, guard, PROPAGATE_EXCEPTIONS=False).submit().status_code == 500
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+@pytest.mark.parametrize(("status", "outcome"), [(422, "failure"), (200, "success")])
+def test_the_answer_of_an_error_handler_settles(guard, status, outcome, propagate):
+    site = Site(fail, guard, PROPAGATE_EXCEPTIONS=propagate)
+    site.app.register_error_handler(ValueError, lambda error: (f"handled: {error}", status))
+    assert site.submit().text == "handled: the view failed"
+    assert site.runs_after(2) == HOW_OFTEN_IT_RUNS[guard][outcome]
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+def test_an_error_handler_that_fails_settles_as_a_failure(guard, propagate):
+    site = Site(lambda: abort(400), guard, PROPAGATE_EXCEPTIONS=propagate)
+    site.app.register_error_handler(400, lambda error: fail())
+    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["failure"]
+
+
+def test_the_application_tells_a_failed_result_its_own_way(guard):
+    site = Site(lambda: ("accepted, but no", 202), guard)
+    site.idempotence.result_failed(lambda response: response.status_code == 202)
+    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["failure"]
+
+
+def test_the_routes_own_predicate_wins_over_the_applications():
+    guard = no_repeat_submit(10, failed=lambda response: response.data == b"no")
+    for answer, runs in [("no", 3), ("yes", 1)]:
+        site = Site(lambda answer=answer: answer, guard)
+        site.idempotence.result_failed(lambda response: 1 / 0)
+        assert site.runs_after(3) == runs
+
+
+def test_a_predicate_that_raises_lets_no_repeat_through(guard, caplog):
+    site = Site(lambda: ("no", 500), guard)
+    site.idempotence.result_failed(lambda response: 1 / 0)
+    assert site.submit().status_code == 500
+    assert "Cannot tell whether the result failed" in caplog.text
+    assert site.runs_after(2) == 1
+
+
+def test_a_view_may_release_by_hand_what_succeeded(guard):
+    site = Site(lambda: current_guard.release() or "done", guard)
+    assert site.runs_after(3) == (3 if guard == "lock" else 2)
+
+
+@pytest.mark.parametrize("failure", [fail, lambda: abort(400), lambda: {"success": False}])
+def test_a_view_may_keep_by_hand_what_failed(guard, failure):
+    assert Site(lambda: current_guard.keep() or failure(), guard).runs_after(3) == 1
+
+
+def test_the_current_guard_is_a_no_op_where_nothing_is_guarded(guard):
+    site = Site(lambda: "done", guard)
+
+    @site.app.post("/free")
+    def free():
+        current_guard.release()
+        current_guard.keep()
+        current_guard.ensure_held()
+        return [current_guard.mode, current_guard.key, current_guard.lost]
+
+    assert site.app.test_client().post("/free").json == [None, None, False]
+    current_guard.release()
+    current_guard.ensure_held()
+
+
+def test_a_killed_view_holds_until_its_lease_ends(guard):
+    site = Site(killed, guard)
+    with pytest.raises(SystemExit):
+        site.submit()
+    site.clock.advance(9.9)
+    site.engine.keeper.tick()
+    assert (site.submit().status_code, site.runs) == (409, 1)
+    site.clock.advance(0.2)
+    with contextlib.suppress(SystemExit):
+        site.submit()
+    assert site.runs == (2 if guard == "lock" else 1)
+
+
+def test_a_process_killed_in_an_error_handler_holds_as_well(guard):
+    site = Site(fail, guard)
+    site.app.register_error_handler(ValueError, lambda error: killed())
+    with pytest.raises(SystemExit):
+        site.submit()
+    assert (site.submit().status_code, site.runs) == (409, 1)
+
+
+def test_a_killed_view_whose_end_is_caught_further_out_holds_as_well(guard):
+    site = Site(killed, guard)
+    guarded = site.app.view_functions["view"]
+
+    def caught():
+        with contextlib.suppress(SystemExit):
+            return guarded()
+        return "stopped", 500
+
+    site.app.view_functions["view"] = caught
+    assert [site.submit().status_code for _ in range(2)] == [500, 409]
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+@pytest.mark.parametrize("view", [lambda: "done", lambda: abort(400)])
+def test_a_hook_that_raises_makes_the_result_a_failure(guard, view, propagate):
+    site = Site(view, guard, PROPAGATE_EXCEPTIONS=propagate)
+    site.app.after_request(lambda response: fail() if request.path == "/" else response)
+    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["failure"]
+
+
+def test_a_rejected_duplicate_releases_nothing(guard):
+    def submits_again():
+        return [site.submit().status_code for _ in range(3)] if site.runs == 1 else "again"
+
+    site = Site(submits_again, guard)
+    assert site.submit().json == [409, 409, 409]
+    assert site.submit().status_code == 409
+    assert site.runs == 1
+    assert site.events == ["claimed", *["rejected"] * 3, "completed", "rejected"]
+
+
+def test_a_guarded_view_may_call_another_one_with_the_same_key(guard):
+    inner_runs = []
+    inner = GUARDS[guard](lambda: inner_runs.append(1) or "inner")
+    site = Site(inner, guard)
+    assert site.submit().text == "inner"
+    assert site.submit().status_code == 409
+    assert (site.runs, len(inner_runs)) == (1, 1)
+
+
+def test_what_an_inner_view_raises_and_the_outer_one_catches_is_a_success(guard):
+    def catches():
+        try:
+            return GUARDS[guard](fail)()
+        except ValueError:
+            return "caught"
+
+    site = Site(catches, guard)
+    assert site.submit().text == "caught"
+    assert site.runs_after(2) == 1
+
+
+def test_guards_with_keys_of_their_own_are_all_settled():
+    def failed_once():
+        return ("done", 200) if site.runs > 1 else ("no", 400)
+
+    inner = no_repeat_submit(10, key=lambda: "inner")(failed_once)
+    site = Site(inner, one_time_token(restore_on_failure=True))
+    assert [site.submit().status_code for _ in range(3)] == [400, 200, 409]
+    assert site.runs == 2
+
+
+def test_a_refusal_of_the_inner_guard_releases_the_outer_one():
+    site = Site(one_time_token()(lambda: "done"), "lock")
+    client = site.app.test_client()
+    assert [client.post("/", buffered=True).status_code for _ in range(2)] == [400, 400]
+    assert site.submit().status_code == 200
+    assert client.post("/").status_code == 409
+
+
+def stream(guard, body=lambda: iter(["one ", "two ", "three"]), status=200, **settings):
+    """Return a site that answers with a streamed response."""
+    return Site(lambda: Response(body(), status), guard, **settings)
+
+
+def fails_midway():
+    yield "one "
+    raise ValueError("the body failed")
+
+
+def is_killed_midway():
+    yield "one "
+    killed()
+
+
+def changes_its_mind():
+    yield "one "
+    current_guard.release()
+    yield request.path
+
+
+def test_a_streamed_response_holds_until_it_is_closed(guard):
+    site = stream(guard)
+    response = site.submit(buffered=False)
+    for _ in range(10):
+        site.clock.advance(9)
+        site.engine.keeper.tick()
+        assert site.submit().status_code == 409
+    assert (response.text, "completed" in site.events) == ("one two three", False)
+    response.close()
+    assert site.events[-1] == "completed"
+    site.clock.advance(9.9)
+    assert site.submit().status_code == 409
+    site.clock.advance(0.2)
+    assert site.submit().status_code == (200 if guard == "lock" else 409)
+
+
+@pytest.mark.parametrize("ending", ["sent", "dropped by the client"])
+@pytest.mark.parametrize(("status", "outcome"), [(200, "success"), (500, "failure")])
+def test_a_streamed_status_settles_when_the_response_is_closed(guard, status, outcome, ending):
+    site = stream(guard, status=status)
+    for _ in range(3):
+        response = site.submit(buffered=False)
+        assert next(response.response)
+        assert site.submit().status_code == 409
+        assert ending != "sent" or response.data is not None
+        response.close()
+    assert site.runs == HOW_OFTEN_IT_RUNS[guard][outcome]
+
+
+def test_a_body_that_fails_midway_is_a_failure(guard):
+    site = stream(guard, body=fails_midway)
+    with pytest.raises(ValueError, match="the body failed"):
+        site.submit()
+    assert site.runs_after(2) == HOW_OFTEN_IT_RUNS[guard]["failure"]
+
+
+def test_a_body_that_is_killed_holds_until_its_lease_ends(guard):
+    site = stream(guard, body=is_killed_midway, status=500)
+    with pytest.raises(SystemExit):
+        site.submit()
+    assert site.runs_after(2) == 1
+    assert "released" not in site.events
+
+
+def test_a_body_may_release_by_hand_while_it_is_sent(guard):
+    site = stream(guard, body=lambda: stream_with_context(changes_its_mind()))
+    assert site.submit().text == "one /"
+    assert site.runs_after(2) == (3 if guard == "lock" else 2)
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+@pytest.mark.parametrize(
+    ("other", "outcome"),
+    [
+        (fail, "failure"),
+        (lambda: Response("other", 500), "failure"),
+        (lambda: Response("other"), "success"),
+        (lambda: Response(iter(["other"])), "success"),
+        (lambda: Response(iter(["other"]), 500), "failure"),
+    ],
+)
+def test_a_streamed_response_that_a_hook_drops_is_settled_by_what_is_sent(
+    guard, other, outcome, propagate
+):
+    site = stream(guard, PROPAGATE_EXCEPTIONS=propagate)
+    site.app.after_request(lambda old: old if request.path == "/token" else other())
+    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard][outcome]
+
+
+def test_a_streamed_response_that_is_never_opened_is_settled_when_it_is_collected():
+    site = stream("lock")
+    with site.app.test_request_context("/", method="POST"):
+        assert site.app.full_dispatch_request().is_streamed
+    gc.collect()
+    deadline = time.monotonic() + 5  # what the collector finds is settled by the keeper's thread
+    while "completed" not in site.events and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert site.events.count("completed") == 1
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_the_head_of_a_streamed_response_settles(status):
+    site = stream(no_repeat_submit(10, methods=["GET", "HEAD"]), status=status)
+    answers = [site.submit("HEAD").status_code for _ in range(3)]
+    assert answers == ([200, 409, 409] if status == 200 else [404, 404, 404])
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(200, "success"), (404, "failure")])
+def test_a_sent_file_settles_by_its_status(guard, status, outcome):
+    site = Site(lambda: (send_file(__file__), status), guard)
+    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard][outcome]

@@ -1,0 +1,207 @@
+"""A guard within a session among others: other guards, other hooks, other rules."""
+
+import subprocess
+import sys
+
+import pytest
+from helpers.payment_database import KEY, Payment, errors_as_text, pay, payments
+from sqlalchemy import create_engine, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from flask_idempotence import (
+    MemoryStore,
+    SqlStore,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
+
+
+def test_guards_of_other_kinds_stand_outside_and_inside(pay_app):
+    site = pay_app()
+    app, session = site.app, site.session
+
+    @app.post("/nested")
+    @no_repeat_submit(interval=30)
+    @one_time_token(restore_on_failure=True)
+    @idempotent(within=session)
+    def nested():
+        return str(pay(session)), 422 if len(site.amounts()) < 1 and not nested_runs else 201
+
+    nested_runs = []
+    client = app.test_client()
+
+    def send(key):
+        token = client.get("/token").json["token"]
+        headers = {"Idempotency-Key": key, "Idempotence-Token": token}
+        return client.post("/nested", headers=headers)
+
+    assert send("one").status_code == 422
+    assert site.count() == 0
+    nested_runs.append(1)
+    assert send("two").status_code == 201
+    assert send("two").json["type"].endswith("repeat-submit")
+    assert site.amounts() == [3]
+
+
+def test_two_guards_within_one_session_are_refused(pay_app):
+    site = errors_as_text(pay_app())
+    inner = site.idempotence
+
+    def view(session):
+        with inner.once("inner", 1, within=session):
+            pay(session)
+
+    site._view = view
+    assert "cannot stand around one another" in site.post().text
+    assert (site.count(), list(site.store.scan(""))) == (0, [])
+
+
+def test_a_guarded_view_within_another_session_commits_it(pay_app):
+    site = pay_app()
+    with Session(site.engine) as other:
+
+        @idempotent(within=other)
+        def inner():
+            return str(pay(other, 9))
+
+        def view(session):
+            session.execute(select(payments)).all()
+            return inner()
+
+        site._view = view
+        assert site.post().status_code == 200
+    assert site.amounts() == [9]
+
+
+def test_a_guarded_view_within_the_same_session_is_one_transaction(pay_app):
+    site = pay_app()
+
+    @idempotent(within=site.session)
+    def inner():
+        return str(pay(site.session, 9))
+
+    site._view = lambda session: (inner(), 422)
+    assert site.post().status_code == 422
+    assert site.count() == 0
+
+
+def test_a_pool_of_one_connection_is_enough(pay_app):
+    site = pay_app(engine={"pool_size": 1, "max_overflow": 0, "pool_timeout": 2})
+    site.before = lambda: site.session.execute(select(payments)).all()
+    assert [site.post(str(key), amount=key).status_code for key in range(5)] == [201] * 5
+    assert site.amounts() == list(range(5))
+
+
+@pytest.mark.parametrize("store", ["memory", "other"])
+def test_a_store_elsewhere_is_refused_before_anything_is_claimed(pay_app, tmp_path, store):
+    site = pay_app()
+    elsewhere = SqlStore(create_engine(f"sqlite:///{tmp_path}/elsewhere.db"))
+    elsewhere.create_table()
+    app = site.app
+    app.extensions["idempotence"].engine.store = elsewhere if store == "other" else MemoryStore()
+    assert "in the session's own database" in errors_as_text(site).post().text
+    assert list(elsewhere.scan("")) == []
+    elsewhere.close()
+
+
+def test_without_sqlalchemy_the_extra_is_named():
+    code = (
+        "import sys; sys.modules['sqlalchemy'] = None\n"
+        "from flask_idempotence import ConfigurationError, idempotent, Idempotence\n"
+        "for use in (lambda: idempotent(within=print),\n"
+        "            lambda: Idempotence().once('a', 1, within=print)):\n"
+        "    try: use()\n"
+        "    except ConfigurationError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.count('pip install "flask-idempotence[sql]"') == 2
+
+
+def test_hooks_and_handlers_that_raise_change_nothing_of_what_is_committed(pay_app):
+    site = pay_app()
+    raising = []
+
+    def raise_where(name):
+        if name in raising:
+            raise ArithmeticError(name)
+
+    site.app.after_request(lambda response: raise_where("after") or response)
+    site.app.teardown_request(lambda _: raise_where("teardown"))
+    site.app.register_error_handler(KeyError, lambda _: raise_where("handler") or ("no", 200))
+    raising.append("after")
+    assert site.post("one", amount=1).status_code == 500
+    raising[:] = ["teardown"]
+    with pytest.raises(ArithmeticError):
+        site.post("two", amount=2)
+    raising[:] = ["handler"]
+    site._view = lambda session: pay(session) and {}["none"]
+    assert site.post("three").status_code == 500
+    raising.clear()
+    site._view = None
+    assert [site.post(key, amount=n).status_code for n, key in enumerate(["one", "two"], 1)] == [
+        201,
+        201,
+    ]
+    assert site.amounts() == [1, 2]
+    assert site.post("three", amount=3).headers.get("Idempotent-Replayed") is None
+    assert site.amounts() == [1, 2, 3]
+
+
+def test_a_handler_that_raises_on_what_cannot_be_committed_is_500_and_free(pay_app):
+    def view(session):
+        session.add(Payment(id=1))
+        return "paid"
+
+    def handler(error):
+        raise ArithmeticError
+
+    site = pay_app(view, handlers={IntegrityError: handler})
+    assert [site.post().status_code for _ in range(2)] == [500, 500]
+    assert (site.runs, site.count(), list(site.store.scan(""))) == (2, 0, [])
+
+
+def test_a_safe_method_of_the_view_passes_without_a_transaction(pay_app):
+    site = pay_app()
+
+    @site.app.route("/form", methods=["GET", "POST"])
+    @idempotent(within=site.session)
+    def form():
+        return str(pay(site.session))
+
+    client = site.app.test_client()
+    for method in (client.get, client.head):
+        assert method("/form", headers=KEY).status_code == 200
+    assert (site.count(), list(site.store.scan(""))) == (0, [])
+
+
+def test_whole_app_mode_leaves_a_view_within_a_session_to_its_own_guard(pay_app):
+    site = pay_app(settings={"IDEMPOTENCE_KEY_ALL_ROUTES": True})
+    bare = []
+    site.app.add_url_rule("/bare", "bare", lambda: bare.append(1) or "ok", methods=["POST"])
+    assert [site.post(amount=4).status_code for _ in range(2)] == [201, 201]
+    assert site.amounts() == [4]
+    client = site.app.test_client()
+    assert [client.post("/bare", headers=KEY).text for _ in range(2)] == ["ok", "ok"]
+    assert bare == [1]
+
+
+@pytest.mark.parametrize(
+    ("remember", "status", "runs", "count"),
+    [
+        ("final", 201, 1, 1),
+        ("success", 201, 1, 1),
+        ("success", 404, 2, 0),
+        ("final", 404, 1, 0),
+        (lambda response: False, 201, 2, 0),
+        (lambda response: True, 201, 1, 1),
+        (lambda response: True, 503, 1, 0),
+    ],
+)
+def test_what_is_remembered_decides_with_the_result_what_is_committed(
+    pay_app, remember, status, runs, count
+):
+    site = pay_app(lambda session: (str(pay(session)), status), remember=remember)
+    assert [site.post().status_code for _ in range(2)] == [status, status]
+    assert (site.runs, site.count()) == (runs, count)

@@ -1,0 +1,169 @@
+"""A block of once() within a session: committed with its result, or as if it had never been."""
+
+import sqlite3
+
+import pytest
+from helpers.payment_database import Payment, PaymentApp, is_clean, lose_claim, pay
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from flask_idempotence import (
+    LeaseLost,
+    Running,
+    StoreUnavailable,
+    current_guard,
+)
+
+
+def once(site, id_=1, **more):
+    return site.idempotence.once("jobs", id_, within=site.session, **more)
+
+
+def in_block(site, *steps):
+    """Do some steps, functions of the session, in a block; an exception is raised."""
+    with once(site) as operation:
+        for step in steps:
+            if isinstance(step, BaseException):
+                raise step
+            operation.result = step(site.session) and None
+
+
+@pytest.mark.parametrize("in_request", [False, True])
+def test_a_block_is_committed_with_its_result(pay_app, in_request):
+    site = pay_app()
+    around = site.app.test_request_context if in_request else site.app.app_context
+    results = []
+    for _ in range(2):
+        with around():
+            with once(site) as operation:
+                if operation.first:
+                    pay(site.session)
+                    operation.result = ["paid"]
+            results.append((operation.first, operation.result))
+            assert is_clean(site.session())
+    assert results == [(True, ["paid"]), (False, ["paid"])]
+    assert site.amounts() == [3]
+
+
+@pytest.mark.parametrize("by_hand", [[], [lambda session: current_guard.keep()]])
+def test_an_exception_rolls_a_block_back_and_lets_it_come_again(pay_app, by_hand):
+    site = pay_app()
+    with site.app.app_context():
+        with pytest.raises(KeyError):
+            in_block(site, pay, *by_hand, KeyError())
+        assert is_clean(site.session())
+        with once(site) as again:
+            assert again.first
+            pay(site.session, 8)
+    assert site.amounts() == [8]
+
+
+def test_a_result_that_is_none_of_json_is_rolled_back(pay_app):
+    site = pay_app()
+    with site.app.app_context():
+        work = site.idempotence.once("jobs", 1, within=site.session)(
+            lambda: pay(site.session) and object()
+        )
+        with pytest.raises(TypeError):
+            work()
+        assert is_clean(site.session())
+        with once(site) as again:
+            assert again.first
+    assert site.count() == 0
+
+
+def test_a_block_that_has_lost_its_claim_is_rolled_back(pay_app):
+    site = pay_app()
+    with site.app.app_context():
+        with pytest.raises(LeaseLost):
+            in_block(site, lambda session: lose_claim(), pay)
+        assert is_clean(site.session())
+        with pytest.raises(Running), once(site):
+            raise AssertionError
+        assert is_clean(site.session())
+    assert site.count() == 0
+
+
+def test_a_block_that_is_ended_from_outside_is_rolled_back(pay_app):
+    site = pay_app()
+    with site.app.app_context():
+        with pytest.raises(SystemExit):
+            in_block(site, pay, SystemExit())
+        assert is_clean(site.session())
+        with pytest.raises(Running), once(site):  # until the lease ends
+            raise AssertionError
+    assert site.count() == 0
+
+
+def test_a_decorated_function_is_committed_once_for_each_id(pay_app):
+    site = pay_app()
+
+    @site.idempotence.once("jobs", key=lambda number: number, within=site.session)
+    def work(number):
+        pay(site.session, number)
+        return {"number": number}
+
+    with site.app.app_context():
+        assert [work(number)["number"] for number in (5, 5, 6)] == [5, 5, 6]
+    assert site.amounts() == [5, 6]
+
+
+def test_a_block_whose_flush_fails_raises_that_and_comes_again(pay_app):
+    site = pay_app()
+    with site.app.app_context():
+        with pytest.raises(IntegrityError):
+            in_block(site, lambda session: session.add(Payment(id=1)))
+        assert is_clean(site.session())
+        with once(site) as again:
+            assert again.first
+            pay(site.session)
+    assert site.amounts() == [3]
+
+
+def test_switched_off_a_block_is_committed_and_rolled_back_all_the_same(pay_app):
+    site = pay_app(settings={"IDEMPOTENCE_ENABLED": False})
+    with site.app.app_context():
+        for _ in range(2):
+            with once(site):
+                pay(site.session)
+        with pytest.raises(KeyError):
+            in_block(site, pay, KeyError())
+    assert site.amounts() == [3, 3]
+    assert list(site.store.scan("")) == []
+
+
+def test_a_block_whose_database_is_locked_raises_what_the_policy_says(tmp_path):
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.db", engine={"connect_args": {"timeout": 0.1}})
+    rival = sqlite3.connect(tmp_path / "books.db", isolation_level=None)
+    with site.app.app_context():
+        with pytest.raises(StoreUnavailable):
+            in_block(
+                site,
+                lambda session: session.add(Payment(amount=1)),
+                lambda session: rival.execute("BEGIN IMMEDIATE"),
+                lambda session: setattr(site.store._link, "seconds", 0.1),  # nor may the release
+            )
+        assert is_clean(site.session())
+    rival.close()
+    assert site.count() == 0
+    site.close()
+
+
+def test_a_view_s_own_database_error_is_the_application_s(tmp_path):
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.db", engine={"connect_args": {"timeout": 0.1}})
+    seen = []
+    site.app.register_error_handler(OperationalError, lambda e: (seen.append(e) or "busy", 503))
+    rival = sqlite3.connect(tmp_path / "books.db", isolation_level=None)
+
+    def view(session):
+        rival.execute("BEGIN IMMEDIATE")
+        try:
+            return str(pay(session))
+        finally:
+            rival.execute("ROLLBACK")
+
+    site._view = view
+    assert site.post().status_code == 503
+    assert seen
+    assert (site.count(), list(site.store.scan(""))) == (0, [])
+    rival.close()
+    site.close()

@@ -1,0 +1,178 @@
+"""What a guard within a session refuses to begin or to commit, and how it says so."""
+
+import sqlite3
+
+import pytest
+from helpers.payment_database import Payment, PaymentApp, errors_as_text, metadata, pay, payments
+from sqlalchemy import create_engine, event, func, insert, select, text
+from sqlalchemy.exc import IntegrityError
+
+from flask_idempotence import current_guard
+
+
+@pytest.mark.parametrize("options", [{}, {"isolation_level": "AUTOCOMMIT"}])
+@pytest.mark.parametrize("savepoint", [False, True])
+def test_what_is_rolled_back_leaves_nothing_however_the_engine_begins(pay_app, options, savepoint):
+    def view(session):
+        if savepoint:
+            with session.begin_nested():
+                pay(session)
+            session.begin_nested().rollback()
+        else:
+            pay(session)
+        return "no", 422
+
+    site = pay_app(view, engine=options)
+    assert site.post().status_code == 422
+    assert site.count() == 0
+    site._view = lambda session: (view(session), "yes")[1]
+    assert site.post("two").status_code == 200
+    assert site.count() == 1
+
+
+def test_an_engine_that_begins_by_an_event_is_taken_as_it_is(tmp_path):
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.db")
+    event.listen(site.engine, "connect", lambda made, _: setattr(made, "isolation_level", None))
+    event.listen(site.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    site.engine.dispose()
+    site.before = lambda: site.session.execute(select(payments)).all()
+    assert site.post(amount=4).status_code == 201  # the first, too: it has only read
+    site.before = lambda: pay(site.session)
+    assert site.post("two").status_code == 500
+    assert site.amounts() == [4]
+    site.close()
+
+
+def test_connections_that_commit_by_themselves_are_refused(tmp_path):
+    class Eager(sqlite3.Connection):
+        autocommit = True
+
+    url = f"sqlite:///{tmp_path}/books.db"
+    PaymentApp(url).close()
+    site = errors_as_text(PaymentApp(url, prepare=False))
+    eager = create_engine(url, connect_args={"factory": Eager})
+    site.session.configure(bind=eager)
+    assert "autocommit" in site.post().text
+    assert list(site.store.scan("")) == []
+    assert site.runs == 0
+    site.close()
+    eager.dispose()
+
+
+def released(session):
+    with session.begin_nested():
+        pay(session)
+
+
+WRITES_BEFORE = {
+    "an object": lambda session: session.add(Payment(amount=1)),
+    "a flushed object": lambda session: (session.add(Payment(amount=1)), session.flush()),
+    "a statement": pay,
+    "a text": lambda session: session.execute(text("INSERT INTO payments (amount) VALUES (1)")),
+    "a savepoint": lambda session: [pay(session) for _ in [session.begin_nested()]],
+    "a savepoint released": released,
+    "something, then a savepoint": lambda session: (pay(session), session.begin_nested()),
+}
+
+
+@pytest.mark.parametrize("what", WRITES_BEFORE)
+def test_a_session_already_written_to_is_refused(pay_app, what):
+    site = errors_as_text(pay_app())
+    session = site.session
+    for warm in (True, False):
+        site.before = None if warm else lambda: WRITES_BEFORE[what](session())
+        answer = site.post(key=str(warm))
+        assert answer.status_code == (201 if warm else 500)
+    assert "before its guard begins" in answer.text
+    assert site.runs == 1
+    assert len(list(site.store.scan(""))) == 1
+
+
+def test_the_first_request_of_all_is_looked_at_as_well(pay_app):
+    site = errors_as_text(pay_app())
+    site.before = lambda: pay(site.session)
+    assert "before its guard begins" in site.post().text
+    assert site.runs == 0
+
+
+def test_a_release_of_the_registry_s_session_in_the_view_is_told(pay_app):
+    site = errors_as_text(
+        pay_app(lambda session: (pay(session), session.remove(), session() and "done")[2])
+    )
+    assert "must not have ended" in site.post().text
+    assert site.count() == 0
+    assert list(site.store.scan("")) == []
+
+
+@pytest.mark.parametrize("key", ["one", None])
+def test_a_view_that_goes_on_after_a_refusal_of_postgresql_is_told(postgres, key):
+    def view(session):
+        pay(session)
+        try:
+            session.execute(text("INSERT INTO payments (amount) VALUES (NULL)"))
+        except IntegrityError:
+            return "done", 201
+
+    site = errors_as_text(PaymentApp(postgres.new_database(), view))
+    answer = site.post(key)
+    assert answer.status_code == 500
+    assert "had refused" in answer.text
+    assert site.count() == 0
+    assert list(site.store.scan("")) == []
+    site.close()
+
+
+@pytest.fixture
+def two(pay_app, tmp_path):
+    """A site whose sessions write payments to one database, and orders to another."""
+    orders = payments.to_metadata(type(metadata)(), name="orders")
+    other = create_engine(f"sqlite:///{tmp_path}/other.db")
+    orders.create(other)
+    site = errors_as_text(pay_app(sessions={"binds": {orders: other}}))
+    site.orders, site.other = orders, other
+    yield site
+    site.session.remove()
+    other.dispose()
+
+
+def orders_of(site):
+    with site.other.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(site.orders))
+
+
+def test_reading_from_another_database_is_no_matter(two):
+    two._view = lambda session: (
+        session.scalars(select(two.orders.c.id)).all(),
+        str(pay(session)),
+    )[1]
+    two.before = lambda: two.session.scalars(select(two.orders.c.id)).all()
+    assert two.post().status_code == 200
+    assert two.amounts() == [3]
+
+
+def test_writing_to_another_database_is_refused_and_rolled_back(two):
+    def view(session):
+        pay(session)
+        session.execute(insert(two.orders).values(amount=1))
+        return "done"
+
+    two._view = view
+    assert "another database" in two.post().text
+    assert (two.count(), orders_of(two), list(two.store.scan(""))) == (0, 0, [])
+
+
+def test_having_written_to_another_database_before_is_refused(two):
+    two.before = lambda: two.session.execute(insert(two.orders).values(amount=1))
+    assert "before its guard begins" in two.post().text
+    assert two.runs == 0
+
+
+def test_keep_does_not_keep_what_an_exception_has_rolled_back(pay_app):
+    def view(session):
+        pay(session)
+        current_guard.keep()
+        raise KeyError
+
+    site = pay_app(view)
+    assert [site.post().status_code for _ in range(2)] == [500, 500]
+    assert (site.runs, site.count()) == (2, 0)

@@ -1,0 +1,352 @@
+"""Sessions of every kind within a guard: what they hold before it, in it and after it."""
+
+import sqlite3
+
+import pytest
+from flask import Flask, after_this_request, got_request_exception, jsonify
+from flask.views import MethodView
+from flask_sqlalchemy import SQLAlchemy
+from helpers.payment_database import KEY, Payment, is_clean, lose_claim, metadata, pay
+from sqlalchemy import create_engine, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmaker
+
+from flask_idempotence import (
+    ConfigurationError,
+    Idempotence,
+    idempotent,
+)
+
+
+def swallow(session):
+    session.add(Payment(id=1))  # without its amount
+    try:
+        session.flush()
+    except IntegrityError:
+        return "done"
+
+
+WAYS_OUT = {
+    "a success": (lambda session: (str(pay(session)), 201), 201, 1),
+    "a failed result": (lambda session: (str(pay(session)), 422), 422, 0),
+    "a transient one": (lambda session: (str(pay(session)), 503), 503, 0),
+    "an exception": (lambda session: pay(session) and {}["none"], 500, 0),
+    "nothing": (lambda session: pay(session) and None, 500, 0),
+    "a commit": (lambda session: (pay(session), session.commit()), 500, 0),
+    "a rollback": (lambda session: (pay(session), session.rollback()), 500, 0),
+    "a close": (lambda session: (pay(session), session.close(), "done")[2], 500, 0),
+    "a close and more": (
+        lambda session: (session.close(), str(pay(session)))[1],
+        500,
+        0,
+    ),
+    "a block of its own": (lambda session: session.begin().__enter__(), 500, 0),
+    "a broken flush": (lambda session: session.add(Payment(id=1)) or "done", 500, 0),
+    "a swallowed flush": (swallow, 500, 0),
+    "a lost claim": (lambda session: (lose_claim(), str(pay(session)))[1], 409, 0),
+    "a commit within a savepoint": (
+        lambda session: (session.begin_nested(), pay(session), session.commit()),
+        500,
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_OUT)
+def test_a_session_that_lives_on_is_left_clean_on_every_way_out(pay_app, way):
+    act, status, count = WAYS_OUT[way]
+    site = pay_app(key="X-Key")  # this guard's view is not asked
+    with Session(site.engine) as session:
+        app = Flask("beside")
+        app.config["SECRET_KEY"] = "a secret for the tests"
+        Idempotence(app, store=site.store)
+        app.add_url_rule(
+            "/",
+            view_func=idempotent(within=lambda: session)(lambda: act(session)),
+            methods=["POST"],
+            endpoint="act",
+        )
+        app.add_url_rule(
+            "/next",
+            view_func=idempotent(within=session)(lambda: str(pay(session, 8))),
+            methods=["POST"],
+            endpoint="next",
+        )
+        assert app.test_client().post("/", headers=KEY).status_code == status
+        assert is_clean(session)
+        assert site.amounts() == [3] * count
+        assert app.test_client().post("/next", headers=KEY).status_code == 200
+        assert is_clean(session)
+        assert site.amounts() == [*[3] * count, 8]
+
+
+@pytest.mark.parametrize(("how", "did"), [("commit", "committed"), ("rollback", "rolled it back")])
+def test_the_line_that_ends_the_transaction_is_the_one_that_raises(pay_app, how, did):
+    told = []
+
+    def view(session):
+        pay(session)
+        with pytest.raises(ConfigurationError, match=did) as raised:
+            getattr(session, how)()
+        told.append(raised.value)
+        return "no", 422
+
+    site = pay_app(view)
+    assert site.post().status_code == 422
+    assert told
+    assert site.count() == 0
+
+
+def test_an_error_handler_may_roll_back_and_write_of_its_own(pay_app):
+    def view(session):
+        pay(session)
+        raise ValueError("no funds")
+
+    def handle(error):
+        site.session.rollback()  # the usual line of an error handler
+        pay(site.session, 7)
+        site.session.commit()
+        return "no funds", 422
+
+    site = pay_app(view, handlers={ValueError: handle})
+    assert (site.post().status_code, site.amounts()) == (422, [7])
+    again = site.post()
+    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (422, "true")
+    assert (site.amounts(), site.runs) == ([7], 1)
+
+
+def test_the_work_of_an_error_handler_stays_pending_until_it_commits_it(pay_app):
+    def view(session):
+        pay(session)
+        raise ValueError("no funds")
+
+    def handle(error):
+        pay(site.session, 7)
+        return "no funds", 503
+
+    site = pay_app(view, handlers={ValueError: handle})
+    pending = []
+    site.app.after_request(
+        lambda response: pending.append(site.session().in_transaction()) or response
+    )
+    assert (site.post().status_code, site.amounts(), pending) == (503, [], [True])
+
+
+def test_a_view_may_report_an_exception_that_it_has_handled(pay_app):
+    def view(session):
+        pay(session)
+        got_request_exception.send(site.app, exception=ValueError("handled"))
+        return "done", 201
+
+    site = pay_app(view)
+    assert (site.post().status_code, site.amounts()) == (201, [3])
+
+
+def retrying(view):
+    def retried():
+        try:
+            return view()
+        except ValueError:
+            return view()
+
+    return retried
+
+
+def test_a_second_attempt_in_one_request_commits_what_it_writes(pay_app):
+    runs = []
+
+    def view(session):
+        runs.append(1)
+        pay(session, len(runs))
+        if len(runs) < 2:
+            raise ValueError("a deadlock, say")
+        return "done", 201
+
+    site = pay_app(view)
+    site.app.view_functions["pay"] = retrying(site.app.view_functions["pay"])
+    assert (site.post().status_code, site.amounts()) == (201, [2])
+    again = site.post()
+    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (201, "true")
+    assert (site.amounts(), len(runs)) == ([2], 2)
+
+
+@pytest.mark.parametrize("where", ["the value", "a callback of the view", "a decorator outside"])
+def test_an_error_handler_may_roll_back_and_commit_after_the_view(pay_app, where):
+    def view(session):
+        pay(session)
+        if where == "a callback of the view":
+            after_this_request(lambda response: 1 / 0)
+        return None if where == "the value" else "done"
+
+    def handle(error):
+        site.session.rollback()
+        pay(site.session, 7)
+        site.session.commit()
+        return "handled", 500
+
+    site = pay_app(view, handlers={500: handle, ZeroDivisionError: handle})
+    if where == "a decorator outside":
+        guarded = site.app.view_functions["pay"]
+        site.app.view_functions["pay"] = lambda: guarded() and 1 / 0
+    assert (site.post().text, site.amounts()) == ("handled", [7])
+
+
+def test_an_error_handler_and_a_hook_may_share_a_transaction(pay_app):
+    def view(session):
+        pay(session)
+        raise ValueError("no funds")
+
+    def handle(error):
+        pay(site.session, 7)  # holds SQLite's lock until the hook commits
+        return "no funds", 422
+
+    site = pay_app(view, handlers={ValueError: handle})
+    site.app.after_request(lambda response: site.session.commit() or response)
+    answer = site.post()
+    assert (answer.status_code, "Idempotent-Stored" in answer.headers) == (422, False)
+    assert site.amounts() == [7]
+    assert site.post().headers["Idempotent-Replayed"] == "true"
+
+
+@pytest.mark.parametrize(("status", "answer"), [(422, 422), (201, 500)])
+def test_a_rollback_after_the_view_is_allowed_and_never_a_success(pay_app, status, answer):
+    def view(session):
+        pay(session)
+        after_this_request(rolled_back)
+        return "done", status
+
+    def rolled_back(response):
+        site.session.rollback()
+        return response
+
+    site = pay_app(view)
+    assert (site.post().status_code, site.count()) == (answer, 0)
+
+
+def test_an_exception_that_propagates_leaves_the_session_clean(pay_app):
+    def view(session):
+        pay(session)
+        raise KeyError("mine")
+
+    site = pay_app(view, settings={"TESTING": True, "PROPAGATE_EXCEPTIONS": True})
+    with site.app.app_context(), pytest.raises(KeyError, match="mine"):
+        site.post()
+    assert site.count() == 0
+    assert list(site.store.scan("")) == []
+
+
+def test_flask_sqlalchemy_s_session_is_committed_with_the_answer(url):
+    db = SQLAlchemy(model_class=type("Base", (DeclarativeBase,), {}))
+
+    class Order(db.Model):
+        id = db.Column(db.Integer, primary_key=True)
+        amount = db.Column(db.Integer, nullable=False)
+
+    app = Flask("shop")
+    app.config.update(
+        SECRET_KEY="a secret", SQLALCHEMY_DATABASE_URI=url, IDEMPOTENCE_STORAGE_URI=url
+    )
+    db.init_app(app)
+    Idempotence(app)
+    seen = []
+
+    @app.before_request
+    def look():
+        seen.append(db.session.get(Order, 1))  # as a login check does
+
+    @app.post("/orders/<int:status>")
+    @idempotent(required=True, within=db.session)
+    def order(status):
+        before = seen[-1] and seen[-1].amount
+        db.session.add(Order(amount=5))
+        return jsonify(before=before), status
+
+    @app.post("/async")
+    @idempotent(required=True, within=db.session)
+    async def later():
+        db.session.add(Order(amount=6))
+        return "ok"
+
+    with app.app_context():
+        db.create_all()
+        app.extensions["idempotence"].store.create_table()
+    client = app.test_client()
+    answers = [
+        client.post(f"/orders/{status}", headers=KEY | {"Idempotency-Key": f"{number}"})
+        for number, status in enumerate([201, 201, 422, 500])
+    ]
+    assert [each.status_code for each in answers] == [201, 201, 422, 500]
+    assert [each.json["before"] for each in answers] == [None, 5, 5, 5]
+    assert client.post("/async", headers=KEY).text == "ok"
+    assert client.post("/async", headers=KEY).headers["Idempotent-Replayed"] == "true"
+    with app.app_context():
+        assert list(db.session.scalars(select(Order.amount))) == [5, 5, 6]
+        db.session.remove()  # its connection goes back before the pool is emptied
+        db.engine.dispose()
+    app.extensions["idempotence"].store.close()
+
+
+def test_sessions_of_other_databases_are_let_alone(tmp_path):
+    import flask_idempotence.exactly_once.writes  # noqa: F401, PLC0415 - its listeners are about all sessions
+
+    class Sparse(sqlite3.Connection):
+        def __getattribute__(self, name):
+            if name == "total_changes":
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+    engine = create_engine(f"sqlite:///{tmp_path}/a.db", connect_args={"factory": Sparse})
+    metadata.create_all(engine)
+    with Session(engine) as session:
+        pay(session)
+        session.commit()
+        assert not session.info
+    engine.dispose()
+
+
+def test_an_async_view_with_a_session_of_each_thread_is_refused(pay_app):
+    site = pay_app()
+
+    async def view():
+        return "never"
+
+    with pytest.raises(ConfigurationError, match="scopefunc"):
+        idempotent(within=site.session)(view)
+    idempotent(within=scoped_session(sessionmaker(site.engine), scopefunc=lambda: 1))(view)
+
+
+def test_the_methods_of_a_view_class_may_stand_within(pay_app):
+    site = pay_app()
+
+    class Payments(MethodView):
+        @idempotent(within=site.session)
+        def post(self):
+            return str(pay(site.session)), 201
+
+    class Others(MethodView):
+        decorators = (idempotent(within=site.session),)
+
+        def put(self):
+            return str(pay(site.session)), 422
+
+    site.app.add_url_rule("/class", view_func=Payments.as_view("class"))
+    site.app.add_url_rule("/others", view_func=Others.as_view("others"))
+    client = site.app.test_client()
+    assert [client.post("/class", headers=KEY).status_code for _ in range(2)] == [201, 201]
+    assert client.put("/others", headers=KEY).status_code == 422
+    assert site.amounts() == [3]
+
+
+def test_a_session_that_does_not_begin_by_itself_is_begun(pay_app):
+    site = pay_app(sessions={"autobegin": False})
+    assert site.post(amount=4).status_code == 201
+    assert site.amounts() == [4]
+
+
+def test_a_guard_that_cannot_begin_gives_its_claim_up(pay_app, monkeypatch):
+    site = pay_app()
+    monkeypatch.setattr(Session, "begin", lambda self: {}["cannot"])
+    assert site.post().status_code == 500
+    assert list(site.store.scan("")) == []
+    monkeypatch.undo()
+    assert site.post().status_code == 201

@@ -1,0 +1,276 @@
+"""Exactly once: what the view writes and what is remembered of it, in one transaction."""
+
+from contextlib import contextmanager
+
+import pytest
+from flask import abort, jsonify
+from helpers.payment_database import PaymentApp, payments
+from sqlalchemy import Engine, event, insert, select, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import DeclarativeBase
+
+from flask_idempotence import ConfigurationError, current_guard
+from flask_idempotence.testing import record_signals
+
+
+def test_a_payment_and_its_answer_are_committed_together(pay_app):
+    site = pay_app()
+    first = site.post(amount=7)
+    assert (first.status_code, first.json) == (201, {"number": 1})
+    assert site.amounts() == [7]
+    again = site.post(amount=7)
+    assert (again.status_code, again.json) == (201, {"number": 1})
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert (site.runs, site.amounts()) == (1, [7])
+
+
+def test_another_body_under_the_same_key_is_refused(pay_app):
+    site = pay_app()
+    site.post(amount=7)
+    assert site.post(amount=8).status_code == 422
+    assert site.amounts() == [7]
+
+
+def test_a_failed_result_is_rolled_back_and_remembered_on_its_own(pay_app):
+    def view(session):
+        session.execute(insert(payments).values(amount=3))
+        return jsonify(success=False), 422
+
+    site = pay_app(view)
+    assert [site.post().status_code for _ in range(2)] == [422, 422]
+    assert (site.runs, site.count()) == (1, 0)
+
+
+def test_a_success_that_says_no_is_rolled_back(pay_app):
+    def view(session):
+        session.execute(insert(payments).values(amount=3))
+        return jsonify(success=False)
+
+    site = pay_app(view)
+    assert [site.post().status_code for _ in range(2)] == [200, 200]
+    assert (site.runs, site.count()) == (1, 0)
+
+
+@pytest.mark.parametrize("status", [500, 503, 409, 401])
+def test_what_may_be_tried_again_is_rolled_back_and_free(pay_app, status):
+    site = pay_app(
+        lambda session: (str(session.execute(insert(payments).values(amount=3))), status)
+    )
+    assert [site.post().status_code for _ in range(3)] == [status] * 3
+    assert (site.runs, site.count()) == (3, 0)
+
+
+def test_an_exception_is_rolled_back_and_free(pay_app):
+    def view(session):
+        session.execute(insert(payments).values(amount=3))
+        raise RuntimeError
+
+    site = pay_app(view)
+    assert [site.post().status_code for _ in range(2)] == [500, 500]
+    assert (site.runs, site.count()) == (2, 0)
+
+
+def test_an_abort_is_rolled_back_and_remembered(pay_app):
+    def view(session):
+        session.execute(insert(payments).values(amount=3))
+        abort(404)
+
+    site = pay_app(view)
+    assert [site.post().status_code for _ in range(2)] == [404, 404]
+    assert (site.runs, site.count()) == (1, 0)
+
+
+def test_an_exception_that_a_handler_turns_into_a_success_is_rolled_back(pay_app):
+    def view(session):
+        session.execute(insert(payments).values(amount=3))
+        raise KeyError
+
+    site = pay_app(view, handlers={KeyError: lambda error: ("all is well", 200)})
+    assert site.post().status_code == 200
+    assert site.count() == 0
+
+
+def test_keep_commits_a_failed_result(pay_app):
+    def view(session):
+        session.execute(insert(payments).values(amount=3))
+        current_guard.keep()
+        return "declined", 402
+
+    site = pay_app(view)
+    assert [site.post().status_code for _ in range(2)] == [402, 402]
+    assert (site.runs, site.amounts()) == (1, [3])
+
+
+def test_release_rolls_a_success_back(pay_app):
+    def view(session):
+        session.execute(insert(payments).values(amount=3))
+        current_guard.release()
+        return "not this time"
+
+    site = pay_app(view)
+    assert [site.post().status_code for _ in range(2)] == [200, 200]
+    assert (site.runs, site.count()) == (2, 0)
+
+
+def test_without_a_key_the_guard_commits_all_the_same(pay_app):
+    site = pay_app()
+    assert [site.post(key=None, amount=4).status_code for _ in range(2)] == [201, 201]
+    assert site.amounts() == [4, 4]
+
+
+def test_switched_off_the_guard_commits_all_the_same(pay_app):
+    site = pay_app(settings={"IDEMPOTENCE_KEY_ENABLED": False})
+    assert [site.post(amount=4).status_code for _ in range(2)] == [201, 201]
+    assert site.amounts() == [4, 4]
+    assert list(site.store.scan("")) == []
+
+
+def test_switched_off_a_failure_is_rolled_back_all_the_same(pay_app):
+    def view(session):
+        session.execute(insert(payments).values(amount=3))
+        return "no", 400
+
+    site = pay_app(view, settings={"IDEMPOTENCE_ENABLED": False})
+    assert site.post().status_code == 400
+    assert site.count() == 0
+
+
+@pytest.mark.parametrize("how", ["commit", "rollback", "begin", "close"])
+def test_a_view_that_ends_the_transaction_is_told_not_to(pay_app, how):
+    def view(session):
+        session.execute(insert(payments).values(amount=3))
+        getattr(session, how)()
+        return "done"
+
+    seen = []
+    site = pay_app(view, handlers={Exception: lambda error: (seen.append(error) or "no", 500)})
+    assert site.post().status_code == 500
+    assert site.count() == 0
+    if how != "begin":  # which SQLAlchemy refuses by itself
+        assert isinstance(seen[0], ConfigurationError)
+        assert "begin_nested" in str(seen[0])
+    assert site.post().status_code == 500  # and is free again
+    assert site.runs == 2
+
+
+def test_a_savepoint_may_be_rolled_back_and_another_committed(pay_app):
+    def view(session):
+        savepoint = session.begin_nested()
+        session.execute(insert(payments).values(amount=1))
+        savepoint.rollback()
+        with session.begin_nested():
+            session.execute(insert(payments).values(amount=2))
+        return "done"
+
+    site = pay_app(view)
+    assert site.post().status_code == 200
+    assert site.amounts() == [2]
+
+
+def test_a_rival_s_row_that_stands_in_the_way_is_the_view_s_own_error(pay_app):
+    site = pay_app()
+    assert site.post(key="one", reference="A").status_code == 201
+    assert [site.post(key="two", reference="A").status_code for _ in range(2)] == [500, 500]
+    assert (site.runs, site.count()) == (3, 1)
+
+
+def test_a_flush_that_fails_when_the_guard_commits_is_answered_by_the_application(url, pay_app):
+    class Base(DeclarativeBase):
+        pass
+
+    class Payment(Base):
+        __table__ = payments.to_metadata(Base.metadata)
+
+    def view(session):
+        session.add(Payment(amount=1, reference="A"))
+        return "paid", 201
+
+    site = pay_app(view, handlers={IntegrityError: lambda error: ("taken", 409)})
+    assert site.post(key="one").status_code == 201
+    answer = site.post(key="two")
+    assert (answer.status_code, answer.text) == (409, "taken")
+    assert site.count() == 1
+    assert site.post(key="two").status_code == 409
+    assert site.runs == 3  # it was given free
+
+
+def test_what_is_written_before_the_guard_is_refused(pay_app):
+    seen = []
+    site = pay_app(handlers={ConfigurationError: lambda e: (seen.append(str(e)) or "no", 500)})
+    site.before = lambda: site.session.execute(insert(payments).values(amount=9))
+    assert site.post().status_code == 500
+    assert "before its guard begins" in seen[0]
+    assert (site.runs, site.count()) == (0, 0)
+    site.before = None
+    assert site.post().status_code == 201  # nothing was claimed
+
+
+def test_what_is_only_read_before_the_guard_is_no_matter(pay_app):
+    site = pay_app()
+    site.before = lambda: site.session.execute(select(payments)).all()
+    assert site.post(amount=5).status_code == 201
+    assert site.amounts() == [5]
+
+
+def test_a_claim_that_was_lost_is_rolled_back_and_409(pay_app):
+    def view(session):
+        (key,) = site.store.scan("")
+        site.store.remove(key)  # as if the lease had ended, and another has taken over
+        site.store.claim(key, b"r" * 16, b"f" * 16, 30, 0)
+        return site.pay(session)
+
+    site = pay_app(view)
+    with record_signals(site.app) as signals:
+        answer = site.post(amount=5)
+    assert (answer.status_code, answer.json["type"]) == (409, "urn:flask-idempotence:lease-lost")
+    assert answer.headers["Retry-After"] == "1"
+    assert site.count() == 0
+    assert signals.names == ["claimed", "lease_lost"]
+
+
+def test_a_stream_is_committed_before_it_begins(pay_app):
+    def view(session):
+        site.pay(session)
+        return (part for part in ["a", "b"])
+
+    site = pay_app(view)
+    assert site.post().text == "ab"
+    assert site.count() == 1
+    assert site.post().json["type"] == "urn:flask-idempotence:response-not-stored"
+    assert site.runs == 1
+
+
+@contextmanager
+def statements():
+    """Note every statement that any engine sends."""
+    seen = []
+
+    def note(connection, cursor, statement, *more):
+        seen.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield seen
+    event.remove(Engine, "before_cursor_execute", note)
+
+
+def test_the_guarded_view_costs_three_statements_more_at_most(pay_app):
+    site = pay_app()
+    site.post(key="warm")
+    with statements() as seen:
+        site.post(key="two")
+    own = [each for each in seen if "flask_idempotence" in each]
+    assert 2 <= len(own) <= 3
+    assert len(seen) == len(own) + 1
+
+
+@pytest.mark.database
+def test_on_postgresql_reading_first_costs_one_look_more(postgres):
+    site = PaymentApp(postgres.new_database())
+    site.post(key="warm")
+    site.before = lambda: site.session.execute(text("SELECT 1"))
+    with statements() as seen:
+        assert site.post().status_code == 201
+    looks = [each for each in seen if "txid_current_if_assigned" in each]
+    assert len(looks) == 1
+    assert len(seen) == 5  # the application's two, the claim, the look, the completion
+    site.close()

@@ -1,0 +1,139 @@
+"""What a request can cost a worker of nginx grows with its length, and with no power of it."""
+
+import functools
+import itertools
+
+import pytest
+from helpers.servers.nginx_gateway import JSON, PAY, send
+
+pytestmark = pytest.mark.gateway
+
+REQUESTS = 20
+NOISE = 0.2  # seconds of processor time
+
+
+def costs_of(gateway, ask, *sizes):
+    """Return the processor time that nginx takes for the same number of requests of each size."""
+    for size in sizes:
+        before = gateway.nginx.cpu_seconds()
+        for _ in range(REQUESTS):
+            ask(size)
+        yield gateway.nginx.cpu_seconds() - before
+
+
+def check_linear(gateway, ask, size):
+    """Four times the length takes about four times as long; the square of it would be sixteen."""
+    quarter, whole = costs_of(gateway, ask, size // 4, size)
+    assert whole <= 6 * quarter + NOISE
+
+
+BLANKS = {
+    "Authorization": "Bearer a{}b",
+    "Idempotency-Key": "a{}b",
+    "Content-Type": "application/json{}x; charset=utf-8",
+    "Accept": "application/json, a{}b",
+}
+
+
+@pytest.mark.parametrize("header", BLANKS)
+def test_a_header_of_blanks_costs_its_length_and_no_more(gateway, header):
+    key = gateway.new_key()
+    with gateway.running(key):
+        given = {"Authorization": "Bearer alice", "Content-Type": JSON, "Idempotency-Key": key}
+
+        def ask(size):
+            sent = given | {header: BLANKS[header].format(" " * size)}
+            if header == "Authorization":
+                sent["Idempotency-Key"] = "a,b"  # or the view would wait for its bank
+            assert send(gateway.nginx.url, PAY, sent, b'{"amount": 7}').status in {400, 409, 422}
+
+        check_linear(gateway, ask, 7600)
+
+
+def test_names_in_any_order_are_sorted_in_about_their_number(gateway):
+    @functools.cache
+    def body(count):
+        members = (f'"{ALPHABET[rank]}":1' for rank in killing(count))
+        return f"{{{','.join(members)}}}".encode()
+
+    def ask(count):
+        answer = send(gateway.nginx.plain_url, "/gateway/canonical", {}, body(count))
+        assert answer.body.startswith(b'{"000":1,"001":1,')
+
+    assert len(body(8000)) < 64 * 1024
+    check_linear(gateway, ask, 8000)
+
+
+BODIES = {
+    "blanks": lambda size: "[1" + " " * size,
+    "digits": lambda size: "9" * size,
+    "zeros": lambda size: "0." + "0" * size + "x",
+    "a text without an end": lambda size: '"' + "a" * size,
+    "escapes": lambda size: '"' + "\\n" * (size // 2) + '"',
+    "nesting": lambda size: "[" * 50 + "[]," * (size // 3) + "[]" + "]" * 50,
+    "one name": lambda size: "{" + '"a":1,' * (size // 6) + '"a":1}',
+}
+
+
+@pytest.mark.parametrize("shape", BODIES)
+def test_a_body_of_any_shape_costs_its_length_and_no_more(gateway, shape):
+    def ask(size):
+        body = BODIES[shape](size).encode()
+        assert send(gateway.nginx.plain_url, "/gateway/canonical", {}, body).status == 200
+
+    check_linear(gateway, ask, 60_000)
+
+
+DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+ALPHABET = ["".join(name) for name in itertools.product(DIGITS[:20], repeat=3)]
+
+
+def killing(count):
+    """Return the order of so many ranks that Lua's own quicksort takes the square of them for.
+
+    An adversary answers its comparisons as badly as it can (M. D. McIlroy, 1999).
+    """
+    ranks, solid, candidate = [count] * count, itertools.count(), [0]
+
+    def less(one, other):
+        if ranks[one] == ranks[other] == count:
+            ranks[one if candidate[0] == one else other] = next(solid)
+        if ranks[one] == count:
+            candidate[0] = one
+        elif ranks[other] == count:
+            candidate[0] = other
+        return ranks[one] < ranks[other]
+
+    sort_as_lua_does(list(range(count)), less)
+    left = itertools.count(max(rank for rank in ranks if rank < count) + 1)
+    return [rank if rank < count else next(left) for rank in ranks]
+
+
+def sort_as_lua_does(items, less):
+    ranges = [(0, len(items) - 1)]
+
+    def swap(one, other):
+        items[one], items[other] = items[other], items[one]
+
+    def partition(low, high):
+        pivot, up, down = items[high - 1], low, high - 1
+        while True:
+            up = next(at for at in itertools.count(up + 1) if not less(items[at], pivot))
+            down = next(at for at in itertools.count(down - 1, -1) if not less(pivot, items[at]))
+            if down < up:
+                swap(high - 1, up)
+                return up
+            swap(up, down)
+
+    while ranges:
+        low, high = ranges.pop()
+        if high <= low:
+            continue
+        middle = (low + high) // 2
+        for one, other in (low, high), (low, middle), (middle, high):
+            if less(items[other], items[one]):
+                swap(one, other)
+        if high - low > 2:
+            swap(middle, high - 1)
+            split = partition(low, high)
+            ranges += [(low, split - 1), (split + 1, high)]

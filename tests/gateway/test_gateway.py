@@ -1,0 +1,239 @@
+"""The gateway of docs/gateway: what it turns away, and what it leaves to Flask."""
+
+import threading
+
+import pytest
+from helpers.gateway_app import make_app
+from helpers.servers.nginx_gateway import JSON, PAY, make_world, send
+from helpers.servers.processes import until
+
+pytestmark = pytest.mark.gateway
+
+
+def test_a_repeat_of_a_running_request_is_turned_away_before_flask(gateway):
+    key = gateway.new_key()
+    with gateway.running(key) as answers:
+        with gateway.reaching_flask(0):
+            repeat = gateway.pay(key)
+        with gateway.reaching_flask(1):
+            by_flask = gateway.pay(key, url=gateway.nginx.plain_url)
+    assert (repeat.status, repeat.header("Retry-After")) == (409, "1")
+    assert repeat.json["type"] == "urn:flask-idempotence:key-in-progress"
+    assert repeat.header("Idempotence-Refusal") == "key-in-progress"
+    assert repeat == by_flask
+    assert [answer.status for answer in answers] == [201]
+    assert gateway.nginx.verdicts[-2:] == ["running", "passed"]
+
+
+def test_a_repeat_of_what_is_done_is_answered_as_flask_answers_it(gateway):
+    key = gateway.new_key()
+    first = gateway.pay(key)
+    with gateway.reaching_flask(0):
+        repeat = gateway.pay(key)
+    with gateway.reaching_flask(1):
+        by_flask = gateway.pay(key, url=gateway.nginx.plain_url)
+    assert (first.status, first.replayed) == (201, False)
+    assert repeat.replayed
+    assert repeat == by_flask
+    assert repeat.body == first.body
+    assert gateway.nginx.verdicts[-2:] == ["passed", "replayed"]
+
+
+@pytest.fixture(scope="module")
+def app():
+    return make_app()
+
+
+class TestWhoAsks:
+    def test_another_users_same_key_gets_an_answer_of_its_own(self, gateway):
+        key = gateway.new_key()
+        alices = gateway.pay(key, user="alice")
+        with gateway.reaching_flask(1):
+            bobs = gateway.pay(key, user="bob")
+        with gateway.reaching_flask(0):
+            again = [gateway.pay(key, user=user) for user in ("alice", "bob")]
+        assert (bobs.status, bobs.replayed) == (201, False)
+        assert alices.body != bobs.body
+        assert [answer.body for answer in again] == [alices.body, bobs.body]
+
+    def test_another_users_same_key_does_not_meet_a_running_one(self, gateway):
+        key = gateway.new_key()
+        with gateway.running(key, user="alice"), gateway.reaching_flask(1):
+            answers = []
+            bob = threading.Thread(target=lambda: answers.append(gateway.pay(key, user="bob")))
+            bob.start()
+            assert until(lambda: len(gateway.claims()) == 2)
+        bob.join()
+        assert [answer.status for answer in answers] == [201]
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"Authorization": None},
+            {"Authorization": "Bearer"},
+            {"Authorization": "Bearer caf\xe9"},
+            {"Authorization": "Digest username=alice"},
+            {"Cookie": "session=whatever"},
+            {"Cookie": ""},
+            {"X-Api-Key": "shared"},
+            {"x_tenant_id": "shop"},
+        ],
+        ids=str,
+    )
+    def test_whose_identity_is_not_certain_goes_on_to_flask(self, gateway, headers):
+        key = gateway.new_key()
+        with gateway.reaching_flask(2):
+            first, repeat = gateway.pay(key, **headers), gateway.pay(key, **headers)
+        assert (first.status, repeat.replayed) == (201, True)
+
+    def test_the_same_user_of_another_tenant_gets_an_answer_of_its_own(self, gateway):
+        key = gateway.new_key()
+        with gateway.reaching_flask(2):
+            answers = [gateway.pay(key, Host=host) for host in ("a.example", "B.example:80") * 2]
+        assert [answer.replayed for answer in answers] == [False, False, True, True]
+        assert answers[0].body != answers[1].body
+
+    def test_a_session_comes_first_for_flask_and_hence_for_the_gateway(self, gateway, app):
+        key = gateway.new_key()
+        alices = gateway.pay(key)
+        signer = app.session_interface.get_signing_serializer(app)
+        cookie = signer.dumps({"user_id": "carol"})
+        with gateway.reaching_flask(1):
+            carols = gateway.pay(key, Cookie=f"session={cookie}")
+        assert (carols.status, carols.replayed) == (201, False)
+        assert carols.body != alices.body
+
+    @pytest.mark.parametrize(
+        "credentials", ["bearer alice", "BEARER  alice", "Basic YWxpY2U6eA=="]
+    )
+    def test_credentials_are_read_as_flask_reads_them(self, gateway, credentials):
+        key = gateway.new_key()
+        first = gateway.pay(key, Authorization=credentials)
+        with gateway.reaching_flask(0):
+            assert gateway.pay(key, Authorization=credentials).body == first.body
+
+
+class TestWhatIsAsked:
+    def test_another_request_under_the_key_is_told_so_by_flask(self, gateway):
+        key = gateway.new_key()
+        gateway.pay(key, 7)
+        with gateway.reaching_flask(1):
+            assert gateway.pay(key, 8).status == 422
+        assert gateway.nginx.verdicts[-1] == "passed"
+
+    def test_and_so_it_is_while_the_first_runs(self, gateway):
+        key = gateway.new_key()
+        with gateway.running(key, amount=7), gateway.reaching_flask(1):
+            assert gateway.pay(key, 8).status == 422
+
+    def test_the_same_in_other_words_is_the_same(self, gateway):
+        key = gateway.new_key()
+        first = gateway.pay(key, body=b'{"amount":5,"for":"M\\u00e4rz","csrf_token":1}')
+        with gateway.reaching_flask(0):
+            repeat = gateway.pay(key, body='{ "for": "M\u00e4rz",\n"amount": 5 }'.encode())
+        assert (repeat.replayed, repeat.body) == (True, first.body)
+
+    @pytest.mark.parametrize(
+        ("path", "headers", "body"),
+        [
+            (PAY + "?", {}, None),
+            (PAY + "?a=1", {}, None),
+            ("/%61pi/payments", {}, None),
+            (PAY, {"Content-Type": "application/x-www-form-urlencoded"}, b"amount=7"),
+            (PAY, {"Content-Type": "text/plain"}, b'{"amount": 7}'),
+            (PAY, {"Content-Type": None}, b'{"amount": 7}'),
+            (PAY, {}, b'{"amount": 7e0}'),
+            (PAY, {}, b'{"amount": 7}' + b" " * 100_000),
+            (PAY, {"If-None-Match": '"1"'}, None),
+            (PAY, {"Range": "bytes=0-1"}, None),
+        ],
+    )
+    def test_what_it_cannot_compare_goes_on_to_flask(self, gateway, path, headers, body):
+        key = gateway.new_key()
+        with gateway.reaching_flask(2):
+            for _ in range(2):
+                gateway.pay(key, path=path, body=body, **headers)
+
+    def test_a_body_that_is_not_kept_in_memory_is_no_empty_one(self, gateway):
+        key = gateway.new_key()
+        assert gateway.pay(key, body=b"").status == 400
+        with gateway.reaching_flask(1):
+            assert gateway.pay(key, body=b" " * 100_000 + b"{}").status == 422
+
+    @pytest.mark.parametrize(
+        "key", ["", '"', '"a', "a,b", '"a", "b"', '"a";b=1', "x" * 256, "caf\xe9", "a\tb", '"\\n"']
+    )
+    def test_garbage_for_a_key_gets_flasks_400(self, gateway, key):
+        with gateway.reaching_flask(1):
+            answer = gateway.pay(key)
+        assert (answer.status, answer.json["type"]) == (400, "urn:flask-idempotence:key-invalid")
+
+    def test_what_is_a_key_in_quotes_only_gets_flasks_400_without_them(self, gateway):
+        assert gateway.pay('"a,b"').status == 201
+        with gateway.reaching_flask(1):
+            assert gateway.pay("a,b").status == 400
+
+    def test_two_keys_get_flasks_400(self, gateway):
+        headers = [("Authorization", "Bearer alice"), ("Content-Type", JSON)]
+        headers += [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+        with gateway.reaching_flask(1):
+            assert send(gateway.nginx.url, PAY, headers, b'{"amount": 7}').status == 400
+
+    def test_no_key_gets_flasks_400(self, gateway):
+        headers = [("Authorization", "Bearer alice"), ("Content-Type", JSON)]
+        with gateway.reaching_flask(1):
+            assert send(gateway.nginx.url, PAY, headers, b'{"amount": 7}').status == 400
+
+    def test_the_quoted_and_the_bare_form_are_one_key(self, gateway):
+        key = gateway.new_key()
+        first = gateway.pay(f'"{key}"')
+        with gateway.reaching_flask(0):
+            assert gateway.pay(key).body == gateway.pay(f'"{key}"').body == first.body
+
+    def test_another_method_is_another_request(self, gateway):
+        key = gateway.new_key()
+        headers = {"Authorization": "Bearer alice", "Content-Type": JSON, "Idempotency-Key": key}
+        gateway.pay(key)
+        with gateway.reaching_flask(2):
+            assert send(gateway.nginx.url, PAY, headers, b"{}", method="PUT").status == 405
+            assert send(gateway.nginx.url, PAY, headers, method="GET").status == 200
+
+
+def test_a_login_check_in_front_of_it_comes_first(tmp_path):
+    """What docs/how-to/gateway.md says of credentials that end."""
+
+    def ask_first(site):
+        asks = "        auth_request /may-i;\n"
+        may_i = """
+    location = /may-i {
+        internal;
+        proxy_pass http://flask/may-i;
+        proxy_pass_request_body off;
+        proxy_set_header Content-Length "";
+    }
+"""
+        site = site.replace("        access_by_lua_block", asks + "        access_by_lua_block")
+        return site.replace("\n    location / {", may_i + "\n    location / {")
+
+    with make_world(tmp_path, site=ask_first) as world:
+        assert world.pay("1").status == 201
+        assert world.pay("1").replayed
+        (tmp_path / "revoked").touch()
+        assert world.pay("1").status == 401
+
+
+def test_it_follows_the_settings_of_who_asks(tmp_path):
+    def site(text):
+        own = 'identity_host = false, identity_headers = { "X-Team" },'
+        return text.replace('prefix = "idempotence",', f'prefix = "idempotence", {own}')
+
+    settings = {
+        "FLASK_IDEMPOTENCE_IDENTITY_HOST": "false",
+        "FLASK_IDEMPOTENCE_IDENTITY_HEADERS": '["X-Team"]',
+    }
+    with make_world(tmp_path, site=site, **settings) as world:
+        assert world.pay("k", Host="a.example", X_Api_Key="old").status == 201
+        with world.reaching_flask(0):
+            assert world.pay("k", Host="b.example", X_Api_Key="new").replayed
+        with world.reaching_flask(1):
+            assert not world.pay("k", X_Team="blue").replayed

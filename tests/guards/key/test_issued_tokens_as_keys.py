@@ -1,0 +1,195 @@
+"""A token that the server has issued, used as a key: every later caller gets the first result."""
+
+import pytest
+from helpers.apps import KeyedApp, make_app, verdict
+
+from flask_idempotence import ConfigurationError, idempotent
+
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+class TokenKeyedApp(KeyedApp):
+    """A keyed app whose key is a token."""
+
+    def __init__(self, view=None, *, settings=None, **options):
+        named = (settings or {}).get("IDEMPOTENCE_TOKEN_HEADER", "Idempotence-Token")
+        options = {"key": named, **options}
+        super().__init__(view or (lambda: {"run": self.runs}), settings=settings, **options)
+
+    def token(self, purpose=None, **options):
+        query = {} if purpose is None else {"purpose": purpose}
+        return self.app.test_client().get("/token", query_string=query, **options).json["token"]
+
+    def in_header(self, token, **headers):
+        return self.send(None, headers={"Idempotence-Token": token, **headers})
+
+    def in_form(self, *tokens, **fields):
+        return self.send(None, data={"idempotence_token": list(tokens), **fields})
+
+    @property
+    def remembered(self):
+        return [key for key in self.store.scan("") if ":key:" in key]
+
+
+@pytest.mark.parametrize("place", ["in_header", "in_form"])
+def test_every_later_caller_gets_the_first_result(place):
+    keyed = TokenKeyedApp()
+    send, tokens = getattr(keyed, place), [keyed.token(), keyed.token()]
+    assert [send(tokens[0]).json for _ in range(3)] == [{"run": 1}] * 3
+    assert [verdict(send(token)) for token in tokens] == ["replay of 200", 200]
+    assert keyed.runs == 2
+
+
+def test_header_and_form_are_two_places_for_one_token():
+    keyed = TokenKeyedApp()
+    token = keyed.token()
+    assert keyed.in_header(token).json == {"run": 1}
+    repeat = keyed.send(None, headers={"Idempotence-Token": token}, data={"idempotence_token": ""})
+    assert verdict(repeat) == "key-reused"  # a form is another body than none
+
+
+def test_a_form_that_is_corrected_needs_another_token():
+    keyed = TokenKeyedApp()
+    token = keyed.token()
+    found = [keyed.in_form(token, sum=sum_) for sum_ in ("7", "8", "7")]
+    assert [verdict(answer) for answer in found] == [200, "key-reused", "replay of 200"]
+
+
+def forged(token):
+    unique, time, signature = token.split(".")
+    other = TokenKeyedApp(settings={"SECRET_KEY": "another secret"}).token()
+    return {
+        "empty": "",
+        "a word": "token",
+        "of another application": other,
+        "without its signature": f"{unique}.{time}",
+        "of another time": f"{unique}.{time[:-1]}{'AB'[time[-1] == 'A']}.{signature}",
+        "of another name": f"{unique[::-1]}.{time}.{signature}",
+        "cut short": token[:-2],
+        "quoted": f'"{token}"',
+        "very long": token + "A" * 2**16,
+        "not ASCII": token + "\xe9",
+    }
+
+
+@pytest.mark.parametrize("kind", forged("a.b.c"))
+def test_a_forged_token_is_invalid_and_leaves_nothing(kind):
+    keyed = TokenKeyedApp()
+    bad = forged(keyed.token())[kind]
+    assert verdict(keyed.in_header(bad)) == "token-invalid"
+    assert verdict(keyed.in_form(bad)) == ("token-invalid" if bad else 200)
+    assert (keyed.runs, keyed.remembered) == (0 if bad else 1, [])
+
+
+def test_a_token_is_one_key_however_its_signature_is_written():
+    keyed = TokenKeyedApp()
+    token = keyed.token()
+    assert verdict(keyed.in_header(token)) == 200
+    # The last of 43 characters carries four bits, and two that mean nothing.
+    rewritten = [token[:-1] + ALPHABET[ALPHABET.index(token[-1]) ^ bits] for bits in (1, 2, 3)]
+    found = {verdict(keyed.in_header(each)) for each in rewritten}
+    assert found <= {"replay of 200", "token-invalid"}
+    assert keyed.runs == 1
+
+
+def test_a_token_for_a_purpose_is_no_key():
+    keyed = TokenKeyedApp()
+    assert verdict(keyed.in_header(keyed.token("checkout"))) == "token-invalid"
+
+
+def test_several_tokens_in_one_form_are_invalid():
+    keyed = TokenKeyedApp()
+    tokens = [keyed.token(), keyed.token()]
+    assert verdict(keyed.in_form(*tokens)) == "token-invalid"
+    assert (keyed.runs, keyed.remembered) == (0, [])
+    assert [verdict(keyed.in_form(*[token] * 2)) for token in tokens] == [200, 200]
+
+
+def test_without_a_token_a_request_runs_unguarded_unless_one_is_required():
+    assert TokenKeyedApp().verdicts({}, {}) == [200, 200]
+    assert TokenKeyedApp(required=True).verdicts({}) == ["key-missing"]
+
+
+@pytest.mark.parametrize("ttl", [100, 86400])
+def test_a_token_is_good_until_what_came_of_it_might_be_forgotten(ttl):
+    keyed = TokenKeyedApp(ttl=ttl)
+    token, late, unused = keyed.token(), keyed.token(), keyed.token()
+    assert verdict(keyed.in_header(token)) == 200
+    keyed.clock.advance(ttl - 31)
+    assert [verdict(keyed.in_header(each)) for each in (token, late)] == ["replay of 200", 200]
+    keyed.clock.advance(2)
+    for each in (token, late, unused):
+        answer = keyed.in_header(each)
+        assert (answer.status_code, verdict(answer)) == (400, "token-expired")
+    assert keyed.runs == 2
+
+
+def test_a_token_is_as_old_as_its_issuers_clock_says_within_half_a_minute():
+    keyed = TokenKeyedApp(ttl=100)
+    keyed.engine.services.tokens.clock = lambda: keyed.clock() + 29  # the clock of another machine
+    token = keyed.token()
+    keyed.engine.services.tokens.clock = keyed.clock
+    assert verdict(keyed.in_header(token)) == 200
+    keyed.clock.advance(98)
+    assert verdict(keyed.in_header(token)) == "replay of 200"
+    keyed.clock.advance(3)  # forgotten by now
+    assert verdict(keyed.in_header(token)) == "token-expired"
+
+
+def test_two_users_with_one_token_never_meet():
+    keyed = TokenKeyedApp()
+    token = keyed.token()
+    users = [{"Authorization": f"Bearer {name}"} for name in ("ann", "bob")]
+    found = [[keyed.in_header(token, **user).json["run"] for user in users] for _ in range(2)]
+    assert found == [[1, 2], [1, 2]]
+
+
+def test_a_guests_token_is_one_key_wherever_it_is_sent_from():
+    keyed = TokenKeyedApp()
+    sent = {"headers": {"Idempotence-Token": keyed.token()}}
+    places = [{"environ_base": {"REMOTE_ADDR": f"192.0.2.{host}"}} for host in (1, 2)]
+    found = keyed.verdicts(*[sent | place for place in places], key=None)
+    assert found == [200, "replay of 200"]
+
+
+def test_the_token_is_not_spent():
+    keyed = TokenKeyedApp()
+    token = keyed.token()
+    keyed.in_header(token)
+    with keyed.app.app_context():
+        keyed.idempotence.redeem_token(token)
+
+
+@pytest.mark.parametrize("name", ["Idempotence-Token", "idempotence-token", "IDEMPOTENCE-TOKEN"])
+def test_the_name_of_the_header_may_be_written_in_any_case(name):
+    keyed = TokenKeyedApp(key=name)
+    assert verdict(keyed.in_header("forged")) == "token-invalid"
+    assert verdict(keyed.in_form(keyed.token())) == 200
+
+
+def test_the_header_and_the_field_are_those_of_the_settings():
+    settings = {"IDEMPOTENCE_TOKEN_HEADER": "X-Form", "IDEMPOTENCE_TOKEN_FIELD": "form"}
+    keyed = TokenKeyedApp(settings=settings)
+    in_header = {"headers": {"X-Form": keyed.token()}}
+    in_form = {"data": {"form": keyed.token(), "sum": "7"}}
+    for sent in (in_header, in_form):
+        assert keyed.verdicts(sent, sent, key=None) == [200, "replay of 200"]
+    assert verdict(keyed.in_header("forged")) == 200  # a header like any other
+
+
+def test_a_rotated_secret_leaves_tokens_and_what_came_of_them_as_they_are():
+    keyed = TokenKeyedApp()
+    token = keyed.token()
+    keyed.in_header(token)
+    keyed.app.config.update(SECRET_KEY="a new one", SECRET_KEY_FALLBACKS=[keyed.app.secret_key])
+    assert verdict(keyed.in_header(token)) == "replay of 200"
+
+
+@pytest.mark.parametrize("said_by", ["the route", "the setting"])
+def test_too_short_a_memory_is_refused_by_name(said_by):
+    route = said_by == "the route"
+    app = make_app(IDEMPOTENCE_KEY_TTL=86400 if route else 30)
+    guard = idempotent(key="Idempotence-Token", ttl=30 if route else None)
+    app.add_url_rule("/", "pay", guard(lambda: "done"), methods=["POST"])
+    with pytest.raises(ConfigurationError, match=r"'pay'.*ttl.*30 seconds"):
+        app.test_client().post("/")

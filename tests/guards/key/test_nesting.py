@@ -1,0 +1,183 @@
+"""Key guards around and inside other guards, and what the running view may say and ask."""
+
+import pytest
+from flask import abort
+from helpers.apps import KeyedApp, fail, verdict
+
+from flask_idempotence import current_guard, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence.testing import record_signals
+
+
+class TestSameKey:
+    def test_a_view_may_call_another_one_with_the_same_key(self):
+        inner_runs = []
+        inner = idempotent()(lambda: inner_runs.append(1) or "inner")
+        keyed = KeyedApp(inner)
+        answers = [keyed.send() for _ in range(3)]
+        assert [answer.text for answer in answers] == ["inner"] * 3
+        assert [verdict(answer) for answer in answers] == [200, *["replay of 200"] * 2]
+        assert (keyed.runs, len(inner_runs)) == (1, 1)
+
+    def test_the_inner_one_claims_and_settles_nothing(self):
+        keyed = KeyedApp(idempotent()(idempotent()(lambda: "inner")))
+        with record_signals(keyed.app) as signals:
+            keyed.verdicts({}, {})
+        assert signals.names == ["claimed", "completed", "replayed"]
+
+    def test_the_rules_of_the_outer_one_are_in_force(self):
+        keyed = KeyedApp(idempotent(guarantee="at-most-once")(lambda: ("no", 503)))
+        keyed.add("/once", idempotent()(lambda: ("no", 503)), guarantee="at-most-once")
+        assert keyed.verdicts({}, {}) == [503, 503]
+        assert keyed.verdicts({}, {}, path="/once") == [503, "replay of 503"]
+
+    def test_what_the_inner_one_raises_and_the_outer_one_catches_is_a_success(self):
+        def catches():
+            try:
+                return idempotent()(fail)()
+            except ValueError:
+                return "caught"
+
+        keyed = KeyedApp(catches)
+        assert [keyed.send().text for _ in range(2)] == ["caught", "caught"]
+        assert keyed.runs == 1
+
+    def test_another_request_in_mid_view_is_no_nesting(self):
+        keyed = KeyedApp(lambda: [verdict(keyed.send())])
+        assert keyed.send().json == ["key-in-progress"]
+
+
+class TestKeysOfTheirOwn:
+    def test_an_inner_one_is_settled_by_the_one_response_that_there_is(self):
+        charges = []
+        inner = idempotent(key="X-Step")(lambda: charges.append(1))
+        keyed = KeyedApp(lambda: inner() or (abort(503) if keyed.runs == 1 else "done"))
+        sent = {"headers": {"X-Step": "charge"}}
+        assert keyed.verdicts(sent, sent, sent) == [503, 200, "replay of 200"]
+        assert (keyed.runs, len(charges)) == (2, 2)
+
+    def test_an_inner_one_is_replayed_within_another_operation(self):
+        charges = []
+        inner = idempotent(key="X-Step")(lambda: charges.append(1) or "charged")
+        keyed = KeyedApp(inner)
+        sent = [{"key": key, "headers": {"X-Step": "charge"}} for key in "abab"]
+        answers = [keyed.send(**each) for each in sent]
+        assert [answer.text for answer in answers] == ["charged"] * 4
+        assert (keyed.runs, len(charges)) == (2, 1)
+
+
+class TestOtherModes:
+    def test_a_token_outside_the_key_is_spent_before_anything_is_replayed(self):
+        keyed = KeyedApp()
+        keyed.add("/pay", lambda: "paid", guards=[one_time_token()])
+        token = keyed.app.test_client().get("/token").json["token"]
+        sent = {"path": "/pay", "headers": {"Idempotence-Token": token}}
+        assert keyed.verdicts(sent, sent) == [200, "token-spent"]
+
+    def test_a_token_inside_the_key_is_asked_for_once(self):
+        keyed = KeyedApp(one_time_token()(lambda: "paid"))
+        token = keyed.app.test_client().get("/token").json["token"]
+        sent = {"headers": {"Idempotence-Token": token}}
+        assert keyed.verdicts({"key": "bad"}, {"key": "bad"}) == ["token-missing", "replay of 400"]
+        assert keyed.verdicts(sent, sent) == [200, "replay of 200"]
+        assert keyed.verdicts({**sent, "key": "other"}) == ["token-spent"]
+
+    def test_a_lock_outside_the_key_turns_repeats_away_until_its_interval_has_passed(self):
+        keyed = KeyedApp()
+        keyed.add("/pay", lambda: "paid", guards=[no_repeat_submit(5)])
+        assert keyed.verdicts({}, {}, path="/pay") == [200, "repeat-submit"]
+        keyed.clock.advance(6)
+        assert keyed.verdicts({}, {}, path="/pay") == ["replay of 200", "repeat-submit"]
+
+    def test_a_lock_outside_the_key_is_released_by_the_replay_of_a_failure(self):
+        keyed = KeyedApp()
+        keyed.add("/pay", lambda: ("no", 422), guards=[no_repeat_submit(5)])
+        assert keyed.verdicts(*[{}] * 3, path="/pay") == [422, *["replay of 422"] * 2]
+
+    def test_a_lock_inside_the_key_turns_away_what_comes_with_another_key(self):
+        keyed = KeyedApp(no_repeat_submit(5)(lambda: "paid"))
+        assert keyed.verdicts({}, {}) == [200, "replay of 200"]
+        assert keyed.verdicts({"key": "b"}, {"key": "b"}) == ["repeat-submit"] * 2
+        keyed.clock.advance(6)
+        assert keyed.verdicts({"key": "b"}, {"key": "b"}) == [200, "replay of 200"]
+
+
+class TestCurrentGuard:
+    def test_it_names_the_mode_and_what_the_log_names(self, caplog):
+        caplog.set_level("INFO", "flask_idempotence")
+        keyed = KeyedApp(lambda: [current_guard.mode, current_guard.key, current_guard.replayed])
+        mode, key, replayed = keyed.send("raw-key").json
+        keyed.send("raw-key")
+        assert (mode, replayed, len(key)) == ("key", False, 12)
+        assert f"Request replayed: mode=key endpoint=view key={key}" in caplog.text
+
+    def test_it_is_the_innermost(self):
+        inner = idempotent(key="X-Step")(lambda: current_guard.key)
+        keyed = KeyedApp(lambda: [current_guard.key, inner(), current_guard.key])
+        keyed.add("/pay", lambda: current_guard.mode, guards=[no_repeat_submit(5)])
+        outer, inside, after = keyed.send(headers={"X-Step": "1"}).json
+        assert outer == after != inside
+        assert keyed.send(path="/pay").text == "key"
+
+    def test_without_a_key_nothing_is_guarded(self):
+        keyed = KeyedApp(
+            lambda: current_guard.release() or [current_guard.mode, current_guard.key]
+        )
+        assert keyed.send(None).json == [None, None]
+
+    @pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
+    def test_what_an_inner_guard_decides_is_its_own(self, guarantee):
+        def inner():
+            current_guard.release()
+            return "inner"
+
+        step = idempotent(key="X-Step", guarantee=guarantee)(inner)
+        keyed = KeyedApp(step, guarantee=guarantee)
+        sent = {"headers": {"X-Step": "1"}}
+        assert keyed.verdicts(sent, sent, {**sent, "key": "b"}) == [200, "replay of 200", 200]
+        assert keyed.runs == 2
+
+    def test_a_lost_lease_is_noticed_by_asking_and_the_second_owners_record_stands(self):
+        seen = []
+
+        def slow():
+            if keyed.runs > 1:
+                return "second"
+            keyed.clock.advance(31)
+            seen.append(keyed.send().text)
+            seen.append(current_guard.lost)
+            current_guard.ensure_held()
+            return "first"
+
+        keyed = KeyedApp(slow)
+        with record_signals(keyed.app) as signals:
+            answer = keyed.send()
+        assert (answer.status_code, verdict(answer)) == (409, "lease-lost")
+        assert (seen, signals.count("lease_lost")) == (["second", False], 1)
+        assert keyed.send().text == "second"
+
+    def test_a_view_that_does_not_ask_answers_and_changes_nothing(self):
+        def slow():
+            if keyed.runs > 1:
+                return "second"
+            keyed.clock.advance(31)
+            return f"first after {keyed.send().text}"
+
+        keyed = KeyedApp(slow)
+        with record_signals(keyed.app) as signals:
+            assert keyed.send().text == "first after second"
+        assert signals.count("lease_lost") == 1
+        assert keyed.send().text == "second"
+
+    def test_a_view_that_runs_ten_leases_is_held_throughout(self):
+        seen = []
+
+        def slow():
+            for _ in range(30):
+                keyed.clock.advance(10)
+                keyed.engine.keeper.tick()
+                seen.append(verdict(keyed.send()))
+            return "done"
+
+        keyed = KeyedApp(slow)
+        assert keyed.send().text == "done"
+        assert seen == ["key-in-progress"] * 30

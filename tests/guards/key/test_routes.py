@@ -1,0 +1,231 @@
+"""What a route or a setting may say of key mode, and what is refused at once."""
+
+import functools
+from datetime import timedelta
+
+import pytest
+from flask import Response
+from helpers.apps import KeyedApp, make_app, verdict
+
+from flask_idempotence import ConfigurationError, idempotent, no_repeat_submit
+from flask_idempotence.testing import record_signals
+
+
+@pytest.fixture(params=["memory", "redis"])
+def uri(request):
+    return None if request.param == "memory" else request.getfixturevalue("redis_url")
+
+
+def test_a_key_may_be_required_by_the_route_or_by_the_setting():
+    for options, setting, found in [
+        ({}, False, 200),
+        ({}, True, "key-missing"),
+        ({"required": True}, False, "key-missing"),
+        ({"required": False}, True, 200),
+    ]:
+        keyed = KeyedApp(settings={"IDEMPOTENCE_KEY_REQUIRED": setting}, **options)
+        assert keyed.verdicts({"key": None}, {}) == [found, 200]
+        assert keyed.send("", method="GET").status_code == 200
+
+
+def test_a_missing_key_is_told_as_a_problem():
+    answer = KeyedApp(required=True).send(None)
+    assert (answer.status_code, answer.mimetype) == (400, "application/problem+json")
+    assert answer.json["title"] == "Key missing"
+
+
+@pytest.mark.parametrize("toggle", ["IDEMPOTENCE_ENABLED", "IDEMPOTENCE_KEY_ENABLED"])
+def test_switched_off_every_request_passes_and_the_store_is_not_asked(toggle):
+    keyed = KeyedApp(required=True)
+    keyed.app.config[toggle] = False
+    assert keyed.verdicts({}, {}, {"key": None}, {"key": ""}) == [200] * 4
+    assert len(keyed.store) == 0
+    keyed.app.config[toggle] = True
+    assert keyed.verdicts({}, {}) == [200, "replay of 200"]
+
+
+def test_other_modes_switched_off_change_nothing():
+    keyed = KeyedApp()
+    keyed.app.config.update(IDEMPOTENCE_LOCK_ENABLED=False, IDEMPOTENCE_TOKEN_ENABLED=False)
+    assert keyed.verdicts({}, {}) == [200, "replay of 200"]
+
+
+def test_repeats_may_be_rejected_by_the_route_or_by_the_setting():
+    for options, setting, found in [
+        ({}, "replay", "replay of 200"),
+        ({}, "reject", "key-repeated"),
+        ({"on_repeat": "reject"}, "replay", "key-repeated"),
+        ({"on_repeat": "replay"}, "reject", "replay of 200"),
+    ]:
+        keyed = KeyedApp(settings={"IDEMPOTENCE_KEY_ON_REPEAT": setting}, **options)
+        assert keyed.verdicts({}, {}) == [200, found]
+
+
+@pytest.mark.parametrize("status", [409, 201, 429])
+def test_the_status_of_duplicates_is_that_of_rejected_repeats_alone(status):
+    settings = {"IDEMPOTENCE_DUPLICATE_STATUS": status}
+    keyed = KeyedApp(settings=settings, on_repeat="reject")
+    keyed.add("/busy", lambda: [keyed.send(path="/busy").status_code])
+    keyed.add("/streamed", lambda: Response(iter("streamed")))
+    assert [keyed.send().status_code for _ in range(2)] == [200, status]
+    assert keyed.send().json["status"] == status
+    assert keyed.send(path="/busy").json == [409]
+    assert [keyed.send(path="/streamed").status_code for _ in range(2)] == [200, 409]
+
+
+def test_a_running_one_is_told_with_how_long_to_wait(uri):
+    told = []
+    keyed = KeyedApp(lambda: told.append(keyed.send()) or "done", uri=uri)
+    assert keyed.verdicts({}) == [200]
+    assert (told[0].status_code, verdict(told[0])) == (409, "key-in-progress")
+    assert told[0].headers["Retry-After"] == "1"
+
+
+def test_a_response_is_remembered_for_as_long_as_the_route_or_the_setting_says():
+    for options, setting, seconds in [
+        ({}, None, 86400),
+        ({}, 60, 60),
+        ({"ttl": 90}, 60, 90),
+        ({"ttl": timedelta(minutes=2)}, 60, 120),
+        ({"ttl": 5, "guarantee": "at-most-once"}, 60, 5),
+    ]:
+        settings = {} if setting is None else {"IDEMPOTENCE_KEY_TTL": setting}
+        keyed = KeyedApp(settings=settings, **options)
+        keyed.send()
+        keyed.clock.advance(seconds - 0.01)
+        assert keyed.verdicts({}) == ["replay of 200"]
+        keyed.clock.advance(0.02)
+        assert keyed.verdicts({}, {}) == [200, "replay of 200"]
+
+
+def test_it_works_bare_and_keeps_the_view_recognisable():
+    @idempotent
+    def pay():
+        """Pay once."""
+
+    assert (pay.__name__, pay.__doc__) == ("pay", "Pay once.")
+    keyed = KeyedApp()
+    keyed.app.add_url_rule("/bare", "bare", idempotent(lambda: "done"), methods=["POST"])
+    assert keyed.verdicts({}, {}, path="/bare") == [200, "replay of 200"]
+
+
+def test_signals_tell_what_happened():
+    keyed = KeyedApp()
+    with record_signals(keyed.app) as signals:
+        keyed.verdicts({}, {}, {"json": {}})
+    assert signals.names == ["claimed", "completed", "replayed", "rejected"]
+    told = [arguments for _, arguments in signals.events]
+    assert {(each["mode"], each["endpoint"]) for each in told} == {("key", "view")}
+    assert len({each["key"] for each in told}) == 1
+    assert told[3]["error"].slug == "key-reused"
+
+
+def passed_through(view):
+    """Stand around a view as any decorator does."""
+
+    @functools.wraps(view)
+    def outer():
+        return view()
+
+    return outer
+
+
+class TestConfiguration:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"ttl": 0},
+            {"ttl": -1},
+            {"ttl": "60"},
+            {"ttl": True},
+            {"ttl": float("nan")},
+            {"wait": -1},
+            {"wait": "5"},
+            {"wait": float("inf")},
+            {"key": 5},
+            {"key": b"X-Key"},
+            {"ignore": "sum"},
+            {"required": "no"},
+            {"on_repeat": "rejected"},
+            {"on_repeat": ""},
+            {"guarantee": "exactly-once"},
+            {"remember": "all"},
+            {"remember": True},
+        ],
+        ids=repr,
+    )
+    def test_what_cannot_work_is_refused_at_once_by_name(self, options):
+        (name,) = options
+        with pytest.raises(ConfigurationError, match=rf"idempotent\({name}="):
+            idempotent(**options)
+
+    @pytest.mark.parametrize("name", ["key", "remember"])
+    def test_a_function_that_would_have_to_be_awaited_is_refused_at_once(self, name):
+        async def asks(response=None):
+            """Would come out as a coroutine, which is no key and always true."""
+
+        with pytest.raises(ConfigurationError, match=rf"idempotent\({name}="):
+            idempotent(**{name: asks})
+
+    def test_what_it_stands_on_must_be_a_function(self):
+        for thing in ("X-Key", 5, type("View", (), {})):
+            with pytest.raises(TypeError, match="decorates a view function"):
+                idempotent(thing)
+
+    @pytest.mark.parametrize("between", [lambda view: view, passed_through])
+    def test_a_guard_above_the_route_is_found_though_another_stands_below_it(self, between):
+        app = make_app()
+        idempotent()(app.post("/")(between(no_repeat_submit(5)(lambda: "done"))))
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match="route decorator outermost"):
+                app.test_client().post("/")
+
+    @pytest.mark.parametrize("remember", ["final", "success", lambda response: True])
+    @pytest.mark.parametrize("said_by", ["the route", "the setting"])
+    def test_at_most_once_leaves_nothing_to_choose(self, remember, said_by):
+        route = said_by == "the route"
+        settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-least-once" if route else "at-most-once"}
+        options = {"guarantee": "at-most-once"} if route else {}
+        keyed = KeyedApp(settings=settings, remember=remember, **options)
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match=r"'view'.*leave .*remember"):
+                keyed.send()
+        assert keyed.runs == 0
+
+    @pytest.mark.parametrize("policy", ["route", "setting"])
+    def test_at_most_once_is_refused_where_an_outage_would_let_the_view_run(self, policy):
+        once = {"guarantee": "at-most-once"}
+        if policy == "route":
+            with pytest.raises(ConfigurationError, match="cannot be kept with on_store_error"):
+                idempotent(on_store_error="allow", **once)
+            settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once"}
+            keyed = KeyedApp(settings=settings, on_store_error="allow")
+        else:
+            keyed = KeyedApp(settings={"IDEMPOTENCE_ON_STORE_ERROR": "allow"}, **once)
+        with pytest.raises(ConfigurationError, match=r"'view'.*on_store_error='reject'"):
+            keyed.send()
+        assert keyed.runs == 0
+
+    def test_at_most_once_may_refuse_in_an_outage_where_other_routes_do_not(self):
+        settings = {"IDEMPOTENCE_ON_STORE_ERROR": "allow"}
+        keyed = KeyedApp(settings=settings, guarantee="at-most-once", on_store_error="reject")
+        assert keyed.verdicts({}, {}) == [200, "replay of 200"]
+
+    @pytest.mark.parametrize(
+        ("name", "value", "remedy"),
+        [
+            ("ON_STORE_ERROR", "allow", "IDEMPOTENCE_ON_STORE_ERROR is 'allow'"),
+            ("KEY_REMEMBER", "success", "leave IDEMPOTENCE_KEY_REMEMBER out"),
+        ],
+    )
+    def test_settings_that_break_at_most_once_are_refused_at_start(self, name, value, remedy):
+        settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once", f"IDEMPOTENCE_{name}": value}
+        with pytest.raises(ConfigurationError, match=remedy):
+            KeyedApp(settings=settings)
+
+    def test_the_routes_own_guarantee_wins_over_the_settings(self):
+        settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once"}
+        keyed = KeyedApp(lambda: ("no", 500), settings=settings, guarantee="at-least-once")
+        keyed.add("/mostly", lambda: ("no", 500))
+        assert keyed.verdicts({}, {}) == [500, 500]
+        assert keyed.verdicts({}, {}, path="/mostly") == [500, "replay of 500"]

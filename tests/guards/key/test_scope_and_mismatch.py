@@ -1,0 +1,200 @@
+"""Key mode: whose a key is, and what a repeat must repeat."""
+
+import contextlib
+import io
+
+import pytest
+from flask import Response, request
+from helpers.apps import KeyedApp, killed, verdict
+from werkzeug.datastructures import FileStorage
+from werkzeug.test import encode_multipart
+
+
+@pytest.fixture(params=["memory", "redis"])
+def uri(request):
+    return None if request.param == "memory" else request.getfixturevalue("redis_url")
+
+
+@pytest.fixture
+def keyed(uri):
+    """A keyed app whose receipts tell the runs apart."""
+    keyed = KeyedApp(lambda: {"run": keyed.runs}, uri=uri)
+    return keyed
+
+
+class TestScope:
+    def test_a_repeat_gets_the_first_response_and_runs_nothing(self, keyed):
+        answers = [keyed.send(json={"sum": 7}) for _ in range(3)]
+        assert [answer.json for answer in answers] == [{"run": 1}] * 3
+        assert [verdict(answer) for answer in answers] == [200] + ["replay of 200"] * 2
+
+    def test_another_key_is_another_operation_whatever_is_sent(self, keyed):
+        found = keyed.verdicts(*[{"key": key} for key in "aba"])
+        assert found == [200, 200, "replay of 200"]
+
+    @pytest.mark.parametrize("source", ["session", "authorization", "address", "identity_loader"])
+    def test_two_users_with_one_key_never_meet(self, keyed, source):
+        users = [USERS[source](keyed, name) for name in ("ann", "bob")]
+        found = [[keyed.send(**user).json["run"] for user in users] for _ in range(2)]
+        assert found == [[1, 2], [1, 2]]
+
+    def test_what_one_user_sent_is_no_mismatch_for_another(self, keyed):
+        users = [USERS["authorization"](keyed, name) for name in ("ann", "bob")]
+        assert [verdict(keyed.send(json=user, **user)) for user in users] == [200, 200]
+
+    def test_two_endpoints_with_one_key_are_two_operations(self, keyed):
+        keyed.add("/refund", lambda: {"run": keyed.runs})
+        found = [keyed.send(path=path).json["run"] for path in ("/", "/refund", "/", "/refund")]
+        assert found == [1, 2, 1, 2]
+
+    def test_two_methods_with_one_key_are_two_operations(self, keyed):
+        methods = ["POST", "PUT", "PATCH", "DELETE"]
+        found = [keyed.send(method=method).json["run"] for method in methods * 2]
+        assert found == [1, 2, 3, 4] * 2
+
+    @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+    def test_safe_methods_pass(self, keyed, method):
+        assert keyed.verdicts({}, {}, method=method) == [200, 200]
+        assert list(keyed.store.scan("")) == []
+
+    def test_without_a_key_a_request_runs_unguarded(self, keyed):
+        assert keyed.verdicts({}, {}, key=None) == [200, 200]
+        assert list(keyed.store.scan("")) == []
+
+
+def signed_in(keyed, name):
+    client = keyed.app.test_client()
+    with client.session_transaction() as session:
+        session["user_id"] = name
+    return {"client": client}
+
+
+def known_to_the_application(keyed, name):
+    keyed.idempotence.identity_loader(lambda: request.headers.get("X-User"))
+    return {"headers": {"X-User": name, "Authorization": "Bearer shared"}}
+
+
+USERS = {
+    "session": signed_in,
+    "authorization": lambda keyed, name: {"headers": {"Authorization": f"Bearer {name}"}},
+    "address": lambda keyed, name: {"environ_base": {"REMOTE_ADDR": f"address of {name}"}},
+    "identity_loader": known_to_the_application,
+}
+
+
+def upload(content=b"one", name="photo.png", **fields):
+    """Return a form with a file, between boundaries of its own."""
+    boundary, body = encode_multipart({"photo": FileStorage(io.BytesIO(content), name), **fields})
+    return {"data": body, "content_type": f"multipart/form-data; boundary={boundary}"}
+
+
+def as_json(text):
+    return {"data": text, "content_type": "application/json"}
+
+
+SAME = {
+    "JSON in another order": [as_json('{"a":1,"b":2}'), as_json('{ "b": 2, "a": 1 }')],
+    "another header": [{"json": {}}, {"json": {}, "headers": {"X-Trace": "2"}}],
+    "an ignored argument": [{"json": {"a": 1}}, {"json": {"a": 1, "csrf_token": "x"}}],
+    "an ignored argument in the query": [{"path": "/"}, {"path": "/?csrf_token=x"}],
+    "an argument the route ignores": [{"json": {"sent_at": 1}}, {"json": {"sent_at": 2}}],
+    "a field that is ignored": [{"data": {"sent_at": "1"}}, {"data": {"sent_at": "2"}}],
+    "the query in another order": [{"path": "/?a=1&b=2"}, {"path": "/?b=2&a=1"}],
+    "a file under another boundary": [upload(a="1"), upload(a="1")],
+    "a large file": [upload(b"x" * 2**20), upload(b"x" * 2**20)],
+}
+
+OTHER = {
+    "JSON": [{"json": {"sum": 7}}, {"json": {"sum": 8}}],
+    "the type of a number": [{"json": {"sum": 7}}, {"json": {"sum": 7.0}}],
+    "the order of an array": [{"json": [1, 2]}, {"json": [2, 1]}],
+    "no body": [{"json": {"sum": 7}}, {}],
+    "a form": [{"data": {"sum": "7"}}, {"data": {"sum": "8"}}],
+    "a form in place of JSON": [{"json": {"sum": "7"}}, {"data": {"sum": "7"}}],
+    "bytes": [{"data": b"\x00"}, {"data": b"\x01"}],
+    "the query": [{"path": "/?a=1"}, {"path": "/?a=2"}],
+    "no query": [{"path": "/?a=1"}, {"path": "/"}],
+    "a field beside the file": [upload(a="1"), upload(a="2")],
+    "the file": [upload(b"one"), upload(b"two")],
+    "the last byte of a large file": [upload(b"x" * 2**20), upload(b"x" * (2**20 - 1) + b"y")],
+    "the name of the file": [upload(name="a.png"), upload(name="b.png")],
+    "no file": [upload(a="1"), {"data": {"a": "1"}, "content_type": "multipart/form-data"}],
+}
+
+
+class TestMismatch:
+    @pytest.mark.parametrize("what", SAME)
+    def test_what_says_the_same_is_a_repeat(self, what):
+        keyed = KeyedApp(ignore=["sent_at"])
+        assert keyed.verdicts(*SAME[what]) == [200, "replay of 200"]
+
+    @pytest.mark.parametrize("what", OTHER)
+    def test_another_request_is_refused_and_takes_nothing_from_the_first(self, what):
+        keyed = KeyedApp()
+        first, other = OTHER[what]
+        found = keyed.verdicts(first, other, first)
+        assert found == [200, "key-reused", "replay of 200"]
+        assert keyed.runs == 1
+
+    def test_the_arguments_of_the_path_count(self, uri):
+        keyed = KeyedApp(uri=uri)
+        keyed.add("/orders/<int:number>/<path:rest>", lambda number, rest: f"{number} {rest}")
+        paths = ["/orders/1/a", "/orders/2/a", "/orders/1/b", "/orders/1/a"]
+        found = [verdict(keyed.send(path=path)) for path in paths]
+        assert found == [200, "key-reused", "key-reused", "replay of 200"]
+
+    def test_it_is_told_as_a_problem(self, keyed):
+        keyed.send(json={"sum": 7})
+        answer = keyed.send(json={"sum": 8})
+        assert (answer.status_code, answer.mimetype) == (422, "application/problem+json")
+        assert (answer.json["title"], "Retry-After" in answer.headers) == ("Key reused", False)
+
+    def test_it_is_told_while_the_first_one_runs(self, uri):
+        keyed = KeyedApp(lambda: keyed.verdicts({"json": [2]}, {"json": [1]}), uri=uri, wait=5)
+        answer = keyed.send(json=[1])
+        assert (answer.json, keyed.runs) == (["key-reused", "key-in-progress"], 1)
+        assert keyed.verdicts({"json": [2]}) == ["key-reused"]
+
+    def test_it_is_told_where_repeats_are_rejected(self, uri):
+        keyed = KeyedApp(uri=uri, on_repeat="reject")
+        assert keyed.verdicts(*[{"json": [body]} for body in (1, 2, 1)]) == [
+            200,
+            "key-reused",
+            "key-repeated",
+        ]
+
+    def test_it_is_told_where_the_first_one_died(self):
+        keyed = KeyedApp(killed, guarantee="at-most-once")
+        with contextlib.suppress(SystemExit):
+            keyed.send(json=[1])
+        keyed.clock.advance(31)
+        assert keyed.verdicts({"json": [2]}, {"json": [1]}) == ["key-reused", "outcome-unknown"]
+
+    def test_it_is_told_where_the_first_response_was_not_kept(self, uri):
+        keyed = KeyedApp(lambda: Response(iter("streamed")), uri=uri)
+        assert keyed.verdicts(*[{"json": [body]} for body in (1, 2, 1)]) == [
+            200,
+            "key-reused",
+            "response-not-stored",
+        ]
+
+    def test_a_refused_one_may_be_sent_with_a_key_of_its_own(self, keyed):
+        sent = [("a", 1), ("a", 2), ("b", 2), ("b", 2)]
+        found = keyed.verdicts(*[{"key": key, "json": body} for key, body in sent])
+        assert found == [200, "key-reused", 200, "replay of 200"]
+
+    def test_a_file_may_be_ignored(self):
+        keyed = KeyedApp(ignore=["photo"])
+        found = keyed.verdicts(upload(b"one", a="1"), upload(b"two", a="1"), upload(b"one", a="2"))
+        assert found == [200, "replay of 200", "key-reused"]
+
+    @pytest.mark.parametrize("size", [0, 3, 2**20])
+    def test_the_view_reads_the_files_that_were_counted(self, size):
+        keyed = KeyedApp(lambda: [len(request.files["photo"].read()), request.form["a"]])
+        assert keyed.send(**upload(b"x" * size, a="1")).json == [size, "1"]
+
+    def test_the_setting_names_what_is_ignored(self):
+        keyed = KeyedApp(settings={"IDEMPOTENCE_IGNORED_ARGS": ["now"]}, ignore={"sent_at"})
+        bodies = [{"now": 1, "sent_at": 1}, {"now": 2, "sent_at": 2}, {"csrf_token": "x"}]
+        found = keyed.verdicts(*[{"json": body} for body in bodies])
+        assert found == [200, "replay of 200", "key-reused"]

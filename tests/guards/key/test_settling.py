@@ -1,0 +1,303 @@
+"""What is remembered, what runs again: two guarantees, and every way out of a view."""
+
+import contextlib
+
+import pytest
+from flask import Response, abort, request
+from helpers.apps import FAILURES, SUCCESSES, KeyedApp, fail, killed, verdict
+
+from flask_idempotence import current_guard
+from flask_idempotence.testing import record_signals
+
+
+def accepts(response):
+    """Return whether a response is worth being remembered, to one application's mind."""
+    return response.status_code in (200, 503)
+
+
+RULES = {
+    "final": {},
+    "success": {"remember": "success"},
+    "a predicate": {"remember": accepts},
+    "a predicate that raises": {"remember": lambda response: 1 / 0},
+    "at-most-once": {"guarantee": "at-most-once"},
+}
+
+TRANSIENT = {401, 403, 408, 409, 425, 429, *range(500, 600)}
+STATUSES = {
+    *range(200, 207),
+    299,
+    300,
+    303,
+    304,
+    *range(400, 432),
+    451,
+    499,
+    *range(500, 506),
+    599,
+}
+
+RUNS_AGAIN = {
+    "final": TRANSIENT,
+    "success": set(range(400, 600)),
+    "a predicate": set(range(201, 600)) - {503},
+    "a predicate that raises": set(),
+    "at-most-once": set(),
+}
+"""The statuses that are not remembered."""
+
+
+def outcomes(keyed, times=3):
+    """Send the same request so many times and say what came of each."""
+    found = []
+    for _ in range(times):
+        try:
+            found.append(verdict(keyed.send()))
+        except Exception as error:
+            found.append(type(error).__name__)
+    return found
+
+
+def says(status, how):
+    response = Response("said", status)
+    if how == "made by an error handler":
+        raise LookupError(response)
+    return response if how == "returned" else abort(response)
+
+
+def run_again(rules, how, statuses):
+    """Return those of the statuses that are not remembered; each of the others is replayed."""
+    keyed = KeyedApp(lambda: says(int(request.args["status"]), how), **RULES[rules])
+    keyed.app.register_error_handler(LookupError, lambda error: error.args[0])
+    found = set()
+    for status in statuses:
+        sent = {"key": str(status), "path": f"/?status={status}"}
+        runs = keyed.runs
+        first, second = keyed.verdicts(sent, sent)
+        assert (first, second) in [(status, status), (status, f"replay of {status}")]
+        assert keyed.runs - runs == (2 if second == status else 1)
+        if second == status:
+            found.add(status)
+    return found
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("how", ["returned", "aborted", "made by an error handler"])
+def test_a_status_is_remembered_or_not_whoever_made_it(rules, how):
+    assert run_again(rules, how, STATUSES) == RUNS_AGAIN[rules] & STATUSES
+
+
+def test_every_status_there_is_is_final_or_transient():
+    statuses = range(200, 600)
+    assert run_again("final", "returned", statuses) == TRANSIENT.intersection(statuses)
+
+
+@pytest.mark.parametrize("rules", sorted(RULES.keys() - {"a predicate"}))
+@pytest.mark.parametrize("way", SUCCESSES)
+def test_a_success_is_run_once_and_replayed(rules, way):
+    keyed = KeyedApp(SUCCESSES[way], **RULES[rules])
+    first, *repeats = outcomes(keyed)
+    assert repeats == [f"replay of {first}"] * 2
+    assert keyed.runs == 1
+
+
+FINAL = {
+    "abort(400)": 400,
+    "abort(404)": 404,
+    "abort with a response": 422,
+    "a status in a tuple": 422,
+    "a dict without success": 200,
+    "jsonify without success": 200,
+    "problem JSON": 200,
+}
+"""The failures that a client need not try again; each other one is a 500 or 503, or raises."""
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+@pytest.mark.parametrize("way", FAILURES)
+def test_a_failure_is_remembered_where_trying_again_is_no_use(way, propagate):
+    keyed = KeyedApp(FAILURES[way], settings={"PROPAGATE_EXCEPTIONS": propagate})
+    first, *repeats = outcomes(keyed)
+    if way in FINAL:
+        assert (first, repeats, keyed.runs) == (FINAL[way], [f"replay of {first}"] * 2, 1)
+    else:
+        assert (repeats, keyed.runs) == ([first] * 2, 3)
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+@pytest.mark.parametrize("way", FAILURES)
+def test_where_only_successes_are_remembered_every_failure_runs_again(way, propagate):
+    keyed = KeyedApp(
+        FAILURES[way], remember="success", settings={"PROPAGATE_EXCEPTIONS": propagate}
+    )
+    first, *repeats = outcomes(keyed)
+    assert (repeats, keyed.runs) == ([first] * 2, 3)
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+@pytest.mark.parametrize("way", FAILURES)
+def test_at_most_once_never_runs_again_and_shows_what_came_out(way, propagate):
+    keyed = KeyedApp(
+        FAILURES[way], guarantee="at-most-once", settings={"PROPAGATE_EXCEPTIONS": propagate}
+    )
+    first, *repeats = outcomes(keyed)
+    # What no response came of cannot be shown.
+    shown = f"replay of {first}" if isinstance(first, int) else "response-not-stored"
+    assert (repeats, keyed.runs) == ([shown] * 2, 1)
+    assert isinstance(first, int) or propagate
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+@pytest.mark.parametrize("rules", RULES)
+def test_an_exception_without_a_handler(rules, propagate):
+    keyed = KeyedApp(fail, settings={"PROPAGATE_EXCEPTIONS": propagate}, **RULES[rules])
+    first, second, _ = outcomes(keyed)
+    assert first == ("ValueError" if propagate else 500)
+    if rules == "at-most-once":
+        assert (second, keyed.runs) == ("response-not-stored" if propagate else "replay of 500", 1)
+    elif rules == "a predicate that raises" and not propagate:
+        assert (second, keyed.runs) == ("replay of 500", 1)
+    else:
+        assert (second, keyed.runs) == (first, 3)
+
+
+def test_a_predicate_of_the_applications_own_tells_successes():
+    keyed = KeyedApp(lambda: ("accepted, but no", 202), remember="success")
+    keyed.idempotence.result_failed(lambda response: response.status_code == 202)
+    keyed.add("/final", lambda: ("accepted, but no", 202))
+    keyed.add("/own", lambda: ("accepted, but no", 202), remember=lambda response: True)
+    keyed.add("/once", lambda: ("accepted, but no", 202), guarantee="at-most-once")
+    assert keyed.verdicts({}, {}) == [202, 202]
+    assert keyed.verdicts({}, {}, path="/final") == [202, 202]
+    assert keyed.verdicts({}, {}, path="/own") == [202, "replay of 202"]
+    assert keyed.verdicts({}, {}, path="/once") == [202, "replay of 202"]
+
+
+def test_a_transient_status_is_none_to_remember_whatever_the_applications_predicate_says():
+    keyed = KeyedApp(lambda: ("busy", 503))
+    keyed.idempotence.result_failed(lambda response: False)
+    assert keyed.verdicts({}, {}) == [503, 503]
+
+
+@pytest.mark.parametrize("rule", ["setting", "route"])
+def test_a_setting_says_what_is_remembered_and_a_route_may_say_otherwise(rule):
+    keyed = KeyedApp(
+        lambda: ("no", 422),
+        settings={"IDEMPOTENCE_KEY_REMEMBER": "success"},
+        remember={"setting": None, "route": "final"}[rule],
+    )
+    assert keyed.verdicts({}, {}) == [422, {"setting": 422, "route": "replay of 422"}[rule]]
+
+
+def test_a_predicate_that_raises_is_logged(caplog):
+    keyed = KeyedApp(remember=lambda response: 1 / 0)
+    assert outcomes(keyed, 2) == [200, "replay of 200"]
+    assert caplog.text.count("Cannot tell whether the result failed") == 1
+
+
+def test_a_predicate_sees_the_finished_response_once():
+    seen = []
+    keyed = KeyedApp(
+        lambda: ({"a": 1}, 201), remember=lambda response: seen.append(response) or True
+    )
+    outcomes(keyed)
+    assert [(response.status_code, response.json) for response in seen] == [(201, {"a": 1})]
+
+
+class TestKilled:
+    @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
+    def test_at_least_once_runs_again_after_the_lease_and_not_before(self, end):
+        keyed = KeyedApp(lambda: killed_by(end) if keyed.runs == 1 else "done")
+        with pytest.raises(end):
+            keyed.send()
+        keyed.engine.keeper.tick()
+        keyed.clock.advance(29.9)
+        assert keyed.verdicts({}) == ["key-in-progress"]
+        keyed.clock.advance(0.2)
+        assert keyed.verdicts({}, {}) == [200, "replay of 200"]
+        assert keyed.runs == 2
+
+    @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
+    def test_at_most_once_says_for_the_ttl_that_the_outcome_is_unknown(self, end):
+        keyed = KeyedApp(lambda: killed_by(end), guarantee="at-most-once", ttl=100)
+        with pytest.raises(end):
+            keyed.send()
+        keyed.clock.advance(29.9)
+        assert keyed.verdicts({}) == ["key-in-progress"]
+        keyed.clock.advance(0.2)
+        answer = keyed.send()
+        assert (answer.status_code, verdict(answer)) == (409, "outcome-unknown")
+        assert "Retry-After" not in answer.headers
+        keyed.clock.advance(99.8)
+        assert keyed.verdicts({}) == ["outcome-unknown"]
+        keyed.clock.advance(0.2)
+        with pytest.raises(end):
+            keyed.send()
+
+    def test_what_is_caught_further_out_is_killed_all_the_same(self):
+        def catches(view):
+            def outer():
+                with contextlib.suppress(SystemExit):
+                    return view()
+                return "stopped", 500
+
+            return outer
+
+        keyed = KeyedApp()
+        keyed.add("/pay", killed, guards=[catches], guarantee="at-most-once")
+        assert keyed.verdicts({}, {}, path="/pay") == [500, "key-in-progress"]
+        keyed.clock.advance(31)
+        assert keyed.verdicts({}, path="/pay") == ["outcome-unknown"]
+
+    def test_a_process_killed_in_an_error_handler_is_killed(self):
+        keyed = KeyedApp(fail, guarantee="at-most-once")
+        keyed.app.register_error_handler(ValueError, lambda error: killed())
+        with pytest.raises(SystemExit):
+            keyed.send()
+        keyed.clock.advance(31)
+        assert keyed.verdicts({}) == ["outcome-unknown"]
+
+    @pytest.mark.parametrize("decision", [current_guard.release, current_guard.keep])
+    def test_what_the_view_had_decided_by_hand_is_void(self, decision):
+        keyed = KeyedApp(lambda: decision() or killed(), guarantee="at-most-once")
+        with pytest.raises(SystemExit):
+            keyed.send()
+        assert keyed.verdicts({}) == ["key-in-progress"]
+
+
+def killed_by(end):
+    raise end
+
+
+class TestByHand:
+    @pytest.mark.parametrize("rules", RULES)
+    @pytest.mark.parametrize("way", ["a success", "a failure", "an exception"])
+    def test_what_is_released_runs_again(self, rules, way):
+        view = {"a success": lambda: "done", "a failure": lambda: abort(422), "an exception": fail}
+        keyed = KeyedApp(lambda: current_guard.release() or view[way](), **RULES[rules])
+        first, *repeats = outcomes(keyed)
+        assert (repeats, keyed.runs) == ([first] * 2, 3)
+
+    @pytest.mark.parametrize("rules", RULES)
+    @pytest.mark.parametrize("status", [200, 422, 429, 500])
+    def test_what_is_kept_is_replayed(self, rules, status):
+        keyed = KeyedApp(lambda: current_guard.keep() or ("said", status), **RULES[rules])
+        assert outcomes(keyed) == [status, *[f"replay of {status}"] * 2]
+        assert keyed.runs == 1
+
+    @pytest.mark.parametrize("rules", RULES)
+    def test_what_is_kept_of_an_exception_is_only_that_there_was_one(self, rules):
+        keyed = KeyedApp(lambda: current_guard.keep() or fail(), **RULES[rules])
+        assert outcomes(keyed) == ["ValueError", *["response-not-stored"] * 2]
+        assert keyed.runs == 1
+
+    def test_the_last_word_counts(self):
+        keyed = KeyedApp(lambda: current_guard.keep() or current_guard.release() or "done")
+        assert outcomes(keyed, 2) == [200, 200]
+
+
+def test_signals_tell_how_it_was_settled():
+    keyed = KeyedApp(lambda: ("said", 200 if keyed.runs > 1 else 503))
+    with record_signals(keyed.app) as signals:
+        outcomes(keyed)
+    assert signals.names == ["claimed", "released", "claimed", "completed", "replayed"]

@@ -1,0 +1,99 @@
+"""Responses that are not kept, streamed or too large: live the first time, and never run again."""
+
+import contextlib
+
+import pytest
+from flask import Response, request, send_file
+from helpers.apps import KeyedApp, fail, killed, verdict
+
+from flask_idempotence.config.settings import GUARANTEES
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_stream_goes_out_live_and_is_not_run_again(guarantee):
+    keyed = KeyedApp(lambda: Response(iter(["one ", "two"])), guarantee=guarantee)
+    first = keyed.send(buffered=False)
+    assert keyed.verdicts({}) == ["key-in-progress"]
+    assert (first.text, "Idempotent-Replayed" in first.headers) == ("one two", False)
+    first.close()
+    assert keyed.verdicts({}, {}) == ["response-not-stored"] * 2
+    assert keyed.runs == 1
+
+
+def test_a_stream_is_held_for_as_long_as_it_is_sent():
+    keyed = KeyedApp(lambda: Response(iter(["one ", "two"])))
+    first = keyed.send(buffered=False)
+    for _ in range(10):
+        keyed.clock.advance(29)
+        keyed.engine.keeper.tick()
+        assert keyed.verdicts({}) == ["key-in-progress"]
+    first.close()
+    assert keyed.verdicts({}) == ["response-not-stored"]
+
+
+def test_a_stream_whose_client_went_away_is_not_run_again():
+    keyed = KeyedApp(lambda: Response(iter(["one ", "two"])))
+    first = keyed.send(buffered=False)
+    assert next(first.response) == b"one "
+    first.close()
+    assert keyed.verdicts({}, {}) == ["response-not-stored"] * 2
+
+
+def test_a_stream_of_a_transient_status_runs_again():
+    keyed = KeyedApp(lambda: Response(iter("no"), 503))
+    assert keyed.verdicts({}, {}, {}) == [503, 503, 503]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_stream_that_breaks_off_is_a_failure(guarantee):
+    def breaks_off():
+        yield "one"
+        fail()
+
+    keyed = KeyedApp(lambda: Response(breaks_off()), guarantee=guarantee)
+    with pytest.raises(ValueError, match="the view failed"):
+        keyed.send()
+    if guarantee == "at-most-once":
+        assert keyed.verdicts({}, {}) == ["response-not-stored"] * 2
+    else:
+        with pytest.raises(ValueError, match="the view failed"):
+            keyed.send()
+
+
+def test_a_stream_that_is_killed_is_killed():
+    def is_killed():
+        yield "one"
+        killed()
+
+    keyed = KeyedApp(lambda: Response(is_killed()), guarantee="at-most-once")
+    with contextlib.suppress(SystemExit):
+        keyed.send()
+    assert keyed.verdicts({}) == ["key-in-progress"]
+    keyed.clock.advance(31)
+    assert keyed.verdicts({}) == ["outcome-unknown"]
+
+
+def test_a_sent_file_goes_out_live_and_is_not_run_again():
+    keyed = KeyedApp(lambda: send_file(__file__))
+    assert keyed.send().data.startswith(b'"""Responses that are not kept')
+    assert keyed.verdicts({}, {}) == ["response-not-stored"] * 2
+
+
+@pytest.mark.parametrize("status", [200, 422])
+def test_a_body_of_the_greatest_size_is_kept_and_a_larger_one_is_not(status):
+    settings = {"IDEMPOTENCE_KEY_MAX_BODY": 1000}
+    keyed = KeyedApp(lambda: (b"x" * int(request.args["size"]), status), settings=settings)
+    for size, repeat in [(999, "replay"), (1000, "replay"), (1001, None)]:
+        sent = {"key": str(size), "path": f"/?size={size}"}
+        first, second = (keyed.send(**sent) for _ in range(2))
+        assert (first.status_code, len(first.data)) == (status, size)
+        if repeat:
+            assert second.data == first.data
+        else:
+            assert (second.status_code, verdict(second)) == (409, "response-not-stored")
+    assert keyed.runs == 3
+
+
+def test_a_large_body_of_a_transient_status_runs_again():
+    keyed = KeyedApp(lambda: (b"xx", 503), settings={"IDEMPOTENCE_KEY_MAX_BODY": 1})
+    assert keyed.verdicts({}, {}, {}) == [503, 503, 503]

@@ -1,0 +1,416 @@
+"""Lock mode: its parameters, its intervals, its log line."""
+
+import json
+import logging
+import threading
+import urllib.error
+import urllib.request
+from datetime import timedelta
+
+import pytest
+from flask import request
+from helpers.apps import make_app
+from helpers.servers.processes import Gunicorn, all_at_once
+
+from flask_idempotence import (
+    ConfigurationError,
+    Idempotence,
+    MemoryStore,
+    claimed,
+    completed,
+    current_guard,
+    no_repeat_submit,
+)
+from flask_idempotence.testing import FakeClock, clear_store, record_signals
+
+
+class Shop:
+    """An application whose clock stands still, with one locked view that counts its runs."""
+
+    def __init__(self, *arguments, settings=None, in_view=None, **options):
+        self.clock = FakeClock()
+        idempotence = Idempotence()
+        store = MemoryStore(clock=self.clock)
+        self.app = make_app(idempotence=idempotence, store=store, **(settings or {}))
+        self.clock.rule(self.app)
+        self.keeper = self.app.extensions["idempotence"].engine.keeper
+        self.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
+        self.runs = 0
+
+        @self.app.route("/orders/<int:number>", methods=["GET", "POST", "PUT", "DELETE"])
+        @no_repeat_submit(*arguments, **options)
+        def order(number):
+            self.runs += 1
+            run = self.runs
+            if in_view is not None:
+                in_view(self)
+            return {"run": run}
+
+    def post(self, path="/orders/1", method="POST", **options):
+        options.setdefault("json", {"item": "tea"})
+        return self.app.test_client().open(path, method=method, **options)
+
+    def codes(self, *requests):
+        return [self.post(**request).status_code for request in requests]
+
+
+def test_a_repeat_within_the_interval_is_told_the_message_and_how_long_to_wait():
+    shop = Shop(2.5, "Once is enough.")
+    assert shop.post().status_code == 200
+    shop.clock.advance(0.4)
+    repeat = shop.post()
+    assert repeat.status_code == 409
+    assert repeat.mimetype == "application/problem+json"
+    assert repeat.headers["Retry-After"] == "3"
+    assert repeat.json == {
+        "type": "urn:flask-idempotence:repeat-submit",
+        "title": "Repeated submit",
+        "status": 409,
+        "detail": "Once is enough.",
+    }
+    assert shop.runs == 1
+
+
+@pytest.mark.parametrize("interval", [0.3, 0.5, 1, 5, timedelta(milliseconds=1500), 120])
+def test_the_interval_is_counted_from_the_claim_to_the_fraction(interval):
+    shop = Shop(interval)
+    length = interval.total_seconds() if isinstance(interval, timedelta) else interval
+    assert shop.codes({}) == [200]
+    shop.clock.advance(length * 0.99)
+    assert shop.codes({}) == [409]
+    shop.clock.advance(length * 0.02)
+    assert shop.codes({}) == [200]
+
+
+def test_the_setting_is_the_default():
+    shop = Shop(settings={"IDEMPOTENCE_LOCK_INTERVAL": 3, "IDEMPOTENCE_LOCK_MESSAGE": "Wait."})
+    assert shop.post().status_code == 200
+    shop.clock.advance(2.9)
+    assert shop.post().json["detail"] == "Wait."
+    shop.clock.advance(0.1)
+    assert shop.post().status_code == 200
+
+
+def test_it_works_bare_and_keeps_the_view_recognisable():
+    app = make_app()
+
+    @app.post("/")
+    @no_repeat_submit
+    def place_order():
+        """Place it."""
+        return {}
+
+    assert place_order.__name__ == "place_order"
+    assert place_order.__doc__ == "Place it."
+    client = app.test_client()
+    assert [client.post("/").status_code for _ in range(3)] == [200, 409, 409]
+
+
+def test_a_lazy_message_is_spoken_when_it_is_needed():
+    class Lazy:
+        spoken = "too early"
+
+        def __str__(self):
+            return self.spoken
+
+    lazy = Lazy()
+    shop = Shop(5, lazy)
+    lazy.spoken = "S'il vous plaît"
+    shop.post()
+    assert shop.post().json["detail"] == "S'il vous plaît"
+
+
+def test_the_status_of_duplicates_is_a_setting():
+    shop = Shop(5, settings={"IDEMPOTENCE_DUPLICATE_STATUS": 429})
+    assert shop.codes({}, {}) == [200, 429]
+    assert shop.post().json["status"] == 429
+
+
+def test_the_base_of_problem_types_is_a_setting():
+    shop = Shop(5, settings={"IDEMPOTENCE_PROBLEM_BASE": "https://example.com/problems/"})
+    shop.post()
+    assert shop.post().json["type"] == "https://example.com/problems/repeat-submit"
+
+
+def test_a_browser_gets_a_page_and_an_api_client_a_problem_document():
+    shop = Shop(5, "Once <b>only</b>.")
+    shop.post()
+    page = shop.post(headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert page.mimetype == "text/html"
+    assert "Once &lt;b&gt;only" in page.text
+    assert page.headers["Retry-After"] == "5"
+    for accept in ("*/*", "application/json", "application/problem+json, text/html"):
+        assert shop.post(headers={"Accept": accept}).mimetype == "application/problem+json"
+
+
+class TestArguments:
+    def test_each_difference_makes_another_request(self):
+        shop = Shop(5)
+        requests = [
+            {},
+            {"path": "/orders/2"},
+            {"path": "/orders/1?coupon=a"},
+            {"json": {"item": "milk"}},
+            {"method": "PUT"},
+            {"json": None, "data": {"item": "tea"}},
+        ]
+        assert shop.codes(*requests) == [200] * 6
+        assert shop.codes(*requests) == [409] * 6
+
+    def test_what_the_setting_ignores_makes_no_difference(self):
+        shop = Shop(5)
+        assert shop.codes(
+            {"json": {"item": "tea", "csrf_token": "1"}},
+            {"json": {"item": "tea", "csrf_token": "2", "idempotence_token": "x"}},
+            {"path": "/orders/1?csrf_token=3"},
+        ) == [200, 409, 409]
+
+    def test_what_the_route_ignores_makes_no_difference_either(self):
+        shop = Shop(5, ignore=("at", "number"))
+        assert shop.codes(
+            {"json": {"item": "tea", "at": 1, "csrf_token": 1}},
+            {"json": {"item": "tea", "at": 2}, "path": "/orders/2?at=3"},
+        ) == [200, 409]
+
+    def test_only_the_named_arguments_count(self):
+        shop = Shop(5, only=("item",))
+        assert shop.codes(
+            {},
+            {"json": {"item": "tea", "note": "!"}, "path": "/orders/2?x=1"},
+            {"json": {"item": "milk"}},
+        ) == [200, 409, 200]
+
+    def test_a_key_stands_for_the_arguments_and_the_body_is_not_read(self):
+        unread = []
+
+        def key():
+            return request.headers["X-Order"]
+
+        def in_view(shop):
+            unread.append(request.stream.read())
+
+        shop = Shop(5, key=key, in_view=in_view)
+        assert shop.codes(
+            {"headers": {"X-Order": "1"}},
+            {"headers": {"X-Order": "1"}, "json": {"item": "milk"}, "path": "/orders/2"},
+            {"headers": {"X-Order": "2"}},
+        ) == [200, 409, 200]
+        assert unread[0] == b'{"item": "tea"}'
+
+    def test_safe_methods_pass_unless_they_are_taken_in(self):
+        assert Shop(5).codes(*[{"method": "GET"}] * 3) == [200] * 3
+        shop = Shop(5, methods=("get",))
+        assert shop.codes(*[{"method": "GET"}] * 2, *[{}] * 2) == [200, 409, 200, 409]
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"interval": 0},
+            {"interval": -1},
+            {"interval": "5"},
+            {"interval": True},
+            {"interval": float("nan")},
+            {"interval": float("inf")},
+            {"only": "item"},
+            {"ignore": "item"},
+            {"methods": "GET"},
+            {"key": "X-Order"},
+            {"failed": True},
+        ],
+    )
+    def test_what_cannot_work_is_refused_at_once(self, options):
+        with pytest.raises(ConfigurationError, match=next(iter(options))):
+            no_repeat_submit(**options)
+
+
+class TestSlowViews:
+    def test_whoever_clicked_while_a_slow_view_ran_is_turned_away_after_it(self):
+        def slow(shop):
+            shop.clock.advance(0.5)
+            shop.keeper.tick()
+            shop.clock.advance(1)
+
+        shop = Shop(1, in_view=slow)
+        assert shop.codes({}, {}) == [200, 409]
+        shop.clock.advance(0.99)
+        assert shop.codes({}) == [409]
+        shop.clock.advance(0.02)
+        assert shop.codes({}) == [200]
+
+    def test_a_view_that_lets_no_other_thread_in_is_no_way_around(self):
+        def greedy(shop):
+            shop.clock.advance(1.5)  # and the keeper never ran
+
+        shop = Shop(1, in_view=greedy)
+        with record_signals(shop.app) as signals:
+            assert shop.codes({}, {}) == [200, 409]
+        assert signals.count("lease_lost") == 1  # for others could have come in meanwhile
+        shop.clock.advance(1.01)
+        assert shop.codes({}) == [200]
+
+    def test_a_lease_that_was_lost_is_known_to_the_view_and_its_answer_goes_out(self):
+        lost = []
+
+        def overtaken(shop):
+            if shop.runs == 1:
+                clear_store(shop.app)
+                lost.append(current_guard.lost)
+                lost.append(shop.post().status_code)
+                shop.clock.advance(0.5)
+                shop.keeper.tick()
+                lost.append(current_guard.lost)
+
+        shop = Shop(1, in_view=overtaken)
+        with record_signals(shop.app) as signals:
+            assert shop.post().json == {"run": 1}
+        assert lost == [False, 200, True]
+        assert signals.count("lease_lost") == 1
+        assert shop.post().status_code == 409  # the second owner's claim stands
+
+    def test_a_view_makes_sure_of_its_lease_before_what_cannot_be_undone(self):
+        held = []
+
+        def careful(shop):
+            current_guard.ensure_held()
+            shop.clock.advance(29)
+            held.append(shop.post().status_code)
+            clear_store(shop.app)
+            current_guard.ensure_held()
+            held.append("charged")
+
+        shop = Shop(1, in_view=careful)
+        with record_signals(shop.app) as signals:
+            answer = shop.post()
+        assert held == [409]
+        assert answer.status_code == 409
+        assert answer.json["type"] == "urn:flask-idempotence:lease-lost"
+        assert answer.headers["Retry-After"] == "1"
+        assert signals.count("lease_lost") == 1
+
+    def test_current_guard_is_a_no_op_where_nothing_is_guarded(self):
+        app = make_app()
+        current_guard.ensure_held()
+        with app.test_request_context():
+            current_guard.ensure_held()
+            current_guard.release()
+            current_guard.keep()
+            assert (current_guard.mode, current_guard.key, current_guard.lost) == (
+                None,
+                None,
+                False,
+            )
+
+    def test_current_guard_names_what_the_log_names(self, caplog):
+        seen = []
+        shop = Shop(5, in_view=lambda _: seen.append((current_guard.mode, current_guard.key)))
+        caplog.set_level(logging.INFO, "flask_idempotence")
+        shop.post()
+        shop.post()
+        assert seen[0][0] == "lock"
+        assert f"key={seen[0][1]}" in caplog.text
+
+
+def test_a_rejected_repeat_is_logged_without_arguments_or_credentials(caplog):
+    caplog.set_level(logging.DEBUG)
+    shop = Shop(5)
+    secrets = {
+        "json": {"card": "4111-1111"},
+        "headers": {"Authorization": "Bearer hunter2"},
+        "environ_base": {"REMOTE_ADDR": "203.0.113.9"},
+        "path": "/orders/7700770077?pin=secret-pin",
+    }
+    assert shop.codes(secrets, secrets) == [200, 409]
+    lines = [record.getMessage() for record in caplog.records if "rejected" in record.getMessage()]
+    assert len(lines) == 1
+    assert "endpoint=order" in lines[0]
+    key = lines[0].rpartition("key=")[2]
+    assert len(key) == 12
+    stored = "".join(shop.app.extensions["idempotence"].store.scan(""))
+    for secret in ("4111", "hunter2", "203.0.113.9", "secret-pin", "7700770077"):
+        assert secret not in caplog.text
+        assert secret not in stored
+
+
+def test_signals_tell_what_happened():
+    shop = Shop(5)
+    with record_signals(shop.app) as signals:
+        shop.post()
+        shop.post()
+    assert signals.names == ["claimed", "completed", "rejected"]
+    _, arguments = signals.events[2]
+    assert arguments["mode"] == "lock"
+    assert arguments["endpoint"] == "order"
+    assert arguments["error"].slug == "repeat-submit"
+
+
+def test_a_receiver_that_raises_changes_nothing(caplog):
+    shop = Shop(5)
+
+    def receiver(app, **arguments):
+        raise RuntimeError("a broken metric")
+
+    with claimed.connected_to(receiver), completed.connected_to(receiver):
+        assert shop.codes({}, {}) == [200, 409]
+    assert caplog.text.count("RuntimeError: a broken metric") == 2
+
+
+# A busy machine may take longer than the deadline for sixty-four of them.
+@pytest.mark.parametrize(("uri", "options"), [("memory://", {}), ("redis", {"deadline": 30})])
+def test_sixty_four_threads_at_once_make_one_run(uri, options, redis_url):
+    uri = redis_url if uri == "redis" else uri
+    app = make_app(IDEMPOTENCE_STORAGE_URI=uri, IDEMPOTENCE_STORAGE_OPTIONS=options)
+    runs, lock = [], threading.Lock()
+
+    @app.post("/")
+    @no_repeat_submit(interval=20)
+    def view():
+        with lock:
+            runs.append(1)
+        return {}
+
+    calls = [lambda: app.test_client().post("/", json={"a": 1}).status_code] * 64
+    codes = all_at_once(calls)
+    assert (codes.count(200), codes.count(409), len(runs)) == (1, 63, 1)
+
+
+QUEUED = """
+import time
+from flask import Flask
+from flask_idempotence import Idempotence, no_repeat_submit
+
+app = Flask("queued")
+app.config["SECRET_KEY"] = "a secret for the tests"
+Idempotence(app)
+runs = []
+
+@app.get("/")
+def count():
+    return {"runs": len(runs)}
+
+@app.post("/")
+@no_repeat_submit(interval=1)
+def slow():
+    runs.append(1)
+    time.sleep(1.5)
+    return {"runs": len(runs)}
+"""
+
+
+@pytest.mark.gunicorn
+def test_a_second_click_that_queued_behind_a_slow_view_is_rejected(tmp_path):
+    (tmp_path / "queued.py").write_text(QUEUED)
+
+    def click(url):
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, method="POST")) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+    with Gunicorn("queued:app", workers=1, threads=1, worker_class="sync", cwd=tmp_path) as server:
+        codes = all_at_once([lambda: click(server.url)] * 3)
+        with urllib.request.urlopen(server.url) as answer:
+            runs = json.load(answer)["runs"]
+    assert sorted(codes) == [200, 409, 409]
+    assert runs == 1

@@ -1,0 +1,255 @@
+"""`once` when the store does not answer, when the work takes long, and when a process dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from helpers.once_operations import OnceApp
+from helpers.servers.processes import Proxy, until
+
+from flask_idempotence import MemoryStore, StoreError, StoreUnavailable, current_guard
+from flask_idempotence.testing import FakeClock, record_signals
+
+
+def behind(proxy, **settings):
+    return OnceApp(IDEMPOTENCE_STORAGE_URI=proxy.url, **settings)
+
+
+def work_in_a_process(once_app, **settings):
+    """Let the real clock rule, and the keeper's own thread work."""
+    once_app.engine.clock, once_app.engine.sleep = time.monotonic, time.sleep
+    del once_app.engine.keeper._be_awake_at
+    return once_app
+
+
+def test_a_store_that_is_away_is_an_error_and_nothing_is_done(fresh_redis):
+    with Proxy(fresh_redis) as proxy:
+        once_app = behind(proxy)
+        proxy.refuse()
+        with record_signals(once_app.app) as told, pytest.raises(StoreUnavailable) as refused:
+            once_app.work()
+        assert (refused.value.retry_after, once_app.runs) == (1, 0)
+        assert told.names == ["store_failed", "rejected"]
+        proxy.accept()
+        assert once_app.word() == "first"
+
+
+def test_where_it_is_allowed_the_work_is_done_unguarded(fresh_redis):
+    with Proxy(fresh_redis) as proxy:
+        once_app = behind(proxy, IDEMPOTENCE_ON_STORE_ERROR="allow")
+        proxy.refuse()
+        with record_signals(once_app.app) as told:
+            assert once_app.work(result={"unguarded": 1}) == (True, {"unguarded": 1})
+        assert told.names == ["store_failed"]
+        with once_app.app.app_context(), once_app.once():
+            assert current_guard.mode is None
+            current_guard.ensure_held()
+        proxy.accept()
+        assert [once_app.word(), once_app.word()] == ["first", "done"]
+
+
+def test_a_claim_whose_answer_was_lost_is_given_up_by_the_keeper(fresh_redis):
+    with Proxy(fresh_redis) as proxy:
+        once_app = work_in_a_process(behind(proxy))
+        proxy.drop_replies = True
+        with pytest.raises(StoreUnavailable):
+            once_app.work()
+        proxy.drop_replies = False
+        assert until(lambda: not fresh_redis.client().dbsize(), 5)
+        assert once_app.word() == "first"
+
+
+def test_a_completion_that_is_not_answered_is_finished_by_the_keeper(fresh_redis):
+    with Proxy(fresh_redis) as proxy:
+        once_app = work_in_a_process(behind(proxy, IDEMPOTENCE_LEASE=1.5))
+        with record_signals(once_app.app) as told:
+            with once_app.app.app_context(), once_app.once() as job:
+                proxy.refuse()
+                job.result = "paid"
+            assert "completed" not in told.names
+            proxy.accept()
+            assert until(lambda: "completed" in told.names, 5)
+        assert once_app.work() == (False, "paid")
+        assert once_app.runs == 0
+
+
+def test_until_it_is_finished_the_claim_lives_on():
+    class Forgetful(MemoryStore):
+        away = False
+
+        def complete(self, *arguments):
+            if self.away:
+                raise StoreError("away")
+            return super().complete(*arguments)
+
+    store = Forgetful(clock=(clock := FakeClock()))
+    once_app = OnceApp(store=store, clock=clock)
+    store.away = True
+    assert once_app.work(result="paid") == (True, "paid")
+    once_app.pass_time(120)
+    assert once_app.word() == "running"
+    store.away = False
+    once_app.pass_time(10)
+    assert once_app.work() == (False, "paid")
+
+
+def test_work_that_outlasts_its_lease_is_renewed():
+    once_app = OnceApp()
+    with once_app.app.app_context(), once_app.once():
+        once_app.pass_time(300)
+        assert once_app.word() == "running"
+    assert once_app.word() == "done"
+
+
+def test_without_the_keeper_it_would_not_be():
+    once_app = OnceApp()
+    with once_app.app.app_context(), once_app.once():
+        once_app.clock.advance(31)
+        assert once_app.word() == "first"
+
+
+def test_work_is_renewed_on_a_server_by_the_keepers_own_thread(redis_url):
+    once_app = work_in_a_process(OnceApp(IDEMPOTENCE_STORAGE_URI=redis_url, IDEMPOTENCE_LEASE=0.6))
+    with once_app.app.app_context(), once_app.once():
+        for _ in range(10):
+            time.sleep(0.2)
+            assert once_app.word() == "running"
+    assert once_app.word() == "done"
+
+
+def test_work_that_never_ends_is_given_up_in_the_end():
+    once_app = OnceApp(IDEMPOTENCE_MAX_HOLD=100.0)
+    with once_app.app.app_context(), once_app.once():
+        once_app.pass_time(99)
+        assert once_app.word() == "running"
+        once_app.pass_time(40)
+        assert once_app.word() == "first"
+
+
+def test_who_has_slept_past_the_lease_changes_nothing_of_its_successors():
+    once_app = OnceApp()
+    with record_signals(once_app.app) as told, once_app.app.app_context(), once_app.once() as late:
+        once_app.clock.advance(31)
+        assert once_app.work(result="of the second") == (True, "of the second")
+        late.result = "of the first"
+    assert told.names[-1] == "lease_lost"
+    assert once_app.work() == (False, "of the second")
+
+
+WORKER = """
+import os, sys, time
+import redis
+from flask import Flask
+from flask_idempotence import Idempotence, Running
+
+store, effects, plan = sys.argv[1:]
+app = Flask("worker")
+app.config.update(SECRET_KEY="a secret for the tests", IDEMPOTENCE_STORAGE_URI=store,
+                  IDEMPOTENCE_LEASE=1)
+idempotence = Idempotence(app)
+effects = redis.Redis.from_url(effects)
+with app.app_context():
+    if plan == "race":
+        effects.incr("ready")
+        while not effects.exists("go"):
+            time.sleep(0.005)
+    for number in range(50 if plan == "race" else 1):
+        try:
+            with idempotence.once("order", number) as job:
+                if job.first:
+                    effects.incr(f"runs of {number}")
+                    if plan == "hang":
+                        time.sleep(60)
+                    job.result = os.getpid()
+                else:
+                    effects.sadd(f"results of {number}", job.result)
+        except Running:
+            effects.incr("met")
+"""
+
+
+class Workers:
+    """Processes with one store; what they do is counted on another database."""
+
+    def __init__(self, redis_server):
+        self.addresses = [redis_server.url.removesuffix("/0") + f"/{db}" for db in (4, 3)]
+        self.effects = redis_server.client(db=3, decode_responses=True)
+        for db in (3, 4):
+            redis_server.client(db=db).flushdb()
+
+    def start(self, plan):
+        command = [sys.executable, "-c", WORKER, *self.addresses, plan]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def finish(self, process):
+        errors = process.communicate(timeout=60)[1]
+        assert (process.returncode, errors) == (0, "")
+
+    def runs(self, number=0):
+        return int(self.effects.get(f"runs of {number}") or 0)
+
+
+@pytest.mark.lifecycle
+def test_after_a_kill_in_the_work_it_is_free_when_the_lease_ends(redis_server, redis_url):
+    workers = Workers(redis_server)
+    victim = workers.start("hang")
+    assert until(workers.runs, 60)
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.communicate(timeout=10)
+    killed_at = time.monotonic()
+    once_app = OnceApp(IDEMPOTENCE_STORAGE_URI=workers.addresses[0])
+    assert once_app.word(0, scope="order") == "running"
+    assert until(lambda: once_app.word(0, scope="order", result="again") == "first", 5)
+    assert time.monotonic() - killed_at < 2.5
+    workers.finish(workers.start("work"))
+    assert workers.runs() == 1
+    assert workers.effects.smembers("results of 0") == {"again"}
+
+
+@pytest.mark.lifecycle
+def test_of_several_processes_one_does_each_piece_of_work(redis_server, redis_url):
+    workers = Workers(redis_server)
+    processes = [workers.start("race") for _ in range(4)]
+    assert until(lambda: workers.effects.get("ready") == "4", 60)
+    workers.effects.set("go", 1)
+    for process in processes:
+        workers.finish(process)
+    assert [workers.runs(number) for number in range(50)] == [1] * 50
+    told = {len(workers.effects.smembers(f"results of {number}")) for number in range(50)}
+    assert told <= {0, 1}
+    workers.finish(workers.start("work"))
+    assert workers.runs() == 1
+
+
+def test_threads_of_a_pool_do_not_take_a_block_over():
+    once_app, seen = OnceApp(), []
+
+    def look():
+        seen.append(current_guard.mode)
+
+    with once_app.app.app_context(), once_app.once():
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+    assert seen == [None]
+
+
+def test_a_block_that_ends_in_another_thread_leaves_nothing_behind():
+    once_app = OnceApp()
+
+    def steps():
+        with once_app.once():
+            yield
+
+    work = steps()
+    with once_app.app.app_context():
+        next(work)
+    assert current_guard.mode == "once"
+    ends = threading.Thread(target=lambda: next(work, None))
+    ends.start()
+    ends.join()
+    assert current_guard.mode is None

@@ -1,0 +1,249 @@
+"""Results of `once`: what is remembered of them, and what a repeat reads."""
+
+import json
+import struct
+import time
+import zlib
+
+import pytest
+from cryptography.fernet import Fernet
+from flask import Response
+from helpers.once_operations import OnceApp, once_app_on
+
+from flask_idempotence import ResponseNotStored, current_guard
+from flask_idempotence.config.settings import Config
+from flask_idempotence.response.records import Asked, Records, UnreadableRecord
+
+
+@pytest.fixture(params=["memory", "redis"])
+def once_app(request):
+    return once_app_on(request.param, request)
+
+
+RESULTS = {
+    "nothing": None,
+    "a truth": True,
+    "an integer": 7,
+    "a big integer": 2**200,
+    "a number": 0.1,
+    "a text": "paid",
+    "an empty text": "",
+    "a text beyond ASCII": "bezahlt: 5 €, \U0001f600",
+    "half a character": "\ud800 and \udc80",
+    "control characters": '\x00\x1f"\\\u2028',
+    "a list": [1, "1", None, [2.5, {}]],
+    "an object": {"a": 1, "": [], "ä": {"b": None}},
+}
+
+
+@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+def test_a_result_comes_back_as_it_was(once_app, result):
+    assert once_app.work(result=result) == (True, result)
+    again = once_app.work(result="another")
+    assert again == (False, result)
+    assert type(again[1]) is type(result)
+
+
+def test_a_result_comes_back_as_json_makes_it():
+    once_app = OnceApp()
+    assert once_app.work(result={"pair": (1, 2), 3: "three"})[1] == {"pair": (1, 2), 3: "three"}
+    assert once_app.work()[1] == {"pair": [1, 2], "3": "three"}
+
+
+def test_the_result_is_what_it_is_when_the_block_ends():
+    once_app, result = OnceApp(), ["begun"]
+    with once_app.app.app_context(), once_app.once() as job:
+        assert job.result is None
+        job.result = result
+        assert job.result is result
+        result.append("ended")
+    assert once_app.work() == (False, ["begun", "ended"])
+
+
+class Unwilling(dict):
+    def items(self):
+        raise OSError("lost")
+
+
+def endless():
+    result = []
+    result.append(result)
+    return result
+
+
+NOT_JSON = {
+    "a set": {1},
+    "bytes": b"1",
+    "an object": object(),
+    "a key that is none": {(1, 2): 3},
+    "no number": float("nan"),
+    "infinity": [float("inf")],
+    "an integer too long to be written": 10**5000,
+    "what never ends": endless(),
+    "what cannot be read": Unwilling(a=1),
+}
+
+
+@pytest.mark.parametrize("result", NOT_JSON.values(), ids=NOT_JSON)
+def test_what_is_no_json_is_an_error_and_the_work_counts_as_done(once_app, result):
+    with pytest.raises(TypeError):
+        once_app.work(result=result)
+    assert once_app.runs == 1
+    with pytest.raises(ResponseNotStored):
+        once_app.work()
+    once_app.end(None)  # who reads no result needs none
+    assert once_app.runs == 1
+
+
+def test_an_error_of_the_block_is_not_replaced_by_one_about_its_result():
+    once_app = OnceApp()
+    with pytest.raises(ValueError, match="the bank"):
+        once_app.end(ValueError("the bank"), result={1})
+    assert once_app.word() == "first"
+
+
+def test_a_result_that_is_too_large_is_not_kept_and_the_work_counts_as_done(once_app):
+    largest = "x" * (1_048_576 - 2)
+    assert once_app.work("fits", result=largest)[0]
+    assert once_app.work("fits") == (False, largest)
+    assert once_app.work("too large", result=largest + "x")[0]
+    with once_app.app.app_context(), once_app.once("too large") as job:
+        assert not job.first
+        with pytest.raises(ResponseNotStored, match="result is not known"):
+            job.result  # noqa: B018 - reading it is what fails
+
+
+def test_the_largest_result_is_a_setting_and_counts_bytes():
+    once_app = OnceApp(IDEMPOTENCE_KEY_MAX_BODY=6)
+    once_app.work("fits", result="éé")
+    assert once_app.work("fits") == (False, "éé")
+    once_app.work("too large", result="ééé")
+    with pytest.raises(ResponseNotStored):
+        once_app.work("too large")
+
+
+def test_done_by_hand_is_done_even_where_the_block_raised(once_app):
+    with pytest.raises(OSError, match="late"):
+        once_app.end(OSError("late"), result="the money has moved", by_hand=current_guard.keep)
+    assert once_app.work() == (False, "the money has moved")
+
+
+def test_released_by_hand_is_free_even_where_the_block_ended_well(once_app):
+    once_app.end(None, result="nothing was there yet", by_hand=current_guard.release)
+    assert once_app.word() == "first"
+
+
+def test_who_reads_no_result_needs_none():
+    once_app = OnceApp()
+    for _ in range(2):
+        with once_app.app.app_context(), once_app.once() as job:
+            once_app.runs += job.first
+    assert once_app.runs == 1
+    assert once_app.work() == (False, None)
+
+
+KEY, OTHER = Fernet.generate_key(), Fernet.generate_key()
+
+
+def encrypting(store, *keys):
+    return OnceApp(store=store, IDEMPOTENCE_KEY_ENCRYPTION_KEYS=keys)
+
+
+def test_with_keys_a_result_is_encrypted_and_old_keys_go_on_reading():
+    first = encrypting(None, OTHER)
+    first.work(result="iban 42")
+    [stored] = first.store._entries.values()
+    assert b"iban" not in repr(stored).encode()
+    assert encrypting(first.store, KEY, OTHER).work() == (False, "iban 42")
+
+
+def test_without_keys_a_result_stands_there_for_all_to_read():
+    once_app = OnceApp()
+    once_app.work(result="iban 42")
+    assert "iban 42" in str(list(once_app.store._entries.values()))
+
+
+@pytest.mark.parametrize("keys", [(), (KEY,)], ids=["without keys", "with another key"])
+def test_what_cannot_be_read_is_never_guessed_nor_done_again(keys, caplog):
+    first = encrypting(None, OTHER)
+    first.work(result="iban 42")
+    second = encrypting(first.store, *keys)
+    with pytest.raises(ResponseNotStored):
+        second.work()
+    assert second.runs == 0
+    assert "A result cannot be read" in caplog.text
+    assert "iban" not in caplog.text
+
+
+def test_a_result_is_good_for_no_other_operation():
+    once_app = encrypting(None, KEY)
+    key, other = once_app.key_of("1"), once_app.key_of("2")
+    entries = once_app.store._entries
+    entries[key], entries[other] = entries[other], entries[key]
+    for id_ in "12":
+        with pytest.raises(ResponseNotStored):
+            once_app.work(id_)
+
+
+def test_a_result_that_was_brought_back_after_its_time_is_refused(caplog):
+    once_app = encrypting(None, KEY)
+    once_app.work(result="iban 42")
+    records = once_app.app.extensions["idempotence"].engine.services.records
+    records.clock = lambda: time.time() + 86400 + 31
+    with pytest.raises(ResponseNotStored):
+        once_app.work()
+    assert once_app.runs == 1
+    assert "expired" in caplog.text
+
+
+PLAIN = Records(Config())
+K, TTL = Asked("k"), 60
+
+
+def sealed(content):
+    return b"\x01" + struct.pack(">I", zlib.crc32(content)) + content
+
+
+DAMAGED = {
+    "nothing": b"",
+    "another version": b"\x04" + PLAIN.remember_result(K, 1, TTL)[1:],
+    "cut short": PLAIN.remember_result(K, "result", TTL)[:-1],
+    "a bit flipped": PLAIN.remember_result(K, "result", TTL)[:-2] + b'x"',
+    "no content": sealed(b""),
+    "a status": PLAIN.remember_status(K, 200, TTL),
+    "an unknown kind": sealed(b"Q1"),
+    "no JSON": sealed(b"J{"),
+    "no text": sealed(b"J\xff\xff"),
+    "JSON and more": sealed(b"J1 2"),
+    "an endless list": sealed(b"J" + b"[" * 100_000),
+    "a number too long to be read": sealed(b"J" + b"9" * 5000),
+}
+
+
+@pytest.mark.parametrize("record", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_record_is_an_error_of_ours(record):
+    with pytest.raises(UnreadableRecord):
+        PLAIN.result(K, record)
+
+
+def test_what_is_damaged_in_the_store_is_said_to_whoever_reads_it(redis_url, redis_server, caplog):
+    once_app = OnceApp(IDEMPOTENCE_STORAGE_URI=redis_url)
+    key, client = once_app.key_of(), redis_server.client()
+    client.set(key, client.get(key)[:-1] + b"?")
+    with pytest.raises(ResponseNotStored):
+        once_app.work()
+    assert once_app.runs == 1
+    assert "the checksum does not fit" in caplog.text
+
+
+def test_the_bytes_of_a_result_are_these():
+    content = b'J{"paid":5,"to":"\xc3\xa4"}'
+    assert PLAIN.remember_result(K, {"paid": 5, "to": "ä"}, TTL) == sealed(content)
+    assert PLAIN.result(K, sealed(content)) == json.loads(content[1:])
+
+
+def test_a_result_is_no_response_and_a_response_no_result():
+    with pytest.raises(UnreadableRecord):
+        PLAIN.replay(K, PLAIN.remember_result(K, 1, TTL), Response())
+    with pytest.raises(UnreadableRecord, match="without a result"):
+        PLAIN.result(K, PLAIN.remember(K, Response("done"), TTL))

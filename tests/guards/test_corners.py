@@ -1,0 +1,359 @@
+"""What applications do that is easily forgotten."""
+
+import gc
+import threading
+
+import pytest
+from flask import (
+    Flask,
+    Response,
+    abort,
+    after_this_request,
+    copy_current_request_context,
+    g,
+)
+from helpers.apps import make_app
+from helpers.keeper_harness import leased_claim
+from werkzeug.routing import BaseConverter
+
+from flask_idempotence import (
+    Idempotence,
+    LeaseLost,
+    MemoryStore,
+    StoreError,
+    current_guard,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
+from flask_idempotence.engine.claim import Attempt
+from flask_idempotence.engine.retry_queue import Unsettled
+from flask_idempotence.stores.base import Outcome
+from flask_idempotence.testing import FakeClock
+
+
+def post(app, path="/", **options):
+    return app.test_client().post(path, **options).status_code
+
+
+class TestContexts:
+    @pytest.mark.parametrize("helper_fails", [True, False])
+    def test_a_thread_with_a_copy_of_the_context_settles_nothing(self, helper_fails):
+        app, codes = make_app(), []
+
+        @app.post("/")
+        @no_repeat_submit(60)
+        def view():
+            @copy_current_request_context
+            def helper():
+                if helper_fails:
+                    raise ValueError
+
+            def quiet():
+                try:
+                    helper()
+                except ValueError:
+                    codes.append("failed")
+
+            thread = threading.Thread(target=quiet)
+            thread.start()
+            thread.join()
+            codes.append(post(app))
+            abort(400)
+
+        assert post(app) == 400
+        assert codes == (["failed"] if helper_fails else []) + [409]
+        codes.clear()
+        assert post(app) == 400  # released by the real end of the first
+
+    def test_a_teardown_function_that_raises_keeps_ours_from_nothing(self):
+        app, runs = make_app(PROPAGATE_EXCEPTIONS=True), []
+
+        @app.teardown_request
+        def remove(error):
+            raise OSError("the database is away")
+
+        @app.post("/")
+        @no_repeat_submit(60)
+        def view():
+            runs.append(1)
+            raise ValueError
+
+        for _ in range(3):
+            with pytest.raises(OSError, match="away"):
+                post(app)
+        assert len(runs) == 3
+
+    def test_a_view_that_is_called_in_a_test_context_settles_at_its_end(self):
+        app, runs = make_app(), []
+
+        @app.post("/")
+        @no_repeat_submit(60)
+        def view():
+            runs.append(1)
+            raise ValueError("the view's own")
+
+        for _ in range(2):
+            with (
+                app.test_request_context("/", method="POST"),
+                pytest.raises(ValueError, match="own"),
+            ):
+                view()
+        assert len(runs) == 2
+
+
+class TestCurrentGuard:
+    def test_it_is_the_outer_one_again_when_the_inner_view_has_returned(self):
+        app, seen = make_app(), []
+
+        @no_repeat_submit(60, key=lambda: "inner")
+        def inner():
+            seen.append(current_guard.key)
+
+        @app.post("/")
+        @no_repeat_submit(60, key=lambda: "outer")
+        def outer():
+            seen.append(current_guard.key)
+            inner()
+            seen.append(current_guard.key)
+            return {}
+
+        assert post(app) == 200
+        assert seen[0] == seen[2] != seen[1]
+
+    def test_being_held_is_about_every_guard_around(self):
+        store, lost = MemoryStore(), []
+        app = make_app(store=store)
+
+        @app.post("/")
+        @no_repeat_submit(60)
+        @one_time_token()
+        def view():
+            store.clear("idempotence:2:lock")
+            try:
+                current_guard.ensure_held()
+            except LeaseLost:
+                lost.append(True)
+            return {}
+
+        token = app.test_client().get("/token").json["token"]
+        assert post(app, headers={"Idempotence-Token": token}) == 200
+        assert lost == [True]
+
+
+class TestPathArguments:
+    def test_what_a_preprocessor_takes_out_counts_all_the_same(self):
+        app = make_app()
+
+        @app.url_value_preprocessor
+        def pull(endpoint, values):
+            if values:
+                g.shop = values.pop("shop", None)
+
+        @app.post("/<shop>/orders")
+        @no_repeat_submit(60)
+        def order():
+            return {}
+
+        assert [post(app, "/acme/orders"), post(app, "/globex/orders")] == [200, 200]
+        assert [post(app, "/acme/orders"), post(app, "/globex/orders")] == [409, 409]
+
+    def test_the_values_of_an_applications_own_converter_count_one_by_one(self):
+        class Items(BaseConverter):
+            def to_python(self, value):
+                return value.split("+")
+
+            def to_url(self, value):
+                return "+".join(value)
+
+        app = make_app()
+        app.url_map.converters["items"] = Items
+
+        @app.post("/<nonce>/<items:items>")
+        @no_repeat_submit(60, ignore=("nonce",))
+        def order(nonce, items):
+            return {}
+
+        assert [post(app, "/1/a+b"), post(app, "/2/a+b"), post(app, "/3/a")] == [200, 409, 200]
+
+
+class TestTokenUrl:
+    def test_the_same_path_on_another_subdomain_is_no_collision(self):
+        app = Flask("shop", subdomain_matching=True)
+        app.config.update(SECRET_KEY="s", SERVER_NAME="example.com")
+        Idempotence(app)
+        app.add_url_rule("/token", "own", lambda: "own", subdomain="api")
+        client = app.test_client()
+        assert client.get("/token", base_url="http://example.com").status_code == 200
+        assert client.get("/token", base_url="http://api.example.com").text == "own"
+
+    def test_it_answers_on_every_host_where_hosts_are_matched(self):
+        app = Flask("shop", host_matching=True, static_host="a.example")
+        app.config.update(SECRET_KEY="s")
+        Idempotence(app)
+        for host in ("a.example", "b.example"):
+            answer = app.test_client().get("/token", base_url=f"http://{host}")
+            assert answer.status_code == 200
+
+    def test_head_issues_nothing(self):
+        store = MemoryStore()
+        app = make_app(store=store)
+        answer = app.test_client().head("/token")
+        assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
+        assert len(store) == 0
+
+
+def test_the_garbage_collector_may_find_a_dropped_response_anywhere():
+    """It runs in the middle of anything, also where a lock is held that settling would need."""
+
+    class InACycle(Response):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self.me = self
+
+    app = make_app()
+
+    @app.post("/<int:number>")
+    @no_repeat_submit(60, failed=lambda response: True)
+    def view(number):
+        return InACycle(iter(["a"]))
+
+    @app.after_request
+    def replace(response):
+        return Response("replaced")
+
+    def send():
+        client = app.test_client()
+        for number in range(400):
+            client.post(f"/{number}")
+
+    before = gc.get_threshold()
+    gc.set_threshold(7)
+    thread = threading.Thread(target=send, daemon=True)
+    try:
+        thread.start()
+        thread.join(60)
+    finally:
+        gc.set_threshold(*before)
+    assert not thread.is_alive(), "deadlock"
+
+
+class TestKeeperInTrouble:
+    def test_a_keeper_that_could_not_start_starts_with_the_next_work(self, monkeypatch, caplog):
+        app = make_app()
+        keeper = app.extensions["idempotence"].engine.keeper
+        app.add_url_rule("/<x>", "view", no_repeat_submit(5)(lambda x: {}), methods=["POST"])
+        start = threading.Thread.start
+
+        def refuse(thread):
+            if "keeper" in thread.name:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        assert post(app, "/1") == 200
+        assert "leases are not being renewed" in caplog.text
+        monkeypatch.undo()
+        assert post(app, "/2") == 200
+        assert keeper._thread is not None
+
+    def test_its_thread_is_never_started_while_its_lock_is_held(self, monkeypatch):
+        """Where threads are greenlets, starting one switches to it, and it wants the lock."""
+        app, held = make_app(), []
+        keeper = app.extensions["idempotence"].engine.keeper
+        hold = leased_claim(app, 30, 0)
+        unsettled = Unsettled(Attempt(app, "lock", "v"), "release", lambda: Outcome.OK, 0)
+
+        def watched(thread):
+            held.append(keeper._changed._lock.locked())
+
+        monkeypatch.setattr(threading.Thread, "start", watched)
+        for begin in (
+            lambda: keeper.watch(hold),
+            lambda: keeper.finish(unsettled),
+            lambda: keeper.defer(int),
+        ):
+            keeper._thread = None
+            begin()
+        assert held == [False] * 3
+
+    def test_a_claim_that_was_never_sent_is_not_taken_back(self):
+        class Unreachable(MemoryStore):
+            sent = False
+
+            def claim(self, *arguments, **options):
+                raise StoreError("away", sent=self.sent)
+
+        store = Unreachable()
+        app = make_app(store=store)
+        keeper = app.extensions["idempotence"].engine.keeper
+        keeper._be_awake_at = lambda time: None
+
+        @app.post("/")
+        @no_repeat_submit(5)
+        def view():
+            return {}
+
+        assert post(app) == 503
+        assert len(keeper._backlog) == 0
+        store.sent = True
+        assert post(app) == 503
+        assert len(keeper._backlog) == 1
+
+    def test_leases_do_not_wait_for_a_long_list_of_settlements(self):
+        app, clock = make_app(), FakeClock()
+        clock.rule(app)
+        keeper = app.extensions["idempotence"].engine.keeper
+        keeper._be_awake_at = lambda time: None
+        done = []
+
+        def slow():
+            clock.advance(0.03)
+            done.append(1)
+            return Outcome.OK
+
+        for _ in range(100):
+            keeper.finish(Unsettled(Attempt(app, "lock", "v"), "release", slow, clock() + 60))
+        clock.advance(1)
+        keeper.tick()
+        assert 1 <= len(done) <= 5
+        for _ in range(40):
+            keeper.tick()
+        assert len(done) == 100
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_what_a_view_puts_off_until_its_response_belongs_to_the_result(status):
+    app = make_app()
+
+    @app.post("/")
+    @no_repeat_submit(60)
+    def view():
+        @after_this_request
+        def late(response):
+            response.status_code = status
+            return response
+
+        return "done"
+
+    client = app.test_client()
+    again = {200: 409, 500: 500}[status]
+    assert [client.post("/").status_code for _ in range(2)] == [status, again]
+
+
+def test_what_a_view_puts_off_until_its_response_is_replayed():
+    app = make_app()
+
+    @app.post("/")
+    @idempotent()
+    def view():
+        @after_this_request
+        def late(response):
+            response.headers["X-Late"] = "yes"
+            return response
+
+        return "done"
+
+    client = app.test_client()
+    answers = [client.post("/", headers={"Idempotency-Key": "1"}) for _ in range(2)]
+    assert [answer.headers["X-Late"] for answer in answers] == ["yes", "yes"]

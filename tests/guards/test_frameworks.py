@@ -1,0 +1,322 @@
+"""The guards under what people build Flask applications with."""
+
+import asyncio
+
+import flask_restx
+import flask_smorest
+import pytest
+from flask import Blueprint
+from flask.views import MethodView
+from flask_login import LoginManager, UserMixin, login_required, login_user
+from helpers.apps import make_app
+from marshmallow import Schema, fields
+
+from flask_idempotence import (
+    Idempotence,
+    RepeatSubmit,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
+
+MESSAGE = "Please do not order twice."
+locked = no_repeat_submit(interval=60, message=MESSAGE)
+
+
+def answers(app, path="/orders", times=3, **options):
+    """Send the same POST so many times, each from a client without cookies."""
+    return [app.test_client().post(path, **options) for _ in range(times)]
+
+
+def statuses(app, path="/orders", times=3, **options):
+    return [answer.status_code for answer in answers(app, path, times, **options)]
+
+
+def check_refusal(answer):
+    assert answer.status_code == 409
+    assert MESSAGE in answer.text
+    assert 0 < int(answer.headers["Retry-After"]) <= 60
+
+
+VALUES = {
+    "a dict": (lambda: {"id": 7}, 200, {"id": 7}),
+    "a tuple": (lambda: ({"id": 7}, 201), 201, {"id": 7}),
+    "a tuple with headers": (lambda: ({"id": 7}, 201, {"X-Id": "7"}), 201, {"id": 7}),
+    "None": (lambda: None, 200, None),
+}
+
+
+@pytest.mark.parametrize("how", ["a decorated method", "method_decorators"])
+@pytest.mark.parametrize("value", VALUES)
+def test_a_restx_resource_keeps_its_values_and_the_refusal_its_message(value, how):
+    app, runs = make_app(RESTX_ERROR_404_HELP=False), []
+    view, status, body = VALUES[value]
+
+    def post(self):
+        runs.append(1)
+        return view()
+
+    if how == "method_decorators":
+        members = {"post": post, "method_decorators": [locked]}
+    else:
+        members = {"post": locked(post)}
+    orders = type("Orders", (flask_restx.Resource,), members)
+    flask_restx.Api(app, doc=False).add_resource(orders, "/orders")
+
+    first, second, third = answers(app)
+    assert (first.status_code, first.json) == (status, body)
+    assert ("X-Id" in first.headers) == (value == "a tuple with headers")
+    check_refusal(second)
+    assert (third.status_code, runs) == (409, [1])
+
+
+def test_a_restx_abort_may_be_submitted_again():
+    app, runs = make_app(), []
+    api = flask_restx.Api(app, doc=False)
+
+    @api.route("/orders")
+    class Orders(flask_restx.Resource):
+        @locked
+        @api.marshal_with(api.model("Order", {"id": flask_restx.fields.Integer}))
+        def post(self):
+            runs.append(1)
+            if len(runs) < 3:
+                api.abort(422, "no such thing")
+            return {"id": 7, "secret": 1}
+
+    assert statuses(app, times=2, buffered=True) == [422, 422]
+    assert answers(app)[0].json == {"id": 7}
+    assert (statuses(app), len(runs)) == ([409, 409, 409], 3)
+
+
+def test_a_restx_error_handler_of_its_own_sees_the_refusal():
+    app = make_app()
+    api = flask_restx.Api(app, doc=False)
+
+    @api.errorhandler(RepeatSubmit)
+    def refuse(error):
+        return {"told": error.description, "again_in": error.retry_after}, error.code
+
+    orders = type("Orders", (flask_restx.Resource,), {"post": locked(lambda self: "done")})
+    api.add_resource(orders, "/orders")
+    second = answers(app)[1]
+    assert (second.status_code, second.json["told"]) == (409, MESSAGE)
+
+
+class OrderSchema(Schema):
+    thing = fields.String(required=True)
+    amount = fields.Integer(load_default=1)
+
+
+@pytest.mark.parametrize("side", ["outside", "between", "inside"])
+def test_a_smorest_view_is_guarded_on_either_side_of_its_decorators(side):
+    app, runs = make_app(API_TITLE="shop", API_VERSION="1", OPENAPI_VERSION="3.0.2"), []
+    blueprint = flask_smorest.Blueprint("orders", __name__)
+
+    def order(arguments):
+        runs.append(arguments)
+        return {**arguments, "secret": 1}
+
+    layers = [blueprint.arguments(OrderSchema), blueprint.response(201, OrderSchema)]
+    layers.insert({"inside": 0, "between": 1, "outside": 2}[side], locked)
+    for layer in layers:
+        order = layer(order)
+    blueprint.add_url_rule("/orders", endpoint="order", view_func=order, methods=["POST"])
+    flask_smorest.Api(app).register_blueprint(blueprint)
+
+    assert statuses(app, json={"amount": "many"}, buffered=True) == [422, 422, 422]
+    first, second, third = answers(app, json={"thing": "tea"})
+    assert (first.status_code, first.json) == (201, {"thing": "tea", "amount": 1})
+    assert runs == [{"thing": "tea", "amount": 1}]
+    assert statuses(app, json={"thing": "coffee"}) == [201, 409, 409]
+    assert third.status_code == 409
+    check_refusal(second)
+
+
+@pytest.fixture
+def members():
+    """An application with a login, guarded views, and the list of their runs."""
+    idempotence = Idempotence()
+    app, app.runs = make_app(idempotence=idempotence), []
+    manager = LoginManager(app)
+
+    @manager.user_loader
+    def load_user(name):
+        user = UserMixin()
+        user.id = name
+        return user
+
+    @manager.request_loader
+    def load_from_request(request):
+        return load_user(request.headers["X-User"]) if "X-User" in request.headers else None
+
+    @app.post("/login/<name>")
+    def login(name):
+        return {"done": login_user(load_user(name))}
+
+    @app.post("/orders")
+    @login_required
+    @locked
+    def order():
+        app.runs.append("order")
+        return "ordered"
+
+    @app.post("/visits")
+    @locked
+    def visit():
+        app.runs.append("visit")
+        return "welcome"
+
+    @app.post("/checkout")
+    @one_time_token()
+    def checkout():
+        app.runs.append("checkout")
+        return "paid"
+
+    return app
+
+
+def signed_in(app, name):
+    client = app.test_client()
+    assert client.post(f"/login/{name}").json == {"done": True}
+    return client
+
+
+def test_two_signed_in_users_behind_one_address_do_not_block_each_other(members):
+    ann, bob = signed_in(members, "ann"), signed_in(members, "bob")
+    found = [client.post("/orders").status_code for client in (ann, bob, ann, bob)]
+    assert found == [200, 200, 409, 409]
+    assert signed_in(members, "ann").post("/orders").status_code == 409
+    assert members.runs == ["order", "order"]
+
+
+def test_a_user_who_is_known_without_a_session_is_one_as_well(members):
+    for name in ("ann", "bob"):
+        assert statuses(members, headers={"X-User": name}) == [200, 409, 409]
+    assert members.runs == ["order", "order"]
+
+
+def test_the_login_check_outside_the_guard_refuses_first(members):
+    signed_in(members, "ann").post("/orders")
+    assert statuses(members) == [401, 401, 401]
+    assert members.runs == ["order"]
+
+
+def test_guests_are_told_apart_by_their_address(members):
+    here, there = ({"environ_base": {"REMOTE_ADDR": f"192.0.2.{host}"}} for host in (1, 2))
+    assert statuses(members, "/visits", **here) == [200, 409, 409]
+    assert statuses(members, "/visits", **there) == [200, 409, 409]
+    assert members.runs == ["visit"] * 2
+
+
+def test_a_guests_token_is_good_after_the_login_and_at_another_address(members):
+    client = members.test_client()
+    headers = {"Idempotence-Token": client.get("/token").json["token"]}
+    client.post("/login/ann")
+    sent = {"headers": headers, "environ_base": {"REMOTE_ADDR": "192.0.2.9"}}
+    found = [client.post("/checkout", **sent).status_code for _ in range(2)]
+    assert (found, members.runs) == ([200, 409], ["checkout"])
+
+
+def test_a_users_token_is_nobody_elses_and_stays_unspent(members):
+    ann = signed_in(members, "ann")
+    headers = {"Idempotence-Token": ann.get("/token").json["token"]}
+    for stranger in (signed_in(members, "bob"), members.test_client()):
+        assert stranger.post("/checkout", headers=headers).status_code == 403
+    assert [ann.post("/checkout", headers=headers).status_code for _ in range(2)] == [200, 409]
+    assert members.runs == ["checkout"]
+
+
+def test_a_login_by_hand_counts_as_well():
+    app, runs = make_app(), []
+    app.add_url_rule("/orders", "order", locked(lambda: runs.append(1) or ""), methods=["POST"])
+    for name, user in [("user_id", 1), ("user_id", 2), ("_user_id", 3), ("_user_id", 4)]:
+        client = app.test_client()
+        with client.session_transaction() as session:
+            session[name] = user
+        assert [client.post("/orders").status_code for _ in range(2)] == [200, 409]
+    assert runs == [1] * 4
+
+
+@pytest.mark.parametrize("how", ["decorators", "a decorated method"])
+def test_a_method_view_is_guarded(how):
+    runs = []
+
+    class Order(MethodView):
+        decorators = [locked] if how == "decorators" else []
+
+        def post(self, thing):
+            return runs.append(thing) or f"ordered {thing}"
+
+    if how == "a decorated method":
+        Order.post = locked(Order.post)
+    app = make_app()
+    app.add_url_rule("/orders/<thing>", view_func=Order.as_view("order"))
+    for thing in ("tea", "coffee"):
+        first, second, third = answers(app, f"/orders/{thing}")
+        assert first.text == f"ordered {thing}"
+        check_refusal(second)
+        check_refusal(third)
+    assert runs == ["tea", "coffee"]
+
+
+@pytest.mark.parametrize("guard", [locked, one_time_token(restore_on_failure=True)])
+def test_an_async_view_is_settled_by_what_it_returns_or_raises(guard):
+    app, runs = make_app(PROPAGATE_EXCEPTIONS=False), []
+
+    @app.post("/orders")
+    @guard
+    async def order():
+        await asyncio.sleep(0)
+        runs.append(1)
+        if len(runs) < 2:
+            raise ValueError("not yet")
+        return {"ordered": True}, 201
+
+    headers = {"Idempotence-Token": app.test_client().get("/token").json["token"]}
+    assert statuses(app, headers=headers, buffered=True) == [500, 201, 409]
+    assert len(runs) == 2
+
+
+def test_the_same_view_under_two_blueprints_and_two_endpoints_is_four_views():
+    app, runs = make_app(), []
+    view = locked(lambda: runs.append(1) or "done")
+    for name in ("eu", "us"):
+        inner = Blueprint("inner", __name__, url_prefix="/inner")
+        for endpoint in ("order", "reorder"):
+            inner.add_url_rule(f"/{endpoint}", endpoint, view, methods=["POST"])
+        outer = Blueprint(name, __name__, url_prefix=f"/{name}")
+        outer.register_blueprint(inner)
+        app.register_blueprint(outer)
+    paths = [f"/{name}/inner/{end}" for name in ("eu", "us") for end in ("order", "reorder")]
+    assert [statuses(app, path) for path in paths] == [[200, 409, 409]] * 4
+    assert len(runs) == 4
+
+
+def test_views_made_in_a_loop_do_not_block_each_other():
+    app, runs = make_app(), []
+    for thing in ("tea", "coffee", "cake"):
+
+        def order(thing=thing):
+            return runs.append(thing) or thing
+
+        app.add_url_rule(f"/{thing}", thing, locked(order), methods=["POST"])
+    found = [statuses(app, f"/{thing}") for thing in ("tea", "coffee", "cake")]
+    assert (found, runs) == ([[200, 409, 409]] * 3, ["tea", "coffee", "cake"])
+
+
+def test_a_guard_among_restx_method_decorators_keeps_its_rules_in_whole_app_mode():
+    runs = []
+
+    class Pay(flask_restx.Resource):
+        method_decorators = (idempotent(guarantee="at-most-once"),)
+
+        def post(self):
+            runs.append("post")
+            return "boom", 500
+
+    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
+    flask_restx.Api(app, doc=False).add_resource(Pay, "/pay")
+    for _ in range(3):
+        app.test_client().post("/pay", headers={"Idempotency-Key": "k"})
+    assert runs == ["post"]

@@ -1,0 +1,235 @@
+"""Guards that guard nothing, or cannot: refused at the start, else at their own endpoint alone."""
+
+import logging
+
+import pytest
+from flask import Blueprint, Flask
+from flask.views import MethodView, View
+from helpers.apps import bare_app, make_app
+
+from flask_idempotence import (
+    ConfigurationError,
+    Idempotence,
+    MemoryStore,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
+from flask_idempotence.guards.checks import faults_when_finished
+
+GUARDS = [idempotent(), no_repeat_submit(), one_time_token()]
+NAMES = ["idempotent", "no_repeat_submit", "one_time_token"]
+
+
+def faults(app):
+    """Return what is wrong with each endpoint of a finished application."""
+    found = faults_when_finished(app, app.extensions["idempotence"].config)
+    return {fault.endpoint: fault.text for fault in found}
+
+
+def with_health(app):
+    """Add a route without a guard, and a guarded one as it should be."""
+    app.add_url_rule("/health", "health", lambda: "well")
+    app.add_url_rule("/orders", "orders", idempotent()(lambda: "ordered"), methods=["POST"])
+    return app
+
+
+def posted_above(app, guard, runs):
+    @guard
+    @app.post("/pay")
+    def pay():
+        runs.append(1)
+        return "paid"
+
+
+def errors(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_guard_above_its_route_closes_this_route_and_no_other(caplog, guard):
+    app, runs = with_health(make_app(TESTING=False)), []
+    posted_above(app, guard, runs)
+    client = app.test_client()
+    assert client.get("/health").status_code == 200
+    (told,) = errors(caplog)
+    assert told.startswith("Flask-Idempotence: every request to 'pay' is answered 500.")
+    assert "The right order is: the route decorator outermost" in told
+    assert [client.post("/pay").status_code for _ in range(2)] == [500, 500]
+    assert "ConfigurationError: The guard of the view 'pay' stands above" in caplog.text
+    assert client.post("/orders").status_code == 200
+    assert runs == []
+
+
+def test_a_guard_above_its_route_raises_at_its_own_requests_in_tests():
+    app, runs = with_health(make_app()), []
+    posted_above(app, one_time_token(), runs)
+    client = app.test_client()
+    with pytest.raises(ConfigurationError, match=r"'pay'.*route decorator outermost"):
+        client.post("/pay")
+    assert (client.get("/health").status_code, runs) == (200, [])
+
+
+def test_a_guard_above_the_route_of_a_blueprint_is_found_too():
+    app, blueprint = with_health(make_app()), Blueprint("shop", __name__)
+    posted_above(blueprint, no_repeat_submit(), runs := [])
+    app.register_blueprint(blueprint)
+    assert app.test_client().get("/health").status_code == 200
+    with pytest.raises(ConfigurationError, match=r"'shop\.pay'"):
+        app.test_client().post("/pay")
+    assert runs == []
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_guard_above_a_route_that_is_there_already_is_refused_at_the_start(guard):
+    app = bare_app()
+    posted_above(app, guard, [])
+    with pytest.raises(ConfigurationError, match=r"'pay'.*route decorator outermost"):
+        Idempotence(app)
+    assert "idempotence" not in app.extensions
+
+
+def test_a_guard_that_the_settings_forbid_closes_its_own_route_alone():
+    guard = idempotent(remember="success")
+    early = bare_app(IDEMPOTENCE_KEY_GUARANTEE="at-most-once")
+    early.add_url_rule("/pay", "pay", guard(lambda: "paid"), methods=["POST"])
+    with pytest.raises(ConfigurationError, match=r"'pay' is guarded at-most-once"):
+        Idempotence(early)
+    app = with_health(make_app(IDEMPOTENCE_KEY_GUARANTEE="at-most-once"))
+    app.add_url_rule("/pay", "pay", guard(lambda: "paid"), methods=["POST"])
+    assert app.test_client().get("/health").status_code == 200
+    with pytest.raises(ConfigurationError, match=r"'pay' is guarded at-most-once"):
+        app.test_client().post("/pay")
+
+
+def test_a_token_url_that_collides_with_a_route_closes_both_and_names_both():
+    app = with_health(make_app())
+    app.add_url_rule("/token", "subway_token", lambda: "one ride")
+    assert app.test_client().get("/health").status_code == 200
+    with pytest.raises(ConfigurationError, match=r"idempotence\.token.*subway_token"):
+        app.test_client().get("/token")
+
+
+def test_a_token_url_that_collides_with_a_route_that_is_there_is_refused_at_the_start():
+    app = bare_app()
+    app.add_url_rule("/token", "subway_token", lambda: "one ride")
+    with pytest.raises(ConfigurationError, match=r"idempotence\.token.*subway_token"):
+        Idempotence(app)
+
+
+@pytest.mark.parametrize(("guard", "name"), list(zip(GUARDS, NAMES, strict=True)))
+@pytest.mark.parametrize("methods", [None, ["GET"], ["GET", "HEAD", "OPTIONS"]])
+def test_a_guard_of_safe_methods_alone_is_refused(guard, name, methods):
+    app, runs = with_health(make_app(TESTING=False)), []
+    app.add_url_rule("/pay", "pay", guard(lambda: runs.append(1) or "paid"), methods=methods)
+    assert list(faults(app)) == ["pay"]
+    text = faults(app)["pay"]
+    assert text.startswith(f"{name} guards nothing at the view 'pay': it stands before GET, HEAD")
+    assert "methods=['POST']" in text
+    assert ("no_repeat_submit(methods=...)" in text) is (name == "no_repeat_submit")
+    client = app.test_client()
+    assert [client.get(path).status_code for path in ("/health", "/pay")] == [200, 500]
+    assert runs == []
+
+
+def test_the_lock_may_take_a_safe_method_in():
+    app = make_app()
+    guard = no_repeat_submit(methods=["GET"])
+    app.add_url_rule("/vote", "vote", guard(lambda: "voted"))
+    assert faults(app) == {}
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_form_that_is_shown_and_sent_is_guarded(guard):
+    app = make_app()
+    app.add_url_rule("/one", "one", guard(lambda: "form"), methods=["GET", "POST"])
+    both = guard(lambda: "form")
+    app.add_url_rule("/two", "two", both, methods=["GET"])
+    app.add_url_rule("/two", "two", both, methods=["POST"])
+    app.add_url_rule("/three", "shown", both, methods=["GET"])
+    app.add_url_rule("/three", "sent", both, methods=["POST"])
+    assert faults(app) == {}
+
+
+def test_a_guard_of_one_method_of_a_class_must_be_at_work_there():
+    class Orders(MethodView):
+        @idempotent()
+        def get(self):
+            return "orders"
+
+        @idempotent()
+        def post(self):
+            return "ordered"
+
+    class Reports(View):
+        @idempotent()
+        def dispatch_request(self):
+            return "report"
+
+    app = make_app()
+    app.add_url_rule("/orders", view_func=Orders.as_view("orders"))
+    app.add_url_rule("/reports", view_func=Reports.as_view("reports"))
+    assert list(faults(app)) == ["orders", "reports"]
+    assert "stands before GET alone" in faults(app)["orders"]
+
+
+def test_a_guard_of_whole_classes_must_be_at_work_in_one_of_them():
+    class Api(MethodView):
+        decorators = (idempotent(),)
+
+        def get(self):
+            return "shown"
+
+    class Orders(Api):
+        def post(self):
+            return "ordered"
+
+    app = make_app()
+    app.add_url_rule("/reports", view_func=Api.as_view("reports"))
+    assert list(faults(app)) == ["reports"]
+    app.add_url_rule("/orders", view_func=Orders.as_view("orders"))
+    assert faults(app) == {}
+
+
+def test_one_decorator_for_several_functions_must_be_at_work_at_each():
+    app, guard = make_app(), idempotent()
+    app.add_url_rule("/orders", "orders", guard(lambda: "ordered"), methods=["POST"])
+    app.add_url_rule("/reports", "reports", guard(lambda: "report"))
+    assert list(faults(app)) == ["reports"]
+
+
+def test_the_whole_app_may_have_views_of_safe_methods():
+    app = with_health(make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True))
+    assert app.test_client().get("/health").status_code == 200
+    assert faults(app) == {}
+
+
+@pytest.mark.parametrize("app", ["shop", __name__, Blueprint("shop", __name__), object()])
+def test_what_is_no_application_is_told_apart(app):
+    with pytest.raises(ConfigurationError, match=r"takes the Flask application, not \w+"):
+        Idempotence(app)
+
+
+@pytest.mark.parametrize("store", ["redis://:hunter2@h/0", MemoryStore, object()])
+def test_what_is_no_store_is_told_with_what_is_one(store):
+    app = Flask("shop")
+    with pytest.raises(ConfigurationError, match=r"RedisStore\(client\).*STORAGE_URI") as caught:
+        Idempotence(app, store=store)
+    assert "hunter2" not in str(caught.value)
+    assert "idempotence" not in app.extensions
+
+
+@pytest.mark.parametrize("methods", [["GETS"], ["GET", "PSOT"], [1], [""]])
+def test_a_method_that_is_none_is_refused(methods):
+    with pytest.raises(ConfigurationError, match=r"no_repeat_submit\(methods=...\) takes safe"):
+        no_repeat_submit(methods=methods)
+
+
+def test_methods_are_known_in_either_case():
+    assert callable(no_repeat_submit(methods=["get", "HEAD", "POST"]))
+
+
+@pytest.mark.parametrize("option", ["Idempotency-Key", 60])
+def test_an_option_without_its_name_is_told_with_how_it_is_given(option):
+    with pytest.raises(TypeError, match=r"Options are given by name, as in idempotent\(ttl=60\)"):
+        idempotent(option)

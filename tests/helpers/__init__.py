@@ -1,0 +1,1 @@
+"""Applications, callers and real servers that the tests share."""

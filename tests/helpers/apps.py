@@ -1,0 +1,216 @@
+"""Small applications for the tests."""
+
+import contextlib
+import re
+from functools import cached_property, partial
+
+from flask import Flask, Response, abort, jsonify, make_response, redirect
+
+from flask_idempotence import (
+    Idempotence,
+    MemoryStore,
+    claimed,
+    completed,
+    idempotent,
+    lease_lost,
+    no_repeat_submit,
+    one_time_token,
+    rejected,
+    released,
+)
+from flask_idempotence.testing import FakeClock
+
+GUARDS = {
+    "lock": no_repeat_submit(interval=10),
+    "token": one_time_token(),
+    "restoring token": one_time_token(restore_on_failure=True),
+}
+"""One guard for each set of rules by which a view's outcome is settled."""
+
+
+HOW_OFTEN_IT_RUNS = {
+    "lock": {"success": 1, "failure": 3},
+    "token": {"success": 1, "failure": 1},
+    "restoring token": {"success": 1, "failure": 2},
+}
+"""How often a view runs in three equal submits."""
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+    def advance(self, seconds):
+        self.seconds += seconds
+
+
+def bare_app(*, host_matching=False, subdomain_matching=False, **settings):
+    """Return an application without the extension."""
+    matching = {"host_matching": host_matching, "subdomain_matching": subdomain_matching}
+    hosts = {"static_host": "static.test"} if host_matching else {}
+    app = Flask("shop", **matching, **hosts)
+    app.config.update({"SECRET_KEY": "a secret for the tests", "TESTING": True, **settings})
+    return app
+
+
+def make_app(*, idempotence=None, store=None, **settings):
+    """Return an application with the extension."""
+    app = bare_app(**settings)
+    (idempotence or Idempotence()).init_app(app, store=store)
+    return app
+
+
+class Site:
+    """An application with one guarded view, which counts its runs, and clocks that stand still."""
+
+    def __init__(self, view, guard, **settings):
+        self.clock = Clock()
+        self.idempotence = Idempotence()
+        store = MemoryStore(clock=self.clock)
+        self.app = make_app(idempotence=self.idempotence, store=store, **settings)
+        self.engine = self.app.extensions["idempotence"].engine
+        self.engine.clock = self.clock
+        self.events = events_of(self.app)
+        self.runs = 0
+
+        def counted():
+            self.runs += 1
+            return view()
+
+        guard = GUARDS[guard] if isinstance(guard, str) else guard
+        self.app.add_url_rule("/", "view", guard(counted), methods=["GET", "POST"])
+
+    @cached_property
+    def token(self):
+        return self.app.test_client().get("/token").json["token"]
+
+    def submit(self, method="POST", *, buffered=True):
+        """Send always the same request, with always the same token.
+
+        A response is closed at once, as a server does it, unless it is not to be buffered.
+        """
+        headers = {"Idempotence-Token": self.token}
+        client = self.app.test_client()
+        return client.open("/", method=method, headers=headers, buffered=buffered)
+
+    def runs_after(self, submits):
+        """Submit so many times, whatever comes back, and return how often the view ran."""
+        for _ in range(submits):
+            with contextlib.suppress(Exception):
+                self.submit()
+        return self.runs
+
+
+class KeyedApp:
+    """An application with views behind key guards, which count their runs.
+
+    Its clock stands still, its keeper works when the test says so, and nobody sleeps.
+    """
+
+    def __init__(self, view=lambda: "done", *, uri=None, settings=None, **options):
+        self.clock = FakeClock()
+        self.idempotence = Idempotence()
+        self.store = None if uri else MemoryStore(clock=self.clock)
+        settings = {"IDEMPOTENCE_STORAGE_URI": uri or "memory://", **(settings or {})}
+        self.app = make_app(idempotence=self.idempotence, store=self.store, **settings)
+        self.clock.rule(self.app)
+        self.engine = self.app.extensions["idempotence"].engine
+        self.store = self.engine.store
+        self.engine.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
+        self.runs = 0
+        self.add("/", view, **options)
+
+    def add(self, rule, view, *, guards=(), **options):
+        """Register a view behind a key guard; the other guards stand outside it."""
+
+        def counted(**arguments):
+            self.runs += 1
+            return view(**arguments)
+
+        guarded = idempotent(**options)(counted)
+        for guard in guards:
+            guarded = guard(guarded)
+        methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        self.app.add_url_rule(rule, rule.strip("/") or "view", guarded, methods=methods)
+
+    def send(self, key="k", path="/", *, method="POST", headers=(), client=None, **options):
+        """Send a request with a key, or None for none; its response is closed, as by a server."""
+        named = {} if key is None else {"Idempotency-Key": key}
+        options = {"method": method, "buffered": True, **options}
+        options["headers"] = {**named, **dict(headers)}
+        return (client or self.app.test_client()).open(path, **options)
+
+    def verdicts(self, *requests, **options):
+        """Send one request after the other and say what came of each."""
+        return [verdict(self.send(**{**options, **request})) for request in requests]
+
+
+def verdict(answer):
+    """Say in a word what an answer is: a status, the replay of one, or the slug of a refusal."""
+    if answer.headers.get("Idempotent-Replayed") == "true":
+        return f"replay of {answer.status_code}"
+    refusal = re.search(rb"urn:flask-idempotence:([a-z-]+)", answer.data)
+    return refusal[1].decode() if refusal else answer.status_code
+
+
+def events_of(app):
+    """Return a list that grows by the name of every signal about a guard that the app sends."""
+    names = []
+    for signal in (claimed, rejected, completed, released, lease_lost):
+        signal.connect(partial(_note, names, signal.name), app, weak=False)
+    return names
+
+
+def _note(names, name, app, **arguments):
+    names.append(name)
+
+
+def fail():
+    raise ValueError("the view failed")
+
+
+def killed():
+    raise SystemExit("worker timeout")
+
+
+SUCCESSES = {
+    "a string": lambda: "done",
+    "an empty string": lambda: "",
+    "bytes": lambda: b"done",
+    "a dict": lambda: {"done": True},
+    "a list": lambda: [1, 2],
+    "a tuple with a status": lambda: ("done", 201),
+    "a tuple with headers": lambda: ("done", {"X-Done": "yes"}),
+    "a tuple with both": lambda: ({"done": True}, 201, {"X-Done": "yes"}),
+    "a response": lambda: Response("done", 202),
+    "jsonify": lambda: (jsonify(done=True), 201),
+    "a redirect": lambda: redirect("/done", 303),
+    "an aborting redirect": lambda: abort(redirect("/done")),
+    "a WSGI application": lambda: Response("done").__call__,
+    "the word success in a text": lambda: '{"success": false}',
+    "a nested success": lambda: {"steps": {"success": False}},
+    "a success in a list": lambda: [{"success": False}],
+    "a success that is 0": lambda: {"success": 0},
+    "broken JSON": lambda: Response('{"success": false', mimetype="application/json"),
+}
+
+FAILURES = {
+    "abort(400)": lambda: abort(400),
+    "abort(404)": lambda: abort(404),
+    "abort(500)": lambda: abort(500),
+    "abort with a response": lambda: abort(Response("no", 422)),
+    "a status in a tuple": lambda: ("no", 422),
+    "a response with a status": lambda: make_response("no", 503),
+    "a dict without success": lambda: {"success": False},
+    "jsonify without success": lambda: (jsonify(success=False), 200),
+    "problem JSON": lambda: Response('{"success":false}', mimetype="application/problem+json"),
+    "an exception": fail,
+    "None": lambda: None,
+    "a number": lambda: 42,
+    "a tuple that is too long": lambda: ("done", 200, {}, "more"),
+}

@@ -1,0 +1,141 @@
+"""HTTP as the pages show it: requests to the application of the page, and what it answers.
+
+A page shows a request in one `http` block and the answer in the next. The application is the one
+that the `python` blocks before them have made. The request is written by hand, the answer by it:
+
+    TRANSCRIPTS=write uv run pytest -n 0 tests/docs/test_http_transcripts.py
+
+What is random in an answer, a token, is shown as `<token>`, and stands for itself in the requests
+after it. Headers that say nothing (the length, `Date`, `Server`) are left out, and JSON is set to
+be read.
+"""
+
+import json
+import os
+import re
+from dataclasses import dataclass, field
+
+WRITE = os.environ.get("TRANSCRIPTS") == "write"
+
+CONTINUES = "<!-- continues -->"
+BLOCK = re.compile(rf"(?m)^({CONTINUES}\n+)?```(python|http)\n(.*?)^```$", re.DOTALL)
+UNSAID = {"content-length", "date", "server"}
+LONGEST_LINE = 88
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page.
+
+    Attributes:
+        language: `python` or `http`.
+        text: what is in it.
+        start: where that begins in the page's text.
+    """
+
+    language: str
+    text: str
+    start: int
+
+    @property
+    def is_answer(self):
+        return self.language == "http" and self.text.startswith("HTTP/")
+
+
+@dataclass
+class TranscriptClient:
+    """One client of an application, and the names that stand for what is random."""
+
+    app: object
+    names: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.client = self.app.test_client()
+
+    def exchange(self, request):
+        """Send a request that is written out, and return the answer, written out."""
+        for name, value in self.names.items():
+            request = request.replace(name, value)
+        head, _, body = request.partition("\n\n")
+        line, *lines = head.splitlines()
+        method, path, _ = line.split(" ")
+        headers = [tuple(line.split(": ", 1)) for line in lines]
+        sent = {"method": method, "headers": headers, "data": body.rstrip("\n")}
+        answer = self.client.open(path, buffered=True, **sent)
+        token = answer.is_json and answer.get_json().get("token")
+        if token:
+            self.names["<token>"] = token
+        text = written(answer)
+        return text.replace(token, "<token>") if token else text
+
+
+def written(answer):
+    """Write an answer out."""
+    lines = [f"HTTP/1.1 {answer.status}"]
+    lines += [f"{name}: {value}" for name, value in answer.headers if name.lower() not in UNSAID]
+    if answer.data:
+        lines += ["", formatted_body(answer)]
+    return "\n".join(lines) + "\n"
+
+
+def formatted_body(answer):
+    text = answer.get_data(as_text=True).strip()
+    if not answer.is_json:
+        return text
+    value = json.loads(text)
+    line = json.dumps(value)
+    return line if len(line) <= LONGEST_LINE else json.dumps(value, indent=2)
+
+
+def blocks(text):
+    """Return a page's blocks of both languages, as chains: what continues nothing begins one."""
+    found = []
+    for match in BLOCK.finditer(text):
+        if match[2] == "python" and not match[1]:
+            found.append([])
+        found[-1].append(Block(match[2], match[3], match.start(3)))
+    return found
+
+
+def chains(text):
+    """Return those chains in which HTTP is shown, up to the last of it."""
+    shown = []
+    for chain in blocks(text):
+        while chain and chain[-1].language == "python":
+            chain.pop()
+        if chain:
+            shown.append(chain)
+    return shown
+
+
+def run_chain(chain, *, app=None, names=()):
+    """Go through a chain, and return its answers with what they should say.
+
+    Args:
+        chain: its blocks.
+        app: which application is asked; by default, the `app` of its code.
+        names: what stands for what in the requests.
+    """
+    namespace, answers = {"__name__": "example", "app": app}, []
+    client = said = None
+    for block in chain:
+        if block.language == "python":
+            exec(block.text, namespace)
+        elif block.is_answer:
+            assert said is not None, f"nobody asked for this:\n{block.text}"
+            answers.append((block, said))
+            said = None
+        else:
+            assert said is None, f"an answer is missing before this:\n{block.text}"
+            if client is None or client.app is not namespace["app"]:
+                client = TranscriptClient(namespace["app"], dict(names))
+            said = client.exchange(block.text)
+    assert said is None, "the last request has no answer"
+    return answers
+
+
+def rewritten(text, answers):
+    """Return a page on which the answers are what they should be."""
+    for block, said in sorted(answers, key=lambda answer: -answer[0].start):
+        text = text[: block.start] + said + text[block.start + len(block.text) :]
+    return text

@@ -1,0 +1,42 @@
+"""A keeper under observation."""
+
+import os
+
+from flask_idempotence.config.settings import Config
+from flask_idempotence.engine.claim import Attempt, Claim
+from flask_idempotence.engine.guard import Question
+from flask_idempotence.engine.keeper import Keeper
+from flask_idempotence.engine.store_calls import FailurePolicy
+from flask_idempotence.response.records import Asked
+from flask_idempotence.testing import FakeClock
+from helpers.apps import make_app
+
+
+def leased_claim(app, lease, now, key="k"):
+    """Return a claim with a lease that began now."""
+    attempt = Attempt(app, "lock", "view")
+    attempt.key = key
+    question = Question(b"", lease=lease)
+    return Claim(attempt, None, question, Asked(key), owner=os.urandom(16), at=now)
+
+
+class KeeperHarness:
+    """A keeper whose ticks the test makes itself, on a clock of the test's."""
+
+    def __init__(self, store, *, clock=None, **settings):
+        self.store = store
+        self.clock = clock or FakeClock()
+        self.app = make_app()
+        config = Config(**settings)
+        self.keeper = Keeper(store, FailurePolicy(config), config, self.clock)
+        self.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
+
+    def hold(self, key="k", *, lease=1.0):
+        claim = leased_claim(self.app, lease, self.clock(), key)
+        self.keeper.watch(claim)
+        return claim
+
+    def pass_time(self, seconds, step=0.1):
+        for _ in range(round(seconds / step)):
+            self.clock.advance(step)
+            self.keeper.tick()

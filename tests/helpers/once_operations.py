@@ -1,0 +1,77 @@
+"""Operations that shall be carried out once, and a clock that stands still."""
+
+from flask_idempotence import Idempotence, MemoryStore, RedisStore, Running
+from flask_idempotence.testing import FakeClock
+from helpers.apps import make_app
+
+
+class OnceApp:
+    """An application outside any request, whose operations count their runs.
+
+    Its clock stands still, and its keeper works when the test says so. With a store of the test's
+    own, time passes there as it does.
+    """
+
+    def __init__(self, *, store=None, clock=None, **settings):
+        self.clock = clock or FakeClock()
+        self.idempotence = Idempotence()
+        if store is None and "IDEMPOTENCE_STORAGE_URI" not in settings:
+            store = MemoryStore(clock=self.clock)
+        self.app = make_app(idempotence=self.idempotence, store=store, **settings)
+        self.clock.rule(self.app)
+        self.engine = self.app.extensions["idempotence"].engine
+        self.store = self.engine.store
+        self.engine.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
+        self.runs = 0
+
+    def once(self, id_="1", scope="invoice", **options):
+        return self.idempotence.once(scope, id_, **options)
+
+    def work(self, id_="1", result=None, **options):
+        """Do the work if it has not been done; return whether, and what came of it."""
+        with self.app.app_context(), self.once(id_, **options) as job:
+            if job.first:
+                self.runs += 1
+                job.result = result
+            return job.first, job.result
+
+    def word(self, id_="1", **options):
+        """Say in a word what comes of one more attempt: "first", "done" or "running"."""
+        try:
+            return "first" if self.work(id_, **options)[0] else "done"
+        except Running:
+            return "running"
+
+    def end(self, error, id_="1", *, result=None, by_hand=None):
+        """Begin the work, and end it by what it raises, if anything."""
+        with self.app.app_context(), self.once(id_) as job:
+            self.runs += job.first
+            if result is not None:
+                job.result = result
+            if by_hand is not None:
+                by_hand()
+            if error is not None:
+                raise error
+
+    def key_of(self, id_="1", **options):
+        """Return the store key under which one operation is kept."""
+        before = set(self.store.scan(""))
+        assert self.word(id_, **options) == "first"
+        [key] = set(self.store.scan("")) - before
+        return key
+
+    def pass_time(self, seconds, step=1.0):
+        """Let the clock go on, and the keeper do its work."""
+        for _ in range(round(seconds / step)):
+            self.clock.advance(step)
+            self.engine.keeper.tick()
+
+
+def once_app_on(kind, request, **settings):
+    """Return an application on memory, or on the shared Redis server."""
+    if kind == "memory":
+        return OnceApp(**settings)
+    request.getfixturevalue("redis_url")
+    client = request.getfixturevalue("redis_server").client()
+    # A busy machine may take longer than the usual second for sixty-four at once.
+    return OnceApp(store=RedisStore(client, deadline=30), **settings)

@@ -1,0 +1,98 @@
+"""The example on real servers, and somebody who asks them."""
+
+import http.client
+import json
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+
+from helpers.servers.processes import HOST, Gunicorn, ServerProcess, free_port
+
+ROOT = Path(__file__).parents[3]
+HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+class FlaskRun(ServerProcess):
+    """The example under `flask run`, as the README starts it."""
+
+    def __init__(self, *, env):
+        self._environment = env
+
+    def start(self):
+        self.port = free_port()
+        self.url = f"http://{HOST}:{self.port}"
+        command = [sys.executable, "-m", "flask", "--app", "example_app", "run"]
+        command += ["--port", str(self.port)]
+        self._launch(command, self._answers, 30, cwd=ROOT, env=self._environment)
+
+    def _answers(self):
+        with closing(http.client.HTTPConnection(HOST, self.port, timeout=5)) as connection:
+            try:
+                connection.request("GET", "/")
+                return connection.getresponse().status == 200
+            except OSError:
+                return False
+
+
+def gunicorn(redis_url, folder, **options):
+    """The example under Gunicorn with two workers on Redis, as the README starts it."""
+    environment = {
+        "IDEMPOTENCE_STORAGE_URI": redis_url,
+        "EXAMPLE_DATABASE": str(folder / "shop.sqlite3"),
+    }
+    # One thread: the plainest workers, each of which does one thing at a time.
+    options = {"worker_class": "sync", "threads": 1, "cwd": ROOT, **options}
+    return Gunicorn("example_app:create_app()", env=environment, **options)
+
+
+class Answer:
+    """What a server answered."""
+
+    def __init__(self, response, body):
+        self.status = response.status
+        self.headers = response.headers
+        self.text = body.decode()
+
+    @property
+    def json(self):
+        return json.loads(self.text)
+
+
+def ask(url, form=None, **options):
+    """Ask a server; an error status is an answer, too, and so is one that leads elsewhere."""
+    data = None if form is None else urllib.parse.urlencode(form).encode()
+    request = urllib.request.Request(url, **{"data": data, **options})
+    try:
+        with _opener.open(request, timeout=60) as response:
+            return Answer(response, response.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error, error.read())
+
+
+class _StayHere(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+_opener = urllib.request.build_opener(_StayHere)
+
+
+def run_lab(url, mode, requests, *, delay=200, failure="none", only_first=True):
+    """Start a run of the lab, wait for its end, and return what its page is told."""
+    form = {"mode": mode, "requests": requests, "delay": delay, "failure": failure}
+    if only_first:
+        form["only_first"] = "on"
+    deadline = time.monotonic() + 60
+    while (started := ask(url + "/lab/runs", form)).status == 409:  # the run before was the same
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert started.status == 202, started.text
+    while not (told := ask(url + started.json["events"]).json)["is_over"]:
+        assert time.monotonic() < deadline, told
+        time.sleep(0.1)
+    return told

@@ -1,0 +1,67 @@
+"""A real PgBouncer in front of the PostgreSQL of the tests."""
+
+import shutil
+
+import psycopg
+
+from helpers.servers.postgres import PostgresServer, as_nobody, open_to_nobody
+from helpers.servers.processes import HOST, ServerProcess, free_port
+
+CONFIGURATION = """
+[databases]
+* = host={host} port={server} user=postgres
+
+[pgbouncer]
+listen_addr = {host}
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+max_client_conn = 500
+{settings}
+"""
+
+
+def pgbouncer_binary() -> str | None:
+    """Return the pooler to test with; None where there is none."""
+    return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+
+
+class PgBouncer(ServerProcess):
+    """A pooler in transaction mode.
+
+    Args:
+        behind: the server to which it connects.
+        settings: of its configuration. By default few connections serve all clients.
+    """
+
+    def __init__(self, behind: PostgresServer, **settings: object):
+        self._behind = behind
+        self._settings = {"default_pool_size": 3, **settings}
+        self.port = free_port()
+
+    def start(self) -> None:
+        """Start the pooler."""
+        open_to_nobody(self.directory)
+        told = "\n".join(f"{name} = {value}" for name, value in self._settings.items())
+        file = self.directory / "pgbouncer.ini"
+        file.write_text(
+            CONFIGURATION.format(
+                host=HOST, server=self._behind.port, port=self.port, settings=told
+            )
+        )
+        command = [pgbouncer_binary(), str(file)]
+        self._launch(command, self._answers, seconds=15, **as_nobody())
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(
+                host=HOST, port=self.port, user="postgres", dbname="postgres", connect_timeout=5
+            ).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def url(self, url: str, driver: str = "psycopg") -> str:
+        """Return the way through the pooler to a database of the server's."""
+        return f"postgresql+{driver}://postgres@{HOST}:{self.port}/{url.rpartition('/')[2]}"

@@ -1,0 +1,290 @@
+"""Sentinel groups, clusters and servers with TLS, of real processes on loopback."""
+
+import contextlib
+import socket
+import subprocess
+
+import redis
+
+from helpers.servers.processes import HOST, RedisServer, free_port, redis_binary, until
+
+SERVICE = "shop"
+SLOTS = 16384
+
+
+class Replica(RedisServer):
+    """A replica of another server; its first synchronisation does not dawdle."""
+
+    def __init__(self, primary: RedisServer, *arguments: str):
+        replicaof = ["--replicaof", HOST, str(primary.port)]
+        super().__init__(*replicaof, "--repl-ping-replica-period", "1", *arguments)
+
+
+class Sentinel(RedisServer):
+    """A sentinel that watches one service."""
+
+    def __init__(self, primary: RedisServer, *, quorum: int, down_after: float = 0.6):
+        super().__init__()
+        self._primary, self._quorum = primary, quorum
+        self._down_after = round(down_after * 1000)
+
+    def _command(self) -> list[str]:
+        settings = self.directory / "sentinel.conf"  # which it rewrites
+        if not settings.exists():
+            settings.write_text(
+                f"sentinel monitor {SERVICE} {HOST} {self._primary.port} {self._quorum}\n"
+                f"sentinel down-after-milliseconds {SERVICE} {self._down_after}\n"
+                f"sentinel failover-timeout {SERVICE} 3000\n"
+                f"sentinel parallel-syncs {SERVICE} 2\n"
+            )
+        command = [self.binary, str(settings), "--sentinel", "--bind", HOST]
+        command += ["--port", str(self.port), "--dir", str(self.directory)]
+        return [*command, "--unixsocket", f"{self.directory}/redis.sock"]
+
+
+class SentinelGroup:
+    """One primary, two replicas and three sentinels.
+
+    Args:
+        down_after: seconds after which a silent server counts as dead. On a busy machine a short
+            time means failovers that nobody has asked for.
+    """
+
+    REPLICAS = 2
+    SENTINELS = 3
+    FAST = ("--repl-diskless-sync-delay", "0")
+
+    def __init__(self, down_after: float = 0.6):
+        self._down_after = down_after
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(RedisServer(*self.FAST))
+            self.servers = [first]
+            for _ in range(self.REPLICAS):
+                self.servers.append(stack.enter_context(Replica(first, *self.FAST)))
+            self.sentinels = [
+                stack.enter_context(Sentinel(first, quorum=2, down_after=self._down_after))
+                for _ in range(self.SENTINELS)
+            ]
+            if not until(self.is_whole, 30):
+                raise RuntimeError("The sentinels did not find one another.")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self._stack.close()
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        hosts = ",".join(f"{HOST}:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/{SERVICE}/0"
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The sentinels' addresses."""
+        return [(HOST, sentinel.port) for sentinel in self.sentinels]
+
+    @property
+    def primary(self) -> RedisServer:
+        """The server that the first running sentinel takes for the primary."""
+        for sentinel in self.sentinels:
+            with contextlib.suppress(redis.RedisError):
+                told = sentinel.client(socket_timeout=1).execute_command(
+                    "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE
+                )
+                return self._server_at(told)
+        raise RuntimeError("No sentinel answers.")
+
+    def _server_at(self, told) -> RedisServer:
+        return next(server for server in self.servers if server.port == int(told[1]))
+
+    def is_whole(self) -> bool:
+        """Whether every sentinel knows all others, and every replica is connected."""
+        with contextlib.suppress(redis.RedisError, KeyError):
+            told = [s.client().sentinel_master(SERVICE) for s in self.sentinels]
+            known = {(s["num-slaves"], s["num-other-sentinels"], s["flags"]) for s in told}
+            wanted = {(self.REPLICAS, self.SENTINELS - 1, "master")}
+            info = self.primary.client().info("replication")
+            online = sum(
+                info.get(f"slave{n}", {}).get("state") == "online" for n in range(self.REPLICAS)
+            )
+            return known == wanted and online == self.REPLICAS
+        return False
+
+    def wait_for_failover(self, old: RedisServer, seconds: float = 20) -> RedisServer:
+        """Return the new primary, once all running sentinels know it and it takes writes."""
+
+        def is_over() -> bool:
+            new = self.primary
+            with contextlib.suppress(redis.RedisError):
+                return new is not old and new.client().role()[0] == b"master"
+            return False
+
+        if not until(is_over, seconds):
+            raise RuntimeError(f"No failover within {seconds} s.")
+        return self.primary
+
+    def flush(self) -> None:
+        """Forget all data."""
+        self.primary.client().flushall()
+
+
+class ClusterNode(RedisServer):
+    """A node of a cluster; its bus listens 10000 ports above."""
+
+    def __init__(self, *arguments: str, timeout: float):
+        cluster = ["--cluster-enabled", "yes"]
+        cluster += ["--cluster-node-timeout", str(round(timeout * 1000))]
+        super().__init__(*cluster, "--repl-diskless-sync-delay", "0", *arguments)
+
+    @staticmethod
+    def _free_port() -> int:
+        for _ in range(100):
+            port = free_port()
+            with contextlib.suppress(OSError, OverflowError), socket.socket() as bus:
+                bus.bind((HOST, port + 10000))
+                return port
+        raise RuntimeError("No port is free with the one 10000 above it.")
+
+    def call(self, *words):
+        """Send a command."""
+        return self.client().execute_command(*words)
+
+    @property
+    def id(self) -> str:
+        """Its name in the cluster."""
+        return self.call("CLUSTER", "MYID").decode()
+
+
+class Cluster:
+    """Three primaries, and as many replicas for each as asked for."""
+
+    PRIMARIES = 3
+
+    def __init__(self, replicas: int = 0, timeout: float = 1.5):
+        self._replicas, self._timeout = replicas, timeout
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            count = self.PRIMARIES * (1 + self._replicas)
+            self.nodes = [
+                stack.enter_context(ClusterNode(timeout=self._timeout)) for _ in range(count)
+            ]
+            self.primaries = self.nodes[: self.PRIMARIES]
+            self._join()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self._stack.close()
+
+    def _join(self) -> None:
+        share = -(-SLOTS // self.PRIMARIES)
+        for place, node in enumerate(self.primaries):
+            slots = range(SLOTS)[place * share : (place + 1) * share]
+            node.call("CLUSTER", "ADDSLOTS", *slots)
+            node.call("CLUSTER", "SET-CONFIG-EPOCH", place + 1)
+        for node in self.nodes[1:]:
+            node.call("CLUSTER", "MEET", HOST, self.nodes[0].port)
+        if not until(self._knows_all, 20):
+            raise RuntimeError("The nodes did not find one another.")
+        for place, node in enumerate(self.nodes[self.PRIMARIES :]):
+            node.call("CLUSTER", "REPLICATE", self.primaries[place % self.PRIMARIES].id)
+        if not until(self.is_whole, 20):
+            raise RuntimeError("The cluster did not become whole.")
+
+    def _knows_all(self) -> bool:
+        return all(len(node.client().cluster("nodes")) == len(self.nodes) for node in self.nodes)
+
+    def is_whole(self) -> bool:
+        """Whether every node says so, and every replica is connected."""
+        states = [node.client().cluster("info")["cluster_state"] for node in self.nodes]
+        replicas = [node.client().info("replication") for node in self.primaries]
+        wanted = self._replicas
+        connected = all(info["connected_slaves"] == wanted for info in replicas)
+        return set(states) == {"ok"} and connected
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.nodes)
+
+    def flush(self) -> None:
+        """Forget all data."""
+        for node in self.primaries:
+            node.client().flushall()
+
+    def owner(self, key: str) -> ClusterNode:
+        """Return the primary that serves a key."""
+        slot = self.slot(key)
+        for first, last, (_, port, *_), *_ in self.nodes[0].call("CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return next(node for node in self.nodes if node.port == port)
+        raise LookupError(key)
+
+    def slot(self, key: str) -> int:
+        """Return the slot of a key."""
+        return self.nodes[0].call("CLUSTER", "KEYSLOT", key)
+
+    def move(self, slot: int, source: ClusterNode, target: ClusterNode) -> None:
+        """Give an empty slot to another node."""
+        self.begin_move(slot, source, target)  # without it, the old owner would claim it back
+        self.end_move(slot, target)
+
+    def begin_move(self, slot: int, source: ClusterNode, target: ClusterNode) -> None:
+        """Have a slot on its way from one node to another: from now on ASK is answered."""
+        target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+
+    def end_move(self, slot: int, target: ClusterNode) -> None:
+        """Give a slot to its new owner: from now on MOVED is answered."""
+        for node in [target, *(other for other in self.primaries if other is not target)]:
+            node.call("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+
+
+class TlsServer(RedisServer):
+    """A server that speaks TLS only, with a certificate of its own authority.
+
+    With each start it has another one, in the same file.
+
+    Args:
+        clients: a directory with the certificate that clients must have; None lets in all.
+    """
+
+    def __init__(self, clients=None):
+        super().__init__()
+        self._clients_directory = clients
+
+    def _command(self) -> list[str]:
+        certificate, key = make_certificate(self.directory)
+        clients = self._clients_directory
+        command = super()._command()
+        command[command.index("--port")] = "--tls-port"
+        command += ["--port", "0", "--tls-auth-clients", "yes" if clients else "no"]
+        command += ["--tls-cert-file", certificate, "--tls-key-file", key]
+        authority = f"{clients}/certificate.pem" if clients else certificate
+        return [*command, "--tls-ca-cert-file", authority]
+
+    @property
+    def ca(self) -> str:
+        """The file that a client needs in order to trust it."""
+        return f"{self.directory}/certificate.pem"
+
+
+def make_certificate(directory) -> tuple[str, str]:
+    """Make a certificate for loopback that vouches for itself; returns its file and its key's."""
+    certificate, key = f"{directory}/certificate.pem", f"{directory}/key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "2", "-subj", "/CN=loopback", "-keyout", key]
+    command += ["-out", certificate, "-addext", f"subjectAltName=IP:{HOST},DNS:localhost"]
+    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    return certificate, key
+
+
+def has_tls() -> bool:
+    """Whether the server to test with was built with TLS."""
+    command = [redis_binary(), "--port", "0", "--tls-port", "0", "--no-such-option", "1"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    return "tls-port" not in told.stdout + told.stderr  # it names the first that it does not know

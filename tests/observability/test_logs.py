@@ -1,0 +1,175 @@
+"""Log records that say which guarded request they belong to."""
+
+import io
+import logging
+import logging.handlers
+import queue
+import threading
+
+import pytest
+from flask import Response, stream_with_context
+from helpers.apps import Site, make_app
+
+from flask_idempotence import current_guard, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence.logs import LogFilter
+
+business = logging.getLogger("tested.business")
+
+
+@pytest.fixture
+def written():
+    """What is logged, with the filter on the handler as an application would have it."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(LogFilter())
+    handler.setFormatter(logging.Formatter("%(idempotence_mode)s %(idempotence_key)s %(message)s"))
+    shop, before = logging.getLogger("tested"), logging.getLogger("tested").level
+    shop.addHandler(handler)
+    shop.setLevel(logging.INFO)
+    yield lambda: stream.getvalue().splitlines()
+    shop.removeHandler(handler)
+    shop.setLevel(before)
+
+
+@pytest.mark.parametrize("mode", ["lock", "token"])
+def test_what_a_guarded_view_logs_bears_its_key(written, mode):
+    keys = []
+
+    def view():
+        keys.append(current_guard.key)
+        business.info("charging")
+        return "done"
+
+    Site(view, mode).submit()
+    assert written() == [f"{mode} {keys[0]} charging"]
+    assert len(keys[0]) == 12
+
+
+def test_so_does_what_is_logged_by_functions_it_calls_and_by_hooks_after_it(written):
+    app = make_app()
+
+    @app.post("/payments")
+    @idempotent
+    def pay():
+        logging.getLogger("tested.business.bank").info("sent")
+        raise ValueError("the bank is closed")
+
+    @app.errorhandler(ValueError)
+    def explain(error):
+        business.info("explained")
+        return "closed", 503
+
+    @app.after_request
+    def look(response):
+        business.info("looked")
+        return response
+
+    app.test_client().post("/payments", headers={"Idempotency-Key": "1"})
+    marks, messages = zip(*(line.rsplit(" ", 1) for line in written()), strict=True)
+    assert messages == ("sent", "explained", "looked")
+    assert len(set(marks)) == 1
+    assert marks[0].startswith("key ")
+    assert marks[0] != "key -"
+
+
+def test_the_exception_that_nobody_handles_bears_the_key(caplog):
+    app = make_app(TESTING=False, PROPAGATE_EXCEPTIONS=False)
+    caplog.handler.addFilter(filter_ := LogFilter())
+
+    @app.post("/")
+    @no_repeat_submit
+    def view():
+        raise ValueError
+
+    assert app.test_client().post("/").status_code == 500
+    caplog.handler.removeFilter(filter_)
+    [record] = [record for record in caplog.records if record.exc_info]
+    assert record.idempotence_mode == "lock"
+    assert len(record.idempotence_key) == 12
+
+
+def test_the_innermost_guard_counts(written):
+    app = make_app()
+
+    @app.post("/")
+    @no_repeat_submit
+    @idempotent
+    def view():
+        business.info("in")
+        return "done"
+
+    app.test_client().post("/", headers={"Idempotency-Key": "1"})
+    assert written()[0].startswith("key ")
+
+
+def test_outside_a_guarded_view_there_is_a_dash(written):
+    app = make_app()
+
+    @app.post("/")
+    def view():
+        business.info("unguarded")
+        return "done"
+
+    business.info("outside")
+    app.test_client().post("/")
+    with app.app_context():
+        business.info("in a command")
+    thread = threading.Thread(target=business.info, args=("in a thread",))
+    thread.start()
+    thread.join()
+    texts = ("outside", "unguarded", "in a command", "in a thread")
+    assert written() == [f"- - {text}" for text in texts]
+
+
+def test_the_default_may_be_another_one():
+    record = logging.makeLogRecord({"name": "shop"})
+    assert LogFilter(default="").filter(record)
+    assert (record.idempotence_key, record.idempotence_mode) == ("", "")
+
+
+def test_it_filters_nothing_out_whatever_its_name():
+    record = logging.makeLogRecord({"name": "shop"})
+    assert LogFilter("another").filter(record)
+    assert record.idempotence_key == "-"
+
+
+def test_behind_a_queue_the_marks_of_the_request_stay(written):
+    waiting = queue.Queue()
+    sends = logging.handlers.QueueHandler(waiting)
+    sends.addFilter(LogFilter())
+    through = logging.getLogger("through.a.queue")
+    through.addHandler(sends)
+    through.setLevel(logging.INFO)
+    through.propagate = False
+
+    def view():
+        through.info("queued")
+        return "done"
+
+    Site(view, "lock").submit()
+    [handler] = logging.getLogger("tested").handlers
+    listener = logging.handlers.QueueListener(waiting, handler)
+    listener.start()
+    listener.stop()
+    [line] = written()
+    assert line.startswith("lock ")
+    assert not line.startswith("lock -")
+    through.removeHandler(sends)
+
+
+def test_a_body_that_is_still_being_made_bears_the_key(written):
+    app = make_app()
+
+    @app.post("/")
+    @one_time_token()
+    def view():
+        def body():
+            business.info("streaming")
+            yield "done"
+
+        return Response(stream_with_context(body()))
+
+    token = app.test_client().get("/token").get_json()["token"]
+    headers = {"Idempotence-Token": token}
+    app.test_client().post("/", headers=headers, buffered=True)
+    assert written()[0].startswith("token ")

@@ -1,0 +1,151 @@
+"""Requests that servers, proxies and hooks have had their hands on."""
+
+import io
+
+import pytest
+from flask import request
+from helpers.apps import make_app
+from helpers.keeper_harness import leased_claim
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
+from werkzeug.test import Client
+
+from flask_idempotence import (
+    ConfigurationError,
+    LeaseLost,
+    MemoryStore,
+    RedisStore,
+    current_guard,
+    no_repeat_submit,
+    one_time_token,
+)
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Running
+from flask_idempotence.testing import FakeClock
+
+
+def guarded_app(guard=None, view=None, **settings):
+    app = make_app(**settings)
+
+    @app.post("/")
+    @(guard or no_repeat_submit(60))
+    def order():
+        return view() if view is not None else {}
+
+    return app
+
+
+def test_one_application_at_two_places_keeps_their_requests_apart():
+    app = guarded_app()
+    mounted = DispatcherMiddleware(make_app(), {"/acme": app, "/globex": app})
+    client = Client(mounted)
+    codes = [client.post(f"{place}/").status_code for place in ("/acme", "/globex") * 2]
+    assert codes == [200, 200, 409, 409]
+
+
+def test_bytes_that_are_no_text_in_the_query_are_counted_as_they_are():
+    client = guarded_app().test_client()
+
+    def post(query):
+        return client.post("/", environ_overrides={"QUERY_STRING": query}).status_code
+
+    assert [post("a=\xff"), post("a=\xfe"), post("a=\xff")] == [200, 200, 409]
+    issued = client.get("/token", environ_overrides={"QUERY_STRING": "purpose=\xff"})
+    assert issued.status_code == 400
+
+
+@pytest.mark.parametrize("read", ["get_data", "stream"])
+def test_a_token_in_a_form_leaves_the_raw_body_to_the_view(read):
+    seen = []
+
+    def view():
+        seen.append(request.get_data() if read == "get_data" else request.stream.read())
+        return dict(request.form)
+
+    client = guarded_app(one_time_token(), view).test_client()
+    token = client.get("/token").json["token"]
+    body = f"idempotence_token={token}&a=1"
+    form = "application/x-www-form-urlencoded"
+    answer = client.post("/", data=body, content_type=form)
+    # As without a guard: of a stream that has been read, nothing is left for the form.
+    assert answer.json.get("a") == ("1" if read == "get_data" else None)
+    assert seen == [body.encode()]
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_body_that_a_hook_has_eaten_is_an_error_and_no_repeat(chunked):
+    app = guarded_app()
+    app.before_request(lambda: request.stream.read() and None)
+    how = {"wsgi.input": io.BytesIO(b'{"a": 1}'), "CONTENT_TYPE": "application/json"}
+    if chunked:
+        how |= {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
+    else:
+        how |= {"CONTENT_LENGTH": "8"}
+    with pytest.raises(ConfigurationError, match="was read before its guard"):
+        app.test_client().post("/", environ_overrides=how)
+
+
+def test_an_empty_chunked_body_is_nothing_special():
+    how = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
+    client = guarded_app().test_client()
+    codes = [client.post("/", environ_overrides=how).status_code for _ in range(2)]
+    assert codes == [200, 409]
+
+
+def test_a_key_that_json_is_not_made_of_is_an_error_that_says_so():
+    app = guarded_app(no_repeat_submit(key=lambda: b"bytes"))
+    with pytest.raises(ConfigurationError, match="'order' must return a value that JSON"):
+        app.test_client().post("/")
+
+
+def test_a_claim_is_held_until_the_response_is_finished_and_no_longer():
+    app, held = guarded_app(no_repeat_submit(0.6)), []
+
+    def note(argument):
+        try:
+            current_guard.ensure_held()
+        except LeaseLost:
+            held.append("no")
+        else:
+            held.append("yes")
+        return argument
+
+    app.after_request(note)
+    app.teardown_request(note)
+    assert app.test_client().post("/").status_code == 200
+    assert held == ["yes", "no"]
+
+
+def test_an_interval_beyond_all_clocks_is_refused():
+    with pytest.raises(ConfigurationError, match="at most"):
+        no_repeat_submit(1e15)
+
+
+def test_the_encoding_of_a_ready_client_is_not_ours(redis_server, redis_url):
+    with redis_server.client(encoding="utf-16") as client:
+        app = make_app(store=RedisStore(client))
+        app.add_url_rule("/é", "é", no_repeat_submit(60)(lambda: "done"), methods=["POST"])
+        codes = [app.test_client().post("/é").status_code for _ in range(2)]
+    assert codes == [200, 409]
+
+
+def test_a_store_that_fails_at_one_key_keeps_no_other_lease_from_being_renewed():
+    class Odd(MemoryStore):
+        def renew(self, renewals):
+            if any(renewal.key == "odd" for renewal in renewals):
+                raise KeyError("a bug in the store")
+            return super().renew(renewals)
+
+    clock = FakeClock()
+    store = Odd(clock=clock)
+    app = make_app(store=store)
+    clock.rule(app)
+    keeper = app.extensions["idempotence"].engine.keeper
+    keeper._be_awake_at = lambda time: None
+    for key in ("odd", "good"):
+        hold = leased_claim(app, 1, clock(), key)
+        assert store.claim(key, hold.owner, NO_FINGERPRINT, 1, 0) == Claimed()
+        keeper.watch(hold)
+    for _ in range(40):
+        clock.advance(0.1)
+        keeper.tick()
+    assert isinstance(store.claim("good", b"r" * 16, NO_FINGERPRINT, 1, 0), Running)
+    assert store.claim("odd", b"r" * 16, NO_FINGERPRINT, 1, 0) == Claimed()

@@ -1,0 +1,262 @@
+"""A view reads its body as if no guard had."""
+
+import asyncio
+from itertools import islice
+
+import pytest
+from asgiref.wsgi import WsgiToAsgi
+from flask import Response, request, session
+from flask_wtf import CSRFProtect
+from flask_wtf.csrf import generate_csrf
+from helpers.apps import make_app
+from helpers.request_bodies import (
+    BODIES,
+    BYTES,
+    FORM,
+    GUARDS,
+    JSON,
+    PARTS,
+    app_with,
+    nothing,
+    part,
+    post,
+    send,
+)
+from werkzeug.wrappers import Request as PlainRequest
+
+from flask_idempotence import no_repeat_submit, one_time_token
+from flask_idempotence.request.body import IN_MEMORY
+
+
+def data():
+    return request.get_data()
+
+
+def mounted():
+    """Hand the request on to another WSGI application."""
+
+    def other(environ, start_response):
+        with PlainRequest(environ) as inner:
+            answer = Response(repr((inner.form, list(inner.files), inner.get_data())))
+        return answer(environ, start_response)
+
+    return Response.from_app(other, request.environ).get_data()
+
+
+def files():
+    return {name: (file.filename, file.read()) for name, file in request.files.items()}
+
+
+READERS = {
+    "data": data,
+    "data, twice": lambda: (request.get_data(cache=False), request.get_data()),
+    "stream": lambda: request.stream.read(-1),
+    "lines": lambda: [request.stream.readline(50) for _ in range(3)],
+    "input": lambda: request.environ["wsgi.input"].read(request.content_length or 0),
+    "lines of the input": lambda: list(islice(request.environ["wsgi.input"], 3)),
+    "a part, then all": lambda: (request.stream.read(3), request.get_data()),
+    "a part, then the form": lambda: (request.stream.read(3), request.form),
+    "form": lambda: (request.form, files()),
+    "form, then data": lambda: (request.form, request.get_data()),
+    "data, then form": lambda: (request.get_data(), request.form, files()),
+    "JSON": lambda: request.get_json(silent=True),
+    "values": lambda: request.values,
+    "mounted": mounted,
+}
+
+
+def look_at_the_form():
+    request.form.get("csrf_token")
+
+
+def keep_the_data():
+    request.get_data()
+
+
+def sign_and_look():
+    keep_the_data()
+    look_at_the_form()
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["with length", "chunked"])
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_view_reads_what_it_reads_without_a_guard(kind, chunked):
+    content_type, body = BODIES[kind]
+    for how, read in READERS.items():
+        seen = []
+
+        def view(read=read, seen=seen):
+            try:
+                seen.append(read())
+            except Exception as error:
+                seen.append(repr(error))
+            return {}
+
+        for guard in (None, *GUARDS.values()):
+            post(app_with(view, guard), body, content_type, chunked=chunked)
+        assert len(seen) == len(GUARDS) + 1
+        assert all(value == seen[0] for value in seen), how
+
+
+# What these servers pass on of a chunked request, or of one of HTTP/2 without a length.
+WITHOUT_LENGTH = {
+    "uWSGI": {"HTTP_TRANSFER_ENCODING": "chunked", "SERVER_PROTOCOL": "HTTP/1.1"},
+    "in other letters": {"HTTP_TRANSFER_ENCODING": "gzip, Chunked", "SERVER_PROTOCOL": "HTTP/1.1"},
+    "an adapter that says so": {
+        "HTTP_TRANSFER_ENCODING": "chunked",
+        "wsgi.input_terminated": False,
+    },
+    "Hypercorn, HTTP/2": {"SERVER_PROTOCOL": "HTTP/2"},
+}
+
+
+class TestUnknownLength:
+    def send(self, app, environ, *, content_type=BYTES, body=b"hello", **headers):
+        return send(app, body, content_type, environ, {"Idempotency-Key": "k", **headers})
+
+    @pytest.mark.parametrize("server", WITHOUT_LENGTH)
+    @pytest.mark.parametrize("content_type", [BYTES, JSON, FORM, PARTS])
+    @pytest.mark.parametrize("guard", ["lock", "key"])
+    def test_it_is_refused_with_what_to_do(self, guard, content_type, server):
+        runs = []
+        app = app_with(lambda: runs.append(1) or {}, GUARDS[guard])
+        answer = self.send(app, WITHOUT_LENGTH[server], content_type=content_type)
+        assert (answer.status_code, runs) == (411, [])
+        assert "with a Content-Length" in answer.get_data(as_text=True)
+
+    @pytest.mark.parametrize("server", WITHOUT_LENGTH)
+    @pytest.mark.parametrize("content_type", [FORM, PARTS])
+    def test_so_is_a_form_that_may_hold_a_token(self, content_type, server):
+        app = app_with(nothing, one_time_token())
+        answer = self.send(app, WITHOUT_LENGTH[server], content_type=content_type)
+        assert answer.status_code == 411
+
+    def test_it_is_refused_also_where_the_application_has_looked_at_the_form_before(self):
+        app = app_with(nothing, GUARDS["key"])
+        app.before_request(look_at_the_form)
+        for content_type in (BYTES, JSON, FORM, PARTS):
+            answer = self.send(app, WITHOUT_LENGTH["uWSGI"], content_type=content_type)
+            assert answer.status_code == 411
+
+    def test_it_passes_where_the_body_does_not_count(self):
+        token = one_time_token()
+        for guard in (no_repeat_submit(60, key=lambda: 1), token):
+            app = app_with(nothing, guard)
+            headers = {"Idempotence-Token": app.test_client().get("/token").json["token"]}
+            assert self.send(app, WITHOUT_LENGTH["uWSGI"], **headers).status_code == 200
+
+    @pytest.mark.parametrize("environ", [
+        {"SERVER_PROTOCOL": "HTTP/1.1"},
+        {"SERVER_PROTOCOL": "HTTP/2", "CONTENT_TYPE": ""},
+        {"SERVER_PROTOCOL": "HTTP/1.1", "HTTP_TRANSFER_ENCODING": "chunked",
+         "wsgi.input_terminated": True},
+    ])  # fmt: skip
+    @pytest.mark.parametrize("guard", ["lock", "key"])
+    def test_a_request_without_a_body_or_with_its_end_known_passes(self, guard, environ):
+        app = app_with(nothing, GUARDS[guard])
+        assert self.send(app, environ, body=b"").status_code == 200
+
+    def test_an_asgi_adapter_that_drops_chunked_bodies_replays_nothing(self):
+        app = app_with(data, GUARDS["key"])
+        asgi, statuses = WsgiToAsgi(app), []
+
+        async def ask(body, *headers):
+            sent = [(b"idempotency-key", b"k"), (b"content-type", b"text/plain"), *headers]
+            scope = {
+                "type": "http", "method": "POST", "path": "/", "query_string": b"",
+                "http_version": "1.1", "headers": sent, "root_path": "",
+            }  # fmt: skip
+
+            async def receive():
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            async def send(message):
+                statuses.append(message.get("status"))
+
+            await asgi(scope, receive, send)
+
+        async def ask_all():
+            await ask(b"one", (b"transfer-encoding", b"chunked"))
+            await ask(b"two", (b"transfer-encoding", b"chunked"))
+            await ask(b"one", (b"content-length", b"3"))
+            await ask(b"two", (b"content-length", b"3"))
+
+        asyncio.run(ask_all())
+        assert [status for status in statuses if status] == [411, 411, 200, 422]
+
+
+class TestReadBefore:
+    @pytest.mark.parametrize("guard", ["lock", "key"])
+    @pytest.mark.parametrize("kind", ["JSON", "a form", "a file", "many bytes"])
+    def test_a_form_that_a_csrf_check_has_parsed(self, kind, guard):
+        content_type, body = BODIES[kind]
+        seen = []
+
+        def view():
+            seen.append((request.get_data(), dict(request.form), files()))
+            return {}
+
+        for each in (None, GUARDS[guard]):
+            app = app_with(view, each)
+            app.before_request(look_at_the_form)
+            assert post(app, body, content_type).status_code == 200
+        assert seen[0] == seen[1]
+
+    def test_the_real_csrf_check(self):
+        app = make_app(WTF_CSRF_CHECK_DEFAULT=True)
+        CSRFProtect(app)
+        app.config["WTF_CSRF_METHODS"] = ["POST"]
+        app.add_url_rule("/", "view", no_repeat_submit(60)(nothing), methods=["POST"])
+        client = app.test_client()
+        with app.test_request_context():
+            token = generate_csrf()
+            raw = session["csrf_token"]
+        with client.session_transaction() as kept:
+            kept["csrf_token"] = raw
+        forms = [{"csrf_token": token, "a": value} for value in "112"]
+        assert [client.post("/", data=form).status_code for form in forms] == [200, 409, 200]
+
+    def test_data_that_a_signature_check_has_kept(self):
+        app = app_with(data, GUARDS["key"])
+        app.before_request(keep_the_data)
+        answers = [post(app, body, JSON) for body in (b"[1]", b"[ 1]", b"[2]")]
+        assert [answer.status_code for answer in answers] == [200, 200, 422]
+        assert answers[0].data == b"[1]"
+
+    @pytest.mark.parametrize("chunked", [False, True], ids=["with length", "chunked"])
+    @pytest.mark.parametrize(
+        ("content_type", "body", "hook"),
+        [
+            ("multipart/form-data", b"--x one", look_at_the_form),
+            ("multipart/form-data; boundary=\xe9", b"--x one", look_at_the_form),
+            (PARTS, part("a", "1") + b"--x one", sign_and_look),
+            (FORM, b"a=\xff&b=one", sign_and_look),
+        ],
+    )
+    def test_what_no_parser_took_for_a_form_is_told_apart_by_its_bytes(
+        self, content_type, body, hook, chunked
+    ):
+        other = body.replace(b"one", b"two")
+        seen = []
+        for guard, expected in (("key", [200, 200, 422]), ("lock", [200, 409, 200])):
+            app = app_with(lambda: seen.append(request.get_data()) or {}, GUARDS[guard])
+            app.before_request(hook)
+            answers = [
+                post(app, each, content_type, chunked=chunked) for each in (body, body, other)
+            ]
+            assert [answer.status_code for answer in answers] == expected
+        assert seen == [body, body, other]
+
+    def test_a_form_without_fields_that_was_parsed_is_one_request(self):
+        app = app_with(nothing, GUARDS["lock"])
+        app.before_request(look_at_the_form)
+        answers = [post(app, b"--x--\r\n", PARTS) for _ in "12"]
+        assert [answer.status_code for answer in answers] == [200, 409]
+
+
+@pytest.mark.parametrize("only", [None, {"b"}])
+def test_a_form_that_is_too_long_to_be_parsed_is_compared_whole(only):
+    app = app_with(nothing, no_repeat_submit(60, only=only))
+    long = b"a=" + b"x" * IN_MEMORY
+    answers = [post(app, long + end, FORM) for end in (b"1", b"1", b"2")]
+    assert [answer.status_code for answer in answers] == [200, 409, 200]

@@ -1,0 +1,327 @@
+"""The limits of a view hold behind a guard, and an upload takes no memory for it."""
+
+import functools
+import gc
+import resource
+import subprocess
+import sys
+
+import pytest
+from flask import Request, Response, g, request
+from helpers.request_bodies import (
+    BODIES,
+    BYTES,
+    FORM,
+    GUARDS,
+    JSON,
+    PARTS,
+    app_with,
+    large,
+    nothing,
+    part,
+    post,
+    send,
+)
+
+from flask_idempotence import no_repeat_submit, one_time_token
+from flask_idempotence.request.body import IN_MEMORY
+
+per_request = pytest.mark.skipif(
+    Request.max_content_length.fset is None, reason="Flask 3.1 sets limits on a request"
+)
+either_way = pytest.mark.parametrize("chunked", [False, True], ids=["with length", "chunked"])
+
+
+class TestLimits:
+    def limited(self, read, guard=None, **limits):
+        def view():
+            for name, limit in limits.items():
+                setattr(request, name, limit)
+            read()
+            return {}
+
+        return app_with(view, guard)
+
+    @per_request
+    @either_way
+    @pytest.mark.parametrize("guard", GUARDS)
+    @pytest.mark.parametrize("kind", ["JSON", "a form", "a multipart form", "bytes", "many bytes"])
+    def test_a_views_own_limit_of_the_content_holds(self, kind, guard, chunked):
+        def read():
+            if "form" in content_type:
+                return request.form
+            return [
+                *iter(
+                    functools.partial(request.stream.read, 5 if len(body) < 100 else 50_000), b""
+                )
+            ]
+
+        content_type, body = BODIES[kind]
+        for limit, status in ((len(body) - 1, 413), (len(body) + 1, 200)):
+            without = self.limited(read, max_content_length=limit)
+            guarded = self.limited(read, GUARDS[guard], max_content_length=limit)
+            answers = [
+                post(app, body, content_type, chunked=chunked) for app in (without, guarded)
+            ]
+            # Of a chunked form, Werkzeug reads what is within the limit, and no more.
+            expected = 200 if chunked and kind == "a form" else status
+            assert [answer.status_code for answer in answers] == [expected, expected]
+
+    @per_request
+    @pytest.mark.parametrize("guard", GUARDS)
+    @pytest.mark.parametrize("limit", [{"max_form_memory_size": 10}, {"max_form_parts": 1}])
+    def test_a_views_own_limit_of_a_form_holds(self, limit, guard):
+        body = part("a", "x" * 20) + part("b", "x") + b"--x--\r\n"
+        apps = [
+            self.limited(lambda: request.form, each, **limit) for each in (None, GUARDS[guard])
+        ]
+        assert [post(app, body, PARTS).status_code for app in apps] == [413, 413]
+
+    @per_request
+    def test_a_views_own_limit_holds_where_the_guard_has_read_a_token_in_the_form(self):
+        def view():
+            request.max_content_length = 10
+            return request.form
+
+        app = app_with(view, one_time_token())
+        token = app.test_client().get("/token").json["token"]
+        answers = [app.test_client().post("/", data={"idempotence_token": token}) for _ in "12"]
+        assert [answer.status_code for answer in answers] == [413, 409]
+
+    @pytest.mark.parametrize("guard", GUARDS)
+    def test_a_limit_of_the_applications_own_request_class_holds(self, guard):
+        class Limited(Request):
+            @property
+            def max_content_length(self):
+                return g.get("limit")
+
+        def view():
+            g.limit = 5
+            return request.get_data()
+
+        app = app_with(view, GUARDS[guard])
+        app.request_class = Limited
+        assert post(app, b"123456", BYTES).status_code == 413
+
+    @per_request
+    @pytest.mark.parametrize("guard", GUARDS)
+    @pytest.mark.parametrize("where", ["decorator", "before_request"])
+    def test_a_limit_that_is_raised_before_the_guard_holds_for_both(self, where, guard):
+        def raise_limit():
+            request.max_content_length = 2000
+
+        def raised(view):
+            @functools.wraps(view)
+            def wrapper():
+                raise_limit()
+                return view()
+
+            return wrapper
+
+        def guarded(view):
+            view = GUARDS[guard](view)
+            return raised(view) if where == "decorator" else view
+
+        app = app_with(lambda: str(len(request.get_data())), guarded, MAX_CONTENT_LENGTH=1000)
+        if where == "before_request":
+            app.before_request(raise_limit)
+        answers = [post(app, b"x" * size, BYTES) for size in (2001, 1500)]
+        assert [answer.status_code for answer in answers] == [413, 200]
+        assert answers[1].get_data(as_text=True) == "1500"
+
+    @either_way
+    @pytest.mark.parametrize("guard", ["lock", "key"])
+    def test_the_limit_of_the_application_holds_before_the_view(self, guard, chunked):
+        runs = []
+        limit = 2 * IN_MEMORY
+        app = app_with(lambda: runs.append(1) or {}, GUARDS[guard], MAX_CONTENT_LENGTH=limit)
+        sizes = (limit + 1, limit, 3, 0)
+        answers = [
+            post(app, b"x" * size, BYTES, chunked=chunked, **{"Idempotency-Key": str(size)})
+            for size in sizes
+        ]
+        assert [answer.status_code for answer in answers] == [413, 200, 200, 200]
+        assert len(runs) == 3
+
+
+UPLOAD = """
+import itertools, sys
+from pathlib import Path
+from flask import Flask, request
+from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
+
+guard, content_type, read = sys.argv[1:]
+SIZE, COUNT = 200_000_000, 400
+X = b"x" * (SIZE // COUNT - 20_000)
+PART = b'--x\\r\\nContent-Disposition: form-data; name="f'
+PIECES = [X] * COUNT
+if read == "file":
+    PIECES = [PART + b'"; filename="f"\\r\\n\\r\\n', *PIECES, b"\\r\\n--x--\\r\\n"]
+elif "multipart" in content_type:
+    parts = ([PART, b'%d"\\r\\n\\r\\n' % n, X, b"\\r\\n"] for n in range(COUNT))
+    PIECES = [*itertools.chain(*parts), b"--x--\\r\\n"]
+
+class Input:
+    pieces, piece = iter(PIECES), memoryview(b"")
+
+    def read(self, size):
+        if not self.piece:
+            self.piece = memoryview(next(self.pieces, b""))
+        piece, self.piece = self.piece[:size], self.piece[size:]
+        return bytes(piece)
+
+def view():
+    if read == "form":
+        return {"size": sum(map(len, request.form.values()))}
+    stream, size = request.files["f"] if read == "file" else request.stream, 0
+    while piece := stream.read(1 << 16):
+        size += len(piece)
+    return {"size": size}
+
+app = Flask("uploads")
+app.config.update(SECRET_KEY="s", TESTING=True)
+Idempotence(app)
+GUARDS = {
+    "lock": no_repeat_submit,
+    "key": idempotent(),
+    "token": one_time_token(),
+    "none": lambda view: view,
+}
+app.add_url_rule("/", "view", GUARDS[guard](view), methods=["POST"])
+headers = {"Idempotency-Key": "k"}
+length = sum(map(len, PIECES))
+environ = {"CONTENT_TYPE": content_type, "CONTENT_LENGTH": str(length), "wsgi.input": Input()}
+answer = app.test_client().post("/", environ_overrides=environ, headers=headers)
+if guard == "token":  # which is not in the form
+    assert answer.status_code == 400, answer.data
+else:
+    assert answer.json == {"size": length if read == "stream" else len(X) * COUNT}, answer.data
+# Not ru_maxrss, in which the parent's memory counts, too.
+status = Path("/proc/self/status").read_text()
+print(status.split("VmHWM:")[1].split()[0])
+"""
+
+
+class TestMemory:
+    def peak(self, *arguments):
+        command = [sys.executable, "-c", UPLOAD, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+    @pytest.mark.parametrize(
+        ("guard", "content_type", "read"),
+        [
+            ("lock", BYTES, "stream"),
+            ("key", JSON, "stream"),
+            ("key", PARTS, "file"),
+            ("lock", FORM, "stream"),
+            ("key", FORM, "stream"),
+            ("token", FORM, "stream"),
+            ("lock", PARTS, "stream"),
+            ("key", PARTS, "form"),
+            ("token", PARTS, "stream"),
+        ],
+    )
+    def test_an_upload_takes_hardly_more_than_without_a_guard(self, guard, content_type, read):
+        without = self.peak("none", content_type, read)
+        assert self.peak(guard, content_type, read) <= 1.3 * without
+
+    def test_a_long_body_is_compared_whole(self):
+        app = app_with(nothing, GUARDS["key"])
+        body = large(b'{"a": 1}')
+        answers = [post(app, sent, JSON) for sent in (body, body, body[:-1] + b"\n")]
+        assert [answer.status_code for answer in answers] == [200, 200, 422]
+
+    def test_a_long_json_body_counts_whatever_names_count(self):
+        app = app_with(nothing, no_repeat_submit(60, only=["order"]))
+        answers = [post(app, large(body), JSON) for body in (b'{"order":1}', b'{"order":2}')]
+        assert [answer.status_code for answer in answers] == [200, 200]
+
+    def test_files_are_not_kept_for_the_comparison(self):
+        made = []
+
+        class Counting(Request):
+            def _get_file_stream(self, *arguments, **options):
+                made.append(super()._get_file_stream(*arguments, **options))
+                return made[-1]
+
+        app = app_with(lambda: str(len(request.files)), GUARDS["key"])
+        app.request_class = Counting
+        content_type, body = BODIES["a long file"]
+        answers = [post(app, body, content_type) for _ in range(3)]
+        assert [(answer.status_code, answer.get_data(as_text=True)) for answer in answers] == [
+            (200, "1")
+        ] * 3
+        assert len(made) == 1  # the view's
+
+
+class TestTemporaryFiles:
+    BODY = b"x" * (IN_MEMORY + 10)
+
+    def test_it_is_closed_with_the_response(self):
+        inputs = []
+
+        def view():
+            inputs.append(request.environ["wsgi.input"])
+            return {}
+
+        answer = post(app_with(view, GUARDS["lock"]), self.BODY, BYTES)
+        assert (answer.status_code, inputs[0].closed) == (200, True)
+
+    def test_a_streamed_response_may_still_read_it(self):
+        def view():
+            stream = request.stream
+            return Response(iter(lambda: stream.read(1 << 16), b""))
+
+        answer = post(app_with(view, GUARDS["key"]), self.BODY, BYTES)
+        assert answer.data == self.BODY
+
+    @pytest.mark.parametrize("how", ["the view raises", "the client disconnects", "too large"])
+    def test_it_is_dropped_in_silence_where_no_response_comes_about(self, how):
+        def view():
+            raise ValueError("the view's own")
+
+        app = app_with(view, GUARDS["lock"])
+        if how == "too large":
+            app.config["MAX_CONTENT_LENGTH"] = len(self.BODY) - 1
+            assert post(app, self.BODY, BYTES, chunked=True).status_code == 413
+        elif how == "the view raises":
+            with pytest.raises(ValueError, match="own"):
+                post(app, self.BODY, BYTES)
+        else:
+            length = {"CONTENT_LENGTH": str(len(self.BODY) + 1)}
+            assert send(app, self.BODY, BYTES, length).status_code == 400
+        gc.collect()  # a ResourceWarning would fail this test
+
+    def test_a_full_disk_is_said_and_the_view_does_not_run(self, caplog):
+        runs = []
+        app = app_with(lambda: runs.append(1) or {}, GUARDS["key"])
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (IN_MEMORY // 2, before[1]))
+        try:
+            refused = post(app, self.BODY, BYTES)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert (refused.status_code, refused.headers["Retry-After"], runs) == (503, "1", [])
+        assert "TMPDIR" in caplog.text
+        assert (post(app, self.BODY, BYTES).status_code, runs) == (200, [1])
+
+    def test_a_nested_guard_reads_the_same_file(self):
+        seen = []
+
+        @no_repeat_submit(60)
+        def inner():
+            seen.append(request.environ["wsgi.input"])
+            return {}
+
+        def outer():
+            seen.append(request.environ["wsgi.input"])
+            request.stream.read(5)  # the view's own business
+            return inner()
+
+        app = app_with(outer, GUARDS["key"])
+        answers = [post(app, self.BODY, BYTES, **{"Idempotency-Key": key}) for key in "12"]
+        assert [answer.status_code for answer in answers] == [200, 409]
+        assert seen[0] is seen[1]

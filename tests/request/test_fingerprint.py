@@ -1,0 +1,269 @@
+"""The fingerprint: equal requests agree, different ones differ, and it is the same for ever."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from flask import request
+from helpers.apps import make_app
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flask_idempotence import ConfigurationError
+from flask_idempotence.config.settings import Config
+from flask_idempotence.request.fingerprint import Selection, canonical_request, selection_of
+from flask_idempotence.request.hashing import Keyring
+
+ALL = Selection()
+app = make_app()
+
+
+@app.route("/orders/<int:number>/<path:rest>", methods=["POST", "PUT"])
+@app.route("/orders", methods=["POST", "PUT"], endpoint="orders")
+def view(**arguments):
+    return {}
+
+
+def text(selection=ALL, path="/orders", method="POST", **options):
+    with app.test_request_context(path, method=method, **options):
+        return canonical_request(request, selection)
+
+
+def as_json(text):
+    return {"data": text, "content_type": "application/json"}
+
+
+# Changing one of these orphans what users have stored: it is a new version of the keyspace.
+VECTORS = [
+    ({}, b'["POST","orders",{},{}]'),
+    ({"json": {"b": 1, "a": [1, 1.0, "1", True, None]}},
+     b'["POST","orders",{},{},"json",{"a":[1,1.0,"1",true,null],"b":1}]'),
+    ({"json": 2**70}, b'["POST","orders",{},{},"json",1180591620717411303424]'),
+    ({"json": "\ud800é"}, b'["POST","orders",{},{},"json","\\ud800\\u00e9"]'),
+    ({"data": "null", "content_type": "application/json"},
+     b'["POST","orders",{},{},"json",null]'),
+    ({"data": {"b": ["2", "1"], "a": "x"}},
+     b'["POST","orders",{},{},"form",{"a":["x"],"b":["2","1"]}]'),
+    ({"data": {"a": "x", "f": (io.BytesIO(b"file"), "f.txt")}},
+     b'["POST","orders",{},{},"form",{"a":["x"]}]'),
+    ({"data": b"<xml/>", "content_type": "application/xml"},
+     b'["POST","orders",{},{},"bytes",'
+     b'"6eb820e0f9762c611c2a77189f686afeca64dfb212e023017e0346e7ab826c39"]'),
+    ({"data": '{"a":[1,0.10000000000000001,"x"]}', "content_type": "application/json"},
+     b'["POST","orders",{},{},"exact",'
+     b'{"a":["list",1,["number","0.10000000000000001"],"x"]}]'),
+    ({"path": "/orders/7/a%2Fb?q=2&q=1&p="},
+     b'["POST","view",{"number":7,"rest":"a/b"},{"p":[""],"q":["2","1"]}]'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "expected"), VECTORS)
+def test_frozen_vectors_of_the_canonical_text(options, expected):
+    assert text(**options) == expected
+
+
+def test_frozen_vectors_of_the_keyed_hash():
+    keyring = Keyring(Config())
+    assert keyring.digest(app, b"message").hex() == FROZEN_HASH
+    assert (
+        Keyring(Config(hash_key=b"0123456789abcdef")).digest(app, b"message").hex()
+        == FROZEN_HASH_OF_KEY
+    )
+
+
+FROZEN_HASH = "0a7626ff1ff1df71760a60c1ffd7f21e"
+FROZEN_HASH_OF_KEY = "b1705a7d315faffc187a121f25f4e352"
+
+
+def test_it_is_the_same_in_every_process():
+    script = (
+        "import sys; sys.path[:0] = sys.argv[1:]\n"
+        "from request.test_fingerprint import text\n"
+        "print(text(json={'b': {'y': 1, 'x': 2}, 'a': 1}, path='/orders?z=1&y=2').decode())"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", script, str(Path(__file__).parents[1])],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "4242")
+    }
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"json": 1}, {"json": 1.0}),
+        ({"json": 1}, {"json": "1"}),
+        ({"json": 1}, {"json": True}),
+        ({"data": "null", "content_type": "application/json"}, {}),
+        ({"json": "null"}, {"data": "null", "content_type": "application/json"}),
+        ({"json": [1, 2]}, {"json": [2, 1]}),
+        ({"json": {}}, {"json": []}),
+        ({"json": 10**400}, {"json": 10**400 + 1}),
+        ({"json": {"a": "1"}}, {"data": {"a": "1"}}),
+        ({"path": "/orders?a=1&b=2"}, {"path": "/orders?a=1%26b%3D2"}),
+        ({"path": "/orders?a=1&a=2"}, {"path": "/orders?a=2&a=1"}),
+        ({"path": "/orders?a=1"}, {"data": {"a": "1"}}),
+        ({"data": {"a": "1", "b": "2"}}, {"data": {"a": '1"],"b":["2'}}),
+        ({"path": "/orders/1/2"}, {"path": "/orders/12/2"}),
+        ({"method": "PUT"}, {"method": "POST"}),
+        ({"data": b"\x00\x01"}, {"data": b"\x00\x02"}),
+        ({"data": b"{"}, {"data": b"{{"}),
+        ({"json": '["json",1]'}, {"json": ["json", 1]}),
+        (as_json("0.1"), as_json("0.10000000000000001")),
+        (as_json("12345678901234567.0"), as_json("12345678901234568.0")),
+        (as_json("1e400"), as_json("1e401")),
+        (as_json("1e400"), as_json("Infinity")),
+        (as_json("1e-400"), as_json("0.0")),
+        (as_json("1e-99999999999999999999"), as_json("0.0")),
+        (as_json("[1e400]"), as_json('[["number","1e400"]]')),
+        (as_json("[1e400]"), as_json('["list",["number","1e400"]]')),
+        (as_json('{"a":1,"a":2}'), as_json('{"a":2}')),
+        (as_json('{"a":1,"a":2}'), as_json('{"a":2,"a":1}')),
+        (as_json("1" * 5000), as_json("1" * 5001)),
+    ],
+)
+def test_what_differs_differs(one, other):
+    assert text(**one) != text(**other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"data": '{"a":1,"b":2}'}, {"data": '{ "b" : 2,\n"a":1 }'}),
+        ({"data": '{"a":"\\u0041"}'}, {"data": '{"a":"A"}'}),
+        ({"data": '{"a":1.0}'}, {"data": '{"a":1.00}'}),
+        ({"data": '{"a":1.0}'}, {"data": '{"a":1e0}'}),
+        ({"data": "1.2345678901234567"}, {"data": "12.345678901234567e-1"}),
+    ],
+)
+def test_what_means_the_same_is_the_same(one, other):
+    assert text(**one, content_type="application/json") == text(
+        **other, content_type="application/json"
+    )
+
+
+def test_the_order_of_names_in_query_and_form_does_not_matter():
+    assert text(path="/orders?a=1&b=2") == text(path="/orders?b=2&a=1")
+    form = "application/x-www-form-urlencoded"
+    assert text(data="a=1&b=2", content_type=form) == text(data="b=2&a=1", content_type=form)
+
+
+def test_a_random_boundary_does_not_matter():
+    def multipart(boundary):
+        body = (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="a"\r\n\r\nx\r\n--{boundary}--'
+        )
+        return text(data=body, content_type=f"multipart/form-data; boundary={boundary}")
+
+    assert multipart("one") == multipart("another")
+
+
+def test_a_body_that_somebody_else_consumed_is_an_error_and_no_collision():
+    with app.test_request_context("/orders", method="POST", json={"a": 1}):
+        request.stream.read()
+        with pytest.raises(ConfigurationError, match=r"request\.get_data"):
+            canonical_request(request, ALL)
+
+
+def test_selections():
+    both = selection_of(frozenset("ab"), frozenset("b"), ("c",))
+    assert both.of({"a": 1, "b": 2, "c": 3, "d": 4}) == {"a": 1}
+    assert ALL.of({"a": 1}) == {"a": 1}
+    only = Selection(only=frozenset({"a"}))
+    assert text(only, json=[1, 2]) == text(only, json=[3])
+    assert text(only, data=b"x") == text(only, data=b"y")
+
+
+# Properties
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def shuffled(value, random):
+    """Return an equal value whose objects list their names in another order."""
+    if isinstance(value, dict):
+        names = list(value)
+        random.shuffle(names)
+        return {name: shuffled(value[name], random) for name in names}
+    if isinstance(value, list):
+        return [shuffled(item, random) for item in value]
+    return value
+
+
+def same(one, other):
+    """Whether two JSON values are the same, types and all."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return repr(one) == repr(other)
+
+
+def sent(value):
+    return {"data": json.dumps(value), "content_type": "application/json"}
+
+
+@given(values, st.randoms(use_true_random=False))
+def test_equal_json_agrees_however_it_is_written(value, random):
+    written = json.dumps(value)
+    otherwise = json.dumps(shuffled(value, random), ensure_ascii=False, indent=2).encode(
+        "utf-8", "surrogatepass"
+    )
+    kind = {"content_type": "application/json"}
+    assert text(data=written, **kind) == text(data=otherwise, **kind)
+
+
+@given(values, values)
+def test_json_that_differs_differs(one, other):
+    agree = text(**sent(one)) == text(**sent(other))
+    assert agree == same(json.loads(json.dumps(one)), json.loads(json.dumps(other)))
+
+
+pairs = st.lists(st.tuples(st.text('ab=&[]",:', max_size=4), st.text('ab=&[]",:', max_size=4)))
+
+
+def grouped(listed):
+    by_name = {}
+    for name, value in listed:
+        by_name.setdefault(name, []).append(value)
+    return by_name
+
+
+@given(pairs, pairs)
+def test_no_delimiter_trick_collides(one, other):
+    for place in ("query", "form"):
+        if place == "query":
+            texts = [text(query_string=urlencode(listed)) for listed in (one, other)]
+        else:
+            texts = [
+                text(data=urlencode(listed), content_type="application/x-www-form-urlencoded")
+                for listed in (one, other)
+            ]
+        assert (texts[0] == texts[1]) == (grouped(one) == grouped(other))
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200), st.sampled_from([
+    "application/json", "application/x-www-form-urlencoded", "text/plain", "",
+    "multipart/form-data; boundary=x", "application/vnd.api+json", "multipart/form-data",
+]))  # fmt: skip
+def test_any_bytes_as_any_type_have_a_text(body, content_type):
+    assert text(data=body, content_type=content_type) == text(data=body, content_type=content_type)

@@ -1,0 +1,135 @@
+"""Sources that count together: what several users share hides none of them."""
+
+import pytest
+from flask_httpauth import HTTPBasicAuth, HTTPTokenAuth
+from flask_jwt_extended import JWTManager, create_access_token, jwt_required
+from helpers.login_apps import ADDRESS, CountingApp
+
+from flask_idempotence import ConfigurationError
+
+pytestmark = pytest.mark.parametrize("guard", ["key", "lock"])
+
+SITE = {"environ": {"REMOTE_USER": "site"}}
+
+
+def by_header(name, value):
+    return {"headers": {name: value}}
+
+
+def signed_in(counter, **content):
+    client = counter.app.test_client()
+    with client.session_transaction() as held:
+        held.update(content)
+    return {"client": client}
+
+
+class TestALoginOfTheWholeSite:
+    """Basic authentication by the server or in the application, and users behind it."""
+
+    @pytest.mark.parametrize("header", ["X-Api-Key", "Authorization"])
+    def test_of_the_server_hides_no_credentials(self, guard, header):
+        users = [{**SITE, **by_header(header, f"Bearer {name}")} for name in "ab"]
+        assert CountingApp(guard).tells_apart(*users)
+
+    def test_of_the_server_hides_no_session(self, guard):
+        counter = CountingApp(guard)
+        users = [{**SITE, **signed_in(counter, user_id=name)} for name in "ab"]
+        assert counter.tells_apart(*users)
+
+    def test_of_the_server_alone_is_a_user_at_any_address(self, guard):
+        attempts = [{**SITE, "address": address} for address in (ADDRESS, "192.0.2.2")]
+        assert CountingApp(guard).takes_for_one(*attempts)
+
+    def test_of_the_application_hides_no_session(self, guard):
+        auth = HTTPBasicAuth()
+        auth.verify_password(lambda name, password: name if password else None)
+        counter = CountingApp(guard, checks=[auth.login_required])
+        users = [{"auth": ("site", "x"), **signed_in(counter, user_id=name)} for name in "ab"]
+        assert counter.tells_apart(*users)
+
+
+class TestAMappingWithoutAnId:
+    """It may hold a role, which others have, too."""
+
+    def test_in_a_session(self, guard):
+        counter = CountingApp(guard)
+        clients = [signed_in(counter, user={"role": "admin"}) for _ in range(2)]
+        addresses = ({"address": ADDRESS}, {"address": "192.0.2.2"})
+        assert counter.tells_apart(
+            *[{**client, **address} for client, address in zip(clients, addresses, strict=True)]
+        )
+
+    def test_beside_another_name_in_the_session(self, guard):
+        counter = CountingApp(guard)
+        users = [signed_in(counter, user={"role": "admin"}, email=name) for name in "ab"]
+        assert counter.tells_apart(*users)
+
+    def test_from_a_login_library(self, guard):
+        auth = HTTPTokenAuth()
+        auth.verify_token(lambda token: {"role": "admin"})
+        counter = CountingApp(guard, checks=[auth.login_required])
+        assert counter.tells_apart(*[by_header("Authorization", f"Bearer {n}") for n in "ab"])
+
+
+class TestTheAccountOfAUser:
+    @pytest.mark.parametrize("name", ["tenant_id", "account_id", "org_id", "tenant"])
+    def test_in_the_session(self, guard, name):
+        counter = CountingApp(guard)
+        users = [signed_in(counter, user_id=1, **{name: account}) for account in "ab"]
+        assert counter.tells_apart(*users)
+
+    @pytest.mark.parametrize("claim", ["iss", "tenant", "org_id", "tid"])
+    def test_in_the_claims_of_a_token(self, guard, claim):
+        settings = {"JWT_SECRET_KEY": "a secret for the tests of 32 bytes"}
+        counter = CountingApp(guard, checks=[jwt_required()], **settings)
+        JWTManager(counter.app)
+        with counter.app.app_context():
+            tokens = [
+                create_access_token("1", additional_claims={claim: account}) for account in "ab"
+            ]
+        users = [by_header("Authorization", f"Bearer {token}") for token in tokens]
+        assert counter.tells_apart(*users)
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ({"provider": "github", "id": 1}, {"provider": "google", "id": 1}),
+            ({"sub": "a b", "iss": "c"}, {"sub": "a", "iss": "b c"}),
+            ({"sub": "a b"}, {"sub": "a", "iss": "b"}),
+        ],
+    )
+    def test_in_a_mapping(self, guard, one, other):
+        counter = CountingApp(guard)
+        assert counter.tells_apart(signed_in(counter, user=one), signed_in(counter, user=other))
+
+
+class TestAnObjectFromALoader:
+    def test_counts_by_its_id_and_not_by_its_text(self, guard):
+        class User:
+            is_authenticated = True
+
+            def __init__(self, id_):
+                self.id = id_
+
+            def __str__(self):
+                return "Mr Smith"
+
+        counter, asking = CountingApp(guard), []
+        counter.idempotence.identity_loader(lambda: User(asking[-1]))
+        for user, expected in ((1, True), (2, True), (1, False)):
+            asking.append(user)
+            assert (counter.verdicts({}) == [200]) is expected
+
+    def test_that_is_not_signed_in_is_nobody(self, guard):
+        class Anonymous:
+            is_authenticated = False
+
+        counter = CountingApp(guard)
+        counter.idempotence.identity_loader(Anonymous)
+        assert counter.tells_apart({"address": ADDRESS}, {"address": "192.0.2.2"})
+
+    def test_without_an_id_is_refused(self, guard):
+        counter = CountingApp(guard)
+        counter.idempotence.identity_loader(object)
+        with pytest.raises(ConfigurationError, match=r"returned a object.* Return the user's id"):
+            counter.send()

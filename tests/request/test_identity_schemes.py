@@ -1,0 +1,144 @@
+"""Credentials in the Authorization header: those that are signed anew count by their sender."""
+
+import logging
+
+import pytest
+from helpers.login_apps import CountingApp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flask_idempotence.request.authorization import read_authorization
+
+SIGNED = {
+    "Digest": 'Digest username="{}", realm="shop", nonce="{n}", uri="/", response="{n}{n}"',
+    "Digest, user in another alphabet": 'Digest username*=UTF-8\'\'{}, realm="shop", cnonce="{n}"',
+    "AWS4": (
+        "AWS4-HMAC-SHA256 Credential={}/2026010{n}/eu-west-1/execute-api/aws4_request, "
+        "SignedHeaders=host;x-amz-date, Signature=fe5f80{n}"
+    ),
+    "AWS4 without blanks": (
+        "AWS4-HMAC-SHA256 Credential={}/20260101/r/s/aws4_request,Signature={n}"
+    ),
+    "AWS4 of several regions": (
+        "AWS4-ECDSA-P256-SHA256 Credential={}/20260101/s3/aws4_request, Signature={n}"
+    ),
+    "AWS2": "AWS {}:signature{n}=",
+    "OAuth 1": (
+        'OAuth realm="r",oauth_consumer_key="app",oauth_token="{}",oauth_nonce="{n}",'
+        'oauth_timestamp="13747{n}",oauth_signature="w%2B{n}%3D"'
+    ),
+    "OAuth 1 without a token": 'OAuth oauth_consumer_key="{}", oauth_nonce="{n}"',
+    "Hawk": 'Hawk id="{}", ts="135330{n}", nonce="j4{n}", mac="6R4r{n}="',
+    "Signature": 'Signature keyId="{}",algorithm="rsa-sha256",created=14028{n},signature="G{n}="',
+    "in capitals": 'DIGEST USERNAME="{}", RESPONSE="{n}"',
+}
+
+
+def with_header(text):
+    return {"headers": {"Authorization": text}}
+
+
+@pytest.mark.parametrize("guard", ["key", "lock"])
+@pytest.mark.parametrize("scheme", SIGNED)
+def test_three_attempts_with_new_signatures_are_one_effect(guard, scheme, caplog):
+    counter = CountingApp(guard)
+    attempts = [with_header(SIGNED[scheme].format("ann", n=number)) for number in range(3)]
+    assert 200 not in counter.verdicts(*attempts)[1:]
+    assert counter.runs == 1
+    assert counter.verdicts(with_header(SIGNED[scheme].format("bob", n=0))) == [200]
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("guard", ["key", "lock"])
+@pytest.mark.parametrize(
+    "scheme", ["Basic {}", "Bearer {}", "Token {}", "ApiKey {}", "Unheard-Of {}", "{}", "a b c {}"]
+)
+def test_any_other_scheme_counts_as_a_whole(guard, scheme):
+    users = [with_header(scheme.format(user)) for user in ("ann", "bob")]
+    assert CountingApp(guard).tells_apart(*users)
+
+
+@pytest.mark.parametrize("guard", ["key", "lock"])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        'Digest response="{}"',
+        'Digest username="", response="{}"',
+        'Digest username="ann", username="{}"',
+        'Digest username="ann", response="{}',
+        "AWS4-HMAC-SHA256 Signature={}",
+        "AWS {}",
+        "Hawk {}",
+        "Signature = {}",
+        "OAuth ,,,{}",
+        "Digest {}" + "x" * 9000,
+    ],
+)
+def test_what_cannot_be_taken_apart_counts_as_a_whole(guard, garbage):
+    senders = [with_header(garbage.format(user)) for user in ("1", "2")]
+    found = CountingApp(guard).verdicts(*senders)
+    assert found in ([200, 200], [200, *found[1:]])
+    if 'response="{}' not in garbage or 'username="ann"' not in garbage:
+        assert found == [200, 200]
+
+
+def test_nothing_sent_as_it_is_looks_like_a_signed_sender():
+    signed = read_authorization('Digest username="ann", realm="shop"')
+    for text in (signed.text, signed.text.partition(":")[2], 'digest ["ann","","shop"]'):
+        assert read_authorization(text).text != signed.text
+
+
+@given(st.text(st.characters(max_codepoint=255)))
+def test_no_header_breaks_it(text):
+    read_authorization(text)
+    read_authorization("Digest " + text)
+    read_authorization("AWS4-HMAC-SHA256 Credential=" + text)
+
+
+@pytest.mark.parametrize("text", ['"' * 8000, "a" * 8000, "a," * 4000, '="' * 4000, "\\" * 8000])
+def test_a_long_header_takes_no_long_time(text, timed):
+    for scheme in ("Digest", "AWS4-HMAC-SHA256", "Unknown"):
+        assert timed(lambda scheme=scheme: read_authorization(f"{scheme} {text}")) < 0.2
+
+
+@pytest.fixture
+def timed():
+    import time  # noqa: PLC0415 - for this alone
+
+    def time_of(call):
+        began = time.perf_counter()
+        call()
+        return time.perf_counter() - began
+
+    return time_of
+
+
+@pytest.mark.parametrize("empty", ["", " ", "Bearer", "Bearer ", "basic"])
+def test_without_credentials_the_sender_is_a_guest(empty):
+    counter = CountingApp("lock")
+    assert counter.takes_for_one(with_header(empty), {})
+
+
+@pytest.mark.parametrize("guard", ["key", "lock"])
+def test_a_scheme_that_may_change_is_named_once_in_the_log(guard, caplog):
+    counter = CountingApp(guard)
+    counter.add("/other", "other")
+    sent = 'Novel-HMAC who="ann", secret="hush{}"'
+    with caplog.at_level(logging.WARNING, "flask_idempotence"):
+        for number in range(3):
+            assert counter.send(**with_header(sent.format(number))).status_code == 200
+            counter.send("/other", **with_header(sent.format(number)))
+    assert [record.getMessage().rpartition("endpoint=")[2] for record in caplog.records] == [
+        "view",
+        "other",
+    ]
+    assert all("its scheme is novel-hmac" in line.getMessage() for line in caplog.records)
+    assert "hush" not in caplog.text
+    assert "identity_loader" in caplog.text
+
+
+@pytest.mark.parametrize("sent", ["hush", "hush more", "Hush-Hush c2VjcmV0=", "hush=1, b=2"])
+def test_nothing_that_may_be_a_secret_is_logged(sent, caplog):
+    CountingApp("key").send(**with_header(sent))
+    assert "counts as a whole, its scheme is unknown" in caplog.text
+    assert "hush" not in caplog.text.lower()

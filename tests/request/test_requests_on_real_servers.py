@@ -1,0 +1,99 @@
+"""What real servers make of a request: headers with an underscore, bodies in chunks."""
+
+import http.client
+import threading
+
+import pytest
+from helpers.servers.processes import HOST, Gunicorn
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+APP = """
+from flask import Flask, request
+from flask_idempotence import Idempotence, idempotent, no_repeat_submit
+
+app = Flask("shop")
+app.config.update(SECRET_KEY="s", IDEMPOTENCE_IP_HEADER="X-Real-IP")
+app.debug = True  # claims in memory are fine here
+Idempotence(app)
+
+
+@app.post("/vote")
+@no_repeat_submit(60)
+def vote():
+    return "Counted."
+
+
+@app.post("/pay")
+@idempotent()
+def pay():
+    return request.get_data()
+"""
+
+
+def ask(port, path, headers=(), body=()):
+    connection = http.client.HTTPConnection(HOST, port, timeout=10)
+    try:
+        if body:
+            chunks = iter(body)
+            connection.request("POST", path, chunks, dict(headers), encode_chunked=True)
+        else:
+            connection.putrequest("POST", path)
+            for name, value in headers:
+                connection.putheader(name, value)
+            connection.putheader("Content-Length", "0")
+            connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def votes(port, *headers):
+    return [ask(port, "/vote", [header])[0] for header in headers]
+
+
+UNDERSCORES = [("X_Real_IP", "192.0.2.1"), ("X_Real_IP", "192.0.2.2")]
+
+
+def check(port):
+    # Dropped: both votes are from one address.
+    assert votes(port, *UNDERSCORES) == [200, 409]
+    assert votes(port, ("X-Real-IP", "192.0.2.1"), ("X-Real-IP", "192.0.2.2")) == [200, 200]
+    headers = {"Idempotency-Key": "k", "Transfer-Encoding": "chunked"}
+    bodies = [(b"on", b"e"), (b"o", b"ne"), (b"two",)]
+    answers = [ask(port, "/pay", headers.items(), body) for body in bodies]
+    assert [status for status, _ in answers] == [200, 200, 422]
+    assert [body for _, body in answers[:2]] == [b"one", b"one"]
+
+
+@pytest.mark.gunicorn
+def test_gunicorn_drops_headers_with_an_underscore_and_passes_chunks_on(tmp_path):
+    (tmp_path / "shop.py").write_text(APP)
+    with Gunicorn("shop:app", workers=1, cwd=tmp_path) as server:
+        check(server.port)
+
+
+@pytest.mark.gunicorn
+def test_gunicorn_counts_them_where_it_is_told_to(tmp_path):
+    (tmp_path / "shop.py").write_text(APP)
+    extra = ["--header-map=dangerous"]
+    with Gunicorn("shop:app", workers=1, cwd=tmp_path, extra=extra) as server:
+        assert votes(server.port, *UNDERSCORES) == [200, 200]
+
+
+def test_werkzeug_drops_headers_with_an_underscore_and_passes_chunks_on():
+    class Quiet(WSGIRequestHandler):
+        def log(self, *arguments):
+            pass
+
+    module = {}
+    exec(APP, module)
+    server = make_server(HOST, 0, module["app"], threaded=True, request_handler=Quiet)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        check(server.port)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,554 @@
+"""Records: what is remembered of a response, as bytes, and who may read it."""
+
+import ast
+import contextlib
+import logging
+import struct
+import sys
+import time
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import pytest
+from cryptography.fernet import Fernet
+from flask import Response
+from helpers.apps import make_app
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flask_idempotence
+from flask_idempotence import ConfigurationError, idempotent
+from flask_idempotence.config.settings import Config, read_config
+from flask_idempotence.response.records import (
+    Asked,
+    RecordOfAnotherRequest,
+    Records,
+    UnreadableRecord,
+)
+
+PLAIN = Records(Config())
+K, TTL = Asked("k", b"f" * 16), 60
+KEY = b"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+ENCRYPTED = Records(Config(key_encryption_keys=(KEY,)))
+
+# Written down once more, for a test must not ask the code what it forgets, or how it abbreviates.
+FORGOTTEN = (
+    *("set-cookie", "date", "authorization", "authentication-info", "www-authenticate"),
+    *("proxy-authenticate", "proxy-authorization", "proxy-authentication-info", "connection"),
+    *("keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+    *("idempotent-replayed", "idempotent-stored"),
+)
+CODED = {
+    "Content-Type": 1,
+    "Location": 2,
+    "ETag": 3,
+    "Cache-Control": 4,
+    "Content-Language": 5,
+    "Content-Encoding": 6,
+    "Content-Disposition": 7,
+    "Vary": 8,
+    "Last-Modified": 9,
+    "Expires": 10,
+    "Retry-After": 11,
+    "Link": 12,
+    "Access-Control-Allow-Origin": 13,
+}
+
+
+def shown(response):
+    """Return all that a client is to see again."""
+    named = [name.strip().lower() for name in response.headers.get("Connection", "").split(",")]
+    left_out = {*FORGOTTEN, *named, "content-length"}
+    headers = [each for each in response.headers if each[0].lower() not in left_out]
+    return response.status, headers, response.get_data()
+
+
+def replayed(records, record):
+    response = Response()
+    assert records.replay(K, record, response)
+    return response
+
+
+def content(record):
+    """Return a plain record of what may be nonsense, with a checksum that fits."""
+    return b"\x01" + struct.pack(">I", zlib.crc32(record)) + record
+
+
+# Not st.text(), which spends seconds on a table of all characters when it runs for the first time.
+latin = st.binary(max_size=40).map(lambda data: data.translate(None, b"\r\n").decode("latin-1"))
+token = st.lists(st.sampled_from("!#$%&'*+-.^_`|~09azAZ"), min_size=1, max_size=20).map("".join)
+names = st.sampled_from([*CODED, *FORGOTTEN, "location", "CONTENT-TYPE"]) | token
+values = latin | st.sampled_from(
+    ["application/json", "text/html; charset=utf-8", "close, x-a", "\u4e2d\u6587", "\udcff", "\0"]
+)
+bodies = st.binary(max_size=300) | st.builds(
+    lambda piece, times: piece * times, st.binary(max_size=20), st.integers(1, 300)
+)
+statuses = st.integers(100, 599) | st.builds("{} {}".format, st.integers(100, 999), latin)
+
+
+@settings(max_examples=200, deadline=None)
+@given(statuses, st.lists(st.tuples(names, values), max_size=8), bodies)
+def test_every_response_comes_back_as_it_was(status, headers, body):
+    first = Response(body, status=status)
+    del first.headers["Content-Type"]
+    first.headers.extend(headers)
+    for records in (PLAIN, ENCRYPTED):
+        again = replayed(records, records.remember(K, first, TTL))
+        assert shown(again) == shown(first)
+        assert again.status_code == first.status_code
+
+
+@pytest.mark.parametrize("name", FORGOTTEN)
+def test_what_is_of_one_connection_or_one_person_is_not_remembered(name):
+    first = Response("done", headers=[(name.title(), "a"), (name.upper(), "b"), ("X-Kept", "c")])
+    assert name not in replayed(PLAIN, PLAIN.remember(K, first, TTL)).headers
+    assert replayed(PLAIN, PLAIN.remember(K, first, TTL)).headers["X-Kept"] == "c"
+
+
+def test_what_the_connection_names_is_of_that_connection():
+    headers = {"Connection": "close, X-Hop", "x-hop": "a", "X-Kept": "b"}
+    again = replayed(PLAIN, PLAIN.remember(K, Response("done", headers=headers), TTL))
+    assert [name for name, _ in again.headers] == ["X-Kept", "Content-Type", "Content-Length"]
+
+
+NOT_KEPT = {
+    "streamed": lambda: Response(iter(["a"])),
+    "sent by the server": lambda: Response("a", direct_passthrough=True),
+    "too large": lambda: Response(bytes(1_048_577)),
+    "with a header of more than 64 kB": lambda: Response("a", headers={"X-Large": "x" * 65536}),
+    "with too many headers": lambda: Response("a", headers=[("X-Large", "x" * 60_000)] * 5),
+    "with a status that is none": lambda: Response("a", status=70000),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_KEPT)
+def test_a_response_that_cannot_be_kept_leaves_a_record_without_a_body(kind):
+    for records in (PLAIN, ENCRYPTED):
+        record = records.remember(K, NOT_KEPT[kind](), TTL)
+        response = Response("untouched")
+        assert records.replay(K, record, response) is False
+        assert response.get_data() == b"untouched"
+    assert len(PLAIN.remember(K, NOT_KEPT[kind](), TTL)) == 8
+
+
+def test_a_body_of_exactly_the_largest_size_is_kept():
+    records = Records(Config(key_max_body=10))
+    assert replayed(records, records.remember(K, Response(bytes(10)), TTL)).data == bytes(10)
+    assert not records.replay(K, records.remember(K, Response(bytes(11)), TTL), Response())
+
+
+def paid(body):
+    headers = [("Location", "/payments/1"), ("X-Trace", "a"), ("X-Trace", "é")]
+    return Response(body, 201, headers, content_type="application/json")
+
+
+PIECES = [b"\0\xc8", b"\x7f", b"\x7e", b"\x01", b"\x80", b"\0", b"\0\x01a", b"\0\x02\r\n"]
+FIRSTS = {
+    "plain": (PLAIN, paid('{"paid": true}')),
+    "compressed": (PLAIN, paid('{"paid": true}' * 100)),
+    "encrypted": (ENCRYPTED, paid('{"paid": true}')),
+}
+EVERY_KIND = pytest.mark.parametrize(("records", "first"), FIRSTS.values(), ids=FIRSTS)
+
+
+def bomb(size):
+    return content(b"Z" + zlib.compress(b"\0\xc8\0" + bytes(size), 9))
+
+
+class TestDecoder:
+    @pytest.mark.parametrize("records", [PLAIN, Records(Config(key_max_body=0))])
+    def test_of_a_small_record_that_unpacks_to_gigabytes_allocates_none_of_them(self, records):
+        record = bomb(300_000_000)
+        tracemalloc.start()
+        try:
+            with pytest.raises(UnreadableRecord, match="KEY_MAX_BODY"):
+                records.replay(K, record, Response())
+            assert tracemalloc.get_traced_memory()[1] < 8_000_000
+        finally:
+            tracemalloc.stop()
+
+    def test_of_a_body_and_headers_of_the_largest_size_unpacks_them(self):
+        headers = [("X-Large", "x" * 64_000)] * 4
+        first = Response(bytes(1_048_576), headers=headers)
+        again = replayed(PLAIN, PLAIN.remember(K, first, TTL))
+        assert shown(again) == shown(first)
+
+    def test_of_a_packed_record_cut_off_under_a_good_checksum_says_so(self):
+        packed = zlib.compress(b"\0\xc8\0" + b"paid" * 100)
+        with pytest.raises(UnreadableRecord, match="cut off"):
+            PLAIN.replay(K, content(b"Z" + packed[:-5]), Response())
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.sampled_from([b"", b"\x01", b"\x02", b"\x03gAAAAA"]), st.binary(max_size=200))
+    def test_of_any_bytes_says_that_they_are_unreadable(self, version, data):
+        for records in (PLAIN, ENCRYPTED):
+            with pytest.raises(UnreadableRecord):
+                records.replay(K, version + data, Response())
+
+    @settings(max_examples=500, deadline=None)
+    @given(
+        st.sampled_from([b"", b"B", b"Z", b"N", b"X"]),
+        st.booleans(),
+        st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=20).map(b"".join),
+    )
+    def test_of_any_content_under_a_good_checksum_raises_nothing_else(
+        self, kind, packed, nonsense
+    ):
+        nonsense = zlib.compress(nonsense) if packed else nonsense
+        with contextlib.suppress(UnreadableRecord):
+            PLAIN.replay(K, content(kind + nonsense), Response())
+
+    @EVERY_KIND
+    def test_of_a_record_cut_anywhere_says_that_it_is_unreadable(self, records, first):
+        record = records.remember(K, first, TTL)
+        for length in range(len(record)):
+            with pytest.raises(UnreadableRecord):
+                records.replay(K, record[:length], Response())
+
+    @EVERY_KIND
+    def test_of_a_record_with_one_changed_byte_never_makes_another_response(self, records, first):
+        record = records.remember(K, first, TTL)
+        masks = range(1, 256) if records is PLAIN else (1, 2, 0x20, 0x80, 0xFF)
+        unreadable = 0
+        for position in range(len(record)):
+            for mask in masks:
+                changed = bytearray(record)
+                changed[position] ^= mask
+                try:
+                    again = replayed(records, bytes(changed))
+                except UnreadableRecord:
+                    unreadable += 1
+                else:
+                    # Base64 has bits that mean nothing.
+                    assert records is ENCRYPTED
+                    assert shown(again) == shown(first)
+        assert unreadable > 0.95 * len(record) * len(masks)
+
+    def test_of_a_record_with_something_behind_it_says_that_it_is_unreadable(self):
+        record = PLAIN.remember(K, paid("{}"), TTL)
+        with pytest.raises(UnreadableRecord, match="checksum"):
+            PLAIN.replay(K, record + b"\0", Response())
+
+    @pytest.mark.parametrize("version", [0, 2, 4, 0x80, 255])
+    def test_of_another_version_names_it(self, version):
+        record = bytes([version]) + PLAIN.remember(K, paid("{}"), TTL)[1:]
+        with pytest.raises(UnreadableRecord, match=f"unknown version: {version:02x}"):
+            PLAIN.replay(K, record, Response())
+        with pytest.raises(UnreadableRecord, match="unknown version: empty"):
+            PLAIN.replay(K, b"", Response())
+
+
+# Records are read by the next release and by the last one: these bytes never change.
+FROZEN = {
+    "JSON": (
+        lambda: Response('{"paid":true}\n', 201, content_type="application/json"),
+        "01 1a757104 42 00c9 80 00 7b2270616964223a747275657d0a",
+    ),
+    "a status and headers of its own": (
+        lambda: Response("é", "299 Odd", [("X-A", "1"), ("X-A", "ü")]),
+        "01 a482cfc5 42 012b 7e 0007 323939204f6464 7f 0003 582d41 0001 31"
+        " 7f 0003 582d41 0002 c3bc 81 00 c3a9",
+    ),
+    "nothing": (lambda: Response("", 204), "01 5e3c3a1a 42 00cc 81 00"),
+    "text": (
+        lambda: Response("gone", 410, mimetype="text/plain"),
+        "01 e1db3349 42 019a 82 00 676f6e65",
+    ),
+    "a problem": (
+        lambda: Response("{}", 422, content_type="application/problem+json"),
+        "01 6750b6d4 42 01a6 83 00 7b7d",
+    ),
+}
+# This one is only read: how well it is compressed is a matter of the zlib at hand.
+FROZEN_COMPRESSED = "0147087b2c5a480d6338d1c4509caf909a99a7e0929997ae30ca1e0d076aa50100187ac94b"
+BOUND_TO_ITS_KEY_ALONE = (
+    b"\x02gAAAAABrAa5Qxvv8jCsJ_KiXngr0_GdMLyFvrCJRGNzkmhnDxqiD184HjG_QPZxTJaRCWliuzd2crDwxyXAXLi"
+    b"ddJhlTxL2566YUFdWbetCL6whkuEAD8WhAOjDvvRKomjpZuvKcEVeU"
+)
+FROZEN_AT = 1_900_000_000.0
+FROZEN_TOKEN = (
+    b"\x03gAAAAABrAm20HR3-_DHitIyKhr6pZ9ZTf_ROWs1-ZFRawmY21iYjv50DuB7ZqkPNSrUQ7kSYlGwxnbd9OyhRCZlz"
+    b"3JxfA9fNvCUqVjsqvFlt-bpCuIc025_gUG7GxGjqcKT4hJg1YUXUeBhij-VkUunuwJ3ozprWy5296DOEeUDzlqQx"
+    b"H9XSHI0="
+)
+
+
+@pytest.mark.parametrize("kind", FROZEN)
+def test_the_bytes_of_a_record_are_frozen(kind):
+    make, frozen = FROZEN[kind]
+    record = bytes.fromhex(frozen)
+    assert PLAIN.remember(K, make(), TTL) == record
+    assert shown(replayed(PLAIN, record)) == shown(make())
+
+
+@pytest.mark.parametrize("name", CODED)
+def test_the_code_of_a_header_is_frozen(name):
+    response = Response(status=200)
+    response.headers.clear()
+    response.headers[name] = "v"
+    record = content(b"B\0\xc8" + bytes([CODED[name]]) + b"\0\x01v\0")
+    assert PLAIN.remember(K, response, TTL) == record
+    assert list(replayed(PLAIN, record).headers)[:1] == [(name, "v")]
+
+
+def encrypted_at(now):
+    records = Records(Config(key_encryption_keys=(KEY,)))
+    records.clock = lambda: now
+    return records
+
+
+def test_an_encrypted_record_of_another_release_is_still_read():
+    assert shown(replayed(encrypted_at(FROZEN_AT), FROZEN_TOKEN)) == shown(FROZEN["JSON"][0]())
+
+
+def test_an_encrypted_record_that_is_bound_to_its_key_alone_is_refused():
+    with pytest.raises(UnreadableRecord, match="unknown version: 02"):
+        ENCRYPTED.replay(K, BOUND_TO_ITS_KEY_ALONE, Response())
+
+
+@pytest.mark.parametrize("late", [-TTL, 0, 29, 30])
+def test_an_encrypted_record_is_read_until_it_expires_and_clocks_may_differ(late):
+    records = encrypted_at(FROZEN_AT + TTL + late)
+    assert shown(replayed(records, FROZEN_TOKEN)) == shown(FROZEN["JSON"][0]())
+
+
+@pytest.mark.parametrize("late", [31, 3600, 1e9])
+def test_an_encrypted_record_that_has_expired_is_refused(late):
+    with pytest.raises(UnreadableRecord, match="expired"):
+        encrypted_at(FROZEN_AT + TTL + late).replay(K, FROZEN_TOKEN, Response())
+
+
+def test_an_encrypted_record_of_another_request_is_refused():
+    with pytest.raises(RecordOfAnotherRequest):
+        encrypted_at(FROZEN_AT).replay(Asked("k", b"g" * 16), FROZEN_TOKEN, Response())
+    with pytest.raises(UnreadableRecord, match="another key"):
+        encrypted_at(FROZEN_AT).replay(Asked("j", K.fingerprint), FROZEN_TOKEN, Response())
+
+
+def test_a_compressed_record_of_long_ago_is_still_read():
+    response = Response("so ein Ding " * 50, 200, mimetype="text/plain")
+    assert shown(replayed(PLAIN, bytes.fromhex(FROZEN_COMPRESSED))) == shown(response)
+    assert PLAIN.remember(K, response, TTL)[5:6] == b"Z"
+
+
+def test_a_record_without_a_body_is_frozen():
+    assert PLAIN.remember(K, Response(iter("a")), TTL) == bytes.fromhex("01 10fa335a 4e 00c8")
+    assert PLAIN.remember_status(K, 200, TTL) == bytes.fromhex("01 10fa335a 4e 00c8")
+
+
+def test_nothing_is_ever_pickled():
+    sources = list(Path(flask_idempotence.__file__).parent.rglob("*.py"))
+    imports = {
+        name.partition(".")[0]
+        for source in sources
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in [getattr(node, "module", "") or "", *(alias.name for alias in node.names)]
+    }
+    assert imports >= {"json", "struct", "zlib", "cryptography"}
+    assert not imports & {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+
+
+SECRETS = (b"4111111111111111", b"DE02120300000000202051", b"Very Confidential", b"X-Account")
+NOT_STORED = (409, "urn:flask-idempotence:response-not-stored")
+OLD, NEW = (Fernet.generate_key().decode() for _ in range(2))
+BAD_KEYS = (
+    *(NEW, NEW.encode(), {NEW: 1}, None, 5, [NEW, None], [NEW, [OLD]]),
+    *([NEW, "not a key"], ["k" * 32], [b"\xff" * 32], [NEW[:-4]], [f"ü{NEW[1:]}"], [""]),
+)
+
+
+class Shop:
+    """An application on Redis, whose records can be replaced behind its back."""
+
+    def __init__(self, server, keys=()):
+        self.behind = server.client()
+        self.app = make_app(
+            IDEMPOTENCE_STORAGE_URI=server.url, IDEMPOTENCE_KEY_ENCRYPTION_KEYS=keys
+        )
+        self.runs = 0
+
+        @self.app.post("/pay")
+        @idempotent(required=True)
+        def pay():
+            self.runs += 1
+            headers = {"X-Account": "DE02120300000000202051", "X-Run": str(self.runs)}
+            return "card 4111111111111111", "299 Very Confidential", headers
+
+    def post(self, key="k", **options):
+        client = self.app.test_client()
+        return client.post("/pay", headers={"Idempotency-Key": key}, **options)
+
+    def turn_the_clock(self, seconds):
+        """Have this machine's clock go on."""
+        records = self.app.extensions["idempotence"].engine.services.records
+        records.clock = lambda: time.time() + seconds
+
+    def first(self, key="k", **options):
+        """Send the first request with a key, and return the store key."""
+        known = set(self.behind.keys())
+        assert self.post(key, **options).headers["X-Run"] == str(self.runs)
+        (store_key,) = set(self.behind.keys()) - known
+        return store_key
+
+    def record(self, store_key):
+        return self.behind.get(store_key)[33:]
+
+    def replace(self, store_key, record):
+        """Put another record in place of the one that is there."""
+        value = self.behind.get(store_key)
+        self.behind.set(store_key, value[:33] + record, keepttl=True)
+
+    def assert_unreadable(self, caplog, reason, key="k"):
+        """Nothing runs, every repeat is told the same, and every time the log says why."""
+        runs = self.runs
+        caplog.clear()
+        answers = [self.post(key) for _ in range(3)]
+        assert [(answer.status_code, answer.json["type"]) for answer in answers] == [
+            NOT_STORED
+        ] * 3
+        errors = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+        assert len(errors) == 3
+        assert all(reason in error and "endpoint=pay" in error for error in errors)
+        assert not any(secret.decode() in caplog.text for secret in SECRETS)
+        assert self.post(key, data="another request").status_code == 422
+        assert self.runs == runs
+
+
+DAMAGE = {
+    "empty": (lambda record: b"", "unknown version: empty"),
+    "of the next version": (lambda record: b"\x04" + record[1:], "unknown version: 04"),
+    "pickled": (lambda record: b"\x80\x04\x95.", "unknown version: 80"),
+    "cut": (lambda record: record[:-1], "checksum"),
+    "changed": (lambda record: record[:-1] + b"2", "checksum"),
+    "of another kind": (lambda record: content(b"X\0\xc8\0"), "unknown kind"),
+    "nonsense": (lambda record: content(b"B\0\xc8\x33\0"), "damaged"),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_record_that_cannot_be_read_is_an_error_in_the_log_and_never_a_second_run(
+    redis_server, redis_url, caplog, how
+):
+    shop = Shop(redis_server)
+    store_key = shop.first()
+    damage, reason = DAMAGE[how]
+    shop.replace(store_key, damage(shop.record(store_key)))
+    shop.assert_unreadable(caplog, reason)
+    assert shop.first("another key")
+
+
+@pytest.mark.parametrize("value", [b"", b"C", b"D", b"X" * 40, b"C" * 33 + b"x", ["a list"], None])
+def test_a_value_that_is_none_of_ours_never_brings_a_500_or_a_second_run(
+    redis_server, redis_url, value
+):
+    shop = Shop(redis_server)
+    store_key = shop.first()
+    if isinstance(value, bytes):
+        shop.behind.set(store_key, value)
+    else:
+        shop.behind.delete(store_key)
+        shop.behind.rpush(store_key, *(value or [b"\x80"]))
+    assert {shop.post().status_code for _ in range(3)} <= {409, 422, 503}
+    assert shop.runs == 1
+
+
+class TestEncryption:
+    def test_leaves_nothing_to_read_in_the_store(self, redis_server, redis_url):
+        found = {}
+        for name, keys in [("plain", ()), ("encrypted", [NEW, OLD])]:
+            shop = Shop(redis_server, keys)
+            store_key = shop.first(name)
+            replay = shop.post(name)
+            assert (replay.status, replay.text) == (
+                "299 Very Confidential",
+                "card 4111111111111111",
+            )
+            stored = shop.behind.get(store_key) + store_key + shop.behind.dump(store_key)
+            found[name] = [secret for secret in SECRETS if secret in stored]
+        assert found == {"plain": list(SECRETS), "encrypted": []}
+
+    def test_keeps_a_record_without_a_body_to_itself_as_well(self):
+        records = [ENCRYPTED.remember_status(K, status, TTL) for status in (200, 500)]
+        assert {record[:1] for record in records} == {b"\x03"}
+        with pytest.raises(UnreadableRecord):
+            PLAIN.replay(K, records[0], Response())
+
+    def test_reads_on_with_an_older_key_and_writes_with_the_newest(
+        self, redis_server, redis_url, caplog
+    ):
+        assert Shop(redis_server, [OLD]).first("of old")
+        both = Shop(redis_server, (NEW.encode(), OLD.encode()))
+        assert both.post("of old").headers["Idempotent-Replayed"] == "true"
+        assert both.first("of new")
+        rotated = Shop(redis_server, [NEW])
+        assert rotated.post("of new").headers["Idempotent-Replayed"] == "true"
+        rotated.assert_unreadable(caplog, "encrypted with another key, or forged", "of old")
+        assert (both.runs, rotated.runs) == (1, 0)
+
+    def test_refuses_a_record_that_was_made_for_another_key(self, redis_server, redis_url, caplog):
+        shop = Shop(redis_server, [NEW])
+        mine, yours = shop.first("mine"), shop.first("yours")
+        shop.replace(mine, shop.record(yours))
+        shop.assert_unreadable(caplog, "made for another key", "mine")
+
+    def test_refuses_a_record_that_was_tampered_with(self, redis_server, redis_url, caplog):
+        shop = Shop(redis_server, [NEW])
+        store_key = shop.first()
+        record = shop.record(store_key)
+        shop.replace(store_key, record[:60] + record[70:])
+        shop.assert_unreadable(caplog, "encrypted with another key, or forged")
+
+    def test_refuses_what_anybody_may_have_written(self, redis_server, redis_url, caplog):
+        Shop(redis_server).first()
+        Shop(redis_server, [NEW]).assert_unreadable(caplog, "not encrypted")
+
+    def test_refuses_a_record_that_was_brought_back_after_its_time(
+        self, redis_server, redis_url, caplog
+    ):
+        shop = Shop(redis_server, [NEW])
+        store_key = shop.first()
+        value = shop.behind.get(store_key)
+        shop.behind.delete(store_key)
+        shop.turn_the_clock(86400 + 31)
+        shop.behind.set(store_key, value, ex=3600)
+        shop.assert_unreadable(caplog, "expired")
+
+    def test_refuses_another_request_whose_fingerprint_was_put_beside_a_record(
+        self, redis_server, redis_url, caplog
+    ):
+        shop = Shop(redis_server, [NEW])
+        mine, other = shop.first("mine"), shop.first("yours", data="another request")
+        value, fingerprint = shop.behind.get(mine), shop.behind.get(other)[17:33]
+        shop.behind.set(mine, value[:17] + fingerprint + value[33:], keepttl=True)
+        runs = shop.runs
+        for data in ("another request", None):  # which passes for the first, and the first
+            assert shop.post("mine", data=data).status_code == 422
+        assert "made for another request" in caplog.text
+        assert shop.runs == runs
+
+    def test_is_missed_where_the_keys_are_gone(self, redis_server, redis_url, caplog):
+        Shop(redis_server, [NEW]).first()
+        Shop(redis_server).assert_unreadable(caplog, "IDEMPOTENCE_KEY_ENCRYPTION_KEYS is empty")
+
+    @pytest.mark.parametrize("bad", BAD_KEYS, ids=range(len(BAD_KEYS)))
+    def test_names_a_bad_setting_and_does_not_repeat_it(self, bad):
+        with pytest.raises(ConfigurationError, match="IDEMPOTENCE_KEY_ENCRYPTION_KEYS") as raised:
+            make_app(IDEMPOTENCE_KEY_ENCRYPTION_KEYS=bad)
+        assert raised.value.__cause__ is None
+        for secret in (NEW, OLD, NEW[1:-4], "not a key", "kkkk", "xff"):
+            assert secret not in str(raised.value)
+
+    def test_shows_its_keys_nowhere(self):
+        config = read_config({"IDEMPOTENCE_KEY_ENCRYPTION_KEYS": [NEW, OLD]})
+        assert NEW not in repr(config)
+        assert NEW not in repr(vars(Records(config)))
+
+    def test_is_an_extra_and_says_which(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "cryptography.fernet", None)  # not installed
+        assert "Fernet" not in vars(sys.modules[Records.__module__])  # asked for when needed
+        with pytest.raises(ConfigurationError, match=r"install flask-idempotence\[crypto\]"):
+            make_app(IDEMPOTENCE_KEY_ENCRYPTION_KEYS=[NEW])
+        assert make_app()  # most do not need it

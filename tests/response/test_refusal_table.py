@@ -1,0 +1,104 @@
+"""What is final and what may be sent again: one table, for the client and for the script."""
+
+import itertools
+import json
+import re
+import subprocess
+
+import pytest
+from docs.test_docs import REFERENCE, REFUSALS, text_of
+from web.test_javascript import MUST_RUN, NODE, ROOT, SCRIPT
+
+from flask_idempotence.client import Retries
+from flask_idempotence.client.answers import FINAL_REFUSALS, PASSING_REFUSALS, Answer
+from flask_idempotence.response.outcome import REFUSAL_HEADER
+from flask_idempotence.response.refusals import PROBLEM_TYPE
+
+STATUSES = [200, 201, 400, 403, 404, 409, 422, 429, 500, 502, 503, 504]
+DECIDE = ROOT / "tests" / "js" / "decide.mjs"
+
+
+def slugs_in_the_script(name):
+    (written,) = re.findall(rf"const {name} = new Set\(\[(.*?)\]\)", SCRIPT.read_text(), re.DOTALL)
+    return set(re.findall(r'"([a-z-]+)"', written))
+
+
+def test_both_have_the_same_table_and_every_refusal_is_in_it():
+    assert slugs_in_the_script("PASSING") == PASSING_REFUSALS
+    assert slugs_in_the_script("FINAL") == FINAL_REFUSALS
+    assert PASSING_REFUSALS.isdisjoint(FINAL_REFUSALS)
+    assert set(REFUSALS) == PASSING_REFUSALS | FINAL_REFUSALS
+
+
+def test_what_may_be_sent_again_is_what_says_when_but_for_the_lock():
+    says_when = {slug for slug, error in REFUSALS.items() if error().retry_after is not None}
+    assert says_when == PASSING_REFUSALS
+
+
+def test_the_page_of_errors_shows_the_table():
+    rows = re.findall(r"(?m)^\| \[`([a-z-]+)`\].* (yes|no) \|$", text_of(REFERENCE / "errors.md"))
+    assert {slug for slug, again in rows if again == "yes"} == PASSING_REFUSALS
+    assert {slug for slug, again in rows if again == "no"} == FINAL_REFUSALS
+
+
+def refusals():
+    """Answers that are refusals, by their header or by their problem document."""
+    document = {"Content-Type": f"{PROBLEM_TYPE}; charset=utf-8"}
+    extras = [{}, {"Retry-After": "1"}, {"Idempotent-Replayed": "true"}]
+    extras += [{"Idempotent-Stored": "false"}]
+    for slug, status, extra in itertools.product(REFUSALS, STATUSES, extras):
+        yield status, {REFUSAL_HEADER: slug, **extra}, "<p>No.</p>"
+        yield status, {**document, **extra}, json.dumps({"type": f"https://shop.test/p#{slug}"})
+
+
+def others():
+    """Conflicts and unknown refusals."""
+    page, document = {"Content-Type": "text/html"}, {"Content-Type": PROBLEM_TYPE}
+    kinds = ["about:blank", "urn:x:not-key-in-progress", "urn:x:key-in-progress?", 7, None]
+    for extra in ({}, {"Retry-After": "1"}):
+        yield 409, extra, ""
+        yield 409, extra | page, "<p>No.</p>"
+        for kind in kinds:
+            yield 409, extra | document, json.dumps({"type": kind})
+        for status in STATUSES:
+            yield status, extra | {REFUSAL_HEADER: "of-a-later-version"}, ""
+
+
+def decided_by_python(answers):
+    return [
+        Retries().may_pass(Answer(code, headers, body.encode())) for code, headers, body in answers
+    ]
+
+
+def test_a_refusal_is_what_it_says_under_any_status():
+    for answer in refusals():
+        is_passing = any(
+            slug in " ".join([*answer[1].values(), answer[2]]) for slug in PASSING_REFUSALS
+        )
+        is_settled = any(name.startswith("Idempotent-") for name in answer[1])
+        assert decided_by_python([answer]) == [is_passing and not is_settled]
+
+
+def test_an_unknown_conflict_is_final_and_so_is_an_unknown_refusal():
+    assert not any(decided_by_python(list(others())))
+
+
+@pytest.mark.skipif(NODE is None and not MUST_RUN, reason="node is missing")
+def test_the_script_decides_as_the_client_does():
+    answers = [*refusals(), *others()]
+    told = subprocess.run(
+        [NODE, DECIDE],
+        input=json.dumps(answers),
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=120,
+    )
+    decided = json.loads(told.stdout)
+    assert len(decided) == len(answers) > 1000
+    differing = [
+        answer
+        for answer, one, other in zip(answers, decided, decided_by_python(answers), strict=True)
+        if one != other
+    ]
+    assert differing == []

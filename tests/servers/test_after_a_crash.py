@@ -1,0 +1,72 @@
+"""From the last line that a process has logged to its claim, and to a request that runs again."""
+
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from helpers.cli_shell import Shell
+
+pytestmark = pytest.mark.servers
+
+DYING = """
+import logging, os
+from flask import Flask
+from flask_idempotence import Idempotence, idempotent
+from flask_idempotence.logs import LogFilter
+
+handler = logging.FileHandler("business.log")
+handler.addFilter(LogFilter())
+handler.setFormatter(logging.Formatter("%(message)s key=%(idempotence_key)s"))
+logger = logging.getLogger("business")
+logger.addHandler(handler)
+logger.setLevel("INFO")
+
+app = Flask("shop")
+app.config["SECRET_KEY"] = "a secret for the tests"
+app.config.from_prefixed_env()
+Idempotence(app)
+
+@app.post("/payments")
+@idempotent(guarantee="at-most-once")
+def pay():
+    logger.info("charging")
+    if "DIE" in os.environ:
+        os._exit(9)
+    return "paid"
+"""
+PAY = """
+import shop
+print(shop.app.test_client().post("/payments", headers={"Idempotency-Key": "1"}).status_code)
+"""
+
+
+def test_the_last_line_of_a_dead_process_leads_to_its_claim(tmp_path, redis_url):
+    shell = Shell(
+        tmp_path,
+        app=DYING,
+        FLASK_IDEMPOTENCE_STORAGE_URI=redis_url,
+        FLASK_IDEMPOTENCE_LEASE="0.5",
+    )
+
+    def pay(**environment):
+        done = subprocess.run(
+            [sys.executable, "-c", PAY],
+            cwd=tmp_path,
+            env=shell.environment | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        return done.returncode, done.stdout.strip()
+
+    assert pay(DIE="1")[0] == 9
+    time.sleep(0.6)
+    assert pay() == (0, "409")
+    logged = (tmp_path / "business.log").read_text()
+    shown = re.fullmatch(r"charging (key=[0-9a-f]{12})\n", logged)[1]
+    assert shell.pipe("inspect", shown).out.split("\t")[1:4] == ["key", "pay", "ended"]
+    assert shell.pipe("release", shown, "--yes").code == 0
+    assert pay() == (0, "200")

@@ -1,0 +1,185 @@
+"""A server that falls silent: a few operations wait for it, then none but the one that looks."""
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from helpers.apps import make_app
+from helpers.servers.processes import Proxy, SilentServer, all_at_once, free_port, until
+
+from flask_idempotence import StoreError, no_repeat_submit
+from flask_idempotence.stores import open_store
+from flask_idempotence.stores.redis.connection.patience import FAILURES, LOOK_EVERY
+
+pytestmark = pytest.mark.topology
+
+DEADLINE = 0.5
+AT_ONCE = 0.15
+
+
+def timed(call):
+    """Return the error of an operation, or None, and how long it took."""
+    started, error = time.monotonic(), None
+    try:
+        call()
+    except StoreError as raised:
+        error = raised
+    return error, time.monotonic() - started
+
+
+def wear_out(store):
+    for _ in range(FAILURES):
+        assert timed(store.ping)[1] > 0.8 * DEADLINE
+
+
+@pytest.fixture
+def store(fresh_redis):
+    fresh = open_store(fresh_redis.url, {"deadline": DEADLINE})
+    fresh.ping()
+    return fresh
+
+
+def test_after_a_few_silences_everybody_fails_at_once(fresh_redis, store):
+    fresh_redis.pause()
+    wear_out(store)
+    for _ in range(20):
+        error, took = timed(store.ping)
+        assert "silent" in str(error)
+        assert not error.sent  # nothing has to be taken back
+        assert took < AT_ONCE
+
+
+def test_one_at_a_time_looks_whether_it_answers_again(fresh_redis, store):
+    fresh_redis.pause()
+    wear_out(store)
+    for _ in range(2):
+        time.sleep(LOOK_EVERY)
+        outcomes = all_at_once([lambda: timed(store.ping)] * 8)
+        assert sum(took > AT_ONCE for _, took in outcomes) == 1
+
+
+def test_it_recovers_by_itself(fresh_redis, store):
+    fresh_redis.pause()
+    wear_out(store)
+    fresh_redis.resume()
+    assert until(lambda: timed(store.ping)[0] is None, LOOK_EVERY + 0.5)
+    assert timed(store.ping)[0] is None
+
+
+def test_a_look_in_vain_does_not_end_the_silence(fresh_redis, store):
+    fresh_redis.pause()
+    wear_out(store)
+    time.sleep(LOOK_EVERY)
+    assert timed(store.ping)[1] > AT_ONCE
+    assert timed(store.ping)[1] < AT_ONCE
+
+
+def test_connections_that_are_taken_and_never_answered_count_alike():
+    with SilentServer() as server:
+        store = open_store(server.url, {"deadline": DEADLINE})
+        for _ in range(FAILURES):
+            assert timed(store.ping)[1] > AT_ONCE
+        assert timed(store.ping)[1] < AT_ONCE
+
+
+def test_an_answer_in_between_begins_the_count_anew(fresh_redis, store):
+    for _ in range(2):
+        for _ in range(FAILURES - 1):
+            fresh_redis.pause()
+            timed(store.ping)
+            fresh_redis.resume()
+        assert timed(store.ping)[0] is None
+
+
+def test_what_was_sent_before_an_answer_says_nothing_about_the_server_now(redis_server):
+    with Proxy(redis_server) as proxy:
+        store = open_store(proxy.url, {"deadline": DEADLINE})
+        proxy.black_hole = True
+        with ThreadPoolExecutor() as pool:
+            before = [pool.submit(timed, store.ping) for _ in range(FAILURES)]
+            time.sleep(DEADLINE / 2)
+            proxy.black_hole = False
+            assert timed(store.ping)[0] is None
+            assert all("Timeout" in str(each.result()[0]) for each in before)
+        assert timed(store.ping)[0] is None
+
+
+def test_who_refuses_is_asked_every_time(redis_server, redis_url):
+    with Proxy(redis_server) as proxy:
+        store = open_store(proxy.url, {"deadline": DEADLINE})
+        proxy.refuse()
+        for _ in range(3 * FAILURES):
+            error, took = timed(store.ping)
+            assert "refused" in str(error)
+            assert took < AT_ONCE
+        proxy.accept()
+        assert timed(store.ping)[0] is None
+
+
+def test_who_refuses_after_a_silence_is_asked_every_time(fresh_redis, store):
+    fresh_redis.pause()
+    wear_out(store)
+    fresh_redis.kill()
+    assert until(lambda: "refused" in str(timed(store.ping)[0]), LOOK_EVERY + 0.5)
+    fresh_redis.restart()
+    assert timed(store.ping)[0] is None
+
+
+def test_too_little_time_says_nothing_about_the_server(fresh_redis):
+    hasty = open_store(fresh_redis.url, {"deadline": 0.02})
+    fresh_redis.pause()
+    for _ in range(3 * FAILURES):
+        assert "silent" not in str(timed(hasty.ping)[0])
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_process_looks_for_itself(fresh_redis, store):
+    fresh_redis.pause()
+    wear_out(store)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(5)
+        os._exit(0 if timed(store.ping)[1] > AT_ONCE else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_silent_sentinel_is_soon_passed_over_at_no_cost(sentinel_group):
+    host, port = sentinel_group.addresses[0]
+    with SilentServer() as silent:
+        url = f"redis+sentinel://{silent.address},{host}:{port},{host}:{free_port()}/shop"
+        store = open_store(url, {"deadline": 1.0})
+        silent_node = store._link._topology._sentinels[0]
+        for _ in range(FAILURES):
+            store._link._topology._sentinels.sort(key=lambda node: node is not silent_node)
+            store._link._topology._node.drop_idle()
+            assert timed(store.ping)[1] > AT_ONCE
+        store._link._topology._sentinels.sort(key=lambda node: node is not silent_node)
+        store._link._topology._node.drop_idle()
+        assert timed(store.ping)[1] < AT_ONCE
+
+
+def test_requests_cost_next_to_nothing_while_redis_is_silent(fresh_redis):
+    app = make_app(
+        TESTING=False,
+        IDEMPOTENCE_STORAGE_URI=fresh_redis.url,
+        IDEMPOTENCE_STORAGE_OPTIONS={"deadline": DEADLINE},
+    )
+    app.add_url_rule("/<what>", "view", no_repeat_submit(lambda what: what), methods=["POST"])
+    client = app.test_client()
+    assert client.post("/first").status_code == 200
+    fresh_redis.pause()
+    for number in range(FAILURES):
+        assert client.post(f"/{number}").status_code == 503
+    started, costs = time.monotonic(), []
+    while time.monotonic() < started + 2:
+        asked = time.monotonic()
+        assert client.post(f"/{len(costs)} again").status_code == 503
+        costs.append(time.monotonic() - asked)
+    costs.sort()
+    assert costs[len(costs) // 2] < 0.05
+    # The keeper and the requests together send one every LOOK_EVERY and the time it takes.
+    assert sum(cost > AT_ONCE for cost in costs) <= 2 / LOOK_EVERY
+    fresh_redis.resume()
+    assert until(lambda: client.post("/last").status_code == 200, LOOK_EVERY + 0.8)

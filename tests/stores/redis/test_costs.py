@@ -1,0 +1,99 @@
+"""What a request costs on Redis: round trips, counted at the server, and memory."""
+
+import pytest
+from helpers.apps import make_app
+
+from flask_idempotence import no_repeat_submit, one_time_token
+
+
+class Shop:
+    def __init__(self, server):
+        self.server = server
+        self.app = make_app(IDEMPOTENCE_STORAGE_URI=server.url)
+        self.app.add_url_rule(
+            "/lock", "create_order", no_repeat_submit(interval=5)(self.view), methods=["POST"]
+        )
+        self.app.add_url_rule(
+            "/long", "long", no_repeat_submit(interval=90)(self.view), methods=["POST"]
+        )
+        self.app.add_url_rule("/spend", "spend", one_time_token()(self.view), methods=["POST"])
+        self.client = self.app.test_client()
+        self.fail = False
+        for warm in ("warm", "up"):  # the scripts are known, a connection is open
+            self.post("/lock", warm)
+            self.post("/long", warm)
+            self.spend(self.token())
+        self.fail = True
+        self.post("/lock", "warm as well")
+        self.fail = False
+
+    def view(self):
+        return ({}, 500) if self.fail else {}
+
+    def post(self, path, what):
+        return self.client.post(path, json={"what": what}).status_code
+
+    def token(self):
+        return self.client.get("/token").json["token"]
+
+    def spend(self, token):
+        return self.client.post("/spend", headers={"Idempotence-Token": token}).status_code
+
+    def trips(self, call):
+        with self.server.client() as behind:
+            behind.config_resetstat()
+            result = call()
+            stats = behind.info("commandstats")
+        names = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
+        # What a script calls inside the server is no round trip.
+        sent = {"evalsha", "eval", "set"} if "evalsha" not in names else {"evalsha", "eval"}
+        return sum(names.get(name, 0) for name in sent), result
+
+
+@pytest.fixture
+def shop(redis_server, redis_url):
+    return Shop(redis_server)
+
+
+def test_a_success_that_ends_before_the_first_renewal_costs_one(shop):
+    assert shop.trips(lambda: shop.post("/lock", "a")) == (1, 200)
+
+
+def test_a_rejection_costs_one(shop):
+    shop.post("/lock", "a")
+    assert shop.trips(lambda: shop.post("/lock", "a")) == (1, 409)
+
+
+def test_a_failed_result_costs_one_more(shop):
+    shop.fail = True
+    assert shop.trips(lambda: shop.post("/lock", "a")) == (2, 500)
+
+
+def test_an_interval_that_is_longer_than_a_lease_costs_one_more(shop):
+    assert shop.trips(lambda: shop.post("/long", "a")) == (2, 200)
+
+
+def test_a_token_costs_one_to_issue_and_one_to_spend(shop):
+    trips, token = shop.trips(shop.token)
+    assert trips == 1
+    assert shop.trips(lambda: shop.spend(token)) == (1, 200)
+    assert shop.trips(lambda: shop.spend(token)) == (1, 409)
+
+
+def test_garbage_and_switched_off_modes_cost_none(shop):
+    assert shop.trips(lambda: shop.spend("garbage")) == (0, 400)
+    shop.app.config["IDEMPOTENCE_ENABLED"] = False
+    assert shop.trips(lambda: shop.post("/lock", "a")) == (0, 200)
+
+
+def test_a_live_lock_and_a_live_token_take_at_most_two_hundred_bytes(shop):
+    shop.post("/lock", "a")
+    shop.client.get("/token", headers={"Authorization": "Bearer alice"})
+    with shop.server.client() as behind:
+        sizes = {
+            kind: [behind.memory_usage(key) for key in behind.scan_iter(f"*:{kind}:*")]
+            for kind in ("lock", "token")
+        }
+    assert sizes["lock"]
+    assert sizes["token"]
+    assert max(sizes["lock"] + sizes["token"]) <= 200, (shop.server.version, sizes)

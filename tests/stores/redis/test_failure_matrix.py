@@ -1,0 +1,247 @@
+"""Every operation of the store against every trouble: its outcome, its price, its effect."""
+
+import threading
+import time
+
+import pytest
+from helpers.servers.processes import HOST, Proxy, free_port
+from helpers.servers.topologies import SentinelGroup
+
+from flask_idempotence import StoreError
+from flask_idempotence.stores import open_store
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, TokenOutcome
+from flask_idempotence.stores.redis.connection.node import Node
+
+OWNER = b"o" * 16
+DEADLINE = 0.5
+PATIENCE = DEADLINE + 0.4  # seconds that an operation may take, on a busy machine
+FAST = 0.4
+
+OPERATIONS = {
+    "claim": lambda store: store.claim("claimed", OWNER, NO_FINGERPRINT, 60, 0),
+    "renew": lambda store: store.renew([Renewal("held", OWNER, 60)]),
+    "complete": lambda store: store.complete("held", OWNER, NO_FINGERPRINT, b"r", 60),
+    "release": lambda store: store.release("held", OWNER),
+    "issue": lambda store: store.put_token("issued", b"", 60),
+    "spend": lambda store: store.take_token("token", b""),
+}
+
+GOOD = {
+    "claim": Claimed(),
+    "renew": [Outcome.OK],
+    "complete": Outcome.OK,
+    "release": Outcome.OK,
+    "issue": None,
+    "spend": TokenOutcome.TAKEN,
+}
+
+AFTER_LOSS = {**GOOD, "renew": [Outcome.STALE], "spend": TokenOutcome.ABSENT}
+"""What a server says that has forgotten everything."""
+
+REPEATABLE = {"claim", "renew", "complete", "release"}
+FREES_OR_KEEPS_MEMORY = {"renew", "release", "spend"}
+
+every_operation = pytest.mark.parametrize("operation", OPERATIONS)
+
+
+class World:
+    """A server that holds a claim and a token, a proxy before it, and a store that has used it."""
+
+    def __init__(self, server, proxy):
+        self.server, self.proxy = server, proxy
+        self.behind = server.client()
+        self.store = open_store(proxy.url, {"deadline": DEADLINE})
+        self.store.claim("held", OWNER, NO_FINGERPRINT, 60, 0)
+        self.store.put_token("token", b"", 60)
+        # The scripts are known.
+        self.store.release("unheld", OWNER)
+        self.store.complete("done", OWNER, NO_FINGERPRINT, b"", 60)
+        self.store.renew([Renewal("unheld", OWNER, 60)])
+        self.store.take_token("untaken", b"")
+        self.behind.config_resetstat()
+
+    def do(self, operation):
+        """Return what an operation came to, or its error, and how long it took."""
+        started = time.monotonic()
+        try:
+            outcome = OPERATIONS[operation](self.store)
+        except StoreError as error:
+            outcome = error
+        return outcome, time.monotonic() - started
+
+    def sent(self):
+        """Return how many operations the server has seen."""
+        stats = self.behind.info("commandstats")
+        names = ["cmdstat_evalsha", "cmdstat_eval"]
+        # A script's own SET and DEL are counted as well; an issued token is one SET alone.
+        seen = sum(stats.get(name, {"calls": 0})["calls"] for name in names)
+        return seen or stats.get("cmdstat_set", {"calls": 0})["calls"]
+
+
+@pytest.fixture
+def world(redis_server, redis_url):
+    with Proxy(redis_server) as proxy:
+        yield World(redis_server, proxy)
+
+
+@pytest.fixture
+def own_world(fresh_redis):
+    with Proxy(fresh_redis) as proxy:
+        yield World(fresh_redis, proxy)
+
+
+@every_operation
+def test_refusing(world, operation):
+    world.proxy.refuse()
+    error, took = world.do(operation)
+    assert isinstance(error, StoreError)
+    assert took < FAST
+    assert world.sent() == 0
+    world.proxy.accept()
+    assert world.do(operation)[0] == GOOD[operation]
+
+
+@every_operation
+def test_hanging(world, operation):
+    world.proxy.black_hole = True
+    error, took = world.do(operation)
+    assert isinstance(error, StoreError)
+    assert error.sent
+    assert took < PATIENCE
+    world.proxy.black_hole = False
+    world.proxy.refuse()
+    world.proxy.accept()
+    assert world.do(operation)[0] == GOOD[operation]
+
+
+@every_operation
+def test_restarting(own_world, operation):
+    own_world.server.kill()
+    error, took = own_world.do(operation)
+    assert isinstance(error, StoreError)
+    assert took < FAST
+    own_world.server.start()
+    assert own_world.do(operation)[0] == AFTER_LOSS[operation]
+
+
+@every_operation
+def test_restarting_between_two_operations_goes_unnoticed(own_world, operation):
+    own_world.server.kill()
+    own_world.server.start()
+    assert own_world.do(operation)[0] == AFTER_LOSS[operation]
+
+
+@every_operation
+def test_read_only_replica(own_world, operation):
+    own_world.behind.replicaof(HOST, free_port())  # whose primary is away
+    error, took = own_world.do(operation)
+    assert isinstance(error, StoreError)
+    assert not error.sent  # it was refused: nothing has to be taken back
+    assert took < FAST
+    own_world.behind.replicaof("NO", "ONE")
+    assert own_world.do(operation)[0] == GOOD[operation]  # nothing had changed
+
+
+@every_operation
+def test_out_of_memory(own_world, operation):
+    own_world.behind.config_set("maxmemory-policy", "noeviction")
+    own_world.behind.config_set("maxmemory", "1")
+    outcome, took = own_world.do(operation)
+    assert took < FAST
+    if operation in FREES_OR_KEEPS_MEMORY:
+        assert outcome == GOOD[operation]
+        return
+    assert isinstance(outcome, StoreError)
+    assert not outcome.sent
+    own_world.behind.config_set("maxmemory", "0")
+    assert own_world.do(operation)[0] == GOOD[operation]
+
+
+def test_what_is_refused_after_an_answer_was_lost_may_have_been_done_before(own_world):
+    """The first attempt was carried out; by the second, the server is a replica."""
+    own_world.proxy.drop_next_replies(1, after=b"EVALSHA")
+    exchange, replicaof = Node.exchange, own_world.behind.replicaof
+
+    def exchanged(*arguments):
+        try:
+            return exchange(*arguments)
+        finally:
+            replicaof(HOST, free_port())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Node, "exchange", exchanged)
+        error, _ = own_world.do("claim")
+    assert "read only replica" in str(error)
+    assert error.sent
+    assert own_world.behind.exists("claimed")
+
+
+@every_operation
+def test_noscript(world, operation):
+    world.behind.script_flush()
+    outcome, took = world.do(operation)
+    assert outcome == GOOD[operation]
+    assert took < FAST
+    assert world.sent() == (1 if operation == "issue" else 2)
+
+
+@every_operation
+def test_answer_lost_after_the_effect(world, operation):
+    world.proxy.drop_next_replies(1, after=b"SET" if operation == "issue" else b"EVALSHA")
+    outcome, took = world.do(operation)
+    assert took < FAST
+    if operation in REPEATABLE:
+        assert outcome == GOOD[operation]
+        assert world.sent() == 2
+        return
+    assert isinstance(outcome, StoreError)
+    assert outcome.sent
+    assert world.sent() == 1
+    effect = {"issue": world.behind.exists("issued"), "spend": not world.behind.exists("token")}
+    assert effect[operation]
+
+
+@every_operation
+def test_answer_lost_twice(world, operation):
+    world.proxy.drop_next_replies(2, after=b"SET" if operation == "issue" else b"EVALSHA")
+    error, took = world.do(operation)
+    assert isinstance(error, StoreError)
+    assert error.sent
+    assert took < FAST
+
+
+@pytest.mark.topology
+@every_operation
+def test_failover_in_the_middle(operation):
+    with SentinelGroup() as group:
+        store = open_store(group.url, {"wait_replicas": group.REPLICAS, "deadline": DEADLINE})
+        store.claim("held", OWNER, NO_FINGERPRINT, 60, 0)
+        store.put_token("token", b"", 60)
+        time.sleep(0.3)  # the token is waited for by nobody
+        old = group.primary
+        old.pause()  # it has the operation, and will never answer
+        killer = threading.Timer(0.3, old.kill)
+        killer.start()
+        started = time.monotonic()
+        with pytest.raises(StoreError):
+            OPERATIONS[operation](store)
+        assert time.monotonic() - started < PATIENCE
+        killer.join()
+        group.wait_for_failover(old)
+        after = open_store(group.url, {})
+        outcome = eventually(lambda: OPERATIONS[operation](after))
+        # What the dying primary had not done is done now; a token is taken once in any case.
+        assert outcome == GOOD[operation]
+        if operation == "spend":
+            assert OPERATIONS[operation](after) is TokenOutcome.ABSENT
+
+
+def eventually(call, seconds=5):
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return call()
+        except StoreError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,101 @@
+"""A server that speaks TLS; left out where the server to test with was built without it."""
+
+import os
+import shutil
+import ssl
+
+import pytest
+from helpers.servers.processes import HOST, all_at_once
+from helpers.servers.topologies import TlsServer, make_certificate
+
+from flask_idempotence import StoreError
+from flask_idempotence.stores import open_store
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed
+from flask_idempotence.testing import StoreContract
+
+
+class TestTlsContract(StoreContract):
+    @pytest.fixture
+    def store(self, tls_server):
+        tls_server.client(port=0, unix_socket_path=f"{tls_server.directory}/redis.sock").flushall()
+        return open_store(tls_url(tls_server), {"deadline": 5})  # 32 handshakes at once
+
+
+def tls_url(server, scheme="rediss"):
+    return f"{scheme}://{HOST}:{server.port}/0?ssl_ca_certs={server.ca}"
+
+
+def test_valkeys_is_the_same(tls_server):
+    store = open_store(tls_url(tls_server, "valkeys"), {})
+    assert store.claim(os.urandom(8).hex(), os.urandom(16), NO_FINGERPRINT, 1, 0) == Claimed()
+
+
+def test_a_server_that_nobody_vouches_for_is_not_trusted(tls_server):
+    with pytest.raises(StoreError, match="CERTIFICATE_VERIFY_FAILED") as caught:
+        open_store(f"rediss://{HOST}:{tls_server.port}/0", {}).ping()
+    assert not caught.value.sent
+
+
+def test_the_certificates_are_read_once(tls_server, monkeypatch):
+    made, create = [], ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", lambda *a, **k: made.append(1) or create())
+    store = open_store(tls_url(tls_server), {"deadline": 5})
+    all_at_once([store.ping] * 8)
+    assert len(made) == 1
+    other = open_store(f"rediss://{HOST}:{tls_server.port}/0", {})
+    with pytest.raises(StoreError, match="CERTIFICATE_VERIFY_FAILED"):
+        other.ping()  # what one store trusts, another does not
+
+
+class TestARotation:
+    """Of certificates on the disk, under a store that goes on."""
+
+    @pytest.fixture
+    def clients(self, tmp_path):
+        make_certificate(tmp_path)
+        return tmp_path
+
+    @pytest.fixture
+    def server(self, clients):
+        with TlsServer(clients) as server:
+            yield server
+
+    @pytest.fixture
+    def store(self, server, clients):
+        certificate = f"&ssl_certfile={clients}/certificate.pem&ssl_keyfile={clients}/key.pem"
+        return open_store(tls_url(server) + certificate, {"deadline": 5})
+
+    def test_of_the_authority_is_found_at_the_next_connection(self, server, store):
+        store.ping()
+        server.stop()
+        server.start()  # with another certificate, in the same file
+        store.ping()
+
+    def test_of_the_client_certificate_is_found_at_the_next_connection(
+        self, server, store, clients
+    ):
+        store.ping()
+        server.stop()
+        make_certificate(clients)  # the only one that the server takes from now on
+        server.start()
+        store.ping()
+
+    def test_by_a_link_that_leads_elsewhere_is_found(self, server, clients, tmp_path):
+        first, second = tmp_path / "first", tmp_path / "second"
+        for each in (first, second):
+            each.mkdir()
+        shutil.copy(server.ca, first / "ca.pem")
+        link = tmp_path / "current"  # as Kubernetes mounts a secret
+        link.symlink_to(first)
+        url = tls_url(server).replace(server.ca, f"{link}/ca.pem")
+        certificate = f"&ssl_certfile={clients}/certificate.pem&ssl_keyfile={clients}/key.pem"
+        store = open_store(url + certificate, {"deadline": 5})
+        store.ping()
+        server.stop()
+        server.start()
+        with pytest.raises(StoreError, match="CERTIFICATE_VERIFY_FAILED"):
+            store.ping()
+        shutil.copy(server.ca, second / "ca.pem")
+        link.unlink()
+        link.symlink_to(second)
+        store.ping()

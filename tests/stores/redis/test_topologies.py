@@ -1,0 +1,205 @@
+"""One store on every topology: one server, sentinels; how their URIs are read."""
+
+import time
+
+import pytest
+import redis
+from helpers.servers.processes import HOST, Proxy, RedisServer, SilentServer, free_port
+from helpers.servers.topologies import SERVICE, Sentinel
+from helpers.store_assertions import assert_fork_safe, claim, timed_failure, works
+from redis.sentinel import Sentinel as SentinelManager
+
+from flask_idempotence import ConfigurationError, RedisStore
+from flask_idempotence.stores import open_store
+from flask_idempotence.stores.base import Claimed
+from flask_idempotence.testing import StoreContract
+
+pytestmark = pytest.mark.topology
+
+
+class TestSentinelContract(StoreContract):
+    @pytest.fixture
+    def store(self, sentinel_group):
+        sentinel_group.flush()
+        return open_store(sentinel_group.url, {})
+
+
+class TestUnixSocketContract(StoreContract):
+    @pytest.fixture
+    def store(self, redis_server, redis_url):
+        return open_store(redis_server.unix_url, {})
+
+
+class TestSentinels:
+    def test_a_ready_client_of_the_primary_will_do(self, sentinel_group):
+        sentinel_group.flush()
+        manager = SentinelManager(sentinel_group.addresses)
+        with manager.master_for(SERVICE, decode_responses=True) as client:
+            works(RedisStore(client))
+            assert client.connection_pool._created_connections == 0  # its own are not used
+
+    def test_a_ready_client_of_the_replicas_will_not(self, sentinel_group):
+        manager = SentinelManager(sentinel_group.addresses)
+        with (
+            manager.slave_for(SERVICE) as client,
+            pytest.raises(ConfigurationError, match="master_for"),
+        ):
+            RedisStore(client)
+
+    def test_the_database_of_the_uri_is_taken(self, sentinel_group):
+        sentinel_group.flush()
+        claim(open_store(sentinel_group.url.removesuffix("/0") + "/3", {}))
+        assert sentinel_group.primary.client(db=3).keys() == [b"k"]
+
+    def test_an_unknown_service_is_a_store_that_does_not_answer(self, sentinel_group):
+        url = sentinel_group.url.replace(SERVICE, "bakery")
+        error, took = timed_failure(open_store(url, {}).ping)
+        assert "'bakery'" in str(error)
+        assert not error.sent
+        assert took < 0.5
+
+    def test_dead_and_silent_sentinels_are_passed_over_within_the_deadline(self, sentinel_group):
+        host, port = sentinel_group.addresses[0]
+        with SilentServer() as silent:
+            hosts = f"{silent.address},{HOST}:{free_port()},{host}:{port}"
+            store = open_store(f"redis+sentinel://{hosts}/{SERVICE}", {"deadline": 0.8})
+            started = time.monotonic()
+            store.ping()
+            assert 0.15 < time.monotonic() - started < 0.5
+            store._link._topology._node.drop_idle()
+            started = time.monotonic()
+            store.ping()  # the one that answered is asked first
+            assert time.monotonic() - started < 0.1
+
+    def test_sentinels_that_are_all_silent_cost_no_more_than_the_deadline(self):
+        with SilentServer() as one, SilentServer() as two:
+            url = f"redis+sentinel://{one.address},{two.address}/{SERVICE}"
+            error, took = timed_failure(open_store(url, {"deadline": 0.4}).ping)
+        assert not error.sent
+        assert took < 0.7
+
+    def test_a_sentinel_that_names_a_replica_is_not_believed(self, sentinel_group):
+        sentinel_group.flush()
+        replica = next(s for s in sentinel_group.servers if s is not sentinel_group.primary)
+        with Sentinel(replica, quorum=1) as misled:
+            hosts = [(HOST, misled.port), *sentinel_group.addresses]
+            told = ",".join(f"{host}:{port}" for host, port in hosts)
+            works(open_store(f"redis+sentinel://{told}/{SERVICE}", {}))
+            alone = open_store(f"redis+sentinel://{HOST}:{misled.port}/{SERVICE}", {})
+            error, _ = timed_failure(alone.ping)
+        assert "no primary" in str(error)
+
+    def test_a_user_who_may_not_ask_for_the_role_may_go_on(self, sentinel_group):
+        sentinel_group.flush()
+        behind = sentinel_group.primary.client()
+        behind.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-role")
+        try:
+            works(open_store(sentinel_group.url.replace("://", "://app:secret@"), {}))
+            wrong = open_store(sentinel_group.url.replace("://", "://app:wrong@"), {})
+            error, _ = timed_failure(wrong.ping)
+        finally:
+            behind.acl_deluser("app")
+        assert not error.sent
+
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+    def test_a_child_process_makes_connections_of_its_own(self, sentinel_group):
+        assert_fork_safe(open_store(sentinel_group.url, {}))
+
+
+class TestOneServer:
+    def test_a_name_that_leads_elsewhere_by_now_is_followed(self, redis_server, redis_url):
+        """As with the address of a managed service, after a failover behind it."""
+        with RedisServer() as other, Proxy(redis_server) as proxy:
+            store = open_store(proxy.url, {})
+            store.put_token("t", b"", 60)
+            behind = redis_server.client()
+            behind.replicaof(HOST, other.port)
+            try:
+                proxy.lead_to(other)
+                store.put_token("t", b"", 60)
+                assert other.client().get("t") == b"T"
+                assert store.take_token("t", b"").name == "TAKEN"
+            finally:
+                behind.replicaof("NO", "ONE")
+
+    def test_a_script_on_a_replica_is_turned_away_and_follows_too(self, redis_server, redis_url):
+        with RedisServer() as other, Proxy(redis_server) as proxy:
+            store = open_store(proxy.url, {})
+            claim(store, "other")
+            behind = redis_server.client()
+            behind.replicaof(HOST, other.port)
+            try:
+                proxy.lead_to(other)
+                assert claim(store) == Claimed()
+                assert other.client().exists("k")
+            finally:
+                behind.replicaof("NO", "ONE")
+
+
+class TestUris:
+    @pytest.mark.parametrize(
+        "uri",
+        [
+            "redis+sentinel://a,b:1/shop",
+            "redis+sentinel://user:p%40ss@a:26379,[::1]:2/shop/3",
+            "rediss+sentinel://a/shop/0?ssl_cert_reqs=none",
+            "valkey+sentinel://a/shop",
+            "redis+cluster://a,b:7001",
+            "rediss+cluster://user:pass@a,[::1]:2/0",
+            "valkeys+cluster://a/?socket_keepalive=true",
+            "redis://a/0?deadline=0.5&wait_replicas=2",
+        ],
+    )
+    def test_they_are_read_without_connecting(self, uri):
+        assert isinstance(open_store(uri, {}), RedisStore)
+
+    @pytest.mark.parametrize(
+        "uri",
+        [
+            "redis+sentinel://hunter2",
+            "redis+sentinel:///shop",
+            "redis+sentinel://a,,b/shop",
+            "redis+sentinel://a:hunter2/shop",
+            "redis+cluster://",
+            "redis+cluster://:hunter2/x@a",
+            "redis://a/0?wait_replicas=hunter2",
+            "redis://a/0?deadline=hunter2",
+        ],
+    )
+    def test_those_that_cannot_be_read_are_refused_and_not_repeated(self, uri):
+        with pytest.raises(ConfigurationError, match=r"cannot be read|percent-encode") as caught:
+            open_store(uri, {})
+        assert "hunter2" not in str(caught.value)
+
+    def test_a_cluster_has_one_database(self):
+        with pytest.raises(ConfigurationError, match="only the database 0"):
+            open_store("redis+cluster://a/1", {})
+
+    @pytest.mark.parametrize("uri", ["redis+sentinel://a/shop", "redis+cluster://a"])
+    def test_an_unknown_option_is_refused(self, uri):
+        with pytest.raises(ConfigurationError, match="unheard_of"):
+            open_store(uri, {"unheard_of": 1})
+
+    @pytest.mark.parametrize(
+        "options", [{"deadline": 0}, {"deadline": "1"}, {"wait_replicas": -1}]
+    )
+    def test_numbers_that_make_no_sense_are_refused(self, options):
+        with pytest.raises(ConfigurationError, match=next(iter(options))):
+            open_store("redis://a", options)
+
+    def test_what_the_uri_says_wins(self):
+        store = open_store("redis://a?deadline=0.5", {"deadline": 2, "wait_replicas": 1})
+        assert (store._link.seconds, store._wait_replicas) == (0.5, 1)
+
+    def test_every_setting_of_the_uri_reaches_the_connections(self):
+        uri = "rediss+sentinel://u:p%40ss@a/shop/3?ssl_cert_reqs=none"
+        sentinel_kwargs = {"username": "watch", "password": "dog"}
+        topology = open_store(uri, {"sentinel_kwargs": sentinel_kwargs})._link._topology
+        make = topology._connect_to.__closure__[0].cell_contents
+        connection = make(host="h", port=1)
+        assert isinstance(connection, redis.SSLConnection)
+        assert (connection.username, connection.password, connection.db) == ("u", "p@ss", 3)
+        sentinel = topology._sentinels[0]._connect.args[0]()
+        assert isinstance(sentinel, redis.SSLConnection)
+        assert (sentinel.username, sentinel.password, sentinel.db) == ("watch", "dog", 0)
+        assert (sentinel.host, sentinel.port) == ("a", 26379)

@@ -1,0 +1,182 @@
+"""What a guarded request costs a database: statements on PostgreSQL, commits on SQLite."""
+
+import os
+import threading
+
+import pytest
+from helpers.apps import make_app
+from helpers.servers.processes import until
+from sqlalchemy import create_engine, text
+
+from flask_idempotence import SqlStore, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed
+from flask_idempotence.stores.sql.pruning import EVERY
+
+KEY = {"Idempotency-Key": "k"}
+
+
+def application(store):
+    app = make_app(store=store)
+    for name, guard in {
+        "lock": no_repeat_submit(30),
+        "key": idempotent,
+        "token-guard": one_time_token(),
+    }.items():
+        app.add_url_rule(f"/{name}", name, guard(lambda: "done"), methods=["POST"])
+    return app.test_client()
+
+
+class Commits:
+    """The commits that have changed a SQLite file: its header counts them (not in WAL mode)."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def during(self, call):
+        before = self._count()
+        call()
+        return self._count() - before
+
+    def _count(self):
+        # https://www.sqlite.org/fileformat2.html#file_change_counter
+        return int.from_bytes(self._path.read_bytes()[24:28])
+
+
+class Statements:
+    """What a PostgreSQL server has been sent for one database, by its own log."""
+
+    def __init__(self, server, url):
+        self._server = server
+        self._name = url.rpartition("/")[2]
+        self._sql(f"ALTER DATABASE {self._name} SET log_statement = 'all'")
+
+    def _sql(self, statement):
+        with self._server.connect() as connection:
+            connection.execute(statement)
+
+    def during(self, call):
+        begin = len(self._server.log)
+        call()
+        lines = self._server.log[begin:].splitlines()
+        return [line for line in lines if "execute" in line or "statement:" in line]
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    store = SqlStore(create_engine(f"sqlite:///{tmp_path}/app.db"), deadline=10)
+    store.create_table()
+    yield store, Commits(tmp_path / "app.db")
+    store.close()
+    store.engine.dispose()
+
+
+@pytest.fixture
+def on_postgres(postgres):
+    url = postgres.new_database()
+    statements = Statements(postgres, url)
+    store = SqlStore(create_engine(url))
+    store.create_table()
+    store.ping()  # on a connection that the pool keeps
+    yield store, statements
+    store.close()
+    store.engine.dispose()
+
+
+def test_commits_on_sqlite(sqlite):
+    store, commits = sqlite
+    client = application(store)
+    assert commits.during(lambda: client.post("/key", headers=KEY)) == 2
+    assert commits.during(lambda: client.post("/key", headers=KEY)) == 0  # a replay only reads
+    assert commits.during(lambda: client.post("/lock")) == 1
+    assert commits.during(lambda: client.post("/lock")) == 0
+    token = client.get("/token").get_json()["token"]
+    headers = {"Idempotence-Token": token}
+    assert commits.during(lambda: client.post("/token-guard", headers=headers)) == 1
+
+
+def test_statements_on_postgres(on_postgres):
+    store, statements = on_postgres
+    client = application(store)
+    assert len(statements.during(lambda: client.post("/key", headers=KEY))) == 2
+    assert len(statements.during(lambda: client.post("/key", headers=KEY))) == 1
+    assert len(statements.during(lambda: client.post("/lock"))) == 1
+    assert len(statements.during(lambda: client.post("/lock"))) == 1
+    token = client.get("/token").get_json()["token"]
+    headers = {"Idempotence-Token": token}
+    assert len(statements.during(lambda: client.post("/token-guard", headers=headers))) == 1
+    renewals = [(f"k{number}", os.urandom(16), 10.0) for number in range(100)]
+    assert len(statements.during(lambda: store.renew(renewals))) == 1
+
+
+def test_a_replay_takes_no_lock_on_postgres(on_postgres):
+    store, _ = on_postgres
+    client = application(store)
+    client.post("/key", headers=KEY)
+    with store.engine.connect() as connection:
+        connection.execute(text("SELECT * FROM flask_idempotence FOR UPDATE")).all()
+        assert client.post("/key", headers=KEY).headers["Idempotent-Replayed"] == "true"
+        connection.rollback()
+
+
+@pytest.fixture(params=["sqlite", "on_postgres"])
+def store(request):
+    return request.getfixturevalue(request.param)[0]
+
+
+def fill(store, count, expires):
+    now = "statement_timestamp()" if store.engine.dialect.name == "postgresql" else None
+    clock = (
+        f"extract(epoch from {now}) * 1000" if now else "(julianday('now') - 2440587.5) * 864e5"
+    )
+    rows = [{"key": f"p:{expires}:{number}"} for number in range(count)]
+    insert = text(
+        "INSERT INTO flask_idempotence (key, kind, owner, fingerprint, lease_ends, expires) "
+        f"VALUES (:key, 'claim', :bytes, :bytes, 0, {clock} + {expires})"
+    )
+    with store.engine.begin() as connection:
+        connection.execute(insert, [row | {"bytes": bytes(16)} for row in rows])
+
+
+class TestPruning:
+    def test_removes_a_batch_of_what_has_expired(self, store):
+        fill(store, 250, -1000)
+        fill(store, 10, 60_000)
+        assert [store.prune(100) for _ in range(4)] == [100, 100, 50, 0]
+        assert store.facts()[0].expired == 0
+        assert len(list(store.scan(""))) == 10
+
+    def test_comes_by_itself_when_enough_was_written(self, store):
+        fill(store, 300, -1000)
+        store._pruning._written = EVERY - 2
+        store.put_token("a", b"", 60)
+        assert store.facts()[0].expired == 300
+        store.put_token("b", b"", 60)
+        assert until(lambda: store.facts()[0].expired == 0, 20)
+
+    def test_spares_a_row_that_is_claimed_meanwhile(self, store):
+        fill(store, 50, -1000)
+        keys = [f"p:-1000:{number}" for number in range(50)]
+        stop = threading.Event()
+
+        def prune():
+            while not stop.is_set():
+                store.prune(3)
+
+        threads = [threading.Thread(target=prune) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        claimed = [store.claim(key, os.urandom(16), NO_FINGERPRINT, 60, 0) for key in keys]
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert claimed == [Claimed()] * 50
+        assert sorted(store.scan("")) == sorted(keys)
+
+
+def test_pruning_passes_over_rows_that_others_are_at(on_postgres):
+    store, _ = on_postgres
+    fill(store, 10, -1000)
+    with store.engine.begin() as connection:
+        connection.execute(text("SELECT 1 FROM flask_idempotence LIMIT 4 FOR UPDATE")).all()
+        assert store.prune(100) == 6
+    assert store.prune(100) == 4

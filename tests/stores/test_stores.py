@@ -1,0 +1,213 @@
+"""The stores: the contract on each, and what is special about one."""
+
+import os
+import signal
+import threading
+
+import pytest
+import redis
+from helpers.store_assertions import documented_user
+
+from flask_idempotence import ConfigurationError, MemoryStore, RedisStore, StoreError
+from flask_idempotence.stores import open_store
+from flask_idempotence.stores.base import (
+    NO_FINGERPRINT,
+    Claimed,
+    Done,
+    Outcome,
+    Renewal,
+    Running,
+)
+from flask_idempotence.testing import FakeClock, StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    def clock(self):
+        return FakeClock()
+
+    @pytest.fixture
+    def store(self, clock):
+        self.advance = clock.advance
+        return MemoryStore(clock=clock)
+
+    def test_what_has_expired_is_forgotten_without_being_asked_for(self, store, clock):
+        for number in range(1000):
+            store.claim(f"k{number}", os.urandom(16), NO_FINGERPRINT, 1, 0)
+        clock.advance(1)
+        store.put_token("another", b"", 60)
+        assert len(store) == 1
+
+    def test_renewing_for_ever_does_not_grow_it(self, store, clock):
+        owner = os.urandom(16)
+        store.claim("k", owner, NO_FINGERPRINT, 10, 0)
+        for _ in range(10_000):
+            clock.advance(1)
+            assert store.renew([Renewal("k", owner, 10)]) == [Outcome.OK]
+        assert len(store._expiries) < 100
+
+    def test_a_full_store_refuses_and_evicts_nothing(self, clock):
+        store = MemoryStore(max_entries=2, clock=clock)
+        store.claim("a", os.urandom(16), NO_FINGERPRINT, 5, 0)
+        store.claim("b", os.urandom(16), NO_FINGERPRINT, 10, 0)
+        with pytest.raises(StoreError, match="full"):
+            store.claim("c", os.urandom(16), NO_FINGERPRINT, 10, 0)
+        assert isinstance(store.claim("a", os.urandom(16), NO_FINGERPRINT, 5, 0), Running)
+        clock.advance(5)
+        assert store.claim("c", os.urandom(16), NO_FINGERPRINT, 10, 0) == Claimed()
+
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+    def test_a_child_process_does_not_inherit_a_locked_lock(self, store):
+        store._lock.acquire()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(5)  # instead of waiting for ever
+            os._exit(0 if len(list(store.scan(""))) == 0 else 1)
+        store._lock.release()
+        assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("decode", [False, True], ids=["bytes", "decoded"])
+@pytest.mark.parametrize("protocol", [2, 3], ids=["resp2", "resp3"])
+class TestRedisStore(StoreContract):
+    @pytest.fixture
+    def store(self, redis_url, protocol, decode):
+        client = redis.Redis.from_url(redis_url, protocol=protocol, decode_responses=decode)
+        yield RedisStore(client, deadline=10)  # a busy machine is no failure
+        client.close()
+
+
+class TestRedisStoreAlone:
+    @pytest.fixture
+    def store(self, redis_url):
+        return open_store(redis_url, {})
+
+    def test_a_server_that_forgot_the_scripts_is_sent_them_again(self, redis_server, store):
+        owners = [os.urandom(16) for _ in range(3)]
+        for number, owner in enumerate(owners):
+            store.claim(f"k{number}", owner, NO_FINGERPRINT, 10, 0)
+        redis_server.client().script_flush()
+        renewals = [Renewal(f"k{number}", owner, 10) for number, owner in enumerate(owners)]
+        assert store.renew(renewals) == [Outcome.OK] * 3
+        redis_server.client().script_flush()
+        assert store.release("k0", owners[0]) is Outcome.OK
+
+    def test_a_token_is_spent_where_the_scripts_are_unknown(self, redis_server, store):
+        store.put_token("t", b"", 60)
+        redis_server.client().script_flush()
+        assert store.take_token("t", b"").name == "TAKEN"
+
+    def test_a_ready_client_is_not_altered(self, redis_server, redis_url):
+        client = redis.Redis.from_url(redis_url, decode_responses=True, socket_timeout=77)
+        before = dict(client.connection_pool.connection_kwargs)
+        store = RedisStore(client)
+        store.put_token("t", b"x", 60)
+        assert client.get("t") == "Tx"
+        assert client.connection_pool.connection_kwargs == before
+        assert client.connection_pool._created_connections == 1  # its own, for the line above
+        client.close()
+
+    def test_what_is_no_redis_client_is_refused(self):
+        with pytest.raises(ConfigurationError, match=r"redis\.Redis client is needed"):
+            RedisStore(redis.asyncio.Redis())
+        with pytest.raises(ConfigurationError, match=r"redis\.Redis client is needed"):
+            RedisStore("redis://localhost")
+
+    def test_a_value_that_is_not_ours_is_no_claim_and_no_wrong_answer(self, redis_server, store):
+        redis_server.client().set("k", "something else")
+        assert store.claim("k", os.urandom(16), NO_FINGERPRINT, 10, 0) == Done(True, b"")
+        redis_server.client().delete("k")
+        redis_server.client().lpush("k", "a list")
+        with pytest.raises(StoreError):
+            store.claim("k", os.urandom(16), NO_FINGERPRINT, 10, 0)
+
+    def test_one_broken_key_does_not_keep_the_others_from_being_renewed(self, redis_server, store):
+        owners = [os.urandom(16) for _ in range(3)]
+        for number, owner in enumerate(owners):
+            store.claim(f"k{number}", owner, NO_FINGERPRINT, 10, 0)
+        redis_server.client().delete("k1")
+        redis_server.client().lpush("k1", "a list")
+        renewals = [Renewal(f"k{number}", owner, 10) for number, owner in enumerate(owners)]
+        assert store.renew(renewals) == [Outcome.OK, Outcome.STALE, Outcome.OK]
+        assert store.renew(renewals[1:2]) == [Outcome.STALE]
+
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+    def test_a_child_process_makes_connections_of_its_own(self, store):
+        store.ping()
+        child = os.fork()
+        if child == 0:
+            granted = store.claim("child", os.urandom(16), NO_FINGERPRINT, 10, 0) == Claimed()
+            os._exit(0 if granted else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert isinstance(store.claim("child", os.urandom(16), NO_FINGERPRINT, 10, 0), Running)
+
+    def test_a_user_with_the_documented_permissions_will_do(self, redis_server, redis_url):
+        behind = redis_server.client()
+        behind.execute_command("ACL", "SETUSER", *documented_user())
+        try:
+            url = redis_url.replace("://", "://shop:password@").removesuffix("/0") + "/1"
+            store, owner = open_store(url, {}), os.urandom(16)
+            store.ping()
+            assert store.claim("idempotence:a", owner, NO_FINGERPRINT, 10, 0) == Claimed()
+            assert store.renew([Renewal("idempotence:a", owner, 10)]) == [Outcome.OK]
+            assert store.release("idempotence:a", owner) is Outcome.OK
+            store.complete("idempotence:b", owner, NO_FINGERPRINT, b"r", 10)
+            store.put_token("idempotence:c", b"", 10)
+            assert store.take_token("idempotence:c", b"").name == "TAKEN"
+            assert store.peek("idempotence:b").kind == "record"
+            assert store.clear("idempotence:") == 1
+            with pytest.raises(StoreError):
+                store.put_token("other", b"", 10)
+        finally:
+            behind.acl_deluser("shop")
+
+    def test_threads_share_it(self, store):
+        errors = []
+
+        def work():
+            try:
+                for _ in range(50):
+                    key, owner = os.urandom(8).hex(), os.urandom(16)
+                    assert store.claim(key, owner, NO_FINGERPRINT, 10, 0) == Claimed()
+                    assert store.release(key, owner) is Outcome.OK
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+
+
+class TestUris:
+    @pytest.mark.parametrize(
+        ("uri", "kind"),
+        [
+            ("memory://", MemoryStore),
+            ("redis://localhost:6379/0", RedisStore),
+            ("rediss://localhost:6379/0", RedisStore),
+            ("unix:///run/redis.sock?db=1", RedisStore),
+            ("valkey://localhost", RedisStore),
+            ("valkeys://localhost", RedisStore),
+        ],
+    )
+    def test_a_scheme_names_a_store_without_connecting(self, uri, kind):
+        assert isinstance(open_store(uri, {}), kind)
+
+    @pytest.mark.parametrize("uri", ["mongodb://u:hunter2@h", "localhost", "://", "hunter2"])
+    def test_an_unknown_scheme_says_which_are_known_and_no_password(self, uri):
+        with pytest.raises(ConfigurationError, match="memory://") as caught:
+            open_store(uri, {})
+        assert "hunter2" not in str(caught.value)
+
+    def test_a_password_that_breaks_the_uri_is_not_repeated(self):
+        with pytest.raises(ConfigurationError, match="percent-encode") as caught:
+            open_store("redis://:hunter2/x@localhost", {})
+        assert "hunter2" not in str(caught.value)
+
+    @pytest.mark.parametrize("uri", ["memory://", "redis://localhost"])
+    def test_an_unknown_option_is_refused(self, uri):
+        with pytest.raises(ConfigurationError, match="unheard_of"):
+            open_store(uri, {"unheard_of": 1})
