@@ -32,7 +32,7 @@ class Nursery:
         config = Config(**settings)
         settling = self.app.extensions["idempotence"].engine.settling
         self.keeper = Keeper(store, FailurePolicy(config), config, self.clock, settling.lost)
-        self.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
+        self.keeper._schedule = lambda at: None  # no thread: the test ticks
 
     def hold(self, key="k", *, lease=1.0):
         hold = leased_hold(self.app, lease, self.clock(), key)

@@ -22,7 +22,7 @@ def behind(proxy, **settings):
 def work_in_a_process(shift, **settings):
     """Let the real clock rule, and the keeper's own thread work."""
     shift.engine.clock, shift.engine.sleep = time.monotonic, time.sleep
-    del shift.engine.keeper._be_awake_at
+    del shift.engine.keeper._schedule
     return shift
 
 

@@ -22,7 +22,7 @@ from .claim import Attempt, Hold, add_hold, holds_of, note_replay
 from .debug_log import note
 from .guard import Guard, Replay, Settlement, ViewGuard
 from .keeper import Keeper
-from .retry_queue import Unsettled
+from .retry_queue import PendingSettlement
 from .settling import Settling
 from .store_calls import FailurePolicy
 
@@ -263,7 +263,7 @@ class Engine:
     def _take_back(self, attempt: Attempt, key: str, owner: bytes, within: float) -> None:
         # The claim may have been granted although its answer was lost.
         self.keeper.finish(
-            Unsettled(
+            PendingSettlement(
                 attempt,
                 "release",
                 lambda: self.store.release(key, owner),

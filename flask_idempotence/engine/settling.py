@@ -25,7 +25,7 @@ from ..signals import lease_lost
 from ..stores.base import Outcome
 from .claim import Hold, holds_of, is_replayed
 from .guard import KEPT, Settlement
-from .retry_queue import Unsettled
+from .retry_queue import PendingSettlement
 from .streams import settle_when_closed
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Settling:
     def abandon(self, hold: Hold) -> None:
         """Leave a claim to its lease: the view was killed, and what it did is unknown."""
         if hold.begin_settlement():
-            self._engine.keeper.unwatch(hold, within=0)
+            self._engine.keeper.unwatch(hold, timeout=0)
             if hold.transaction is not None:
                 hold.transaction.roll_back()
             _logger.warning("A view was killed; its claim ends with its lease: %s", hold.attempt)
@@ -271,7 +271,7 @@ class Settling:
             keeper.unwatch(hold)
             self._settled(hold, settlement, outcome)
 
-        keeper.finish(Unsettled(hold.attempt, settlement.operation, call, until, ended))
+        keeper.finish(PendingSettlement(hold.attempt, settlement.operation, call, until, ended))
 
     def _settled(self, hold: Hold, settlement: Settlement, outcome: Outcome | None) -> None:
         if outcome is Outcome.OK:
