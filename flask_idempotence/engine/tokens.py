@@ -30,21 +30,14 @@ if TYPE_CHECKING:
 
 _ID_BYTES = 16
 _LONGEST_TOKEN = 256
-_PURPOSES_REMEMBERED = 64
+_MAX_KNOWN_PURPOSES = 64
 _PURPOSE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 PURPOSE_RULE = "A token's purpose is 1 to 64 letters, digits, '_', '.' and '-'."
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token whose signature is good.
-
-    Attributes:
-        key: its store key.
-        purpose: as given when it was issued.
-        issued: when it was issued, on the wall clock.
-        expires: when its lifetime ends, on the same.
-    """
+    """A token whose signature is good; its times are of the wall clock."""
 
     key: str
     purpose: str | None
@@ -57,8 +50,7 @@ class Spent:
     """A token that was taken out of the store.
 
     Attributes:
-        token: the token.
-        subject: the keyed hash of who spent it; empty for a guest.
+        subject: keyed hash of the user who spent it; empty for a guest.
         again: whether it had been put back before.
     """
 
@@ -72,40 +64,27 @@ def is_purpose(text: str) -> bool:
     return _PURPOSE.fullmatch(text) is not None
 
 
-def _purpose(purpose: str | None) -> str:
-    return "no purpose" if purpose is None else f"the purpose {purpose!r}"
-
-
 class Tokens:
-    """Issues and spends the tokens of one application.
-
-    Attributes:
-        clock: returns the wall clock's seconds, which go into the tokens.
-    """
+    """Issues and spends the tokens of one application."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._ttl = engine.config.token_ttl
-        self.clock: Callable[[], float] = time.time
+        self.clock: Callable[[], float] = time.time  # tokens hold its seconds
         self._purposes: dict[str | None, None] = {None: None}
         self._signer_with = functools.lru_cache(maxsize=64)(self._make_signer)
 
     def issue(self, app: Flask, request: Request | None, purpose: str | None) -> str:
-        """Issue a token, bound to the request's signed-in user if there is one.
-
-        Raises:
-            ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
-            StoreUnavailable: the store does not answer, and the policy is to refuse.
-        """
+        """Issue a token; it raises as `Idempotence.issue_token` does."""
         if purpose is not None and not is_purpose(purpose):
             raise ValueError(PURPOSE_RULE)
-        if app.debug and len(self._purposes) < _PURPOSES_REMEMBERED:
+        if app.debug and len(self._purposes) < _MAX_KNOWN_PURPOSES:
             self._purposes[purpose] = None
         attempt = Attempt(app, "token", request.endpoint if request is not None else None)
         unique = base64.urlsafe_b64encode(os.urandom(_ID_BYTES)).rstrip(b"=")
         key = self._key(attempt, unique, purpose)
         subject = self._subject(attempt, request)
-        # Where tokens are switched off nobody asks for them, but pages go on working.
+        # Where tokens are switched off, pages go on working without a store.
         is_on = self._engine.switches.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
         put = self._engine.policy.ask if is_on else self._engine.policy.tell
 
@@ -138,15 +117,10 @@ class Tokens:
         return tokens.pop() if tokens else None
 
     def read(self, attempt: Attempt, token: str, purpose: str | None) -> Token:
-        """Check a token's signature and age, without asking the store.
-
-        Raises:
-            TokenInvalid: it was not issued by this application for this purpose.
-            TokenExpired: it is older than its lifetime.
-        """
+        """Check a token's signature, as `verify` does, and its age (`TokenExpired`)."""
         known = self.verify(attempt, token, purpose)
         if known.expires < self.clock() - CLOCK_SKEW:
-            raise TokenExpired().because(self._age(known))
+            raise self._expired(known)
         return known
 
     def verify(self, attempt: Attempt, token: str, purpose: str | None = None) -> Token:
@@ -161,16 +135,13 @@ class Tokens:
         try:
             unique, issued = signer.unsign(token, return_timestamp=True)
         except BadSignature:
-            raise TokenInvalid().because(self._wrong(attempt.app, token, purpose)) from None
+            raise self._bad_signature(attempt.app, token, purpose) from None
         key = self._key(attempt, unique, purpose)
         issued_at = issued.timestamp()
         return Token(key, purpose, issued_at, issued_at + self._ttl)
 
     def spend(self, attempt: Attempt, request: Request | None, token: Token) -> Spent | None:
-        """Take a token out of the store.
-
-        Returns:
-            What was taken; None where the store does not answer and the policy is to allow.
+        """Take a token out of the store; None where it does not answer and the policy is to allow.
 
         Raises:
             TokenNotYours, TokenExpired, TokenSpent: it cannot be taken.
@@ -187,28 +158,34 @@ class Tokens:
             raise TokenNotYours().because(f"it was issued to {sender}")
         if outcome is TokenOutcome.ABSENT:
             if token.expires < self.clock():
-                raise TokenExpired().because(self._age(token))
+                raise self._expired(token)
             raise TokenSpent().because("it has been spent, or the store no longer knows it")
         attempt.emit(token_spent, purpose=token.purpose)
         return Spent(token, subject, again=outcome is TokenOutcome.TAKEN_AGAIN)
 
-    def _age(self, token: Token) -> str:
-        age = self.clock() - token.issued
-        return f"it is {age:.0f} seconds old, and IDEMPOTENCE_TOKEN_TTL is {self._ttl:g}"
-
-    def _wrong(self, app: Flask, token: str, purpose: str | None) -> str:
-        """Say why a signature is not good, in debug mode also for which purpose it would be."""
-        for other in tuple(self._purposes) if app.debug else ():
-            if other != purpose and self._signer(app, other).validate(token):
-                return f"it was issued for {_purpose(other)}, and this is for {_purpose(purpose)}"
-        return f"it was altered, or signed with another SECRET_KEY, or not for {_purpose(purpose)}"
-
     def put_back(self, spent: Spent) -> Outcome:
-        """Store a spent token again, for whoever spent it and for what is left of its lifetime."""
+        """Store a spent token again, for the same user and the rest of its lifetime."""
         left = spent.token.expires - self.clock()
         if left > 0:
             self._engine.store.put_token(spent.token.key, spent.subject, left, again=True)
         return Outcome.OK
+
+    def _expired(self, token: Token) -> TokenExpired:
+        age = self.clock() - token.issued
+        return TokenExpired().because(
+            f"it is {age:.0f} seconds old, and IDEMPOTENCE_TOKEN_TTL is {self._ttl:g}"
+        )
+
+    def _bad_signature(self, app: Flask, token: str, purpose: str | None) -> TokenInvalid:
+        wanted = _described(purpose)
+        for other in tuple(self._purposes) if app.debug else ():
+            if other != purpose and self._signer(app, other).validate(token):
+                return TokenInvalid().because(
+                    f"it was issued for {_described(other)}, and this is for {wanted}"
+                )
+        return TokenInvalid().because(
+            f"it was altered, or signed with another SECRET_KEY, or not for {wanted}"
+        )
 
     def _subject(self, attempt: Attempt, request: Request | None) -> bytes:
         app = attempt.app
@@ -235,3 +212,7 @@ class Tokens:
         )
         signer.get_timestamp = lambda: int(self.clock())  # type: ignore[method-assign]  # injected
         return signer
+
+
+def _described(purpose: str | None) -> str:
+    return "no purpose" if purpose is None else f"the purpose {purpose!r}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..exactly_once.factory import TransactionFactory
     from ..exactly_once.transaction import Transaction
-    from ..exactly_once.within import Open
     from .claim import Attempt, Hold
     from .engine import Engine
 
 
 def open_transaction(
-    engine: Engine, attempt: Attempt, open_: Open, *, claims: bool
+    engine: Engine, attempt: Attempt, open_: TransactionFactory, *, claims: bool
 ) -> Transaction:
     """Open the transaction of an attempt; it has not begun yet.
 

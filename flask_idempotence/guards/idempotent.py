@@ -19,7 +19,7 @@ from ..config.settings import (
     seconds,
 )
 from ..errors import ConfigurationError
-from ..exactly_once.within import opener
+from ..exactly_once.factory import transaction_factory
 from .key import KeyGuard, KeyRules
 from .whole_app import exempt
 from .wrapping import decorator_of, guarded
@@ -143,7 +143,7 @@ class Idempotent:
                 remember=remember,
                 wait=_length("wait", wait, allow_zero=True),
                 on_store_error=on_store_error,
-                within=opener("idempotent", within),
+                within=transaction_factory("idempotent", within),
             )
         )
         if view is not None:

@@ -25,7 +25,7 @@ from ..engine.guard import Replay, Settlement, ViewGuard
 from ..engine.store_calls import checked_policy
 from ..engine.transactions import begin, open_transaction
 from ..errors import ConfigurationError
-from ..exactly_once.within import Open
+from ..exactly_once.factory import TransactionFactory
 from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
 from ..request.key_header import is_unguessable, key_in_header, key_of_value
 from ..response.outcome import REPLAYED_HEADER, is_transient
@@ -82,7 +82,7 @@ class KeyRules:
     remember: str | Callable[[Response], bool] | None = None
     wait: float | None = None
     on_store_error: str | None = None
-    within: Open | None = None
+    within: TransactionFactory | None = None
     methods: frozenset[str] | None = None
 
 

@@ -21,7 +21,7 @@ from ..engine.engine import Engine, engine_of
 from ..engine.guard import Guard, Settlement
 from ..engine.transactions import begin, open_transaction
 from ..errors import ConfigurationError
-from ..exactly_once.within import Open, opener
+from ..exactly_once.factory import TransactionFactory, transaction_factory
 from ..request.fingerprint import canonical
 from ..request.proxies import actual
 from ..response.records import Asked, UnreadableRecord
@@ -52,7 +52,7 @@ class OnceGuard(Guard):
         self.ttl: float = ttl
 
     def claim(
-        self, engine: Engine, attempt: Attempt, digest: bytes, within: Open | None
+        self, engine: Engine, attempt: Attempt, digest: bytes, within: TransactionFactory | None
     ) -> Hold | Done | None:
         """Claim an operation, or say what came of it before.
 
@@ -71,7 +71,9 @@ class OnceGuard(Guard):
             return found
         raise Running(remaining=getattr(found, "remaining", 0.0))
 
-    def pass_by(self, engine: Engine, attempt: Attempt, within: Open | None) -> Hold | None:
+    def pass_by(
+        self, engine: Engine, attempt: Attempt, within: TransactionFactory | None
+    ) -> Hold | None:
         """Return what is held although the extension is switched off: the transaction, if any."""
         if within is None:
             return None
@@ -119,7 +121,7 @@ class Once:
         self._scope: str = scope
         self._id: Id = id
         self._within: Any = within
-        self._open: Open | None = opener("once", within)
+        self._open: TransactionFactory | None = transaction_factory("once", within)
         self._key: Callable[..., Id] | None = key
         try:
             self._guard: OnceGuard = OnceGuard(seconds(ttl))
