@@ -11,20 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from . import signals
 from .engine.engine import engine_of
 from .engine.instruments import Instrument
 from .errors import ConfigurationError
-from .signals import (
-    claimed,
-    completed,
-    lease_lost,
-    rejected,
-    released,
-    replayed,
-    store_failed,
-    token_issued,
-    token_spent,
-)
 from .stores.process import call_in_children
 
 try:
@@ -153,16 +143,16 @@ class Metrics:
 def _count_signals(collectors: _Collectors, app: Flask) -> None:
     requests, settlements, tokens = collectors.requests, collectors.settlements, collectors.tokens
     for signal, counter, labels in (
-        (claimed, requests, lambda sent: (*_place(sent), "claimed")),
-        (replayed, requests, lambda sent: (*_place(sent), "replayed")),
-        (rejected, requests, lambda sent: (*_place(sent), sent["error"].slug)),
-        (completed, settlements, lambda sent: (*_place(sent), "completed")),
-        (released, settlements, lambda sent: (*_place(sent), "released")),
-        (lease_lost, collectors.leases_lost, lambda sent: (*_place(sent), sent["during"])),
-        (store_failed, collectors.store_failures, lambda sent: (sent["operation"],)),
+        (signals.claimed, requests, lambda sent: (*_place(sent), "claimed")),
+        (signals.replayed, requests, lambda sent: (*_place(sent), "replayed")),
+        (signals.rejected, requests, lambda sent: (*_place(sent), sent["error"].slug)),
+        (signals.completed, settlements, lambda sent: (*_place(sent), "completed")),
+        (signals.released, settlements, lambda sent: (*_place(sent), "released")),
+        (signals.lease_lost, collectors.leases_lost, lambda sent: (*_place(sent), sent["during"])),
+        (signals.store_failed, collectors.store_failures, lambda sent: (sent["operation"],)),
         # Without the purpose, which the query of the token URL makes up.
-        (token_issued, tokens, lambda _: ("issued",)),
-        (token_spent, tokens, lambda _: ("spent",)),
+        (signals.token_issued, tokens, lambda _: ("issued",)),
+        (signals.token_spent, tokens, lambda _: ("spent",)),
     ):
         signal.connect(_receiver(counter, labels), app, weak=False)
 
