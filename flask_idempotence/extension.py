@@ -178,13 +178,13 @@ class Idempotence:
             TokenError: a check failed; each has a subclass.
             StoreUnavailable: the store does not answer, and the policy is to refuse.
         """
-        app, asked = actual(current_app), _current_request()
+        app, current = actual(current_app), _current_request()
         engine = engine_of(app)
-        attempt = Attempt(app, "token", asked.endpoint if asked is not None else None)
+        attempt = Attempt(app, "token", current.endpoint if current is not None else None)
         try:
             if not isinstance(token, str):
                 raise TokenInvalid().because("it is not a text")
-            engine.tokens.spend(attempt, asked, engine.tokens.read(attempt, token, purpose))
+            engine.tokens.spend(attempt, current, engine.tokens.read(attempt, token, purpose))
         except Refusal as refusal:
             engine.announce(refusal, attempt)
             raise
