@@ -116,7 +116,7 @@ def _forbid_storing(request: Request) -> None:
         raise RuntimeError(
             "A token is issued while the page is being streamed: its headers were sent already, "
             "and they allow caches to store it. Call idempotence_token() or idempotence_field() "
-            "in the view and pass its result to the template, or set Cache-Control: no-store there."
+            "in the view and pass the result on, or set Cache-Control: no-store there."
         )
     page[_MUST_NOT_BE_STORED] = True
 
