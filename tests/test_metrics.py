@@ -186,9 +186,8 @@ def test_a_keeper_that_is_late_shows_it(registry):
     nursery = Nursery(MemoryStore(clock=clock), clock=clock, lease=30.0)
     app = make_app()
     Metrics(app, registry=registry)
-    nursery.keeper._policy.instrumentation = app.extensions[
-        "idempotence"
-    ].engine.policy.instrumentation
+    engine = app.extensions["idempotence"].engine
+    nursery.keeper._policy.instrumentation = engine.policy.instrumentation
     for key, lease in (("a", 9.0), ("b", 24.0)):
         hold = nursery.hold(key, lease=lease)
         nursery.store.claim(key, hold.owner, hold.fingerprint, lease, 0)

@@ -1,4 +1,4 @@
-"""Instrumentation: measurements that no signal carries; free where nobody takes them."""
+"""Instrumentation: measurements that no signal carries; free when unused."""
 
 from __future__ import annotations
 

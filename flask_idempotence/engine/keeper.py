@@ -134,7 +134,7 @@ class Keeper:
                 # With those that are due soon: a thousand leases make few batches.
                 due = [hold for hold in self._held if hold.renew_at <= now + hold.lease / 12]
             self._renewing = frozenset(due)
-            for hold in due:  # before it is sent: a settlement from now on has to reckon with it
+            for hold in due:  # before sending: settlements have to reckon with it from now on
                 hold.renewed = True
         try:
             if due:
@@ -182,8 +182,7 @@ class Keeper:
         if not holds:
             return []
         renewals = [Renewal(hold.key, hold.owner, self._lease) for hold in holds]
-        # Two thirds of a lease are left: time for four attempts. Haste does not help one that is
-        # over already.
+        # Two thirds of a lease are left, time for four attempts; one that is over has no hurry.
         leases = [hold.lease if now < hold.lease_end else self._lease for hold in holds]
 
         def renew() -> Sequence[Outcome | None]:
@@ -240,7 +239,7 @@ class Keeper:
                 time.sleep(RETRY_EVERY)
 
     def _sleep(self) -> bool:
-        """Sleep until work is due; whether the thread goes on."""
+        """Sleep until work is due; return False to end the thread."""
         with self._changed:
             now = self._clock()
             if self._held or self._retry_queue or self._deferred:

@@ -97,7 +97,7 @@ class Tokens:
         except Refusal as refusal:
             self._engine.announce(refusal, attempt)
             raise
-        if is_stored:  # else nobody can spend it, and `store_failed` has said so
+        if is_stored:  # else it cannot be spent, and `store_failed` was sent
             attempt.emit(token_issued, purpose=purpose)
         return self._signer(app, purpose).sign(unique).decode("ascii")
 

@@ -92,7 +92,7 @@ def _begin_on_sqlite(connection: Connection) -> None:
         _begin_driver(connection)
     else:
         # The driver begins before the first INSERT, UPDATE or DELETE, but not before a SAVEPOINT:
-        # the end of one that stands alone would be a COMMIT.
+        # outside a transaction, its end would be a COMMIT.
         event.listen(connection, "savepoint", _begin_driver)
 
 

@@ -39,7 +39,7 @@ def is_broken(connection: Connection) -> bool:
 
 def _has_written(connection: Connection, changes: int | None) -> bool:
     if connection.invalidated:
-        return False  # its writes are lost, and an error has said so
+        return False  # its writes are lost, with an error
     if connection.dialect.name == "postgresql":
         # A transaction gets its number when it first writes (PostgreSQL, "Transaction ID and
         # Snapshot Information Functions"; this is the one that version 12 has, too).
