@@ -22,23 +22,23 @@ from helpers.servers.processes import RedisServer
 from flask_idempotence import Idempotence
 from flask_idempotence.engine.claim import Attempt, Claim
 from flask_idempotence.engine.guard import Question
-from flask_idempotence.engine.instruments import Observer
+from flask_idempotence.engine.instruments import Instrument
 from flask_idempotence.response.records import Asked
 from flask_idempotence.stores.base import NO_FINGERPRINT
 
 
-class Batches(Observer):
+class Batches(Instrument):
     """Counts the pipelines of the keeper, and how late it was at worst."""
 
     def __init__(self):
         self.renewals = 0
         self.latest = 0.0
 
-    def store_asked(self, operation, seconds):
+    def store_call(self, operation, seconds):
         del seconds
         self.renewals += operation == "renew"
 
-    def keeper_late(self, seconds):
+    def renewal_delay(self, seconds):
         self.latest = max(self.latest, seconds)
 
 
@@ -56,7 +56,7 @@ class Measured:
         Idempotence(self.app)
         self.engine = self.app.extensions["idempotence"].engine
         self.batches = Batches()
-        self.engine.policy.observers.add(self.batches)
+        self.engine.policy.instrumentation.add(self.batches)
         self.holds = []
 
     def hold(self, count, *, over):

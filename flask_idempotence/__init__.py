@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .engine.current import current_guard
 from .errors import ConfigurationError, IdempotenceError, StoreError
@@ -91,8 +91,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load what needs the extra `sql` when it is asked for."""
+def __getattr__(name: str) -> type[SqlStore]:
+    """Import `SqlStore`, which needs the extra `sql`, at its first use."""
     if name != "SqlStore":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .stores.sql_extra import sql_store_class

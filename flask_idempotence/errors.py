@@ -1,4 +1,4 @@
-"""The errors that know nothing of HTTP; those that answer a request are in `response.refusals`."""
+"""Errors that are independent of HTTP; those that answer a request are in `response.refusals`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class IdempotenceError(Exception):
 
 
 class ConfigurationError(IdempotenceError):
-    """The application is set up in a way that cannot work; the text says what to change."""
+    """The application cannot work as it is set up; the text names the remedy."""
 
 
 class StoreError(IdempotenceError):
@@ -19,8 +19,8 @@ class StoreError(IdempotenceError):
 
     Attributes:
         sent: whether the operation may have reached the store and taken effect.
-        answers: of a batch of renewals, what is known in spite of it: an outcome each, None for
-            those of which nothing is known. None where nothing is known of any.
+        answers: for a batch of renewals, the outcomes that are known nevertheless, None for each
+            that is not. None where none is known.
     """
 
     answers: Sequence[Any] | None = None
@@ -31,10 +31,10 @@ class StoreError(IdempotenceError):
 
 
 class StoreNotReady(StoreError):
-    """The store answers, and lacks what it needs.
+    """The store answers, but is not set up: a table, a permission or a setting is missing.
 
     Attributes:
-        remedy: what to do; holds nothing that the store has said.
+        remedy: for the operator; quotes nothing of the store's answer.
     """
 
     def __init__(self, message: str, *, remedy: str) -> None:

@@ -7,15 +7,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from flask import (
-    Flask,
-    current_app,
-    got_request_exception,
-    has_request_context,
-    request,
-    request_finished,
-    request_started,
-)
+from flask import Flask, current_app, has_request_context, request
+from flask.signals import got_request_exception, request_finished, request_started
 
 from .cli import tools
 from .config.callbacks import FailedPredicate, Hooks, IdentityLoader
@@ -42,18 +35,19 @@ from .web.routes import make_blueprint, token_url_faults
 from .web.templating import FUNCTIONS, keep_tokens_out_of_caches
 
 if TYPE_CHECKING:
+    from flask import Request
     from sqlalchemy.orm import Session, scoped_session
 
 
 class Idempotence:
     """Makes side effects happen once.
 
-    Settings, store and keeper belong to each application; this object holds only what is told to
-    it through its decorators, and may serve any number of applications.
+    Settings, store and keeper belong to each application; this object holds only the functions
+    that are registered with its decorators, and may serve any number of applications.
 
     Args:
         app: an application to register on at once; or call `init_app` in a factory.
-        store: a store of your own, instead of the one that `IDEMPOTENCE_STORAGE_URI` names.
+        store: a store of your own, instead of the one at `IDEMPOTENCE_STORAGE_URI`.
 
     Raises:
         ConfigurationError: a setting is wrong, or the extension is registered already.
@@ -65,15 +59,15 @@ class Idempotence:
             self.init_app(app, store=store)
 
     def init_app(self, app: Flask, *, store: Store | None = None) -> None:
-        """Register on an application, whose settings are read now, all but the toggles.
+        """Register on an application. Its settings are read now, except for the switches.
 
         Args:
             app: the application.
-            store: a store of your own, instead of the one that `IDEMPOTENCE_STORAGE_URI` names.
+            store: a store of your own, instead of the one at `IDEMPOTENCE_STORAGE_URI`.
 
         Raises:
-            ConfigurationError: a setting is wrong, the extension is registered already, or a view
-                that is there already has a guard that guards nothing.
+            ConfigurationError: a setting is wrong, the extension is registered already, or an
+                existing view has a guard that guards nothing.
         """
         if not isinstance(app, Flask):
             raise ConfigurationError(
@@ -98,8 +92,8 @@ class Idempotence:
         app.register_blueprint(make_blueprint(app, config.token_url))
         _refuse(token_url_faults(app))
         app.jinja_env.globals.update(FUNCTIONS)
-        # The function registered first is called last: what an application's own hooks say about
-        # caching must not be the last word.
+        # The function registered first is called last, after the application's own hooks, which
+        # may set other headers for caches.
         app.after_request_funcs.setdefault(None, []).insert(0, keep_tokens_out_of_caches)
         app.cli.add_command(tools)
         settling = state.engine.settling
@@ -109,11 +103,11 @@ class Idempotence:
         request_finished.connect(settling.finish, app)
 
     def identity_loader(self, function: IdentityLoader) -> IdentityLoader:
-        """Register the application's own source of identities, asked before all others.
+        """Register the application's own source of identities, the first that is used.
 
         Args:
             function: called without arguments in a request; returns a string that is the same
-                whenever the same user asks, or None for "ask the next source".
+                for all requests of a user, or None to use the next source.
         """
         self._hooks.load_identity = function
         return function
@@ -142,22 +136,22 @@ class Idempotence:
     ) -> Once:
         """Carry an operation out once by its name, in a request or outside: a message, a job.
 
-        A context manager, whose block looks at `.first`; or a decorator. An application context
-        is needed when it begins. An exception gives the operation free, so that the message may
-        come back; a process that dies, or is ended by a `BaseException`, when its lease ends.
+        A context manager, whose block reads `.first`; or a decorator. It needs an application
+        context when it begins. An exception frees the operation, so that the message may come
+        back; where the process dies, or is ended by a `BaseException`, the end of the lease does.
 
         Args:
-            scope: what kind of operation; 1 to 64 letters, digits, `_`, `.` and `-`. It is shown
+            scope: the kind of operation; 1 to 64 letters, digits, `_`, `.` and `-`. It is shown
                 in the store, in log lines and by signals.
-            id: which one: a text, an integer, a UUID, or a tuple of these.
-            key: for a decorator: is called with the arguments of the function and returns the id.
-            ttl: seconds, or a `timedelta`, for which it is remembered that the operation is done.
+            id: its id: a text, an integer, a UUID, or a tuple of these.
+            key: for a decorator: called with the arguments of the function, returns the id.
+            ttl: seconds, or a `timedelta`, for which the operation is remembered as done.
             within: the SQLAlchemy session in which it writes, as of `idempotent`: the end of the
                 block commits, and it happens exactly once.
 
         Raises:
             ConfigurationError: an argument of the wrong kind.
-            Running: when it begins, another one is at the same operation.
+            Running: when it begins, the same operation is running elsewhere.
             StoreUnavailable: when it begins, the store does not answer, and the policy is to
                 refuse.
         """
@@ -181,27 +175,24 @@ class Idempotence:
 
         Args:
             token: as `issue_token` or the token URL gave it.
-            purpose: what it must have been issued for.
+            purpose: the purpose that it must have been issued for.
 
         Raises:
-            TokenError: one of its subclasses says which check failed.
+            TokenError: a check failed; each has a subclass.
             StoreUnavailable: the store does not answer, and the policy is to refuse.
         """
-        app, asked = actual(current_app), _current_request()
+        app, current = actual(current_app), _current_request()
         engine = engine_of(app)
         plan = TokenGuard(purpose).plan(engine.services, None)
-        endpoint = None if asked is None else asked.endpoint
-        redeem_token(engine, app, endpoint, plan, lambda: plan.question_of(token, asked))
+        endpoint = None if current is None else current.endpoint
+        redeem_token(engine, app, endpoint, plan, lambda: plan.question_of(token, current))
 
 
 class State:
-    """What belongs to one application; `app.extensions["idempotence"]`.
+    """The state of one application, `app.extensions["idempotence"]`.
 
     Attributes:
-        config: its settings.
-        store: where its claims and tokens are kept.
-        engine: carries its guarded requests through their steps.
-        given: the names of the settings that the application has set.
+        given: names of the settings that the application itself has set.
     """
 
     def __init__(self, app: Flask, config: Config, store: Store, hooks: Hooks) -> None:
@@ -223,8 +214,8 @@ class State:
         self._lock = threading.Lock()
         self._is_checked = False
 
-    def check_once(self, app: Flask, **_: Any) -> None:
-        """Check the finished application when its first request comes; close faulty endpoints."""
+    def check_once(self, app: Flask, **_: object) -> None:
+        """Check the complete application at its first request; close faulty endpoints."""
         with self._lock:
             if self._is_checked:
                 return
@@ -239,9 +230,8 @@ class State:
             request_started.disconnect(self.check_once)
 
     def _tear_down_first(self, app: Flask) -> None:
-        # The function registered last is called first, and one that raises is the last called:
-        # an application's must not keep ours from running.
-        # Those of blueprints run before the application's.
+        # The function registered last is called first, those of blueprints before the
+        # application's; and none is called after one that has raised.
         tear_down = self.engine.settling.tear_down
         for functions in app.teardown_request_funcs.values():
             if tear_down in functions:
@@ -258,5 +248,5 @@ def _kind_of(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _current_request() -> Any:
+def _current_request() -> Request | None:
     return actual(request) if has_request_context() else None

@@ -1,4 +1,4 @@
-"""Log records that say which guarded request they belong to."""
+"""Log records with the key and mode of their guarded request."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ class LogFilter(logging.Filter):
     show. After a crash, the key leads from the business log to the claim in the store, by
     `flask idempotence inspect`. Nothing is ever filtered out.
 
-    Add it to handlers, not to loggers: a logger's filter does not see what its children log. Where
-    records are handled by another thread, add it to the `QueueHandler`.
+    Add it to handlers, not to loggers: a logger's filter does not see the records of its children.
+    Where another thread handles the records, add it to the `QueueHandler`.
+
+    Example:
+        handler = logging.StreamHandler()
+        handler.addFilter(LogFilter())
+        handler.setFormatter(logging.Formatter("%(idempotence_key)s %(message)s"))
 
     Args:
-        name: as of `logging.Filter`; records of other loggers are passed on, and get the default.
-        default: what a record gets outside a guarded request.
+        name: as of `logging.Filter`; records of other loggers get the default.
+        default: value of both attributes outside a guarded request.
     """
 
     def __init__(self, name: str = "", *, default: str = "-") -> None:
@@ -27,7 +32,7 @@ class LogFilter(logging.Filter):
         self._default = default
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the attributes; what another one of these has added stays."""
+        """Add the attributes, unless another `LogFilter` has added them."""
         if not hasattr(record, "idempotence_key"):
             is_ours = super().filter(record)
             record.idempotence_key = (is_ours and current_guard.key) or self._default

@@ -1,30 +1,20 @@
-"""Figures for Prometheus: what the guards did, and how the store and the keeper are doing.
+"""Prometheus metrics of the guards, the store and the keeper.
 
-The extra is needed: `pip install "flask-idempotence[prometheus]"`. No label ever holds what a
-client has sent: endpoints, modes, error slugs and the names of operations are all finite.
+Needs the extra `prometheus`. No label ever holds a value that a client has sent: endpoints, modes,
+error slugs and names of operations are all finite.
 """
 
 from __future__ import annotations
 
 import threading
-import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
+from . import signals
 from .engine.engine import engine_of
-from .engine.instruments import Observer
+from .engine.instruments import Instrument
 from .errors import ConfigurationError
-from .response.refusals import Refusal
-from .signals import (
-    claimed,
-    completed,
-    lease_lost,
-    rejected,
-    released,
-    replayed,
-    store_failed,
-    token_issued,
-    token_spent,
-)
 from .stores.process import call_in_children
 
 try:
@@ -35,7 +25,6 @@ except ImportError as _error:
     ) from _error
 
 if TYPE_CHECKING:
-    from blinker import NamedSignal
     from flask import Flask
     from prometheus_client import CollectorRegistry
 
@@ -45,35 +34,31 @@ _PLACE = ("mode", "endpoint")
 
 
 class _Collectors:
-    """The figures of one registry, which may be about several applications."""
+    """The metrics of one registry, which any number of applications may share."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"idempotence_{name}", text, labels, registry=registry)
 
-        self.requests = counter(
-            "requests", "Requests at a guard, by what became of them.", (*_PLACE, "outcome")
-        )
-        self.settlements = counter(
-            "settlements", "Claims that were settled, by how.", (*_PLACE, "outcome")
-        )
+        self.requests = counter("requests", "Requests at a guard, by outcome.", *_PLACE, "outcome")
+        self.settlements = counter("settlements", "Settled claims.", *_PLACE, "outcome")
         self.leases_lost = counter(
-            "leases_lost", "Claims that ended before they were settled.", (*_PLACE, "during")
+            "leases_lost", "Claims that ended before they were settled.", *_PLACE, "during"
         )
         self.store_failures = counter(
-            "store_failures", "Operations that the store did not answer.", ("operation",)
+            "store_failures", "Operations that the store did not answer.", "operation"
         )
-        self.tokens = counter("tokens", "One-time tokens, by what became of them.", ("outcome",))
+        self.tokens = counter("tokens", "One-time tokens, issued and spent.", "outcome")
         self.store_seconds = Histogram(
             "idempotence_store_seconds",
-            "How long the store took, with an answer or without.",
+            "Duration of the store's operations, answered or not.",
             ("operation",),
             registry=registry,
             buckets=_STORE_BUCKETS,
         )
         self.keeper_lag = Histogram(
             "idempotence_keeper_lag_seconds",
-            "How long after it was due a renewal was begun.",
+            "Delay between the time when a renewal was due and its beginning.",
             registry=registry,
             buckets=_KEEPER_BUCKETS,
         )
@@ -83,45 +68,44 @@ class _Collectors:
             registry=registry,
             multiprocess_mode="livesum",
         )
-        self._lock = threading.Lock()
-        self._counts: dict[int, int] = {}
+        self._forget()
         call_in_children(self._forget)
-
-    def note_pending(self, of: int, count: int) -> None:
-        """Note how many settlements of one application in this process wait."""
-        with self._lock:
-            self._counts[of] = count
-            self._pending.set(sum(self._counts.values()))
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._counts.clear()  # those were the parent's
+        self._counts: dict[int, int] = {}  # pending settlements of this process, by application
+
+    def set_pending(self, app_id: int, count: int) -> None:
+        """Set the number of pending settlements of one application in this process."""
+        with self._lock:
+            self._counts[app_id] = count
+            self._pending.set(sum(self._counts.values()))
 
 
-_known: weakref.WeakKeyDictionary[CollectorRegistry, _Collectors] = weakref.WeakKeyDictionary()
-_knowing = threading.Lock()
+_collectors: WeakKeyDictionary[CollectorRegistry, _Collectors] = WeakKeyDictionary()
+_collectors_lock = threading.Lock()
 
 
 def _collectors_in(registry: CollectorRegistry) -> _Collectors:
-    with _knowing:
-        if registry not in _known:
-            _known[registry] = _Collectors(registry)
-        return _known[registry]
+    with _collectors_lock:
+        if registry not in _collectors:
+            _collectors[registry] = _Collectors(registry)
+        return _collectors[registry]
 
 
 class Metrics:
-    """Counts and times what the guards of an application do, for Prometheus.
+    """Count and time the work of an application's guards, for Prometheus.
 
-    Register it after `Idempotence`. How the figures are shown is the application's choice:
-    `prometheus_client` has what is needed, for several worker processes, too.
+    Register it after `Idempotence`. How the metrics are exposed is the application's choice:
+    `prometheus_client` has the means, for several worker processes, too.
 
     Args:
         app: an application; or call `init_app` in a factory.
-        registry: where the figures are registered. Any number of applications may share one.
+        registry: where the metrics are registered. Any number of applications may share one.
 
     Raises:
-        ConfigurationError: `Idempotence` is not registered on the application, or these figures
-            are counted already.
+        ConfigurationError: `Idempotence` is not registered on the application, or its guards are
+            counted in this registry already.
     """
 
     def __init__(
@@ -138,84 +122,65 @@ class Metrics:
             app: the application.
 
         Raises:
-            ConfigurationError: `Idempotence` is not registered on it, or these figures are
-                counted already.
+            ConfigurationError: as for the class.
         """
         if "idempotence" not in app.extensions:
             raise ConfigurationError(
-                f"Metrics count what Idempotence does, and that is not registered on the "
-                f"application {app.name!r} yet: call Idempotence(app) first."
+                f"Metrics(app) needs Idempotence, which is not registered on the application "
+                f"{app.name!r} yet: call Idempotence(app) first."
             )
         counting: list[_Collectors] = app.extensions.setdefault("idempotence_metrics", [])
-        if any(collectors is self._collectors for collectors in counting):
+        if self._collectors in counting:
             raise ConfigurationError(
                 f"The metrics of the application {app.name!r} are counted already: everything "
-                "would count twice."
+                "would count twice. Register Metrics once for each registry."
             )
         counting.append(self._collectors)
-        counts = _Counts(self._collectors)
-        counts.connect(app)
-        engine_of(app).policy.observers.add(counts)
+        _count_signals(self._collectors, app)
+        engine_of(app).policy.instrumentation.add(_Measurements(self._collectors))
 
 
-class _Counts(Observer):
-    """Counts for one application."""
+def _count_signals(collectors: _Collectors, app: Flask) -> None:
+    requests, settlements, tokens = collectors.requests, collectors.settlements, collectors.tokens
+    for signal, counter, labels in (
+        (signals.claimed, requests, lambda sent: (*_place(sent), "claimed")),
+        (signals.replayed, requests, lambda sent: (*_place(sent), "replayed")),
+        (signals.rejected, requests, lambda sent: (*_place(sent), sent["error"].slug)),
+        (signals.completed, settlements, lambda sent: (*_place(sent), "completed")),
+        (signals.released, settlements, lambda sent: (*_place(sent), "released")),
+        (signals.lease_lost, collectors.leases_lost, lambda sent: (*_place(sent), sent["during"])),
+        (signals.store_failed, collectors.store_failures, lambda sent: (sent["operation"],)),
+        # Without the purpose, which the query of the token URL makes up.
+        (signals.token_issued, tokens, lambda _: ("issued",)),
+        (signals.token_spent, tokens, lambda _: ("spent",)),
+    ):
+        signal.connect(_receiver(counter, labels), app, weak=False)
+
+
+def _place(sent: dict[str, Any]) -> tuple[str, str]:
+    return sent["mode"], sent["endpoint"] or ""
+
+
+def _receiver(
+    counter: Counter, labels: Callable[[dict[str, Any]], tuple[str, ...]]
+) -> Callable[..., None]:
+    def receive(_: Flask, /, **arguments: object) -> None:
+        counter.labels(*labels(arguments)).inc()
+
+    return receive
+
+
+class _Measurements(Instrument):
+    """The measurements of one application."""
 
     def __init__(self, collectors: _Collectors) -> None:
         self._collectors = collectors
 
-    def connect(self, app: Flask) -> None:
-        """Listen to the application's signals."""
-        for signal, receiver in (
-            (claimed, self._request),
-            (replayed, self._request),
-            (rejected, self._refusal),
-            (completed, self._settlement),
-            (released, self._settlement),
-            (lease_lost, self._lost),
-            (store_failed, self._failure),
-            (token_issued, self._token),
-            (token_spent, self._token),
-        ):
-            receive = _with_name(signal, receiver)
-            signal.connect(receive, app, weak=False)
-
-    def _request(self, name: str, *, mode: str, endpoint: str | None, **_: Any) -> None:
-        self._collectors.requests.labels(mode, endpoint or "", name).inc()
-
-    def _refusal(
-        self, _: str, *, mode: str, endpoint: str | None, error: Refusal, **__: Any
-    ) -> None:
-        self._collectors.requests.labels(mode, endpoint or "", error.slug).inc()
-
-    def _settlement(self, name: str, *, mode: str, endpoint: str | None, **_: Any) -> None:
-        self._collectors.settlements.labels(mode, endpoint or "", name).inc()
-
-    def _lost(self, _: str, *, mode: str, endpoint: str | None, during: str, **__: Any) -> None:
-        self._collectors.leases_lost.labels(mode, endpoint or "", during).inc()
-
-    def _failure(self, _: str, *, operation: str, **__: Any) -> None:
-        self._collectors.store_failures.labels(operation).inc()
-
-    def _token(self, name: str, **_: Any) -> None:
-        # Without its purpose, which the query of the token URL makes up.
-        self._collectors.tokens.labels(name.removeprefix("token_")).inc()
-
-    def store_asked(self, operation: str, seconds: float) -> None:
-        """Note how long the store took."""
+    def store_call(self, operation: str, seconds: float) -> None:
         self._collectors.store_seconds.labels(operation).observe(seconds)
 
-    def keeper_late(self, seconds: float) -> None:
-        """Note how late a renewal was begun."""
+    def renewal_delay(self, seconds: float) -> None:
         self._collectors.keeper_lag.observe(seconds)
 
-    def pending(self, count: int) -> None:
-        """Note how many settlements wait."""
-        self._collectors.note_pending(id(self), count)
-
-
-def _with_name(signal: NamedSignal, receiver: Any) -> Any:
-    def receive(_: Flask, /, **arguments: Any) -> None:
-        receiver(signal.name, **arguments)
-
-    return receive
+    def retry_queue_length(self, count: int) -> None:
+        self._collectors.set_pending(id(self), count)

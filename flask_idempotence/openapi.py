@@ -1,11 +1,11 @@
-"""OpenAPI: what guards add to the description of an application, as a plugin of apispec.
+"""OpenAPI: an apispec plugin that describes the guards of an application.
 
-It needs the extra `openapi`.
+Needs the extra `openapi`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -19,26 +19,9 @@ from .guards.token import TokenGuard
 from .guards.whole_app import speaks_for_itself
 from .guards.wrapping import guards_of
 from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
+from .response import refusals
 from .response.outcome import REFUSAL_HEADER, REPLAYED_HEADER
-from .response.refusals import (
-    PROBLEM_TYPE,
-    KeyInProgress,
-    KeyInvalid,
-    KeyMissing,
-    KeyRepeated,
-    KeyReused,
-    LeaseLost,
-    OutcomeUnknown,
-    Refusal,
-    RepeatSubmit,
-    ResponseNotStored,
-    StoreUnavailable,
-    TokenExpired,
-    TokenInvalid,
-    TokenMissing,
-    TokenNotYours,
-    TokenSpent,
-)
+from .response.refusals import PROBLEM_TYPE, Refusal
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -46,8 +29,11 @@ if TYPE_CHECKING:
     from .config.settings import Config
     from .engine.guard import ViewGuard
 
+_Object = dict[str, Any]  # of a specification: JSON
+_Errors = Iterable[type[Refusal]]
+
 PROBLEM_SCHEMA = "IdempotenceProblem"
-"""The name of the schema of the problem documents, among the components."""
+"""Name of the problem documents' schema among the components."""
 
 _METHODS = frozenset({"get", "put", "post", "delete", "options", "head", "patch", "trace"})
 
@@ -66,18 +52,24 @@ _REPLAYED = {
     "description": "Present where this is the remembered response to the first such request.",
     "schema": {"type": "string", "enum": ["true"]},
 }
+_REFUSED = {"description": "Present where the guard has refused the request: says why."}
 _RETRY_AFTER = {
     "description": "Seconds after which the request may be sent again.",
     "schema": {"type": "integer", "minimum": 1},
 }
-_TO_BE_RETRIED = (RepeatSubmit, KeyInProgress, LeaseLost, StoreUnavailable)
+_RETRIABLE = (
+    refusals.RepeatSubmit,
+    refusals.KeyInProgress,
+    refusals.LeaseLost,
+    refusals.StoreUnavailable,
+)
 
 
 class IdempotencePlugin(BasePlugin):
-    """Adds headers and error responses of the guards to the operations of a specification.
+    """Adds the headers and error responses of guards to the operations of a specification.
 
-    It looks at each path that is given to `spec.path` with a `rule` (as flask-smorest does) or a
-    `view`; what stands there already is added to and never replaced. The extension must have been
+    It reads each path that is given to `spec.path` with a `rule` (as flask-smorest does) or a
+    `view`; existing descriptions are added to and never replaced. The extension must have been
     registered on the application before.
 
     Example:
@@ -87,7 +79,7 @@ class IdempotencePlugin(BasePlugin):
     Args:
         app: the application.
         error_content: the `content` of the error responses, where an error handler of the
-            application makes them; None for the problem documents that come without one.
+            application makes them; None for the library's own problem documents.
     """
 
     def __init__(self, app: Flask, *, error_content: Mapping[str, Any] | None = None) -> None:
@@ -96,7 +88,7 @@ class IdempotencePlugin(BasePlugin):
         self._spec: APISpec
 
     def init_spec(self, spec: APISpec) -> None:
-        """Take part in a specification.
+        """Add the schema of the problem documents to a specification.
 
         Raises:
             ConfigurationError: it is one of OpenAPI 2.
@@ -107,90 +99,74 @@ class IdempotencePlugin(BasePlugin):
         spec.components.schema(PROBLEM_SCHEMA, _PROBLEM, lazy=True)
 
     def operation_helper(
-        self,
-        path: str | None = None,
-        operations: dict[str, Any] | None = None,
-        **kwargs: Any,
+        self, path: str | None = None, operations: _Object | None = None, **kwargs: Any
     ) -> None:
-        """Describe what the guards of a view add to its operations.
+        """Describe the guards of a view in its operations.
 
         Raises:
             ConfigurationError: the extension is not registered on the application.
         """
         del path
         config = engine_of(self._app).config
-        rule, view = kwargs.get("rule"), kwargs.get("view")
-        if rule is not None:
-            view = self._app.view_functions.get(rule.endpoint)
+        rule = kwargs.get("rule")
+        view = self._app.view_functions.get(rule.endpoint) if rule else kwargs.get("view")
         if view is None or operations is None:
             return
         for method in _METHODS.intersection(operations):
             if guards := list(_guards_around(view, method.upper(), config)):
                 self._describe(operations[method], guards, config)
 
-    def _describe(
-        self, operation: dict[str, Any], guards: list[ViewGuard], config: Config
-    ) -> None:
+    def _describe(self, operation: _Object, guards: list[ViewGuard], config: Config) -> None:
         for guard in guards:
             if (parameter := _parameter_of(guard, config)) is not None:
                 _add_parameter(operation, parameter)
         responses = operation.setdefault("responses", {})
         if any(_replays(guard, config) for guard in guards):
-            for status in responses:
-                if str(status)[0] in "23":
-                    responses[status] = self._with_header(responses[status])
-        errors = dict.fromkeys(error for guard in guards for error in _errors_of(guard, config))
-        by_status: dict[int, list[type[Refusal]]] = {}
-        for error in errors:
-            by_status.setdefault(_status_of(error, config), []).append(error)
-        for code, group in sorted(by_status.items()):
-            name, known = _described(responses, code)
-            merged = self._with_errors(known, group, config)
-            if name in responses or merged is not known:
-                responses[name] = merged
+            for status, known in responses.items():
+                if str(status)[0] in "23" and (response := self._inline(known)) is not None:
+                    headers = response.setdefault("headers", {})
+                    headers.setdefault(REPLAYED_HEADER, deepcopy(_REPLAYED))
+                    responses[status] = response
+        by_status: dict[int, dict[type[Refusal], None]] = {}
+        for guard in guards:
+            for error in _errors_of(guard, config):
+                status = config.duplicate_status if error.is_duplicate else error.code or 500
+                by_status.setdefault(status, {})[error] = None
+        for status, errors in sorted(by_status.items()):
+            name, known = _described(responses, status)
+            if (response := self._inline(known)) is not None:
+                responses[name] = self._with_errors(response, errors, config)
 
-    def _with_header(self, known: Any) -> Any:
-        response = self._inline(known)
-        if response is None:
-            return known
-        response.setdefault("headers", {}).setdefault(REPLAYED_HEADER, deepcopy(_REPLAYED))
-        return response
-
-    def _with_errors(self, known: Any, errors: list[type[Refusal]], config: Config) -> Any:
-        response = self._inline(known)
-        if response is None:
-            return known
-        told = [f"{error.title} (`{error.slug}`)" for error in errors]
-        response["description"] = "; ".join(filter(None, [response.get("description"), *told]))
-        headers = response.setdefault("headers", {})
-        headers.setdefault(REFUSAL_HEADER, _refusal_header(errors))
-        if not set(errors).isdisjoint(_TO_BE_RETRIED):
-            headers.setdefault("Retry-After", deepcopy(_RETRY_AFTER))
-        content = response.setdefault("content", {})
-        for mimetype, media in self._content_of(errors, config).items():
-            content[mimetype] = self._either(content.get(mimetype), media)
-        return response
-
-    def _content_of(self, errors: Iterable[type[Refusal]], config: Config) -> dict[str, Any]:
-        if self._error_content is not None:
-            return deepcopy(dict(self._error_content))
-        types = [config.problem_base + error.slug for error in errors]
-        one_of = {"properties": {"type": {"enum": types}}}
-        return {PROBLEM_TYPE: {"schema": {"allOf": [PROBLEM_SCHEMA, one_of]}}}
-
-    def _inline(self, response: Any) -> dict[str, Any] | None:
-        """Return a copy of a response to add to, or None where it is one that is not known yet."""
+    def _inline(self, response: _Object | str) -> _Object | None:
+        """Return a copy of a response to add to; None for a reference that is not known yet."""
         name = response.get("$ref") if isinstance(response, dict) else response
         if name is None:
-            return deepcopy(response)  # type: ignore[no-any-return]  # of a description
+            return deepcopy(response)  # type: ignore[return-value]  # it is a dict
         components = self._spec.components
         for known in (components.responses, components.responses_lazy):
             if (found := known.get(str(name).rpartition("/")[2])) is not None:
                 return deepcopy(found)
         return None
 
-    def _either(self, known: dict[str, Any] | None, media: dict[str, Any]) -> dict[str, Any]:
-        """Combine what a media type holds already with what it may hold too."""
+    def _with_errors(self, response: _Object, errors: _Errors, config: Config) -> _Object:
+        texts = [f"{error.title} (`{error.slug}`)" for error in errors]
+        response["description"] = "; ".join(filter(None, [response.get("description"), *texts]))
+        slugs = [error.slug for error in errors]
+        headers = response.setdefault("headers", {})
+        schema = {"type": "string", "enum": slugs}
+        headers.setdefault(REFUSAL_HEADER, {**_REFUSED, "schema": schema})
+        if any(error in _RETRIABLE for error in errors):
+            headers.setdefault("Retry-After", deepcopy(_RETRY_AFTER))
+        own = self._error_content
+        if own is None:
+            types = {"type": {"enum": [config.problem_base + slug for slug in slugs]}}
+            own = {PROBLEM_TYPE: {"schema": {"allOf": [PROBLEM_SCHEMA, {"properties": types}]}}}
+        content = response.setdefault("content", {})
+        for mimetype, media in deepcopy(dict(own)).items():
+            content[mimetype] = self._either(content.get(mimetype), media)
+        return response
+
+    def _either(self, known: _Object | None, media: _Object) -> _Object:
         get_ref = self._spec.components.get_ref
         held = [get_ref("schema", of["schema"]) for of in (known, media) if of and "schema" in of]
         if known is None or len(held) < 2 or held[0] == held[1]:
@@ -198,35 +174,27 @@ class IdempotencePlugin(BasePlugin):
         return {**known, "schema": {"anyOf": held}}
 
 
-def _described(responses: Mapping[Any, Any], code: int) -> tuple[Any, Any]:
-    """Return the name and the description of the responses with a status.
+def _described(responses: Mapping[int | str, _Object], status: int) -> tuple[int | str, _Object]:
+    """Return the key and the description of the responses with a status.
 
-    A description of the status by itself hides those of its range (`4XX`) and of the default: what
-    is added to one of these stands beside a copy of it.
+    A status of its own hides its range (`4XX`) and the default: it begins as a copy of them.
     """
-    for name in (str(code), f"{code // 100}XX", "default"):
-        for known in responses:
+    for name in (str(status), f"{status // 100}XX", "default"):
+        for known, response in responses.items():
             if str(known) == name:
-                return (known if name == str(code) else code), responses[known]
-    return code, {}
+                return (known if name == str(status) else status), response
+    return status, {}
 
 
-def _refusal_header(errors: Iterable[type[Refusal]]) -> dict[str, Any]:
-    return {
-        "description": "Present where the guard has refused the request: says why.",
-        "schema": {"type": "string", "enum": [error.slug for error in errors]},
-    }
-
-
-def _guards_around(view: Any, method: str, config: Config) -> Iterator[ViewGuard]:
-    # Whole-app mode puts its guards around the views at the first request, which may be later.
-    to_come = config.key_all_routes and method in config.key_methods
-    if to_come and not speaks_for_itself(view, method):
+def _guards_around(view: Callable[..., Any], method: str, config: Config) -> Iterator[ViewGuard]:
+    # Whole-app mode adds its guards at the first request, which may come later.
+    is_added = config.key_all_routes and method in config.key_methods
+    if is_added and not speaks_for_itself(view, method):
         yield KeyGuard(guarded_methods=frozenset({method}))
     yield from (guard for guard in guards_of(view, method) if guard.covers(method))
 
 
-def _parameter_of(guard: ViewGuard, config: Config) -> dict[str, Any] | None:
+def _parameter_of(guard: ViewGuard, config: Config) -> _Object | None:
     if isinstance(guard, TokenGuard):
         return _token_parameter(config, guard.purpose)
     if not isinstance(guard, KeyGuard) or callable(guard.key):
@@ -234,42 +202,35 @@ def _parameter_of(guard: ViewGuard, config: Config) -> dict[str, Any] | None:
     if guard.key == config.token_header:
         return _token_parameter(config, None)
     ttl = config.key_ttl if guard.ttl is None else guard.ttl
-    return {
-        "name": guard.key or config.key_header,
-        "in": "header",
-        "required": _is_required(guard, config),
-        "description": (
-            "A new key for every new operation, the same one for its repeats; bare, or as a "
-            f"quoted string. Remembered for {ttl:g} seconds."
-        ),
-        "schema": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": LONGEST_VALUE,
-            "pattern": VALUE_PATTERN,
-        },
-    }
+    return _header(
+        guard.key or config.key_header,
+        "A new key for every new operation, the same one for its repeats; bare, or as a "
+        f"quoted string. Remembered for {ttl:g} seconds.",
+        required=_is_required(guard, config),
+        schema={"minLength": 1, "maxLength": LONGEST_VALUE, "pattern": VALUE_PATTERN},
+    )
 
 
-def _token_parameter(config: Config, purpose: str | None) -> dict[str, Any]:
+def _token_parameter(config: Config, purpose: str | None) -> _Object:
     issued = "" if purpose is None else f" issued for the purpose `{purpose}`"
+    text = f"A token{issued}, unless the form field `{config.token_field}` holds it."
+    return _header(config.token_header, text, required=False, schema={})
+
+
+def _header(name: str, description: str, *, required: bool, schema: _Object) -> _Object:
     return {
-        "name": config.token_header,
+        "name": name,
         "in": "header",
-        "required": False,
-        "description": f"A token{issued}, unless the form field `{config.token_field}` holds it.",
-        "schema": {"type": "string"},
+        "required": required,
+        "description": description,
+        "schema": {"type": "string", **schema},
     }
 
 
-def _add_parameter(operation: dict[str, Any], parameter: dict[str, Any]) -> None:
+def _add_parameter(operation: _Object, parameter: _Object) -> None:
     parameters = operation.setdefault("parameters", [])
-    names = [
-        known["name"].lower()
-        for known in parameters
-        if isinstance(known, dict) and known.get("in") == "header"
-    ]
-    if parameter["name"].lower() not in names:
+    headers = [of for of in parameters if isinstance(of, dict) and of.get("in") == "header"]
+    if all(of["name"].lower() != parameter["name"].lower() for of in headers):
         parameters.append(parameter)
 
 
@@ -277,25 +238,26 @@ def _errors_of(guard: ViewGuard, config: Config) -> Iterator[type[Refusal]]:
     if isinstance(guard, KeyGuard):
         yield from _key_errors(guard, config)
     elif isinstance(guard, TokenGuard):
-        yield from (TokenMissing, TokenInvalid, TokenExpired, TokenNotYours, TokenSpent)
+        yield from (refusals.TokenMissing, refusals.TokenInvalid, refusals.TokenExpired)
+        yield from (refusals.TokenNotYours, refusals.TokenSpent)
     elif isinstance(guard, LockGuard):
-        yield from (RepeatSubmit, LeaseLost)
+        yield from (refusals.RepeatSubmit, refusals.LeaseLost)
     if config.on_store_error == "reject":
-        yield StoreUnavailable
+        yield refusals.StoreUnavailable
 
 
 def _key_errors(guard: KeyGuard, config: Config) -> Iterator[type[Refusal]]:
     if _is_required(guard, config):
-        yield KeyMissing
+        yield refusals.KeyMissing
     if guard.key == config.token_header:
-        yield from (TokenInvalid, TokenExpired)
+        yield from (refusals.TokenInvalid, refusals.TokenExpired)
     else:
-        yield KeyInvalid
-    yield from (KeyReused, KeyInProgress)
-    yield ResponseNotStored if _replays(guard, config) else KeyRepeated
+        yield refusals.KeyInvalid
+    yield from (refusals.KeyReused, refusals.KeyInProgress)
+    yield refusals.ResponseNotStored if _replays(guard, config) else refusals.KeyRepeated
     if (guard.guarantee or config.key_guarantee) == "at-most-once":
-        yield OutcomeUnknown
-    yield LeaseLost
+        yield refusals.OutcomeUnknown
+    yield refusals.LeaseLost
 
 
 def _is_required(guard: KeyGuard, config: Config) -> bool:
@@ -303,8 +265,4 @@ def _is_required(guard: KeyGuard, config: Config) -> bool:
 
 
 def _replays(guard: ViewGuard, config: Config) -> bool:
-    return isinstance(guard, KeyGuard) and ((guard.on_repeat or config.key_on_repeat) == "replay")
-
-
-def _status_of(error: type[Refusal], config: Config) -> int:
-    return config.duplicate_status if error.is_duplicate else error.code or 500
+    return isinstance(guard, KeyGuard) and (guard.on_repeat or config.key_on_repeat) == "replay"

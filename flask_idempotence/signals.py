@@ -1,16 +1,15 @@
-"""Signals: what the library did, for logs, metrics and tests.
+"""Signals: the events of the guards, for logs, metrics and tests.
 
 The sender is always the application object. Every signal carries `mode` (`"token"`, `"lock"`,
 `"key"` or `"once"`), `endpoint` (for `once` its scope; None for a token outside a request) and
-`key`, the shortened hash that the log lines show too; what a signal carries besides stands beside
-it below. A receiver that raises is logged and otherwise ignored: watching must not change what
-happens.
+`key`, the shortened hash that log lines show too; further arguments are named below. The exception
+of a receiver is logged, and changes nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from blinker import NamedSignal, Namespace
 
@@ -21,16 +20,16 @@ _signals = Namespace()
 _logger = logging.getLogger("flask_idempotence")
 
 claimed: NamedSignal = _signals.signal("claimed")
-"""A request was the first and its view is about to run. `lease`: seconds."""
+"""A request was the first, and its view is about to run. `lease`: seconds."""
 
 rejected: NamedSignal = _signals.signal("rejected")
-"""A request was turned away. `error`: the exception that answers it."""
+"""A request was refused. `error`: the exception that answers it."""
 
 replayed: NamedSignal = _signals.signal("replayed")
-"""A request was answered by a remembered response, and its view did not run."""
+"""A request was answered by a replay, and its view did not run."""
 
 completed: NamedSignal = _signals.signal("completed")
-"""The view succeeded, and repeats go on being recognised."""
+"""The view succeeded, and repeats are still recognised."""
 
 released: NamedSignal = _signals.signal("released")
 """The claim was given up, so that the same request may be sent again."""
@@ -39,10 +38,10 @@ lease_lost: NamedSignal = _signals.signal("lease_lost")
 """The claim ended, or was taken over, before it was settled. `during`: `"renew"` or `"settle"`."""
 
 store_failed: NamedSignal = _signals.signal("store_failed")
-"""The store did not answer. `operation`: its name; `error`: the `StoreError`."""
+"""The store did not answer. `operation`: the operation's name; `error`: the `StoreError`."""
 
 token_issued: NamedSignal = _signals.signal("token_issued")
-"""A token was issued, and the store has it. `purpose`: as given."""
+"""A token was issued and stored. `purpose`: as given."""
 
 token_spent: NamedSignal = _signals.signal("token_spent")
 """A token was spent, by a guarded view or by `redeem_token`. `purpose`: as given."""
@@ -50,8 +49,8 @@ token_spent: NamedSignal = _signals.signal("token_spent")
 ALL_SIGNALS: tuple[NamedSignal, ...] = tuple(_signals.values())
 
 
-def emit(signal: NamedSignal, app: Flask, /, **arguments: Any) -> None:
-    """Send a signal; what a receiver raises is logged, never passed on."""
+def emit(signal: NamedSignal, app: Flask, /, **arguments: object) -> None:
+    """Send a signal; the exception of a receiver is logged, never passed on."""
     if not signal.receivers:
         return
     for receiver in list(signal.receivers_for(app)):

@@ -94,6 +94,10 @@ class Lease:
         self.began_at = at
         self.renew_at = at + length / 3
 
+    def is_due_soon(self, now: float) -> bool:
+        """Whether a renewal now saves one of its own soon."""
+        return self.renew_at <= now + self.length / 12
+
     def renewal_sent(self) -> None:
         """Note that a renewal is on its way."""
         self.was_renewed = True

@@ -30,7 +30,7 @@ from .guard import (
     ViewPlan,
 )
 from .keeper import Keeper
-from .retry_queue import Unsettled
+from .retry_queue import PendingSettlement
 from .settling import Settling
 from .store_calls import FailurePolicy
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from flask import Flask, Request
 
     from ..config.switches import Switches
+    from ..exactly_once.factory import TransactionFactory
     from ..exactly_once.transaction import Transaction
-    from ..exactly_once.within import Open
     from ..request.tokens import Token
     from ..stores.base import Store
 
@@ -285,7 +285,7 @@ class Engine:
         # The claim may have been granted although its answer was lost.
         until = self.now() + max(question.lease, self.config.lease) + question.keep
         release = partial(self.store.release, key, owner)
-        self.keeper.finish(Unsettled(attempt, "release", release, until))
+        self.keeper.finish(PendingSettlement(attempt, "release", release, until))
 
     def spend(
         self,
@@ -322,7 +322,9 @@ class Engine:
         transaction = self._open(attempt, plan.within, None)
         return self._begin(Claim(attempt, plan, Question(b""), Asked("")), transaction)
 
-    def _open(self, attempt: Attempt, within: Open, store: Store | None) -> Transaction:
+    def _open(
+        self, attempt: Attempt, within: TransactionFactory, store: Store | None
+    ) -> Transaction:
         transaction = self.policy.ask(attempt, "begin", partial(within, store))
         if transaction is None:
             raise RuntimeError("A view within= a session never runs without its transaction.")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..config.callbacks import FailedPredicate, Hooks
     from ..config.settings import Config
-    from ..exactly_once.within import Open
+    from ..exactly_once.factory import TransactionFactory
     from ..request.hashing import Keyring
     from ..request.identity import Identities
     from ..request.near_misses import NearMisses
@@ -194,7 +194,7 @@ class Plan(ABC, Generic[Reply_co]):
         has_failed_since: the same for a response that was changed after the view.
     """
 
-    within: Open | None = None
+    within: TransactionFactory | None = None
     part: str | None = None
     has_failed: FailedPredicate | None = None
     has_failed_since: FailedPredicate | None = None

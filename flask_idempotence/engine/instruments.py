@@ -1,4 +1,4 @@
-"""What goes on inside, for those who measure; nobody else pays for it."""
+"""Instrumentation: measurements that no signal carries; free when unused."""
 
 from __future__ import annotations
 
@@ -12,59 +12,44 @@ _logger = logging.getLogger("flask_idempotence")
 T = TypeVar("T")
 
 
-class Observer:
-    """Is told what no signal tells. Each method is called on the thread that it is about."""
+class Instrument:
+    """Takes measurements, each on the thread that it is about; override those of interest."""
 
-    def store_asked(self, operation: str, seconds: float) -> None:
-        """An operation has come back from the store, with an answer or without.
+    def store_call(self, operation: str, seconds: float) -> None:
+        """Take the duration of a store operation, answered or not."""
 
-        Args:
-            operation: its name.
-            seconds: how long it took.
-        """
+    def renewal_delay(self, seconds: float) -> None:
+        """Take the delay between the time when a renewal was due and its beginning."""
 
-    def keeper_late(self, seconds: float) -> None:
-        """The keeper begins to renew what is due, so many seconds after it was."""
-
-    def pending(self, count: int) -> None:
-        """So many settlements in this process wait for the store to answer."""
+    def retry_queue_length(self, count: int) -> None:
+        """Take the number of settlements in this process's retry queue."""
 
 
-class Observers:
-    """The observers of one application; what they raise is logged, never passed on."""
+class Instrumentation:
+    """The instruments of one application; their exceptions are logged, never passed on."""
 
     def __init__(self) -> None:
-        self._observers: tuple[Observer, ...] = ()
+        self._instruments: tuple[Instrument, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self._observers)
-
-    def add(self, observer: Observer) -> None:
-        """Tell one more."""
-        self._observers += (observer,)
+    def add(self, instrument: Instrument) -> None:
+        """Add an instrument."""
+        self._instruments += (instrument,)
 
     def timed(self, operation: str, call: Callable[[], T]) -> T:
-        """Carry out a store operation and tell how long it took."""
-        if not self._observers:
+        """Carry out a store operation and measure its duration."""
+        if not self._instruments:
             return call()
         began = time.perf_counter()
         try:
             return call()
         finally:
             seconds = time.perf_counter() - began
-            self._tell(lambda observer: observer.store_asked(operation, seconds))
+            self.measure(lambda instrument: instrument.store_call(operation, seconds))
 
-    def keeper_late(self, seconds: float) -> None:
-        """Tell how late the keeper is."""
-        self._tell(lambda observer: observer.keeper_late(seconds))
-
-    def pending(self, count: int) -> None:
-        """Tell how many settlements wait."""
-        self._tell(lambda observer: observer.pending(count))
-
-    def _tell(self, tell: Callable[[Observer], None]) -> None:
-        for observer in self._observers:
+    def measure(self, pass_on: Callable[[Instrument], None]) -> None:
+        """Pass a measurement on to each instrument."""
+        for instrument in self._instruments:
             try:
-                tell(observer)
+                pass_on(instrument)
             except Exception:
-                _logger.exception("An observer failed.")
+                _logger.exception("An instrument failed.")

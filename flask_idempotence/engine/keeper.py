@@ -1,17 +1,15 @@
-"""The keeper: renews leases while views run, and finishes what could not be settled.
+"""The keeper: renews leases while views run, and retries unacknowledged settlements.
 
-    time     the view                   the keeper
+    time     view                       keeper
     0        claim, lease 1 s
-    0.33     still running              renews: lease 30 s
-    10.33    still running              renews: lease 30 s
-    12       done: stop renewing        (a renewal under way is waited for)
-             settle
+    0.33     running                    renews: lease 30 s
+    10.33    running                    renews: lease 30 s
+    12       ends; no more renewals     (one under way is waited for)
+             settles
 
-A renewal that is not answered is given up after a sixth of the lease and sent again, so that one
-lost packet does not cost the lease.
-
-Without the waiting, a renewal that is under way while the view settles could arrive after the
-settlement and bring a lease of 30 s back to life that nobody claims.
+A renewal without an answer is given up after a sixth of the lease and sent again, so that one lost
+packet does not cost the lease. Without the wait at the end, a renewal could reach the store after
+the settlement and revive a lease of 30 s without an owner.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from ..response.refusals import LeaseLost
 from ..stores.base import Outcome, Renewal
 from ..stores.process import call_at_exit, call_in_children
 from .claim import Claim
-from .retry_queue import RETRY_EVERY, WORK_FOR, Backlog, Unsettled
+from .retry_queue import RETRY_EVERY, TIME_SLICE, PendingSettlement, RetryQueue
 
 if TYPE_CHECKING:
     from ..config.settings import Config
@@ -36,29 +34,23 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("flask_idempotence")
 
-LINGER = 5.0
+IDLE_TIMEOUT = 5.0
 """Seconds without work after which the thread ends; the next work starts another."""
 
-END_WITHIN = 2.0
-"""Seconds for which the end of the process may be put off: for a tick that is under way, and for
-another attempt at what is not settled."""
+EXIT_TIMEOUT = 2.0
+"""Seconds that the exit of the process may take: for a tick under way, and for one more attempt at
+each pending settlement."""
 
-QUIET_WITHIN = 0.4
-"""Seconds that a settlement waits for a renewal under way, before it is left to the keeper. With
-the settlement's own deadline it is what a store that is away costs a request at its end."""
+RENEWAL_TIMEOUT = 0.4
+"""Seconds that a settlement waits for a renewal under way, before the keeper takes it over. With
+the settlement's own deadline, it is the cost of an outage of the store at a request's end."""
 
 
 class Keeper:
-    """One daemon thread that renews the leases of views that are still running.
+    """One daemon thread that renews the leases of running views.
 
-    It starts with the first work and ends when there has been none for a while; it survives
-    everything the store does, and a fork: the child begins with nothing to keep.
-
-    Args:
-        store: where the leases are.
-        policy: what carries out the operations.
-        config: for the length of a renewed lease and the longest claim.
-        clock: returns seconds that never go back.
+    It starts with the first work and ends when idle; it survives every error of the store. After
+    a fork, the child's begins empty.
     """
 
     def __init__(
@@ -75,18 +67,18 @@ class Keeper:
         self._clock = clock
         self._forget()
         call_in_children(self._forget)
-        call_at_exit(self.wind_up)
+        call_at_exit(self._shut_down)
 
     def _forget(self) -> None:
         self._changed = threading.Condition(threading.Lock())
         self._held: set[Claim] = set()
-        self._backlog = Backlog(self._policy, self._clock)
+        self._retry_queue = RetryQueue(self._policy, self._clock)
         self._deferred: deque[Callable[[], None]] = deque()
         self._renewing: frozenset[Claim] = frozenset()
         self._thread: threading.Thread | None = None
         self._wake_at = 0.0
-        self._pace = self._lease / 3
         self._busy_at = 0.0
+        self._pace = self._lease / 3
         self._is_ending = False
 
     def watch(self, claim: Claim) -> None:
@@ -94,112 +86,85 @@ class Keeper:
         with self._changed:
             self._held.add(claim)
             self._pace = min(self._pace, claim.lease.length / 3)
-            thread = self._be_awake_at(claim.lease.renew_at)
+            thread = self._schedule(claim.lease.renew_at)
         self._start(thread)
 
-    def unwatch(self, claim: Claim, *, within: float = QUIET_WITHIN) -> bool:
+    def unwatch(self, claim: Claim, *, timeout: float = RENEWAL_TIMEOUT) -> bool:
         """Stop renewing a claim's lease.
 
         Returns:
-            Whether no renewal is under way any more; false after `within` seconds of waiting.
+            Whether no renewal is under way; false after `timeout` seconds of waiting for one.
         """
         with self._changed:
             self._held.discard(claim)
             if claim not in self._renewing:
                 return True
-            return self._changed.wait_for(lambda: claim not in self._renewing, within)
+            return self._changed.wait_for(lambda: claim not in self._renewing, timeout)
 
-    def finish(self, unsettled: Unsettled) -> None:
-        """Go on trying a settlement until the store answers, or it no longer matters."""
+    def finish(self, settlement: PendingSettlement) -> None:
+        """Retry a settlement until the store answers, or it no longer matters."""
         with self._changed:
-            self._backlog.add(unsettled)
-            thread = self._be_awake_at(self._backlog.due_at)
+            self._retry_queue.add(settlement)
+            thread = self._schedule(self._retry_queue.due_at)
         self._start(thread)
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Have something called soon; for the garbage collector, which may claim any lock.
+        """Run a callback soon, on the keeper's thread; for finalizers.
 
-        Nothing here waits for a lock: the thread that collects may be the one that claims it.
+        It never waits for a lock: the garbage collector may run on the thread that holds it.
         """
         self._deferred.append(call)
         if self._changed.acquire(blocking=False):
             try:
-                thread = self._be_awake_at(self._clock())
+                thread = self._schedule(self._clock())
             finally:
                 self._changed.release()
             self._start(thread)
 
     def tick(self) -> None:
-        """Do what is due: renew in one batch, then settle."""
-        self._call_deferred()
+        """Do the work that is due: renew in one batch, then retry settlements."""
+        self._run_deferred()
         now = self._clock()
         with self._changed:
             due = [claim for claim in self._held if claim.lease.renew_at <= now]
-            late = now - min((claim.lease.renew_at for claim in due), default=now)
+            delay = now - min((claim.lease.renew_at for claim in due), default=now)
             if due:
-                # What is due soon is renewed along, so that a thousand leases make few batches.
-                due = [
-                    claim
-                    for claim in self._held
-                    if claim.lease.renew_at <= now + claim.lease.length / 12
-                ]
+                # With those that are due soon: a thousand leases make few batches.
+                due = [claim for claim in self._held if claim.lease.is_due_soon(now)]
             self._renewing = frozenset(due)
-            for claim in due:  # whoever settles from now on has to reckon with it
+            for claim in due:  # before sending: settlements have to reckon with it from now on
                 claim.lease.renewal_sent()
         try:
             if due:
-                self._policy.observers.keeper_late(late)
+                self._policy.instrumentation.measure(lambda each: each.renewal_delay(delay))
                 self._renew(due, now)
         finally:
             with self._changed:
                 self._renewing = frozenset()
                 self._changed.notify_all()
-        self._work_off()
+        if self._retry_queue:
+            self._measure_retry_queue()
+            self._retry_queue.work()
+            self._measure_retry_queue()
 
-    def _work_off(self) -> None:
-        if not self._backlog:
-            return
-        # Told by this thread alone: two of them might tell their numbers in the wrong order.
-        self._policy.observers.pending(len(self._backlog))
-        self._backlog.work()
-        self._policy.observers.pending(len(self._backlog))
+    def _measure_retry_queue(self) -> None:
+        # On this thread alone: two threads might report their counts in the wrong order.
+        count = len(self._retry_queue)
+        self._policy.instrumentation.measure(lambda each: each.retry_queue_length(count))
 
-    def wind_up(self) -> None:
-        """End the thread and try once more what is not settled; the process is about to end.
-
-        A daemon thread that the interpreter has to stop may be in the middle of a line of the log
-        and keep its lock.
-        """
-        end_at = time.monotonic() + END_WITHIN
-        with self._changed:
-            self._is_ending = True
-            thread = self._thread
-            self._changed.notify_all()
-        if thread is not None and thread.is_alive():
-            thread.join(END_WITHIN)
-            if thread.is_alive():
-                return
-        self._call_deferred()
-        given_up = 0
-        while self._backlog and (left := end_at - time.monotonic()) > 0:
-            with self._store.within(left):
-                given_up += not self._backlog.try_last()
-        given_up += len(self._backlog)
-        if given_up:
-            _logger.warning("Not settled when the process ended: %d claims.", given_up)
-
-    def _call_deferred(self) -> None:
-        stop_at = self._clock() + WORK_FOR
+    def _run_deferred(self) -> None:
+        stop_at = self._clock() + TIME_SLICE
         while self._deferred and self._clock() < stop_at:
             self._deferred.popleft()()
 
     def _renew(self, due: list[Claim], now: float) -> None:
         kept = [claim for claim in due if now < claim.lease.granted_at + self._max_hold]
         for claim in set(due).difference(kept):
-            _logger.error("What took too long is no longer protected: %s", claim.attempt)
+            _logger.error(
+                "Held for longer than IDEMPOTENCE_MAX_HOLD, its lease is not renewed any more: %s",
+                claim.attempt,
+            )
             self._drop(claim)
-        if not kept:
-            return
         for claim, outcome in zip(kept, self._outcomes(kept, now), strict=True):
             if outcome is Outcome.OK:
                 claim.lease.begin(self._lease, now)
@@ -212,32 +177,25 @@ class Keeper:
                 claim.lose("renew")
 
     def _outcomes(self, claims: list[Claim], now: float) -> Sequence[Outcome | None]:
+        if not claims:
+            return []
         renewals = [Renewal(claim.sealed.key, claim.owner, self._lease) for claim in claims]
-        patience = self._patience(claims, now)
+        # Two thirds of a lease are left, time for four attempts; one that is over has no hurry.
+        leases = [claim.lease.length if now < claim.lease.end else self._lease for claim in claims]
 
         def renew() -> Sequence[Outcome | None]:
-            with self._store.within(patience):
+            with self._store.within(min(leases) / 6):
                 return self._store.renew(renewals)
 
         try:
             outcomes = self._policy.tell(claims[0].attempt, "renew", renew)
         except Exception:
-            _logger.exception(
-                "The store failed otherwise than by a StoreError: %s", claims[0].attempt
-            )
+            _logger.exception("The store raised another error than StoreError.")
             if len(claims) == 1:
                 return [None]
-            # Which one it was is unknown: the others must not go without a lease.
+            # One of them causes it: the others must not lose their leases by it.
             return [outcome for claim in claims for outcome in self._outcomes([claim], now)]
         return [None] * len(claims) if outcomes is None else outcomes
-
-    def _patience(self, claims: list[Claim], now: float) -> float:
-        # From the first third of the lease on, there is time for four attempts. Where it is over
-        # already, haste is of no use.
-        return (
-            min(claim.lease.length if now < claim.lease.end else self._lease for claim in claims)
-            / 6
-        )
 
     def ensure_held(self, claim: Claim) -> None:
         """Renew the lease of a claim now.
@@ -263,15 +221,16 @@ class Keeper:
         with self._changed:
             self._held.discard(claim)
 
-    def _be_awake_at(self, time: float) -> threading.Thread | None:
+    def _schedule(self, at: float) -> threading.Thread | None:
+        """Have the thread awake at a time; return a new one, to be started without the lock."""
         if self._is_ending:
             return None
         if self._thread is not None:
-            if time < self._wake_at:
-                self._wake_at = time
+            if at < self._wake_at:
+                self._wake_at = at
                 self._changed.notify_all()
             return None
-        self._wake_at = time
+        self._wake_at = at
         self._busy_at = self._clock()
         self._thread = threading.Thread(
             target=self._run, name="flask-idempotence-keeper", daemon=True
@@ -279,8 +238,8 @@ class Keeper:
         return self._thread
 
     def _start(self, thread: threading.Thread | None) -> None:
-        # Never while the lock is held: where gevent has patched threads after the lock was made,
-        # starting one switches to it, and it would wait for the lock without letting us go on.
+        # Never under the lock: where gevent has patched threads after the lock was made, starting
+        # one switches to it, and it would wait for the lock for ever.
         if thread is None:
             return
         try:
@@ -298,24 +257,45 @@ class Keeper:
                 time.sleep(RETRY_EVERY)
 
     def _sleep(self) -> bool:
+        """Sleep until work is due; return False to end the thread."""
         with self._changed:
             now = self._clock()
-            if self._is_ending:
-                self._thread = None
-                return False
-            if self._held or self._backlog or self._deferred:
+            if self._held or self._retry_queue or self._deferred:
                 self._busy_at = now
-            elif now > self._busy_at + LINGER:
+            if self._is_ending or now > self._busy_at + IDLE_TIMEOUT:
                 self._thread = None
                 self._pace = self._lease / 3
                 return False
-            # Awake at least at the pace of the shortest lease: whoever adds a claim of that length
-            # finds the keeper awake early enough, and need not wake it.
-            due = [claim.lease.renew_at for claim in self._held]
-            if self._backlog:
-                due.append(self._backlog.due_at)
+            # At the pace of the shortest lease at least: a new claim of that length finds the
+            # keeper awake early enough, and need not wake it.
+            due = [now + self._pace, *(claim.lease.renew_at for claim in self._held)]
+            if self._retry_queue:
+                due.append(self._retry_queue.due_at)
             if self._deferred:
                 due.append(now)
-            self._wake_at = min([*due, now + self._pace])
+            self._wake_at = min(due)
             self._changed.wait(max(0.0, self._wake_at - now))
             return True
+
+    def _shut_down(self) -> None:
+        """End the thread, and try pending settlements once more.
+
+        A daemon thread that the interpreter stops may be writing a log line and keep its lock.
+        """
+        end_at = time.monotonic() + EXIT_TIMEOUT
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread.is_alive():
+            thread.join(EXIT_TIMEOUT)
+            if thread.is_alive():
+                return
+        self._run_deferred()
+        given_up = 0
+        while self._retry_queue and (left := end_at - time.monotonic()) > 0:
+            with self._store.within(left):
+                given_up += not self._retry_queue.try_last()
+        given_up += len(self._retry_queue)
+        if given_up:
+            _logger.warning("Not settled when the process ended: %d claims.", given_up)

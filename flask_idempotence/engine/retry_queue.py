@@ -1,10 +1,11 @@
-"""What the store has not answered after a view had run: tried again until it does."""
+"""Retry queue for settlements that the store has not acknowledged."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..stores.base import Outcome
@@ -16,110 +17,94 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("flask_idempotence")
 
 RETRY_EVERY = 0.5
-"""Seconds between attempts at what the store did not answer."""
+"""Seconds between two attempts."""
 
-MOST_FAILURES = 20
-"""So many in a round, and the next ones are tried later. With fewer, some that are refused for
-ever would keep the others waiting; with more, a store that is away would be flooded."""
+MAX_FAILURES = 20
+"""Failures after which the rest of a round waits for the next. With fewer, settlements that are
+always refused would block the others; with more, a store in an outage would be flooded."""
 
-WORK_FOR = 0.1
-"""Seconds for which it works before the keeper looks at the leases again."""
+TIME_SLICE = 0.1
+"""Seconds of work between two rounds of renewals."""
 
 
-class Unsettled:
-    """A settlement that the store has not answered yet.
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingSettlement:
+    """A settlement that the store has not acknowledged.
 
     Attributes:
-        attempt: whose settlement it is.
-        operation: its name.
         call: sends it.
         until: when it no longer matters, on the engine's clock.
-        ended: is told the outcome, or None where it was given up.
+        ended: called with the outcome, or with None where it was given up.
     """
 
-    __slots__ = ("attempt", "call", "ended", "operation", "until")
+    attempt: Attempt
+    operation: str
+    call: Callable[[], Outcome]
+    until: float
+    ended: Callable[[Outcome | None], None] | None = None
 
-    def __init__(
-        self,
-        attempt: Attempt,
-        operation: str,
-        call: Callable[[], Outcome],
-        until: float,
-        ended: Callable[[Outcome | None], None] | None = None,
-    ) -> None:
-        self.attempt = attempt
-        self.operation = operation
-        self.call = call
-        self.until = until
-        self.ended = ended
+    def end(self, outcome: Outcome | None) -> None:
+        """Report the outcome."""
+        if self.ended is not None:
+            self.ended(outcome)
 
 
-class Backlog:
-    """Settlements in the order of their next attempt.
+class RetryQueue:
+    """Pending settlements in the order of their next attempt.
 
-    Only the keeper's thread works on it; any thread may add to it while it holds the keeper's
-    lock.
-
-    Args:
-        policy: carries out the operations.
-        clock: returns seconds that never go back.
+    Only the keeper's thread works on it; any thread may add to it under the keeper's lock.
 
     Attributes:
-        due_at: when it wants to be worked on again, on that clock.
+        due_at: time of the next attempt, on the engine's clock.
     """
 
     def __init__(self, policy: FailurePolicy, clock: Callable[[], float]) -> None:
         self._policy = policy
         self._clock = clock
-        self._waiting: deque[Unsettled] = deque()
+        self._pending: deque[PendingSettlement] = deque()
         self.due_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._pending)
 
-    def add(self, unsettled: Unsettled) -> None:
-        """Go on trying this one."""
-        self._waiting.append(unsettled)
-        if len(self._waiting) == 1:
+    def add(self, settlement: PendingSettlement) -> None:
+        """Add a settlement, to be tried again."""
+        self._pending.append(settlement)
+        if len(self._pending) == 1:
             self.due_at = self._clock() + RETRY_EVERY
 
     def work(self) -> None:
-        """Try what is due, but only for a while: leases do not wait until all is settled."""
-        stop_at = self._clock() + WORK_FOR
+        """Try due settlements for one time slice: leases do not wait until all are settled."""
+        stop_at = self._clock() + TIME_SLICE
         failures = 0
-        for _ in range(len(self._waiting)):
-            if failures == MOST_FAILURES or not self.due_at <= self._clock() < stop_at:
+        for _ in range(len(self._pending)):
+            if failures == MAX_FAILURES or not self.due_at <= self._clock() < stop_at:
                 break
-            unsettled = self._waiting.popleft()
-            if self._clock() >= unsettled.until:
-                _logger.warning("A settlement came too late: %s", unsettled.attempt)
-                _end(unsettled, None)
-            elif not self._ended(unsettled):
-                # It may be this one that is refused, so next time others are tried first.
-                self._waiting.append(unsettled)
+            settlement = self._pending.popleft()
+            if self._clock() >= settlement.until:
+                _logger.warning("A settlement came too late: %s", settlement.attempt)
+                settlement.end(None)
+            elif not self._try(settlement):
+                self._pending.append(settlement)  # last: the store may refuse only this one
                 failures += 1
         if failures:
             self.due_at = self._clock() + RETRY_EVERY
 
     def try_last(self) -> bool:
-        """Try one, a completion if there is any, and forget it; whether the store answered."""
-        unsettled = min(self._waiting, key=lambda each: each.operation != "complete")
-        self._waiting.remove(unsettled)
-        return self._ended(unsettled)
+        """Try a settlement for the last time, completions first; whether the store answered."""
+        settlement = min(self._pending, key=lambda each: each.operation != "complete")
+        self._pending.remove(settlement)
+        return self._try(settlement)
 
-    def _ended(self, unsettled: Unsettled) -> bool:
+    def _try(self, settlement: PendingSettlement) -> bool:
+        """Try a settlement; whether it has ended, be it by an error other than the store's."""
+        outcome = None
         try:
-            outcome = self._policy.tell(unsettled.attempt, unsettled.operation, unsettled.call)
+            outcome = self._policy.tell(settlement.attempt, settlement.operation, settlement.call)
         except Exception:
-            _logger.exception("A settlement failed: %s", unsettled.attempt)
-            _end(unsettled, None)
-            return True
-        if outcome is None:
-            return False
-        _end(unsettled, outcome)
+            _logger.exception("A settlement failed: %s", settlement.attempt)
+        else:
+            if outcome is None:
+                return False
+        settlement.end(outcome)
         return True
-
-
-def _end(unsettled: Unsettled, outcome: Outcome | None) -> None:
-    if unsettled.ended is not None:
-        unsettled.ended(outcome)

@@ -36,7 +36,7 @@ from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
 from .claim import Claim, claims_of, is_replayed
 from .committing import end_transaction
 from .guard import Complete, HoldUntil, Keep, Release, Restore, Settlement, Verdict
-from .retry_queue import Unsettled
+from .retry_queue import PendingSettlement
 from .streams import settle_when_closed
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Settling:
     def abandon(self, claim: Claim) -> None:
         """Leave a claim to its lease: the view was killed, and its effect is unknown."""
         if claim.begin_settlement():
-            self._keeper.unwatch(claim, within=0)
+            self._keeper.unwatch(claim, timeout=0)
             if claim.transaction is not None:
                 claim.transaction.roll_back()
             _logger.warning("A view was killed; its claim ends with its lease: %s", claim.attempt)
@@ -339,7 +339,7 @@ class Settling:
             self._keeper.unwatch(claim)
             _acknowledge(claim, signal, outcome)
 
-        self._keeper.finish(Unsettled(claim.attempt, operation, call, until, ended))
+        self._keeper.finish(PendingSettlement(claim.attempt, operation, call, until, ended))
 
 
 def _acknowledge(claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> None:

@@ -14,7 +14,7 @@ from ..response.refusals import StoreUnavailable
 from ..signals import store_failed
 from ..stores.process import call_in_children
 from .claim import Attempt
-from .instruments import Observers
+from .instruments import Instrumentation
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -56,14 +56,14 @@ class FailurePolicy:
         clock: returns seconds that never go back.
 
     Attributes:
-        observers: are told how long the store takes.
+        instrumentation: measures how long the store takes.
     """
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
         self._default = config.on_store_error
         self._clock = clock
         self._lines = _Sparing()
-        self.observers = Observers()
+        self.instrumentation = Instrumentation()
         call_in_children(self._forget)
 
     def _forget(self) -> None:
@@ -92,7 +92,7 @@ class FailurePolicy:
             StoreUnavailable: it did not answer, and the policy is to refuse.
         """
         try:
-            return self.observers.timed(operation, call)
+            return self.instrumentation.timed(operation, call)
         except StoreError as error:
             self._report(attempt, operation, error)
             if unsure is not None and error.sent:
@@ -108,7 +108,7 @@ class FailurePolicy:
             What the store answered, a part of it where that is all there is; None for nothing.
         """
         try:
-            return self.observers.timed(operation, call)
+            return self.instrumentation.timed(operation, call)
         except StoreError as error:
             self._report(attempt, operation, error)
             known: T | None = error.answers  # type: ignore[assignment]  # what `call` would return

@@ -1,7 +1,7 @@
-"""Whether a session has written: asked before its transaction is ended, or committed.
+"""Detection of writes in a session, before its transaction is ended or committed.
 
-A session may have connections to several databases. Which ones its transaction has, SQLAlchemy
-tells when they join it.
+A session may have connections to several databases: SQLAlchemy's events report them as they join
+its transaction.
 """
 
 from __future__ import annotations
@@ -19,24 +19,16 @@ _JOINED = "flask_idempotence_connections"
 _INERROR = 3  # libpq's PQTRANS_INERROR, as psycopg and psycopg2 pass it on
 
 
-def has_written(session: Session) -> bool:
-    """Whether anything is written or pending in a session.
+def has_written(session: Session, *, besides: Connection | None = None) -> bool:
+    """Whether anything is written or pending in a session; or written `besides` a connection.
 
     Raises:
         sqlalchemy.exc.DBAPIError: the database does not answer.
     """
-    if session.new or session.dirty or session.deleted:
+    if besides is None and (session.new or session.dirty or session.deleted):
         return True
-    return any(_has_written(*each) for each in _joined(session).items())
-
-
-def has_written_besides(session: Session, own: Connection) -> bool:
-    """Whether a session has written on another connection than this one.
-
-    Raises:
-        sqlalchemy.exc.DBAPIError: the database does not answer.
-    """
-    return any(_has_written(*each) for each in _joined(session).items() if each[0] is not own)
+    joined: dict[Connection, int | None] = session.info.get(_JOINED, {})
+    return any(_has_written(*each) for each in joined.items() if each[0] is not besides)
 
 
 def is_broken(connection: Connection) -> bool:
@@ -45,14 +37,9 @@ def is_broken(connection: Connection) -> bool:
     return getattr(information, "transaction_status", None) == _INERROR
 
 
-def _joined(session: Session) -> dict[Connection, int | None]:
-    joined: dict[Connection, int | None] = session.info.get(_JOINED, {})
-    return joined
-
-
 def _has_written(connection: Connection, changes: int | None) -> bool:
     if connection.invalidated:
-        return False  # what it had written is lost, and somebody was told so
+        return False  # its writes are lost, with an error
     if connection.dialect.name == "postgresql":
         # A transaction gets its number when it first writes (PostgreSQL, "Transaction ID and
         # Snapshot Information Functions"; this is the one that version 12 has, too).
@@ -61,7 +48,7 @@ def _has_written(connection: Connection, changes: int | None) -> bool:
 
 
 def _changes_on(connection: Connection) -> int | None:
-    # Of another database than these two nobody can tell: what nobody can tell has written.
+    # Of other databases there is no count: None counts as written.
     if connection.dialect.name != "sqlite":
         return None
     driver: Any = connection.connection.dbapi_connection
@@ -71,7 +58,7 @@ def _changes_on(connection: Connection) -> int | None:
 
 @event.listens_for(Session, "after_begin")
 def _note(session: Session, transaction: SessionTransaction, connection: Connection) -> None:
-    if transaction.parent is None:  # a savepoint is a part of what has begun already
+    if transaction.parent is None:  # a savepoint is a part of a transaction that has joined
         session.info.setdefault(_JOINED, {})[connection] = _changes_on(connection)
 
 

@@ -15,7 +15,7 @@ from ..config.settings import (
     REMEMBER,
 )
 from ..errors import ConfigurationError
-from ..exactly_once.within import opener
+from ..exactly_once.factory import transaction_factory
 from . import arguments
 from .key import KeyGuard
 from .whole_app import exempt
@@ -140,7 +140,7 @@ class Idempotent:
             remember=remember,
             wait=arguments.duration(name, "wait", wait, allow_zero=True),
             on_store_error=arguments.store_error_policy(name, on_store_error),
-            within=opener(name, within),
+            within=transaction_factory(name, within),
         )
         if view is not None:
             return guarded(guard, view)

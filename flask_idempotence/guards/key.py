@@ -48,7 +48,7 @@ from ..stores.base import Crashed, Done
 if TYPE_CHECKING:
     from flask import Request, Response
 
-    from ..exactly_once.within import Open
+    from ..exactly_once.factory import TransactionFactory
     from ..response.records import Asked
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class KeyGuard(ViewGuard):
     remember: str | Callable[[Response], bool] | None = None
     wait: float | None = None
     on_store_error: str | None = None
-    within: Open | None = None
+    within: TransactionFactory | None = None
     guarded_methods: frozenset[str] | None = None
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from ..engine.current import block_of
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import Verdict
 from ..errors import ConfigurationError
-from ..exactly_once.within import opener
+from ..exactly_once.factory import transaction_factory
 from ..request.proxies import actual
 from ..response.records import Asked, UnreadableRecord
 from ..response.refusals import Refusal, ResponseNotStored
@@ -73,7 +73,7 @@ class Once:
         seconds = arguments.duration("once", "ttl", ttl)
         if seconds is None:
             raise ConfigurationError("once(ttl=...): Must be a number of seconds or a timedelta.")
-        self._guard: OnceGuard = OnceGuard(seconds, opener("once", within))
+        self._guard: OnceGuard = OnceGuard(seconds, transaction_factory("once", within))
         self.first: bool = False
         self._engine: Engine | None = None
         self._claim: Claim | None = None

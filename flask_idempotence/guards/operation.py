@@ -24,7 +24,7 @@ from ..response.refusals import Running
 from ..stores.base import Done
 
 if TYPE_CHECKING:
-    from ..exactly_once.within import Open
+    from ..exactly_once.factory import TransactionFactory
 
 SCOPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -97,7 +97,7 @@ class OnceGuard(Guard):
     toggle = "IDEMPOTENCE_ENABLED"
 
     ttl: float
-    within: Open | None
+    within: TransactionFactory | None
 
     def __post_init__(self) -> None:
         self.on_store_error = None if self.within is None else REJECT

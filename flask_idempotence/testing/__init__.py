@@ -1,4 +1,4 @@
-"""What an application needs to test itself with this library, and a third party its store."""
+"""Helpers for the tests of applications, and the contract that every store has to pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to go on."""
+"""A clock that a test advances."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class FakeClock:
-    """Stands in for the monotonic clock and for the wall clock; calling it returns its seconds.
+    """Replaces the monotonic clock and the wall clock; calling it returns its seconds.
 
     Example:
         clock = FakeClock()
@@ -18,14 +18,14 @@ class FakeClock:
         clock.advance(5)
 
     Args:
-        start: seconds that it begins with.
+        start: its first value, in seconds.
     """
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._now = start
 
     def __call__(self) -> float:
-        """Return its seconds."""
+        """Return the current seconds."""
         return self._now
 
     def advance(self, seconds: float) -> None:
@@ -38,13 +38,13 @@ class FakeClock:
             ValueError: it is negative.
         """
         if seconds < 0:
-            raise ValueError("A clock does not go back.")
+            raise ValueError(f"FakeClock.advance({seconds}): a clock does not go back.")
         self._now += seconds
 
     def rule(self, app: Flask) -> None:
-        """Make an application's leases, tokens and waiting go by this clock.
+        """Time an application's leases, tokens and waiting by this clock.
 
-        The store has a clock of its own: give it this one too (`MemoryStore(clock=clock)`). A
+        The store has a clock of its own: pass it this one, too (`MemoryStore(clock=clock)`). A
         server's clock cannot be replaced.
         """
         engine = app.extensions["idempotence"].engine

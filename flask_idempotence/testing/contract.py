@@ -12,13 +12,15 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from ..stores.base import (
     FINGERPRINT_BYTES,
     NO_FINGERPRINT,
     OWNER_BYTES,
     Claimed,
+    ClaimOutcome,
     Crashed,
     Done,
     Outcome,
@@ -30,10 +32,7 @@ from ..stores.base import (
 
 THREADS = 32
 
-
-def _owner() -> bytes:
-    return os.urandom(OWNER_BYTES)
-
+T = TypeVar("T")
 
 ASKED = b"a" * FINGERPRINT_BYTES
 OTHER = b"b" * FINGERPRINT_BYTES
@@ -52,31 +51,22 @@ class StoreContract:
     # claim
 
     def test_the_first_caller_is_granted_the_claim(self, store: Store) -> None:
-        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+        assert _rival(store) == Claimed()
 
-    def test_a_rival_is_told_that_it_runs_and_for_how_long(self, store: Store) -> None:
-        store.claim("k", _owner(), ASKED, 10, 0)
-        outcome = store.claim("k", _owner(), ASKED, 10, 0)
-        assert isinstance(outcome, Running)
-        assert outcome.matches
-        assert 8 < outcome.remaining <= 10
-
-    def test_a_rival_that_asks_something_else_is_told_so(self, store: Store) -> None:
-        store.claim("k", _owner(), ASKED, 10, 0)
-        outcome = store.claim("k", _owner(), OTHER, 10, 0)
-        assert isinstance(outcome, Running)
-        assert not outcome.matches
+    def test_a_rival_sees_that_it_runs_and_for_how_long(self, store: Store) -> None:
+        _owned(store)
+        for fingerprint in (ASKED, OTHER):
+            outcome = _rival(store, fingerprint)
+            assert isinstance(outcome, Running)
+            assert outcome.matches is (fingerprint == ASKED)
+            assert 8 < outcome.remaining <= 10
 
     def test_the_owner_is_granted_its_own_claim_again(self, store: Store) -> None:
-        owner = _owner()
-        store.claim("k", owner, ASKED, 10, 0)
+        owner = _owned(store)
         assert store.claim("k", owner, ASKED, 10, 0) == Claimed()
 
-    def test_a_claim_that_arrives_twice_does_not_shorten_what_was_renewed(
-        self, store: Store
-    ) -> None:
-        owner = _owner()
-        store.claim("k", owner, ASKED, 0.2, 60)
+    def test_a_claim_that_arrives_twice_does_not_shorten_a_renewal(self, store: Store) -> None:
+        owner = _owned(store, 0.2, 60)
         store.renew([Renewal("k", owner, 10)])
         assert store.claim("k", owner, ASKED, 0.2, 60) == Claimed()
         outcome = store.claim("k", _owner(), ASKED, 10, 60)
@@ -84,11 +74,11 @@ class StoreContract:
         assert 8 < outcome.remaining <= 10
 
     def test_two_keys_do_not_meet(self, store: Store) -> None:
-        store.claim("k", _owner(), ASKED, 10, 0)
+        _owned(store)
         assert store.claim("l", _owner(), ASKED, 10, 0) == Claimed()
 
     def test_one_of_many_simultaneous_callers_is_granted(self, store: Store) -> None:
-        outcomes = _at_once(lambda: store.claim("k", _owner(), ASKED, 10, 0))
+        outcomes = _at_once(lambda: _rival(store))
         assert outcomes.count(Claimed()) == 1
         assert sum(isinstance(outcome, Running) for outcome in outcomes) == THREADS - 1
 
@@ -99,52 +89,48 @@ class StoreContract:
     # the lease
 
     def test_a_key_is_free_when_the_lease_ends(self, store: Store) -> None:
-        store.claim("k", _owner(), ASKED, 0.2, 0)
+        _owned(store, 0.2)
         self.advance(0.25)
-        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+        assert _rival(store) == Claimed()
 
     def test_a_fraction_of_a_second_is_a_lease(self, store: Store) -> None:
-        store.claim("k", _owner(), ASKED, 0.2, 0)
+        _owned(store, 0.2)
         outcome = store.claim("k", _owner(), ASKED, 0.2, 0)
         assert isinstance(outcome, Running)
         assert 0 < outcome.remaining < 0.201
 
     def test_a_kept_claim_says_crashed_when_its_lease_ends(self, store: Store) -> None:
-        store.claim("k", _owner(), ASKED, 0.2, 60)
+        _owned(store, 0.2, 60)
         assert isinstance(store.claim("k", _owner(), ASKED, 0.2, 60), Running)
         self.advance(0.25)
         assert store.claim("k", _owner(), ASKED, 10, 60) == Crashed(matches=True)
         assert store.claim("k", _owner(), OTHER, 10, 60) == Crashed(matches=False)
 
     def test_a_kept_claim_is_forgotten_in_the_end(self, store: Store) -> None:
-        store.claim("k", _owner(), ASKED, 0.1, 0.1)
+        _owned(store, 0.1, 0.1)
         self.advance(0.25)
-        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+        assert _rival(store) == Claimed()
 
     def test_renewing_begins_the_lease_anew(self, store: Store) -> None:
-        owner = _owner()
-        store.claim("k", owner, ASKED, 0.3, 0)
+        owner = _owned(store, 0.3)
         assert store.renew([Renewal("k", owner, 10)]) == [Outcome.OK]
         self.advance(0.4)
-        assert isinstance(store.claim("k", _owner(), ASKED, 10, 0), Running)
+        assert isinstance(_rival(store), Running)
 
     def test_renewing_may_shorten_a_lease(self, store: Store) -> None:
-        owner = _owner()
-        store.claim("k", owner, ASKED, 10, 0)
+        owner = _owned(store)
         store.renew([Renewal("k", owner, 0.1)])
         self.advance(0.2)
-        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+        assert _rival(store) == Claimed()
 
-    def test_renewing_keeps_what_is_kept(self, store: Store) -> None:
-        owner = _owner()
-        store.claim("k", owner, ASKED, 10, 60)
+    def test_renewing_keeps_a_kept_claim(self, store: Store) -> None:
+        owner = _owned(store, 10, 60)
         store.renew([Renewal("k", owner, 0.1)])
         self.advance(0.2)
         assert isinstance(store.claim("k", _owner(), ASKED, 10, 60), Crashed)
 
     def test_only_the_owner_of_a_live_claim_renews_it(self, store: Store) -> None:
-        owner, late, done = _owner(), _owner(), _owner()
-        store.claim("k", owner, ASKED, 10, 0)
+        owner, late, done = _owned(store), _owner(), _owner()
         store.claim("late", late, ASKED, 0.1, 60)
         store.complete("done", done, ASKED, b"", 60)
         self.advance(0.15)
@@ -162,65 +148,58 @@ class StoreContract:
     # completion
 
     def test_a_record_is_remembered(self, store: Store) -> None:
-        owner = _owner()
-        store.claim("k", owner, ASKED, 10, 0)
+        owner = _owned(store)
         assert store.complete("k", owner, ASKED, b"\x00\xffrecord", 60) is Outcome.OK
-        assert store.claim("k", _owner(), ASKED, 10, 0) == Done(True, b"\x00\xffrecord")
-        assert store.claim("k", _owner(), OTHER, 10, 0) == Done(False, b"\x00\xffrecord")
+        assert _rival(store) == Done(True, b"\x00\xffrecord")
+        assert _rival(store, OTHER) == Done(False, b"\x00\xffrecord")
         assert store.claim("k", owner, ASKED, 10, 0) == Done(True, b"\x00\xffrecord")
 
     def test_a_record_is_forgotten_after_its_own_time(self, store: Store) -> None:
-        owner = _owner()
-        store.claim("k", owner, ASKED, 10, 0)
-        store.complete("k", owner, ASKED, b"r", 0.1)
+        store.complete("k", _owned(store), ASKED, b"r", 0.1)
         self.advance(0.2)
-        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+        assert _rival(store) == Claimed()
 
     def test_the_owner_may_complete_again(self, store: Store) -> None:
-        owner = _owner()
-        store.claim("k", owner, ASKED, 10, 0)
-        assert store.complete("k", owner, ASKED, b"r", 60) is Outcome.OK
-        assert store.complete("k", owner, ASKED, b"r", 60) is Outcome.OK
+        owner = _owned(store)
+        for _ in range(2):
+            assert store.complete("k", owner, ASKED, b"r", 60) is Outcome.OK
 
     def test_completing_does_not_depend_on_the_lease(self, store: Store) -> None:
         gone, kept = _owner(), _owner()
         store.claim("gone", gone, ASKED, 0.1, 0)
         store.claim("kept", kept, ASKED, 0.1, 60)
         self.advance(0.2)
-        assert store.complete("gone", gone, ASKED, b"r", 60) is Outcome.OK
-        assert store.complete("kept", kept, ASKED, b"r", 60) is Outcome.OK
-        assert store.claim("gone", _owner(), ASKED, 10, 0) == Done(True, b"r")
-        assert store.claim("kept", _owner(), ASKED, 10, 0) == Done(True, b"r")
+        for key, owner in (("gone", gone), ("kept", kept)):
+            assert store.complete(key, owner, ASKED, b"r", 60) is Outcome.OK
+            assert store.claim(key, _owner(), ASKED, 10, 0) == Done(True, b"r")
 
     def test_a_stale_owner_completes_nothing(self, store: Store) -> None:
-        stale, owner = _owner(), _owner()
-        store.claim("k", stale, ASKED, 0.1, 0)
+        stale = _owned(store, 0.1)
         self.advance(0.2)
-        store.claim("k", owner, ASKED, 10, 0)
+        owner = _owned(store)
         assert store.complete("k", stale, ASKED, b"stale", 60) is Outcome.STALE
         store.complete("k", owner, ASKED, b"right", 60)
         assert store.complete("k", stale, ASKED, b"stale", 60) is Outcome.STALE
-        assert store.claim("k", _owner(), ASKED, 10, 0) == Done(True, b"right")
+        assert _rival(store) == Done(True, b"right")
 
     # release
 
     def test_a_released_key_is_free(self, store: Store) -> None:
-        owner = _owner()
-        store.claim("k", owner, ASKED, 10, 60)
-        assert store.release("k", owner) is Outcome.OK
-        assert store.release("k", owner) is Outcome.OK
-        assert store.claim("k", _owner(), ASKED, 10, 0) == Claimed()
+        owner = _owned(store, 10, 60)
+        for _ in range(2):
+            assert store.release("k", owner) is Outcome.OK
+        assert _rival(store) == Claimed()
 
     def test_only_the_owner_releases(self, store: Store) -> None:
-        store.claim("k", _owner(), ASKED, 10, 0)
+        _owned(store)
         assert store.release("k", _owner()) is Outcome.STALE
-        assert isinstance(store.claim("k", _owner(), ASKED, 10, 0), Running)
+        assert isinstance(_rival(store), Running)
 
     def test_a_record_is_never_released(self, store: Store) -> None:
         owner = _owner()
         store.complete("k", owner, ASKED, b"r", 60)
         assert store.release("k", owner) is Outcome.STALE
-        assert store.claim("k", _owner(), ASKED, 10, 0) == Done(True, b"r")
+        assert _rival(store) == Done(True, b"r")
 
     # tokens
 
@@ -230,13 +209,13 @@ class StoreContract:
         assert outcomes.count(TokenOutcome.TAKEN) == 1
         assert outcomes.count(TokenOutcome.ABSENT) == THREADS - 1
 
-    def test_a_token_stays_where_it_is_another_subjects(self, store: Store) -> None:
+    def test_a_token_of_another_subject_stays(self, store: Store) -> None:
         store.put_token("t", b"alice", 60)
-        assert store.take_token("t", b"bob") is TokenOutcome.NOT_YOURS
-        assert store.take_token("t", b"") is TokenOutcome.NOT_YOURS
+        for subject in (b"bob", b""):
+            assert store.take_token("t", subject) is TokenOutcome.NOT_YOURS
         assert store.take_token("t", b"alice") is TokenOutcome.TAKEN
 
-    def test_a_token_without_a_subject_is_anybodys(self, store: Store) -> None:
+    def test_every_subject_takes_a_token_without_one(self, store: Store) -> None:
         store.put_token("t", b"", 60)
         assert store.take_token("t", b"alice") is TokenOutcome.TAKEN
 
@@ -293,17 +272,28 @@ class StoreContract:
         store.ping()
 
 
-def _at_once(call: Callable[[], Any]) -> list[Any]:
+def _owner() -> bytes:
+    return os.urandom(OWNER_BYTES)
+
+
+def _owned(store: Store, lease: float = 10, keep: float = 0) -> bytes:
+    """Claim `k`, and return the owner."""
+    owner = _owner()
+    assert store.claim("k", owner, ASKED, lease, keep) == Claimed()
+    return owner
+
+
+def _rival(store: Store, fingerprint: bytes = ASKED) -> ClaimOutcome:
+    """Claim `k` for another owner."""
+    return store.claim("k", _owner(), fingerprint, 10, 0)
+
+
+def _at_once(call: Callable[[], T]) -> list[T]:
     barrier = threading.Barrier(THREADS)
-    outcomes: list[Any] = []
 
-    def run() -> None:
+    def run(_: int) -> T:
         barrier.wait()
-        outcomes.append(call())
+        return call()
 
-    threads = [threading.Thread(target=run) for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return outcomes
+    with ThreadPoolExecutor(THREADS) as threads:
+        return list(threads.map(run, range(THREADS)))

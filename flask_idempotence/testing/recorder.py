@@ -1,4 +1,4 @@
-"""What the signals told, in order."""
+"""The signals of an application, recorded in order."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class SignalRecorder:
-    """Holds what was sent.
+    """The signals that were sent within a block.
 
     Attributes:
-        events: each a pair of the signal's name and its arguments.
+        events: pairs of a signal's name and its arguments, in order.
     """
 
     def __init__(self) -> None:

@@ -8,15 +8,7 @@ from collections.abc import Iterator
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from flask import (
-    Blueprint,
-    abort,
-    current_app,
-    has_request_context,
-    jsonify,
-    request,
-    url_for,
-)
+from flask import Blueprint, abort, current_app, has_request_context, jsonify, request, url_for
 from flask.globals import request_ctx
 
 from ..engine.engine import engine_of
@@ -40,32 +32,29 @@ _FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 
 def make_blueprint(app: Flask, token_url: str | None) -> Blueprint:
-    """Return a blueprint with our routes, on every host of the application.
+    """Return a blueprint with our routes, on every host and subdomain of the application.
 
     Args:
         app: the application.
-        token_url: where tokens are issued; None for nowhere.
+        token_url: the path of the route that issues tokens; None for no such route.
     """
     blueprint = Blueprint(BLUEPRINT, __name__)
-    for place in _places(app):
+    places: list[dict[str, Any]] = [{}]
+    if app.url_map.host_matching:
+        places = [{"host": "<idempotence_host>"}]
+    elif app.subdomain_matching:
+        places = [{}, {"subdomain": "<idempotence_subdomain>"}]
+    for place in places:
         if token_url is not None:
             blueprint.add_url_rule(token_url, "token", issue_token, methods=["GET"], **place)
         blueprint.add_url_rule(_SCRIPT_URL, "static", serve_script, methods=["GET"], **place)
     return blueprint
 
 
-def _places(app: Flask) -> list[dict[str, Any]]:
-    if app.url_map.host_matching:
-        return [{"host": "<idempotence_host>"}]
-    if app.subdomain_matching:
-        return [{}, {"subdomain": "<idempotence_subdomain>"}]
-    return [{}]
-
-
 def url_on_this_host(endpoint: str, **values: Any) -> str:
-    """Return the address of one of our routes on the host that was asked, without its name.
+    """Return the path of one of our routes on the host of the request.
 
-    A browser would take another host for another site: it sends no cookies there.
+    On another host, a browser would take it for another site and send no cookies.
     """
     adapter = actual(request_ctx).url_adapter if has_request_context() else None
     if adapter is not None and adapter.map.host_matching:
@@ -76,7 +65,7 @@ def url_on_this_host(endpoint: str, **values: Any) -> str:
 
 
 def token_url_faults(app: Flask) -> Iterator[Fault]:
-    """Find routes of the application that answer where ours does; each text names both."""
+    """Find routes of the application that collide with the token URL; each text names both."""
     for ours in app.url_map.iter_rules():
         if ours.endpoint != TOKEN_ENDPOINT:
             continue
@@ -100,7 +89,7 @@ def _gets(rule: Rule) -> bool:
 
 
 def issue_token(**_: str) -> Response:
-    """Issue a token for the purpose in the query, if there is one; to HEAD, none."""
+    """Issue a token for the purpose in the query, if any; none for HEAD."""
     app = actual(current_app)
     if request.method == "HEAD":
         return app.response_class(headers={"Cache-Control": "no-store"})
@@ -123,21 +112,22 @@ def issue_token(**_: str) -> Response:
 
 
 def serve_script(filename: str, **_: str) -> Response:
-    """Serve the script; to be kept for a year where the address names its very version."""
+    """Serve the script, cacheable for a year where the address names its present version."""
     if filename not in _SCRIPTS:
         abort(404)
-    # The type is ours to say: by what a machine's own table of types says, a browser may refuse
-    # to run it. And it is not sent as a file, which a server in front may be asked to look for.
+    # With its type: by a machine's own table of types, a browser may refuse to run it. And not as
+    # a file: X-Sendfile would have the server in front look for it.
     response = current_app.response_class(_content_of(filename), mimetype="text/javascript")
-    is_this_very_one = request.args.get("v") == version_of(filename)
-    response.headers["Cache-Control"] = _FOR_A_YEAR if is_this_very_one else "no-cache"
-    response.set_etag(version_of(filename))
+    version = version_of(filename)
+    is_present = request.args.get("v") == version
+    response.headers["Cache-Control"] = _FOR_A_YEAR if is_present else "no-cache"
+    response.set_etag(version)
     return response.make_conditional(request)  # type: ignore[return-value]  # it returns itself
 
 
 @functools.cache
 def version_of(filename: str) -> str:
-    """Return what changes in a script's address whenever the script does."""
+    """Return the version of a script for its address: a hash of its content."""
     return hashlib.sha256(_content_of(filename)).hexdigest()[:12]
 
 

@@ -1,9 +1,10 @@
-"""What templates are given: the hidden field with its token, and what the script needs."""
+"""Template functions: the hidden field with a token, the script and its settings."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from flask import current_app, has_request_context, request
 from markupsafe import Markup
@@ -25,26 +26,25 @@ _MAY_BE_STORED = "_idempotence_may_be_stored"
 def idempotence_token(purpose: str | None = None) -> str:
     """Issue a token for the page, which is then sent with `Cache-Control: no-store`.
 
-    A page that came out of a cache would bring back a token that is spent, or that is another
-    visitor's.
+    From a cache, the page would come with a spent token, or with another visitor's.
 
     Args:
-        purpose: what the view's `one_time_token(purpose=...)` says, if it says anything.
+        purpose: the argument of the view's `one_time_token(purpose=...)`, if it has one.
 
     Raises:
         ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
         StoreUnavailable: the store does not answer, and the policy is to refuse.
-        RuntimeError: the page is being streamed, and its headers have gone out without `no-store`.
+        RuntimeError: the page is being streamed, and its headers were sent without `no-store`.
     """
     app = actual(current_app)
-    asked = actual(request) if has_request_context() else None
-    if asked is not None:
-        _forbid_storing(asked)
-    return issue_token(engine_of(app), app, asked, purpose)
+    page = actual(request) if has_request_context() else None
+    if page is not None:
+        _forbid_storing(page)
+    return issue_token(engine_of(app), app, page, purpose)
 
 
 def idempotence_field(purpose: str | None = None) -> Markup:
-    """Return a hidden input that holds a fresh token; it protects a form without any script.
+    """Return a hidden input with a new token; it protects a form without any script.
 
     Args:
         purpose: as for `idempotence_token`.
@@ -54,12 +54,11 @@ def idempotence_field(purpose: str | None = None) -> Markup:
     """
     token = idempotence_token(purpose)
     config = _config()
-    # Browsers put back what a field held when somebody returns to a page; this one's must be new.
     attributes = {
         "type": "hidden",
         "name": config.token_field,
         "value": token,
-        "autocomplete": "off",
+        "autocomplete": "off",  # a browser must not restore a spent one when it returns to a page
         "data-idempotence-expires-in": int(config.token_ttl),
         "data-idempotence-purpose": purpose,
     }
@@ -67,7 +66,7 @@ def idempotence_field(purpose: str | None = None) -> Markup:
 
 
 def idempotence_meta() -> Markup:
-    """Return a meta element that tells scripts where tokens are issued and how headers are named.
+    """Return a meta element with the token URL and the names of headers, for scripts.
 
     Its content is JSON: `tokenUrl` (null where there is no such route), `tokenHeader`,
     `tokenField` and `keyHeader`. The script works without it where all of these are the defaults.
@@ -86,7 +85,7 @@ def idempotence_script(*, nonce: str | None = None) -> Markup:
     """Return the script element that loads `idempotence.js`, deferred.
 
     Args:
-        nonce: the page's nonce, where the content security policy asks for one.
+        nonce: the page's nonce, where its content security policy needs one.
     """
     url = url_on_this_host(SCRIPT_ENDPOINT, filename=SCRIPT, v=version_of(SCRIPT))
     return _tag("script", {"src": url, "defer": True, "nonce": nonce}) + Markup("</script>")
@@ -96,11 +95,11 @@ FUNCTIONS = {
     function.__name__: function
     for function in (idempotence_field, idempotence_meta, idempotence_script, idempotence_token)
 }
-"""What every template may call, by name."""
+"""The functions of all templates, by name."""
 
 
 def keep_tokens_out_of_caches(response: Response) -> Response:
-    """Forbid caches to store a response that carries a token, whoever allowed it."""
+    """Forbid caches to store a response with a token, even where the application allows it."""
     page = vars(actual(request))
     if page.get(_MUST_NOT_BE_STORED) and not _is_unstorable(response):
         response.headers["Cache-Control"] = "no-store"
@@ -112,13 +111,13 @@ def _is_unstorable(response: Response) -> bool:
     return any("no-store" in line.lower() for line in response.headers.getlist("Cache-Control"))
 
 
-def _forbid_storing(asked: Request) -> None:
-    page = vars(asked)
+def _forbid_storing(request: Request) -> None:
+    page = vars(request)
     if page.get(_MAY_BE_STORED):
         raise RuntimeError(
-            "A token was asked for while the page was being streamed: its headers are out, and "
-            "they allow caches to store it. Call idempotence_token() or idempotence_field() in "
-            "the view and give the result to the template, or set Cache-Control: no-store there."
+            "A token is issued while the page is being streamed: its headers were sent already, "
+            "and they allow caches to store it. Call idempotence_token() or idempotence_field() "
+            "in the view and pass the result on, or set Cache-Control: no-store there."
         )
     page[_MUST_NOT_BE_STORED] = True
 
@@ -127,10 +126,10 @@ def _config() -> Config:
     return engine_of(actual(current_app)).config
 
 
-def _tag(name: str, attributes: dict[str, Any]) -> Markup:
-    given = ((key, value) for key, value in attributes.items() if value is not None)
+def _tag(name: str, attributes: Mapping[str, object]) -> Markup:
     written = (
         Markup(" {}").format(key) if value is True else Markup(' {}="{}"').format(key, value)
-        for key, value in given
+        for key, value in attributes.items()
+        if value is not None
     )
     return Markup("<{}{}>").format(name, Markup("").join(written))

@@ -11,7 +11,7 @@ from helpers.keeper_harness import KeeperHarness, leased_claim
 
 from flask_idempotence import MemoryStore, StoreError, no_repeat_submit
 from flask_idempotence.engine.claim import Attempt
-from flask_idempotence.engine.retry_queue import MOST_FAILURES, Unsettled
+from flask_idempotence.engine.retry_queue import MAX_FAILURES, PendingSettlement
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running
 from flask_idempotence.testing import FakeClock, record_signals
 
@@ -136,7 +136,7 @@ def test_an_unanswered_settlement_is_repeated_until_the_store_answers():
 
     attempt = Attempt(harness.app, "lock", "view")
     until = harness.clock() + 30
-    harness.keeper.finish(Unsettled(attempt, "release", call, until, outcomes.append))
+    harness.keeper.finish(PendingSettlement(attempt, "release", call, until, outcomes.append))
     harness.pass_time(2)
     assert outcomes == [Outcome.OK]
     assert answers == []
@@ -151,7 +151,7 @@ def test_an_unanswered_settlement_is_given_up_when_it_no_longer_matters():
         raise StoreError("away")
 
     attempt = Attempt(harness.app, "lock", "view")
-    harness.keeper.finish(Unsettled(attempt, "release", call, harness.clock() + 1.7))
+    harness.keeper.finish(PendingSettlement(attempt, "release", call, harness.clock() + 1.7))
     harness.pass_time(5, step=0.25)
     assert len(calls) == 3
 
@@ -173,12 +173,12 @@ class Pending:
         attempt = Attempt(self.harness.app, "lock", "view")
         until = self.harness.clock() + 3600
         ended = lambda outcome: self.done.append(name)  # noqa: E731 - a callback
-        self.harness.keeper.finish(Unsettled(attempt, "release", call, until, ended))
+        self.harness.keeper.finish(PendingSettlement(attempt, "release", call, until, ended))
 
 
 def test_what_is_refused_for_ever_does_not_keep_others_waiting():
     pending = Pending()
-    for number in range(MOST_FAILURES - 1):
+    for number in range(MAX_FAILURES - 1):
         pending.add(number, refused=True)
     pending.add("good", refused=False)
     pending.harness.pass_time(0.5, step=0.25)
@@ -187,7 +187,7 @@ def test_what_is_refused_for_ever_does_not_keep_others_waiting():
 
 def test_however_many_are_refused_everybody_has_a_turn():
     pending = Pending()
-    for number in range(10 * MOST_FAILURES):
+    for number in range(10 * MAX_FAILURES):
         pending.add(number, refused=True)
     pending.add("good", refused=False)
     pending.harness.pass_time(5.5, step=0.25)
@@ -199,7 +199,7 @@ def test_a_store_that_is_away_is_asked_a_few_times_a_round_only():
     for number in range(500):
         pending.add(number, refused=True)
     pending.harness.pass_time(5, step=0.05)
-    assert len(pending.calls) <= 10 * MOST_FAILURES
+    assert len(pending.calls) <= 10 * MAX_FAILURES
     assert len(set(pending.calls)) == len(pending.calls)  # each has its turn
 
 
@@ -228,7 +228,7 @@ def test_a_settlement_waits_for_the_renewal_under_way():
     ticking = threading.Thread(target=harness.keeper.tick)
     ticking.start()
     under_way.wait(5)
-    assert not harness.keeper.unwatch(hold, within=0.05)
+    assert not harness.keeper.unwatch(hold, timeout=0.05)
     quiet = []
     waiting = threading.Thread(target=lambda: quiet.append(harness.keeper.unwatch(hold)))
     waiting.start()
@@ -240,7 +240,7 @@ def test_a_settlement_waits_for_the_renewal_under_way():
 
 
 def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):
-    monkeypatch.setattr("flask_idempotence.engine.keeper.LINGER", 0.2)
+    monkeypatch.setattr("flask_idempotence.engine.keeper.IDLE_TIMEOUT", 0.2)
     before = set(threading.enumerate())
     app = make_app(IDEMPOTENCE_LEASE=0.6)
     keeper = app.extensions["idempotence"].engine.keeper

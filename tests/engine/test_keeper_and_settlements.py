@@ -14,7 +14,7 @@ from flask_idempotence import (
     one_time_token,
 )
 from flask_idempotence.engine.claim import Attempt
-from flask_idempotence.engine.retry_queue import Unsettled
+from flask_idempotence.engine.retry_queue import PendingSettlement
 from flask_idempotence.stores.base import Outcome
 
 
@@ -39,7 +39,7 @@ class TestKeeper:
         harness = KeeperHarness(Renewing(), lease=10, max_hold=60)
         harness.hold(lease=10)
         harness.pass_time(80)
-        told = [record for record in caplog.records if "no longer protected" in record.message]
+        told = [record for record in caplog.records if "IDEMPOTENCE_MAX_HOLD" in record.message]
         assert [record.levelname for record in told] == ["ERROR"]
 
     def test_a_store_that_is_away_is_not_asked_more_often_than_every_half_second(self):
@@ -64,7 +64,7 @@ class TestKeeper:
         harness.clock.advance(0.5)
         ticking = threading.Thread(target=harness.keeper.tick)
         waiting = threading.Thread(
-            target=harness.keeper.unwatch, args=[hold], kwargs={"within": 5}
+            target=harness.keeper.unwatch, args=[hold], kwargs={"timeout": 5}
         )
         ticking.start()
         assert under_way.wait(5)
@@ -119,7 +119,7 @@ class TestKeeper:
 
 class TestKeeperAndSettling:
     def test_an_outage_longer_than_its_idle_time_does_not_end_it(self, monkeypatch):
-        monkeypatch.setattr("flask_idempotence.engine.keeper.LINGER", 0.2)
+        monkeypatch.setattr("flask_idempotence.engine.keeper.IDLE_TIMEOUT", 0.2)
         monkeypatch.setattr("flask_idempotence.engine.keeper.RETRY_EVERY", 0.4)
         app, outcomes = make_app(), []
         keeper, back_at = app.extensions["idempotence"].engine.keeper, time.monotonic() + 1
@@ -131,20 +131,20 @@ class TestKeeperAndSettling:
 
         keeper._pace = 0.1
         attempt, matters_until = Attempt(app, "lock", "view"), time.monotonic() + 60
-        keeper.finish(Unsettled(attempt, "release", call, matters_until, outcomes.append))
+        keeper.finish(PendingSettlement(attempt, "release", call, matters_until, outcomes.append))
         assert until(lambda: outcomes == [Outcome.OK])
 
     def test_a_settlement_never_overtakes_a_renewal_that_is_under_way(self, monkeypatch):
         store = MemoryStore()
         app = make_app(store=store)
         engine = app.extensions["idempotence"].engine
-        monkeypatch.setattr(engine.keeper, "_be_awake_at", lambda time: None)
+        monkeypatch.setattr(engine.keeper, "_schedule", lambda at: None)
         monkeypatch.setattr(engine.keeper, "unwatch", lambda hold, **options: False)
         view = no_repeat_submit(20)(lambda: ("no", 422))
         app.add_url_rule("/", "view", view, methods=["POST"])
         client = app.test_client()
         assert [client.post("/").status_code for _ in range(2)] == [422, 409]
-        engine.keeper._backlog.due_at = 0.0  # it is time
+        engine.keeper._retry_queue.due_at = 0.0  # it is time
         engine.keeper.tick()
         assert client.post("/").status_code == 422
 
@@ -165,7 +165,7 @@ class TestKeeperAndSettling:
         store = MemoryStore()
         app = make_app(store=store)
         keeper = app.extensions["idempotence"].engine.keeper
-        monkeypatch.setattr(keeper, "_be_awake_at", lambda time: None)
+        monkeypatch.setattr(keeper, "_schedule", lambda at: None)
         view = one_time_token(restore_on_failure=True)(lambda: ("no", 422))
         app.add_url_rule("/", "view", view, methods=["POST"])
         client = app.test_client()
@@ -176,4 +176,4 @@ class TestKeeperAndSettling:
 
         monkeypatch.setattr(store, "put_token", away)
         assert [client.post("/", headers=headers).status_code for _ in range(2)] == [422, 409]
-        assert len(keeper._backlog) == 0
+        assert len(keeper._retry_queue) == 0

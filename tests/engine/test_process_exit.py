@@ -9,7 +9,7 @@ import time
 import pytest
 from helpers.servers.processes import Gunicorn, Proxy, until
 
-from flask_idempotence.engine.keeper import END_WITHIN
+from flask_idempotence.engine.keeper import EXIT_TIMEOUT
 from flask_idempotence.stores import open_store
 
 pytestmark = pytest.mark.lifecycle
@@ -150,7 +150,7 @@ class TestPendingCompletions:
             proxy.black_hole = True
             proxy.accept()
             complaints, took = process.ends()
-        assert END_WITHIN - 0.5 < took < END_WITHIN + 1
+        assert EXIT_TIMEOUT - 0.5 < took < EXIT_TIMEOUT + 1
         assert "Traceback" not in complaints
 
 

@@ -264,7 +264,7 @@ def test_a_full_or_read_only_server_is_a_store_that_does_not_answer(fresh_redis)
         assert shop.client.post("/lock").status_code == 503
         behind.replicaof("NO", "ONE")
     keeper = shop.app.extensions["idempotence"].engine.keeper
-    assert len(keeper._backlog) == 0  # nothing was granted, so nothing is taken back
+    assert len(keeper._retry_queue) == 0  # nothing was granted, so nothing is taken back
     assert shop.client.post("/lock").status_code == 200
     assert shop.runs == ["lock"]
 

@@ -27,7 +27,7 @@ from flask_idempotence import (
     one_time_token,
 )
 from flask_idempotence.engine.claim import Attempt
-from flask_idempotence.engine.retry_queue import Unsettled
+from flask_idempotence.engine.retry_queue import PendingSettlement
 from flask_idempotence.stores.base import Outcome
 from flask_idempotence.testing import FakeClock
 
@@ -262,7 +262,7 @@ class TestKeeperInTrouble:
         app, held = make_app(), []
         keeper = app.extensions["idempotence"].engine.keeper
         hold = leased_claim(app, 30, 0)
-        unsettled = Unsettled(Attempt(app, "lock", "v"), "release", lambda: Outcome.OK, 0)
+        unsettled = PendingSettlement(Attempt(app, "lock", "v"), "release", lambda: Outcome.OK, 0)
 
         def watched(thread):
             held.append(keeper._changed._lock.locked())
@@ -287,7 +287,7 @@ class TestKeeperInTrouble:
         store = Unreachable()
         app = make_app(store=store)
         keeper = app.extensions["idempotence"].engine.keeper
-        keeper._be_awake_at = lambda time: None
+        keeper._schedule = lambda at: None
 
         @app.post("/")
         @no_repeat_submit(5)
@@ -295,16 +295,16 @@ class TestKeeperInTrouble:
             return {}
 
         assert post(app) == 503
-        assert len(keeper._backlog) == 0
+        assert len(keeper._retry_queue) == 0
         store.sent = True
         assert post(app) == 503
-        assert len(keeper._backlog) == 1
+        assert len(keeper._retry_queue) == 1
 
     def test_leases_do_not_wait_for_a_long_list_of_settlements(self):
         app, clock = make_app(), FakeClock()
         clock.rule(app)
         keeper = app.extensions["idempotence"].engine.keeper
-        keeper._be_awake_at = lambda time: None
+        keeper._schedule = lambda at: None
         done = []
 
         def slow():
@@ -313,7 +313,9 @@ class TestKeeperInTrouble:
             return Outcome.OK
 
         for _ in range(100):
-            keeper.finish(Unsettled(Attempt(app, "lock", "v"), "release", slow, clock() + 60))
+            keeper.finish(
+                PendingSettlement(Attempt(app, "lock", "v"), "release", slow, clock() + 60)
+            )
         clock.advance(1)
         keeper.tick()
         assert 1 <= len(done) <= 5

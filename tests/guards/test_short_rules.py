@@ -92,7 +92,7 @@ class TestLock:
         app = make_app(store=MemoryStore(clock=clock))
         clock.rule(app)
         keeper = app.extensions["idempotence"].engine.keeper
-        keeper._be_awake_at = lambda time: None
+        keeper._schedule = lambda at: None
         guard = no_repeat_submit(**options)
         app.add_url_rule("/", "view", guard(lambda: view(keeper) or {}), methods=["POST"])
         return app.test_client()
@@ -220,7 +220,7 @@ class TestLeases:
         clock = FakeClock()
         app = make_app(store=MemoryStore(clock=clock))
         clock.rule(app)
-        app.extensions["idempotence"].engine.keeper._be_awake_at = lambda time: None
+        app.extensions["idempotence"].engine.keeper._schedule = lambda at: None
 
         def careful():
             current_guard.ensure_held()
@@ -246,7 +246,7 @@ class TestLeases:
 
         app = make_app(store=Late(clock=clock))
         clock.rule(app)
-        app.extensions["idempotence"].engine.keeper._be_awake_at = lambda time: None
+        app.extensions["idempotence"].engine.keeper._schedule = lambda at: None
         view = no_repeat_submit(1)(lambda: clock.advance(0.7) or {})
         app.add_url_rule("/", "view", view, methods=["POST"])
         assert [app.test_client().post("/").status_code for _ in range(2)] == [200, 409]
@@ -262,7 +262,7 @@ class TestLeases:
         app = make_app(store=Counting(clock=clock))
         clock.rule(app)
         keeper = app.extensions["idempotence"].engine.keeper
-        keeper._be_awake_at = lambda time: None
+        keeper._schedule = lambda at: None
         began = clock()
 
         def careful():

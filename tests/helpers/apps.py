@@ -121,7 +121,7 @@ class KeyedApp:
         self.clock.rule(self.app)
         self.engine = self.app.extensions["idempotence"].engine
         self.store = self.engine.store
-        self.engine.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
+        self.engine.keeper._schedule = lambda at: None  # no thread: the test ticks
         self.runs = 0
         self.add("/", view, **options)
 

@@ -29,7 +29,7 @@ class KeeperHarness:
         self.app = make_app()
         config = Config(**settings)
         self.keeper = Keeper(store, FailurePolicy(config), config, self.clock)
-        self.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
+        self.keeper._schedule = lambda at: None  # no thread: the test ticks
 
     def hold(self, key="k", *, lease=1.0):
         claim = leased_claim(self.app, lease, self.clock(), key)

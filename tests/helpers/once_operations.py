@@ -21,7 +21,7 @@ class OnceApp:
         self.clock.rule(self.app)
         self.engine = self.app.extensions["idempotence"].engine
         self.store = self.engine.store
-        self.engine.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
+        self.engine.keeper._schedule = lambda at: None  # no thread: the test ticks
         self.runs = 0
 
     def once(self, id_="1", scope="invoice", **options):

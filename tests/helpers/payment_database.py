@@ -8,7 +8,6 @@ from sqlalchemy import (
     String,
     Table,
     create_engine,
-    event,
     func,
     insert,
     select,
@@ -16,7 +15,6 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmaker
 
 from flask_idempotence import ConfigurationError, Idempotence, SqlStore, current_guard, idempotent
-from flask_idempotence.exactly_once import transaction as transactions
 
 KEY = {"Idempotency-Key": "one"}
 
@@ -139,16 +137,7 @@ def errors_as_text(site):
 
 def is_clean(session):
     """Whether a session is as if no guard had ever been there."""
-
-    watched = [("before_commit", "_refuse_commit"), ("after_soft_rollback", "_refuse_rollback")]
-    return (
-        not session.in_transaction()
-        and not session.info
-        and not any(
-            event.contains(session, name, getattr(transactions, function))
-            for name, function in watched
-        )
-    )
+    return not session.in_transaction() and not session.info
 
 
 def lose_claim():

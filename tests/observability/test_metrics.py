@@ -20,7 +20,7 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.engine.instruments import Observer
+from flask_idempotence.engine.instruments import Instrument
 from flask_idempotence.metrics import Metrics
 from flask_idempotence.testing import FakeClock
 
@@ -186,7 +186,9 @@ def test_a_keeper_that_is_late_shows_it(registry):
     harness = KeeperHarness(MemoryStore(clock=clock), clock=clock, lease=30.0)
     app = make_app()
     Metrics(app, registry=registry)
-    harness.keeper._policy.observers = app.extensions["idempotence"].engine.policy.observers
+    harness.keeper._policy.instrumentation = app.extensions[
+        "idempotence"
+    ].engine.policy.instrumentation
     for key, lease in (("a", 9.0), ("b", 24.0)):
         hold = harness.hold(key, lease=lease)
         harness.store.claim(key, hold.owner, hold.sealed.fingerprint, lease, 0)
@@ -230,16 +232,16 @@ def test_the_extension_comes_first(registry):
         Metrics(bare_app(), registry=registry)
 
 
-def test_an_observer_that_fails_changes_nothing(caplog):
-    class Broken(Observer):
-        def store_asked(self, operation, seconds):
+def test_an_instrument_that_fails_changes_nothing(caplog):
+    class Broken(Instrument):
+        def store_call(self, operation, seconds):
             raise RuntimeError("no")
 
     app = add_views(make_app())
-    app.extensions["idempotence"].engine.policy.observers.add(Broken())
+    app.extensions["idempotence"].engine.policy.instrumentation.add(Broken())
     client = app.test_client()
     assert [client.post("/orders/well").status_code for _ in range(2)] == [200, 409]
-    assert "An observer failed" in caplog.text
+    assert "An instrument failed" in caplog.text
 
 
 def test_the_alerts_are_about_figures_that_exist():

@@ -139,7 +139,7 @@ def test_a_store_that_fails_at_one_key_keeps_no_other_lease_from_being_renewed()
     app = make_app(store=store)
     clock.rule(app)
     keeper = app.extensions["idempotence"].engine.keeper
-    keeper._be_awake_at = lambda time: None
+    keeper._schedule = lambda at: None
     for key in ("odd", "good"):
         hold = leased_claim(app, 1, clock(), key)
         assert store.claim(key, hold.owner, NO_FINGERPRINT, 1, 0) == Claimed()

@@ -361,7 +361,7 @@ class TestStaleOwner:
         else:
             shop = Shop(request.getfixturevalue("redis_url"), IDEMPOTENCE_LEASE=0.5)
             sleep = time.sleep
-        shop.keeper._be_awake_at = lambda time: None  # nobody renews
+        shop.keeper._schedule = lambda at: None  # nobody renews
         inner = []
 
         def outlived():

@@ -34,7 +34,7 @@ class Shop:
         self.app = make_app(idempotence=idempotence, store=store, **(settings or {}))
         self.clock.rule(self.app)
         self.keeper = self.app.extensions["idempotence"].engine.keeper
-        self.keeper._be_awake_at = lambda time: None  # no thread: the test ticks
+        self.keeper._schedule = lambda at: None  # no thread: the test ticks
         self.runs = 0
 
         @self.app.route("/orders/<int:number>", methods=["GET", "POST", "PUT", "DELETE"])

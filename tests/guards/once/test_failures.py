@@ -22,7 +22,7 @@ def behind(proxy, **settings):
 def work_in_a_process(once_app, **settings):
     """Let the real clock rule, and the keeper's own thread work."""
     once_app.engine.clock, once_app.engine.sleep = time.monotonic, time.sleep
-    del once_app.engine.keeper._be_awake_at
+    del once_app.engine.keeper._schedule
     return once_app
 
 

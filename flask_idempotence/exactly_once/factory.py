@@ -1,0 +1,74 @@
+"""The argument `within=`: the sessions whose transactions a guard commits.
+
+SQLAlchemy, an extra, is imported with the first use of the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from ..stores.base import Store
+    from .transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFactory:
+    """Opens transactions, each in the current session.
+
+    Attributes:
+        session: returns the current session.
+        of_thread: whether each thread has a session of its own.
+    """
+
+    session: Callable[[], Session]
+    of_thread: bool
+    _open: Callable[[Session, Store | None], Transaction]
+
+    def __call__(self, store: Store | None) -> Transaction:
+        """Open a transaction beside a claim in a store, or with None without a claim."""
+        return self._open(self.session(), store)
+
+
+def transaction_factory(guard: str, within: object) -> TransactionFactory | None:
+    """Return the factory of a guard's transactions, None where it has no `within=`.
+
+    Args:
+        guard: name of the decorator, for error texts.
+        within: a session, a `scoped_session`, or a function that returns a session.
+
+    Raises:
+        ConfigurationError: it is none of these, or SQLAlchemy is not installed.
+    """
+    if within is None:
+        return None
+    try:
+        from sqlalchemy.orm import Session, sessionmaker  # noqa: PLC0415 - an extra
+        from sqlalchemy.util import ThreadLocalRegistry  # noqa: PLC0415 - an extra
+
+        from .transaction import Transaction  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise ConfigurationError(
+            f'{guard}(within=...) needs SQLAlchemy: pip install "flask-idempotence[sql]".'
+        ) from None
+
+    def checked(value: object) -> Session:
+        if isinstance(value, Session):
+            return value
+        raise ConfigurationError(
+            f"{guard}(within=...) takes the session in which the view writes: Flask-SQLAlchemy's "
+            "db.session, another scoped_session, a Session, or a function that returns the view's "
+            f"own; not {type(value).__name__}."
+        )
+
+    if callable(within) and not isinstance(within, sessionmaker | type):
+        of_thread = isinstance(getattr(within, "registry", None), ThreadLocalRegistry)
+        return TransactionFactory(lambda: checked(within()), of_thread, Transaction)
+    session = checked(within)
+    return TransactionFactory(lambda: session, of_thread=False, _open=Transaction)
