@@ -14,6 +14,7 @@ from ..guards.key import name_store_key
 from ..request.hashing import SHORT_HASH
 from ..request.key_header import parse_key
 from ..response.refusals import KeyInvalid
+from ..stores.base import inspectable
 from .common import as_json, the_app, the_state, tool
 from .keyspace import Digest, Found, Name, look, names, state_of
 from .output import in_terminal, print_json, progress, table
@@ -63,7 +64,7 @@ def find(state: State, *, digest: str | None, **named: str | None) -> list[Found
 
 
 def _by_digest(state: State, digest: str) -> list[Found]:
-    store = state.store
+    store = inspectable(state.store)
     with progress("Searching", store.count_all()) as bar:
         found = [
             name for name in names(store, state.config, bar) if name.digest.startswith(digest)
@@ -79,7 +80,7 @@ def _by_name(state: State, *, endpoint: str, identity: str, key: str, method: st
         key = parse_key(key)
     store_key = name_store_key(state.engine, attempt, identity, method.upper(), key)
     name = Name(store_key, "key", endpoint, store_key.rpartition(":")[2])
-    return [each for batch in look(state.store, iter([name])) for each in batch]
+    return [each for batch in look(inspectable(state.store), iter([name])) for each in batch]
 
 
 def _asked_for(what: str, value: str) -> str:

@@ -180,7 +180,7 @@ class Keeper:
         self._call_deferred()
         given_up = 0
         while self._backlog and (left := end_at - time.monotonic()) > 0:
-            with self._store.within(left):
+            with self._store.time_limit(left):
                 given_up += not self._backlog.try_last()
         given_up += len(self._backlog)
         if given_up:
@@ -214,7 +214,7 @@ class Keeper:
         patience = self._patience(holds, now)
 
         def renew() -> Sequence[Outcome | None]:
-            with self._store.within(patience):
+            with self._store.time_limit(patience):
                 return self._store.renew(renewals)
 
         try:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..errors import ConfigurationError
 from .facts import DatabaseFacts, ServerFacts
 
 OWNER_BYTES = 16
@@ -199,17 +200,38 @@ class Store(ABC):
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         """Compare and remove a token; it stays where it is another subject's."""
 
-    @abstractmethod
-    def peek(self, key: str) -> Entry | None:
-        """Return what a key holds, or None."""
+    def time_limit(self, seconds: float) -> AbstractContextManager[None]:
+        """Limit each operation of this thread to so many seconds, where that is less than usual.
 
+        For an operation that must be retried soon, such as the renewal of a short lease. A store
+        that cannot do so keeps its usual deadline.
+        """
+        del seconds
+        return nullcontext()
+
+
+class InspectableStore(Store):
+    """A store whose keys can be listed and removed by hand: for commands and tests.
+
+    No request needs it. Without it, `flask idempotence stats`, `inspect`, `release` and `purge`
+    cannot be used, nor `flask_idempotence.testing.clear_store`.
+    """
+
+    @abstractmethod
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
         """Return what each of some keys holds, in one round trip where that is possible."""
-        return [self.peek(key) for key in keys]
+
+    def peek(self, key: str) -> Entry | None:
+        """Return what a key holds, or None."""
+        return self.peek_all([key])[0]
 
     @abstractmethod
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`, without blocking the store."""
+
+    @abstractmethod
+    def remove(self, key: str) -> None:
+        """Remove a key, whatever it holds."""
 
     def clear(self, prefix: str) -> int:
         """Remove every key that begins with `prefix`; returns how many."""
@@ -219,46 +241,39 @@ class Store(ABC):
         return len(keys)
 
     @abstractmethod
-    def remove(self, key: str) -> None:
-        """Remove a key, whatever it holds."""
-
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys that still hold what they were seen to hold, for whoever tidies up by hand.
-
-        This one looks and then removes. A store that others share decides both in one step.
+        """Remove keys that still hold what they were seen to hold, each in one step.
 
         Args:
-            seen: pairs of a key and what `peek` said of it.
+            seen: pairs of a key and its entry.
 
         Returns:
             One outcome each, in order: OK where nothing of what was seen is left, STALE where the
             key holds something else by now.
         """
-        outcomes = []
-        for (key, then), now in zip(seen, self.peek_all([key for key, _ in seen]), strict=True):
-            is_same = now is not None and (now.kind, now.mark) == (then.kind, then.mark)
-            if is_same:
-                self.remove(key)
-            outcomes.append(Outcome.OK if is_same or now is None else Outcome.STALE)
-        return outcomes
+
+    @abstractmethod
+    def ping(self) -> None:
+        """Return if the store answers."""
 
     def count_all(self) -> int | None:
         """Return roughly how many keys the store holds, others' included; None for unknown."""
         return None
 
     def facts(self) -> Sequence[ServerFacts | DatabaseFacts]:
-        """Return what the servers behind the store say of themselves, if there are any."""
+        """Return the version, settings and state of each server behind the store."""
         return ()
 
-    @abstractmethod
-    def ping(self) -> None:
-        """Return if the store answers."""
 
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """Allow each operation of this thread so many seconds, where that is less than usual.
+def inspectable(store: Store) -> InspectableStore:
+    """Return a store whose keys can be listed.
 
-        For what must be tried again soon, such as the renewal of a short lease. A store that
-        cannot do so takes its time.
-        """
-        del seconds
-        return nullcontext()
+    Raises:
+        ConfigurationError: they cannot.
+    """
+    if isinstance(store, InspectableStore):
+        return store
+    raise ConfigurationError(
+        f"This store cannot be listed: {type(store).__name__} is a Store, and no InspectableStore "
+        "(flask_idempotence.stores.base)."
+    )

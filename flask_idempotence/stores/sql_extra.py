@@ -1,4 +1,4 @@
-"""The way to the store in a table, which takes an extra to be installed."""
+"""The SQL store, as far as SQLAlchemy need not be installed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DATABASES = ("sqlite", "postgresql")
 """The first part of a scheme; a driver may follow a plus."""
 
 BATCH = 100
-"""Rows that one statement removes: whoever waits for it waits for milliseconds."""
+"""Rows that one statement of pruning removes: it locks them for milliseconds."""
 
 REST = 0.02
-"""Seconds between two batches, which belong to others."""
+"""Seconds between two batches, for other writers."""
 
 _OWN_OPTIONS = ("deadline",)
 
@@ -60,7 +60,7 @@ def sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
         engine = create_engine(uri, **rest)
     except NoSuchModuleError:
         raise ConfigurationError(
-            "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know the driver that its scheme names. "
+            "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know the driver in its scheme. "
             "Begin it with sqlite:/// or postgresql+psycopg://"
         ) from None
     except ArgumentError:

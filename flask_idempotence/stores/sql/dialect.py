@@ -1,37 +1,42 @@
-"""What every database has to tell of itself."""
+"""Base class of the databases: one subclass each, in a file of its own."""
 
 from __future__ import annotations
 
 import enum
 from abc import abstractmethod
+from collections.abc import MutableMapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import ClassVar
 
-from sqlalchemy import Connection, Engine, Pool
+from sqlalchemy import Connection, Engine
+from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from ..facts import DatabaseFacts
 from .statements import Statements
 
 DEADLINE = "flask_idempotence deadline"
-"""Where a connection's `info` holds the time, on the monotonic clock, by which its work must be
-done."""
+"""Key of the deadline of the current operation in a connection's `info`: a time of the monotonic
+clock."""
 
 
 class Trouble(enum.Enum):
-    """What an error of the database means for the statement."""
+    """The effect of an error on the statement that has failed."""
 
     UNKNOWN = enum.auto()
     """It may have taken effect: the connection has broken."""
     REFUSED = enum.auto()
     """It has taken no effect."""
-    AGAIN = enum.auto()
-    """It has taken no effect and may do so at once: a deadlock, a conflict of transactions."""
+    CONFLICT = enum.auto()
+    """It has taken no effect and may be sent again: a deadlock, a serialization failure."""
     NOT_READY = enum.auto()
-    """It has taken no effect: the table is not there, or is another one."""
+    """It has taken no effect: the table is missing, or is another one."""
 
 
 class Dialect(Statements):
-    """The statements of one database, and how it is to be handled."""
+    """A database: its statements, its connections, its errors."""
+
+    connects_at_once: ClassVar[bool] = False
+    """Whether the driver connects without waiting for a server."""
 
     def check(self, engine: Engine) -> None:
         """Return if an engine can be used.
@@ -41,52 +46,40 @@ class Dialect(Statements):
         """
         del engine
 
-    def connects_at_once(self, pool: Pool) -> bool:
-        """Whether a connection of this pool never has to be waited for."""
-        del pool
-        return False
-
-    def turn(self, connection: Connection) -> AbstractContextManager[None]:
-        """Wait until it is this thread's turn to write on a connection of ours.
-
-        Raises:
-            StoreError: it did not come in time.
-        """
-        del connection
-        return nullcontext()
-
-    def place(self, connection: Connection) -> int | None:
-        """Return the number of the table that a connection sees; None where there is but one."""
-        del connection
-        return None
-
-    def forget(self) -> None:
-        """Forget what threads of a parent process were at."""
-
-    def transaction(self, connection: Connection) -> AbstractContextManager[None]:
-        """Return the transaction of one operation; none where each statement commits by itself."""
-        del connection
-        return nullcontext()
-
     @abstractmethod
-    def prepare(self, connection: Any, seconds: float, info: dict[Any, Any]) -> None:
-        """Set a new connection of the driver's up, so that no statement takes longer.
+    def prepare(
+        self, connection: DBAPIConnection, seconds: float, info: MutableMapping[str, object]
+    ) -> None:
+        """Set up a new connection of the driver, so that no statement takes longer than this.
 
         Args:
-            connection: the driver's own, not used by anybody else.
+            connection: the driver's own, not used by any other thread.
             seconds: the deadline of an operation.
-            info: what SQLAlchemy's connections over it have for their `info`.
+            info: the `info` of SQLAlchemy's connections over it.
         """
 
-    def file_number(self, connection: Any) -> int | None:
-        """Return the socket of a connection of the driver's, None for no such thing."""
+    def operation(self, connection: Connection, *, writes: bool) -> AbstractContextManager[None]:
+        """Return the context of one operation: its transaction, its lock.
+
+        Args:
+            connection: commits every statement by itself.
+            writes: whether the operation begins with a write.
+
+        Raises:
+            StoreError: its turn did not come in time.
+        """
+        del connection, writes
+        return nullcontext()
+
+    def file_number(self, connection: Connection) -> int | None:
+        """Return the socket of a connection; None for a database without a server."""
         del connection
         return None
 
     @abstractmethod
     def trouble(self, error: BaseException) -> Trouble:
-        """Return what an error of the driver's means."""
+        """Return the effect of an error of the driver on its statement."""
 
     @abstractmethod
     def facts(self, connection: Connection) -> DatabaseFacts:
-        """Return what the database says of itself."""
+        """Return the database's version, settings and state."""

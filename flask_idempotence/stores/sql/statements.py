@@ -1,71 +1,76 @@
-"""What is asked of the database: functions of a connection, which may be in a transaction.
+"""The operations as statements on a connection, which may be in a transaction of its own.
 
-Every one changes one row under a condition, or none; what it came to is told by the rows that come
-back. Errors are SQLAlchemy's own.
+Each changes one row under a condition, or none; the rows that come back tell which. A statement
+returns its rows by RETURNING: a database without it overrides the methods that read them. Errors
+are SQLAlchemy's own.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
+    Delete,
     LargeBinary,
     Row,
+    Table,
     Text,
     and_,
     bindparam,
     case,
     delete,
-    func,
     literal,
     null,
     or_,
     select,
-    tuple_,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
-from ..base import ClaimOutcome, Entry, Outcome, Renewal, TokenOutcome
-from .rows import entry_of, unmarked
+from ...errors import StoreError
+from ..base import ClaimOutcome, Crashed, Done, Outcome, Renewal, Running, TokenOutcome
 from .table import CLAIM, RECORD, TOKEN, TOKEN_AGAIN, is_a, now, table, word
+
+T = TypeVar("T")
+
+Values = Mapping[str, object]
+"""Parameters of a statement by name; durations are milliseconds."""
 
 OK, STALE = Outcome.OK, Outcome.STALE
 
 _row = table.c
 _is_live = _row.expires > now()
-_key: Any = bindparam("this_key", type_=Text())
-_owner: Any = bindparam("this_owner", type_=LargeBinary())
-_fingerprint: Any = bindparam("this_fingerprint", type_=LargeBinary())
-_lease: Any = bindparam("lease", type_=BigInteger())
-_keep: Any = bindparam("keep", type_=BigInteger())
-_data: Any = bindparam("record", type_=LargeBinary())
-_kind: Any = bindparam("this_kind", type_=Text())
+_key = bindparam("this_key", type_=Text())
+_owner = bindparam("this_owner", type_=LargeBinary())
+_fingerprint = bindparam("this_fingerprint", type_=LargeBinary())
+_keep = bindparam("keep", type_=BigInteger())
+LEASE = bindparam("lease", type_=BigInteger())
 
-NEW_CLAIM = {
+NEW_CLAIM: dict[str, ColumnElement[Any]] = {
     "key": _key,
     "kind": word(CLAIM),
     "owner": _owner,
     "fingerprint": _fingerprint,
-    "lease_ends": now() + _lease,
-    "expires": now() + _lease + _keep,
+    "lease_ends": now() + LEASE,
+    "expires": now() + LEASE + _keep,
     "data": null(),
 }
 """A row that claims a key."""
 
 # A claim that was sent twice may arrive after the keeper has raised its lease.
-_HAS_LONGER = and_(is_a(CLAIM), _row.owner == _owner, _row.lease_ends > now() + _lease)
+_HAS_LONGER = and_(is_a(CLAIM), _row.owner == _owner, _row.lease_ends > now() + LEASE)
+_LEASE_ENDS = case((_HAS_LONGER, _row.lease_ends), else_=now() + LEASE)
 
-CLAIMED_ANEW = {name: value for name, value in NEW_CLAIM.items() if name != "key"} | {
-    "lease_ends": case((_HAS_LONGER, _row.lease_ends), else_=now() + _lease),
-    "expires": case((_HAS_LONGER, _row.lease_ends), else_=now() + _lease) + _keep,
-}
-"""What becomes of a row that gives way to a claim: an owner's own never ends earlier by that."""
+CLAIMED_ANEW = NEW_CLAIM | {"lease_ends": _LEASE_ENDS, "expires": _LEASE_ENDS + _keep}
+del CLAIMED_ANEW["key"]
+"""A row that has given way to a claim: the lease of an owner's own never ends earlier by that."""
 
 MAY_CLAIM = or_(~_is_live, and_(is_a(CLAIM), _row.owner == _owner))
-"""Whether a row that is there gives way to a claim: it has ended, or is the owner's own."""
+"""Whether an existing row gives way to a claim: it has ended, or is the owner's own."""
 
 IN_THE_WAY = select(
     _row.kind,
@@ -74,167 +79,120 @@ IN_THE_WAY = select(
     _row.data,
 ).where(_row.key == _key, ~MAY_CLAIM)
 
-RENEWED = {
-    "lease_ends": now() + _lease,
-    "expires": now() + _lease + (_row.expires - _row.lease_ends),
-}
-
 _HAS_CLAIM = and_(_row.key == _key, is_a(CLAIM), _row.owner == _owner)
 IS_RENEWABLE = and_(_HAS_CLAIM, _row.lease_ends > now())
 
+_COMPLETED: dict[str, ColumnElement[Any]] = NEW_CLAIM | {
+    "kind": word(RECORD),
+    "lease_ends": null(),
+    "expires": now() + _keep,
+    "data": bindparam("record", type_=LargeBinary()),
+}
+_MAY_COMPLETE = or_(~_is_live, and_(is_a(CLAIM, RECORD), _row.owner == _owner))
+_TOKEN: dict[str, ColumnElement[Any]] = NEW_CLAIM | {
+    "kind": bindparam("this_kind", type_=Text()),
+    "fingerprint": literal(b"", LargeBinary()),
+    "lease_ends": null(),
+    "expires": now() + _keep,
+}
+
 _RELEASE = delete(table).where(_HAS_CLAIM).returning(_row.key)
-_REMOVE = delete(table).where(_row.key == _key)
 _EXISTS = select(_row.key).where(_row.key == _key, _is_live)
+_IS_TOKEN = _EXISTS.where(is_a(TOKEN, TOKEN_AGAIN))
+_IS_FOR_SUBJECT = or_(_row.owner == b"", _row.owner == _owner)
 _TAKE = (
     delete(table)
-    .where(
-        _row.key == _key,
-        is_a(TOKEN, TOKEN_AGAIN),
-        or_(_row.owner == b"", _row.owner == _owner),
-        _is_live,
-    )
+    .where(_row.key == _key, is_a(TOKEN, TOKEN_AGAIN), _IS_FOR_SUBJECT, _is_live)
     .returning(_row.kind)
 )
-_IS_TOKEN = _EXISTS.where(is_a(TOKEN, TOKEN_AGAIN))
 LOOK_UP = select(_row.kind).where(_row.key == _key, _row.owner == _owner, _is_live)
 
-_some_keys: Any = bindparam("keys", expanding=True, type_=Text())
-_PEEK = select(
-    _row.key,
-    _row.kind,
-    _row.owner,
-    (_row.lease_ends - now()).label("left"),
-    (_row.expires - now()).label("expires_in"),
-    func.coalesce(func.length(_row.data), 0).label("size"),
-).where(_row.key.in_(_some_keys), _is_live)
-_SCAN = (
-    select(_row.key)
-    .where(_row.key > bindparam("after", type_=Text()))
-    .where(_row.key >= bindparam("begin", type_=Text()), _row.key < bindparam("end", type_=Text()))
-    .where(_is_live)
-    .order_by(_row.key)
-    .limit(bindparam("most", type_=BigInteger()))
-)
-_DISCARD = (
-    delete(table)
-    .where(tuple_(_row.key, _row.kind, _row.owner).in_(bindparam("seen", expanding=True)))
-    .returning(_row.key)
-)
-_REST = select(_row.key).where(_row.key.in_(_some_keys), _is_live)
-_NOTHING = select(*_row).limit(0)
+MOST = bindparam("most", type_=BigInteger())
 
-_PER_STATEMENT = 500
-"""Keys in one statement: its parameters are numbered, and the numbers end."""
-
-_LAST = "\U0010ffff"
+_RACES = 10
+"""How often a claim is sent at most: each time, the row in its way has come or gone meanwhile."""
 
 
 class Statements(ABC):
-    """The statements of one dialect.
+    """The statements of one database.
 
     Args:
-        insert: makes an `INSERT` that knows of conflicts.
+        insert: makes an `INSERT` that has `ON CONFLICT`.
+        prune: removes expired rows, `most` at the most.
+        look_up: selects the kind of an owner's row at a key.
+        place: tells which table the name stands for on a connection; NULL where there is but one.
     """
 
-    def __init__(self, insert: Callable[..., Any]) -> None:
-        self._insert = insert
-        self._look_up: Any = LOOK_UP
-        self._complete = self._put(
-            NEW_CLAIM
-            | {"kind": word(RECORD), "data": _data}
-            | {"lease_ends": null(), "expires": now() + _keep},
-            or_(~_is_live, and_(is_a(CLAIM, RECORD), _row.owner == _owner)),
-        )
-        self._put_token = self._put(
-            {
-                "key": _key,
-                "kind": _kind,
-                "owner": _owner,
-                "fingerprint": literal(b"", LargeBinary()),
-                "lease_ends": null(),
-                "expires": now() + _keep,
-                "data": null(),
-            },
-            None,
-        )
-
-    def _put(
-        self, values: dict[str, Any], where: Any, replaced: dict[str, Any] | None = None
-    ) -> Any:
-        replaced = replaced or {name: value for name, value in values.items() if name != "key"}
-        put = self._insert(table).values(values)
-        put = put.on_conflict_do_update(index_elements=[_row.key], set_=replaced, where=where)
-        return put.returning(_row.key)
-
-    def claim(
+    def __init__(
         self,
-        connection: Connection,
-        key: str,
-        owner: bytes,
-        fingerprint: bytes,
-        lease: int,
-        keep: int,
-    ) -> ClaimOutcome | None:
-        """Take a key, or say what is there; None where that has changed in between.
+        insert: Callable[[Table], postgresql.Insert] | Callable[[Table], sqlite.Insert],
+        prune: Delete,
+        *,
+        look_up: Any = LOOK_UP,
+        place: ColumnElement[Any] = null(),  # noqa: B008 - a constant
+    ) -> None:
+        self._insert = insert
+        self._prune = prune
+        self._look_up = look_up
+        self._place = place.label("place")
+        self._complete = self._upsert(_COMPLETED, _MAY_COMPLETE).returning(self._place)
+        self._put_token = self._upsert(_TOKEN)
+
+    def _upsert(
+        self,
+        row: dict[str, ColumnElement[Any]],
+        where: ColumnElement[bool] | None = None,
+        replaced: dict[str, ColumnElement[Any]] | None = None,
+    ) -> postgresql.Insert | sqlite.Insert:
+        """Return a statement that inserts a row, or replaces one that meets a condition."""
+        if replaced is None:
+            replaced = {name: value for name, value in row.items() if name != "key"}
+        insert = self._insert(table).values(row)
+        return insert.on_conflict_do_update(index_elements=[_row.key], set_=replaced, where=where)
+
+    def claim(self, connection: Connection, values: Values) -> ClaimOutcome:
+        """Take a key, or say what is there.
 
         Args:
             connection: outside a transaction.
-            key: the store key.
-            owner: 16 random bytes.
-            fingerprint: 16 bytes.
-            lease: milliseconds.
-            keep: milliseconds.
+            values: `this_key`, `this_owner`, `this_fingerprint`, `lease`, `keep`.
         """
-        values = {
-            "this_key": key,
-            "this_owner": owner,
-            "this_fingerprint": fingerprint,
-            "lease": lease,
-            "keep": keep,
-        }
-        return self._take(connection, values)
+        for _ in range(_RACES):
+            if (outcome := self._claim_once(connection, values)) is not None:
+                return outcome
+        raise StoreError("The key changed hands again and again.", sent=False)
 
     @abstractmethod
-    def _take(self, connection: Connection, values: dict[str, Any]) -> ClaimOutcome | None:
-        """Claim with the values of the statement's parameters."""
+    def _claim_once(self, connection: Connection, values: Values) -> ClaimOutcome | None:
+        """Take a key, or say what is there; None where that has changed in between."""
 
     @abstractmethod
     def renew(self, connection: Connection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew."""
 
     @abstractmethod
-    def prune(self, connection: Connection, most: int) -> int:
-        """Remove rows that have expired, `most` at the most; returns how many."""
-
-    @abstractmethod
     def count_all(self, connection: Connection) -> int | None:
         """Return roughly how many rows there are, None for unknown."""
 
-    def complete(
-        self,
-        connection: Connection,
-        key: str,
-        owner: bytes,
-        fingerprint: bytes,
-        record: bytes,
-        keep: int,
-    ) -> Row[Any] | None:
-        """Replace a claim by a record for so many milliseconds, if it is the owner's.
+    def complete(self, connection: Connection, values: Values) -> tuple[Outcome, int | None]:
+        """Replace a claim by a record, if it is the owner's.
+
+        Args:
+            connection: may be the application's, and in a transaction.
+            values: `this_key`, `this_owner`, `this_fingerprint`, `record`, `keep`.
 
         Returns:
-            What was written, None where the key is another owner's.
+            The outcome, and the place of the table that was written.
         """
-        values = {
-            "this_key": key,
-            "this_owner": owner,
-            "this_fingerprint": fingerprint,
-            "record": record,
-            "keep": keep,
-        }
-        # The connection may be the application's. The table is the one of the claim, whatever
-        # schemas it has for its own.
+        # The table is the one of the claim, whatever schemas the application has for its own.
         untranslated = {"schema_translate_map": None}
-        return connection.execute(self._complete, values, execution_options=untranslated).first()
+        row = connection.execute(self._complete, values, execution_options=untranslated).first()
+        return (STALE, None) if row is None else (OK, row.place)
+
+    def place(self, connection: Connection) -> int | None:
+        """Return the number of the table that a connection sees; None where there is but one."""
+        number: int | None = connection.execute(select(self._place)).scalar_one()
+        return number
 
     def look_up(self, connection: Connection, key: str, owner: bytes) -> str | None:
         """Return what an owner has at a key: `"claim"`, `"record"`, or None."""
@@ -247,11 +205,13 @@ class Statements(ABC):
             return OK
         return STALE if connection.execute(_EXISTS, {"this_key": key}).first() else OK
 
-    def put_token(
-        self, connection: Connection, key: str, subject: bytes, ttl: int, kind: str
-    ) -> None:
-        """Store a token for so many milliseconds."""
-        values = {"this_key": key, "this_owner": subject, "keep": ttl, "this_kind": kind}
+    def put_token(self, connection: Connection, values: Values) -> None:
+        """Store a token.
+
+        Args:
+            connection: any.
+            values: `this_key`, `this_owner` (its subject), `keep`, `this_kind`.
+        """
         connection.execute(self._put_token, values)
 
     def take_token(self, connection: Connection, key: str, subject: bytes) -> TokenOutcome:
@@ -263,37 +223,22 @@ class Statements(ABC):
             return TokenOutcome.NOT_YOURS
         return TokenOutcome.ABSENT
 
-    def peek(self, connection: Connection, keys: Sequence[str]) -> list[Entry | None]:
-        """Return what each of some keys holds."""
-        entries: dict[str, Entry] = {}
-        for some in _in_parts(keys):
-            for row in connection.execute(_PEEK, {"keys": some}):
-                entries[row.key] = entry_of(row)
-        return [entries.get(key) for key in keys]
-
-    def scan(self, connection: Connection, prefix: str, after: str, most: int) -> list[str]:
-        """Return the next keys that begin with a prefix, in order."""
-        values = {"after": after, "begin": prefix, "end": prefix + _LAST, "most": most}
-        return list(connection.execute(_SCAN, values).scalars())
-
-    def remove(self, connection: Connection, key: str) -> None:
-        """Remove a key, whatever it holds."""
-        connection.execute(_REMOVE, {"this_key": key})
-
-    def discard(self, connection: Connection, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys that still hold what they were seen to hold."""
-        left: set[str] = set()
-        for some in _in_parts(seen):
-            marked = [(key, *unmarked(entry.mark)) for key, entry in some]
-            gone = set(connection.execute(_DISCARD, {"seen": marked}).scalars())
-            if others := [key for key, _ in some if key not in gone]:
-                left.update(connection.execute(_REST, {"keys": others}).scalars())
-        return [STALE if key in left else OK for key, _ in seen]
-
-    def ping(self, connection: Connection) -> None:
-        """Return if the table is there and has all columns."""
-        connection.execute(_NOTHING)
+    def prune(self, connection: Connection, most: int) -> int:
+        """Remove expired rows, `most` at the most; returns how many."""
+        return connection.execute(self._prune, {"most": most}).rowcount
 
 
-def _in_parts(items: Sequence[Any]) -> list[Sequence[Any]]:
-    return [items[n : n + _PER_STATEMENT] for n in range(0, len(items), _PER_STATEMENT)]
+def renewed(lease: ColumnElement[int]) -> dict[str, ColumnElement[int]]:
+    """Return the new values of a claim whose lease begins anew."""
+    kept = _row.expires - _row.lease_ends
+    return {"lease_ends": now() + lease, "expires": now() + lease + kept}
+
+
+def outcome_of(row: Row[*tuple[Any, ...]], values: Values) -> ClaimOutcome:
+    """Return the outcome of a claim that a row is in the way of."""
+    matches = bytes(row.fingerprint) == values["this_fingerprint"]
+    if row.kind == RECORD:
+        return Done(matches, bytes(row.data))
+    if row.kind != CLAIM:
+        return Done(True, b"")  # a token, or no row of the store's: done, with an empty record
+    return Running(matches, row.left / 1000) if row.left > 0 else Crashed(matches)

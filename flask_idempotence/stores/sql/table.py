@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
+    Connection,
     LargeBinary,
     MetaData,
     String,
     Table,
     Text,
+    func,
+    inspect,
     literal_column,
     or_,
+    select,
 )
-from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.engine import Dialect
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 from sqlalchemy.sql.functions import FunctionElement
 
 NAME = "flask_idempotence"
 
 CLAIM, RECORD, TOKEN, TOKEN_AGAIN = "claim", "record", "token", "token again"
-"""What a row may be."""
+"""The kinds of rows."""
 
 metadata = MetaData()
 """Of this table alone: `create_all` of the application's own metadata does not see it."""
@@ -39,32 +42,23 @@ table = Table(
     Column("expires", BigInteger, nullable=False, index=True),  # milliseconds since 1970
     Column("data", LargeBinary),  # of records only
 )
-"""Owners stay in completed rows: whoever lost the answer to a commit finds out whether it was he
-who completed."""
+"""Owners stay in completed rows: an owner that lost the answer to its COMMIT can look it up."""
+
+_MOST_COUNTED = 100_000
 
 
 class now(FunctionElement[int]):  # noqa: N801 - a function of the database
-    """The database's clock as the statement began, in milliseconds since 1970."""
+    """The database's clock as the statement began, in milliseconds since 1970.
+
+    Each dialect compiles it.
+    """
 
     type = BigInteger()
     inherit_cache = True
 
 
-@compiles(now, "postgresql")
-def _now_on_postgresql(*_: Any, **__: Any) -> str:
-    # Not now(), which stands still while a transaction lasts, and not clock_timestamp(), which
-    # may differ from row to row and cannot be looked up in an index.
-    return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000 AS BIGINT)"
-
-
-@compiles(now, "sqlite")
-def _now_on_sqlite(*_: Any, **__: Any) -> str:
-    # unixepoch('subsec') would need 3.42. Of a Julian day, a double knows the millisecond.
-    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
-
-
 def word(constant: str) -> ColumnElement[str]:
-    """Return one of our own words as it stands in a statement: no value that has to be sent."""
+    """Return a constant as SQL text, which saves a parameter."""
     return literal_column(f"'{constant}'", Text())
 
 
@@ -74,5 +68,35 @@ def is_a(*kinds: str) -> ColumnElement[bool]:
 
 
 def milliseconds(seconds: float) -> int:
-    """Return a length of time as the table counts it, which is never nothing."""
+    """Return a duration as the table counts it: 1 at the least."""
     return max(1, round(seconds * 1000))
+
+
+def create(connection: Connection) -> bool:
+    """Create the table, and return whether it was missing."""
+    if inspect(connection).has_table(NAME):
+        return False
+    metadata.create_all(connection)
+    return True
+
+
+def ddl(dialect: Dialect) -> str:
+    """Return the statements that create the table."""
+    statements: list[ExecutableDDLElement] = [CreateTable(table)]
+    statements += map(CreateIndex, table.indexes)
+    return "\n".join(f"{str(each.compile(dialect=dialect)).strip()};" for each in statements)
+
+
+def missing_parts(connection: Connection) -> tuple[str, ...]:
+    """Return the name of the table, or of its columns, where they are missing."""
+    inspector = inspect(connection)
+    if not inspector.has_table(NAME):
+        return (NAME,)
+    present = {column["name"] for column in inspector.get_columns(NAME)}
+    return tuple(column.name for column in table.columns if column.name not in present)
+
+
+def count_expired(connection: Connection) -> int:
+    """Return how many expired rows there are, up to 100,000."""
+    some = select(table.c.key).where(table.c.expires <= now()).limit(_MOST_COUNTED).subquery()
+    return connection.execute(select(func.count()).select_from(some)).scalar_one()
