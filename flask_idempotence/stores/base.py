@@ -1,4 +1,4 @@
-"""The contract of a store, in terms of outcomes."""
+"""Interfaces of a store: `Store` for requests, `InspectableStore` for commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FINGERPRINT_BYTES = 16
 """A fingerprint is a keyed hash of this many bytes."""
 
 NO_FINGERPRINT = bytes(FINGERPRINT_BYTES)
-"""Stands for the fingerprint where the key itself says what is being asked."""
+"""The fingerprint of a claim whose key identifies the operation already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Done:
 
     Attributes:
         matches: whether its fingerprint is the caller's.
-        record: what its owner left behind.
+        record: the value that its owner stored.
     """
 
     matches: bool
@@ -69,14 +69,14 @@ CLAIMED = Claimed()
 
 
 class Outcome(enum.Enum):
-    """What a fenced write came to: it counts only if the caller is (still) the owner."""
+    """Outcome of a fenced write, which counts only if the caller is still the owner."""
 
     OK = "ok"
     STALE = "stale"
 
 
 class TokenOutcome(enum.Enum):
-    """What became of an attempt to take a token."""
+    """Outcome of an attempt to take a token."""
 
     TAKEN = "taken"
     TAKEN_AGAIN = "taken again"
@@ -94,7 +94,7 @@ class Renewal(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """What `Store.complete` takes, in its order."""
+    """The arguments of `Store.complete`, in order."""
 
     key: str
     owner: bytes
@@ -105,7 +105,7 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a key holds, for tools and tests.
+    """The value of a key, for commands and tests.
 
     Attributes:
         kind: `"claim"`, `"record"` or `"token"`.
@@ -123,7 +123,7 @@ class Entry:
 
 
 class Store(ABC):
-    """Where claims, records and tokens are kept.
+    """Keeps claims, records and tokens.
 
     Keys are complete names, made by the caller. All durations are seconds, counted on the store's
     own clock. Every operation is atomic on its one key. `flask_idempotence.testing.StoreContract`
@@ -135,20 +135,20 @@ class Store(ABC):
     """
 
     shared: bool = True
-    """Whether other processes see what this one stores."""
+    """Whether other processes see the claims of this one."""
 
     @abstractmethod
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        """Take the key for its first caller, or say what is there.
+        """Take the key for its first caller, or return its holder's state.
 
         Args:
             key: the store key.
             owner: 16 random bytes. The owner of a live claim is granted it again, and the lease
                 begins anew; but it never ends earlier than it would have, for a claim that was
                 sent twice may arrive after the first renewal.
-            fingerprint: 16 bytes that stand for what is being asked.
+            fingerprint: 16 bytes that stand for the request.
             lease: how long the claim lives without renewal.
             keep: 0: the key is free when the lease ends. More: for so long after the end of the
                 last lease the key answers `Crashed`.
@@ -162,8 +162,8 @@ class Store(ABC):
             One outcome each, in order: STALE where the claim has ended or is not the owner's.
 
         Raises:
-            StoreError: not all was answered. A store that is made of several servers notes in its
-                `answers` what the others said, since their leases are renewed all the same.
+            StoreError: not all was answered. A store made of several servers notes the outcomes of
+                the others in its `answers`, since their leases are renewed all the same.
         """
 
     @abstractmethod
@@ -219,10 +219,10 @@ class InspectableStore(Store):
 
     @abstractmethod
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return what each of some keys holds, in one round trip where that is possible."""
+        """Return the entries of some keys, in order; in one round trip where that is possible."""
 
     def peek(self, key: str) -> Entry | None:
-        """Return what a key holds, or None."""
+        """Return the entry of a key, or None."""
         return self.peek_all([key])[0]
 
     @abstractmethod
@@ -231,7 +231,7 @@ class InspectableStore(Store):
 
     @abstractmethod
     def remove(self, key: str) -> None:
-        """Remove a key, whatever it holds."""
+        """Remove a key of any kind."""
 
     def clear(self, prefix: str) -> int:
         """Remove every key that begins with `prefix`; returns how many."""
@@ -242,14 +242,14 @@ class InspectableStore(Store):
 
     @abstractmethod
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys that still hold what they were seen to hold, each in one step.
+        """Remove keys whose entries are still the same, each in one step.
 
         Args:
             seen: pairs of a key and its entry.
 
         Returns:
-            One outcome each, in order: OK where nothing of what was seen is left, STALE where the
-            key holds something else by now.
+            One outcome each, in order: OK where that entry is gone, STALE where the key has
+            another one by now.
         """
 
     @abstractmethod

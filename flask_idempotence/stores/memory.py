@@ -75,7 +75,7 @@ class MemoryStore(InspectableStore):
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        """Take the key for its first caller, or say what is there."""
+        """Take the key for its first caller, or return its holder's state."""
         with self._lock:
             now = self._forget_expired()
             held, lease_end = self._entries.get(key), now + lease
@@ -147,7 +147,7 @@ class MemoryStore(InspectableStore):
             return TokenOutcome.TAKEN_AGAIN if held.again else TokenOutcome.TAKEN
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return what each of some keys holds."""
+        """Return the entries of some keys."""
         with self._lock:
             now = self._forget_expired()
             return [self._peek(now, key) for key in keys]
@@ -167,19 +167,19 @@ class MemoryStore(InspectableStore):
         return iter(keys)
 
     def remove(self, key: str) -> None:
-        """Remove a key, whatever it holds."""
+        """Remove a key of any kind."""
         with self._lock:
             self._entries.pop(key, None)
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys that still hold what they were seen to hold."""
+        """Remove keys whose entries are still the same."""
         with self._lock:
-            now = self._forget_expired()
-            return [self._discard(now, key, entry) for key, entry in seen]
+            self._forget_expired()
+            return [self._discard(key, entry) for key, entry in seen]
 
-    def _discard(self, now: float, key: str, seen: Entry) -> Outcome:
-        held = self._peek(now, key)
-        if held is not None and (held.kind, held.mark) != (seen.kind, seen.mark):
+    def _discard(self, key: str, seen: Entry) -> Outcome:
+        held = self._entries.get(key)
+        if held is not None and (held.kind, held.owner) != (seen.kind, seen.mark):
             return Outcome.STALE
         self._entries.pop(key, None)
         return Outcome.OK

@@ -9,7 +9,6 @@ from typing import TypeVar, TypeVarTuple
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ...errors import StoreError, StoreNotReady
 from .dialect import Dialect, Trouble
@@ -24,43 +23,8 @@ REMEDY = (
     "'flask idempotence init-db', or your migration."
 )
 
-_ATTEMPTS = 2
-"""How often a repeatable operation is sent at most while its effect is unknown."""
-
-_CONFLICTS = 5
-"""How often an operation is tried again after a conflict with another transaction."""
-
-_PAUSE = 0.005
-"""Seconds before the first of these; doubled before each further one."""
-
-
-class _Retries:
-    """The retries of one operation.
-
-    Attributes:
-        is_unsure: whether it may have taken effect although it has failed.
-    """
-
-    def __init__(self, deadline: float, attempts: int) -> None:
-        self._deadline = deadline
-        self._attempts = attempts
-        self._conflicts = 0
-        self.is_unsure = False
-
-    def allow(self, trouble: Trouble, *, sent: bool) -> bool:
-        """Return whether the operation may be sent again, after a pause where that helps."""
-        if trouble is Trouble.UNKNOWN:
-            self.is_unsure |= sent
-            self._attempts -= 1
-            return self._attempts > 0 and time.monotonic() < self._deadline
-        if trouble is not Trouble.CONFLICT or self._conflicts == _CONFLICTS:
-            return False
-        pause = _PAUSE * 2**self._conflicts
-        self._conflicts += 1
-        if time.monotonic() + pause >= self._deadline:
-            return False
-        time.sleep(pause)
-        return True
+_PAUSES = tuple(0.005 * 2**number for number in range(5))
+"""Seconds before each new attempt after a conflict with another transaction."""
 
 
 class Executor:
@@ -78,37 +42,28 @@ class Executor:
         self.pool = ConnectionPool(engine, dialect, seconds)
         weakref.finalize(self, self.pool.close)  # drivers warn of connections left open
 
-    def read(self, work: Callable[[Connection, *Ts], T], *values: *Ts) -> T:
-        """Carry out an operation that does not begin with a write; as `run`."""
-        return self._run(lambda connection: work(connection, *values), writes=False)
-
     def run(
-        self, work: Callable[[Connection, *Ts], T], *values: *Ts, repeatable: bool = True
+        self,
+        work: Callable[[Connection, *Ts], T],
+        *values: *Ts,
+        writes: bool = True,
+        repeatable: bool = True,
     ) -> T:
         """Carry out an operation.
 
         Args:
             work: takes the connection and the values.
             values: the operation's own.
-            repeatable: whether it may be sent again where its effect is unknown.
+            writes: whether it begins with a write.
+            repeatable: whether it is sent once more where its effect is unknown.
 
         Raises:
             StoreError: the database did not answer within the deadline, or refused.
             StoreNotReady: the table is missing.
         """
-        return self._run(
-            lambda connection: work(connection, *values), attempts=_ATTEMPTS if repeatable else 1
-        )
-
-    def _run(
-        self,
-        work: Callable[[Connection], T],
-        *,
-        writes: bool = True,
-        attempts: int = _ATTEMPTS,
-    ) -> T:
         deadline = time.monotonic() + self.seconds
-        retries = _Retries(deadline, attempts)
+        pauses = {Trouble.UNKNOWN: [0.0] * repeatable, Trouble.CONFLICT: list(_PAUSES)}
+        is_unsure = False
         while True:
             sent = False
             try:
@@ -117,17 +72,23 @@ class Executor:
                     self._dialect.operation(connection, writes=writes),
                 ):
                     sent = True
-                    return work(connection)
+                    return work(connection, *values)
             except DBAPIError as error:
                 trouble = trouble_of(error, self._dialect)
-                if not retries.allow(trouble, sent=sent):
-                    raise store_error(error, trouble, sent=retries.is_unsure) from error.orig
-            except PoolTimeout as error:
-                text = f"TimeoutError: {_first_line(error)}"
-                raise StoreError(text, sent=retries.is_unsure) from None
+                is_unsure |= sent and trouble is Trouble.UNKNOWN
+                if not _pause(pauses.get(trouble), deadline):
+                    raise store_error(error, trouble, sent=is_unsure) from error.orig
             except SQLAlchemyError as error:
                 text = f"{type(error).__name__}: {_first_line(error)}"
-                raise StoreError(text, sent=sent or retries.is_unsure) from None
+                raise StoreError(text, sent=sent or is_unsure) from None
+
+
+def _pause(pauses: list[float] | None, deadline: float) -> bool:
+    """Sleep before another attempt; return False where there is none left, or no time."""
+    if not pauses or time.monotonic() + pauses[0] >= deadline:
+        return False
+    time.sleep(pauses.pop(0))
+    return True
 
 
 def trouble_of(error: DBAPIError, dialect: Dialect) -> Trouble:

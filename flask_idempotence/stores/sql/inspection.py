@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    BigInteger,
-    Connection,
-    Row,
-    Text,
-    bindparam,
-    delete,
-    func,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from ..base import Entry, Outcome
 from .table import CLAIM, TOKEN, TOKEN_AGAIN, now, table
@@ -24,27 +15,45 @@ T = TypeVar("T")
 
 _row = table.c
 _is_live = _row.expires > now()
-_keys = bindparam("keys", expanding=True, type_=Text())
-_PEEK = select(
+_most = sa.bindparam("most", type_=sa.BigInteger())
+_keys = sa.bindparam("keys", expanding=True, type_=sa.Text())
+_PEEK = sa.select(
     _row.key,
     _row.kind,
     _row.owner,
     (_row.lease_ends - now()).label("left"),
     (_row.expires - now()).label("expires_in"),
-    func.coalesce(func.length(_row.data), 0).label("size"),
+    sa.func.coalesce(sa.func.length(_row.data), 0).label("size"),
 ).where(_row.key.in_(_keys), _is_live)
-_LEFT = select(_row.key).where(_row.key.in_(_keys), _is_live)
+_LEFT = sa.select(_row.key).where(_row.key.in_(_keys), _is_live)
 _SCAN = (
-    select(_row.key)
-    .where(_row.key > bindparam("after", type_=Text()))
-    .where(_row.key >= bindparam("begin", type_=Text()), _row.key < bindparam("end", type_=Text()))
+    sa.select(_row.key)
+    .where(_row.key > sa.bindparam("after", type_=sa.Text()))
+    .where(
+        _row.key >= sa.bindparam("begin", type_=sa.Text()),
+        _row.key < sa.bindparam("end", type_=sa.Text()),
+    )
     .where(_is_live)
     .order_by(_row.key)
-    .limit(bindparam("most", type_=BigInteger()))
+    .limit(_most)
 )
-_REMOVE = delete(table).where(_row.key == bindparam("this_key", type_=Text()))
-_KEY_KIND_OWNER = tuple_(_row.key, _row.kind, _row.owner)
-_DISCARD = delete(table).where(_KEY_KIND_OWNER.in_(bindparam("seen", expanding=True)))
+# Rows that another transaction has locked are skipped: they do not stay expired.
+_doomed = (
+    sa.select(_row.key)
+    .where(_row.expires <= now())
+    .order_by(_row.expires)
+    .limit(_most)
+    .with_for_update(skip_locked=True)
+    .cte("doomed")
+)
+_PRUNE = (
+    sa.delete(table)
+    .where(_row.key.in_(sa.select(_doomed.c.key)), _row.expires <= now())
+    .returning(_row.key)
+)
+_REMOVE = sa.delete(table).where(_row.key == sa.bindparam("this_key", type_=sa.Text()))
+_KEY_KIND_OWNER = sa.tuple_(_row.key, _row.kind, _row.owner)
+_DISCARD = sa.delete(table).where(_KEY_KIND_OWNER.in_(sa.bindparam("seen", expanding=True)))
 
 _PER_STATEMENT = 500
 """Keys in one statement: the number of its parameters is limited."""
@@ -53,7 +62,7 @@ _LAST = "\U0010ffff"
 
 
 def peek(connection: Connection, keys: Sequence[str]) -> list[Entry | None]:
-    """Return what each of some keys holds."""
+    """Return the entries of some keys."""
     entries: dict[str, Entry] = {}
     for some in _in_parts(keys):
         for row in connection.execute(_PEEK, {"keys": some}):
@@ -68,12 +77,12 @@ def scan(connection: Connection, prefix: str, after: str, most: int) -> Sequence
 
 
 def remove(connection: Connection, key: str) -> None:
-    """Remove a key, whatever it holds."""
+    """Remove a key of any kind."""
     connection.execute(_REMOVE, {"this_key": key})
 
 
 def discard(connection: Connection, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-    """Remove keys that still hold what they were seen to hold."""
+    """Remove keys whose entries are still the same."""
     left: set[str] = set()
     for some in _in_parts(seen):
         connection.execute(
@@ -83,12 +92,17 @@ def discard(connection: Connection, seen: Sequence[tuple[str, Entry]]) -> list[O
     return [Outcome.STALE if key in left else Outcome.OK for key, _ in seen]
 
 
+def prune(connection: Connection, most: int) -> int:
+    """Remove expired rows, `most` at the most; returns how many."""
+    return len(connection.execute(_PRUNE, {"most": most}).all())
+
+
 def ping(connection: Connection) -> None:
     """Return if the table is there and has all columns."""
-    connection.execute(select(*_row).limit(0))
+    connection.execute(sa.select(*_row).limit(0))
 
 
-def _entry_of(row: Row[*tuple[Any, ...]]) -> Entry:
+def _entry_of(row: sa.Row[*tuple[Any, ...]]) -> Entry:
     kind = TOKEN if row.kind == TOKEN_AGAIN else row.kind
     mark = row.kind.encode() + b"\0" + bytes(row.owner)
     lease = max(0, row.left) / 1000 if kind == CLAIM else None

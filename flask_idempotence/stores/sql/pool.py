@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 
-from sqlalchemy import Connection, Engine, NullPool, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..process import call_in_children, start_daemon
@@ -41,14 +41,12 @@ class ConnectionPool:
     """
 
     def __init__(self, engine: Engine, dialect: Dialect, seconds: float) -> None:
-        pool = engine.pool.recreate()
+        twin = twin_of(engine)
         event.listen(
-            pool, "connect", lambda made, record: dialect.prepare(made, seconds, record.info)
+            twin, "connect", lambda made, record: dialect.prepare(made, seconds, record.info)
         )
-        twin = Engine(pool, engine.dialect, engine.url, hide_parameters=True)
         self._engine = twin.execution_options(isolation_level="AUTOCOMMIT")
         self._dialect = dialect
-        self._connects_at_once = dialect.connects_at_once and isinstance(pool, NullPool)
         self._watchdog = Watchdog()
         self._of_parents: list[object] = []
         self._begin()
@@ -102,7 +100,7 @@ class ConnectionPool:
                 return connection
             _discard(connection)
         try:
-            return self._engine.connect() if self._connects_at_once else self._connect(deadline)
+            return self._connect(deadline)
         finally:
             with self._lock:
                 self._waiting -= 1
@@ -177,7 +175,12 @@ class ConnectionPool:
             _discard(attempt.result())
 
 
+def twin_of(engine: Engine) -> Engine:
+    """Return an engine that connects as another one does, with a pool of its own."""
+    return Engine(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=True)
+
+
 def _discard(connection: Connection) -> None:
-    # Its pool may be closed by now, and would keep open what it is given back.
+    # Its pool may be closed by now, and would keep a returned connection open.
     connection.invalidate()
     connection.close()

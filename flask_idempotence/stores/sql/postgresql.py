@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from sqlalchemy import (
-    ARRAY,
-    BigInteger,
-    ColumnElement,
-    Connection,
-    LargeBinary,
-    Text,
-    bindparam,
-    delete,
-    func,
-    literal_column,
-    null,
-    select,
-    text,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import SQLAlchemyError
@@ -32,20 +17,8 @@ from sqlalchemy.sql.selectable import TableValuedAlias
 
 from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
 from ..facts import DatabaseFacts
-from .dialect import Dialect, Trouble
-from .statements import (
-    CLAIMED_ANEW,
-    IN_THE_WAY,
-    LOOK_UP,
-    MAY_CLAIM,
-    MOST,
-    NEW_CLAIM,
-    OK,
-    STALE,
-    Values,
-    outcome_of,
-    renewed,
-)
+from . import statements
+from .dialect import OK, STALE, Dialect, Info, Parameters, Trouble, outcome_of
 from .table import CLAIM, NAME, count_expired, is_a, milliseconds, missing_parts, now, table, word
 
 _row = table.c
@@ -81,7 +54,7 @@ _TROUBLES = {
 }
 """By SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html"""
 
-_FACTS = text(
+_FACTS = sa.text(
     "SELECT current_setting('server_version_num')::int AS version, "
     "pg_is_in_recovery() AS is_replica, "
     "current_setting('fsync') AS fsync, "
@@ -89,56 +62,49 @@ _FACTS = text(
     "extract(epoch FROM clock_timestamp())::float8 AS clock, "
     "(SELECT count(*) FROM pg_stat_replication) AS replicas"
 )
-_PLACE: ColumnElement[int] = literal_column(f"CAST(to_regclass('{NAME}') AS oid)", BigInteger())
+_PLACE: sa.ColumnElement[int] = sa.literal_column(
+    f"CAST(to_regclass('{NAME}') AS oid)", sa.BigInteger()
+)
 """The table that the name stands for on a connection, by its `search_path`."""
 
-_COUNT = text("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(:name)")
+_COUNT = sa.text("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(:name)")
 
 
 class PostgreSQL(Dialect):
     """PostgreSQL, with any of its synchronous drivers."""
 
     def __init__(self) -> None:
-        # Rows that another transaction has locked are skipped: they do not stay expired.
-        doomed = (
-            select(_row.key)
-            .where(_row.expires <= now())
-            .order_by(_row.expires)
-            .limit(MOST)
-            .with_for_update(skip_locked=True)
-            .cte("doomed")
-        )
-        super().__init__(
-            postgresql.insert,
-            delete(table).where(_row.key == doomed.c.key, _row.expires <= now()),
-            # Waits for a transaction that has locked the row: for its COMMIT, or its end.
-            look_up=LOOK_UP.with_for_update(),
-            place=_PLACE,
-        )
+        super().__init__(postgresql.insert, _PLACE)
         # One round trip, whatever the outcome. A row in the way is only read: rivals and replays
         # lock nothing. Where it came to be after the statement began, nothing comes back.
-        seen = IN_THE_WAY.cte("seen")
-        new = select(*NEW_CLAIM.values()).where(~select(seen.c.kind).exists())
-        claim = postgresql.insert(table).from_select(list(NEW_CLAIM), new, include_defaults=False)
+        seen = statements.IN_THE_WAY.cte("seen")
+        new = sa.select(*statements.NEW_CLAIM.values()).where(~sa.select(seen.c.kind).exists())
+        claim = postgresql.insert(table).from_select(
+            list(statements.NEW_CLAIM), new, include_defaults=False
+        )
         granted = (
             claim.on_conflict_do_update(
-                index_elements=[_row.key], set_=CLAIMED_ANEW, where=MAY_CLAIM
+                index_elements=[_row.key], set_=statements.CLAIMED_ANEW, where=statements.MAY_CLAIM
             )
             .returning(word(_GRANTED).label("kind"))
             .cte(_GRANTED)
         )
-        nothing = [null().label("fingerprint"), null().label("left"), null().label("data")]
-        self._claim = union_all(select(granted.c.kind, *nothing), select(*seen.c))
+        nothing = [
+            sa.null().label("fingerprint"),
+            sa.null().label("left"),
+            sa.null().label("data"),
+        ]
+        self._claim = sa.union_all(sa.select(granted.c.kind, *nothing), sa.select(*seen.c))
         batch = _batch()
         self._renew = (
-            update(table)
-            .values(renewed(batch.c.lease))
+            sa.update(table)
+            .values(statements.renewed(batch.c.lease))
             .where(_row.key == batch.c.key, _row.owner == batch.c.owner)
             .where(is_a(CLAIM), _row.lease_ends > now())
             .returning(_row.key, _row.owner)
         )
 
-    def _claim_once(self, connection: Connection, values: Values) -> ClaimOutcome | None:
+    def _claim_once(self, connection: Connection, values: Parameters) -> ClaimOutcome | None:
         row = connection.execute(self._claim, values).first()
         if row is None:
             return None
@@ -155,17 +121,17 @@ class PostgreSQL(Dialect):
             "owners": list(owners),
             "leases": [milliseconds(lease) for lease in leases],
         }
-        renewed = {(row.key, bytes(row.owner)) for row in connection.execute(self._renew, values)}
-        return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
+        renewed_claims = {
+            (row.key, bytes(row.owner)) for row in connection.execute(self._renew, values)
+        }
+        return [OK if (key, owner) in renewed_claims else STALE for key, owner, _ in renewals]
 
     def count_all(self, connection: Connection) -> int | None:
         """Return how many rows there were when the table was last analysed."""
         count = connection.execute(_COUNT, {"name": NAME}).scalar()
         return None if count is None or count < 0 else int(count)
 
-    def prepare(
-        self, connection: DBAPIConnection, seconds: float, info: MutableMapping[str, object]
-    ) -> None:
+    def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
         """Limit every statement and every wait for a lock on the server, too.
 
         Behind a pooler the server's session is shared with other clients, so that each
@@ -216,7 +182,7 @@ class PostgreSQL(Dialect):
         return None if fileno is None else fileno()
 
     def trouble(self, error: BaseException) -> Trouble:
-        """Return what an error means, by its SQLSTATE."""
+        """Return the effect of an error, by its SQLSTATE."""
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
         if state is None and error.args and isinstance(error.args[0], dict):
             state = error.args[0].get("C")  # pg8000
@@ -256,11 +222,13 @@ def _now(*_: object, **__: object) -> str:
 
 def _batch() -> TableValuedAlias:
     arrays = [
-        bindparam("keys", type_=ARRAY(Text())),
-        bindparam("owners", type_=ARRAY(LargeBinary())),
-        bindparam("leases", type_=ARRAY(BigInteger())),
+        sa.bindparam("keys", type_=sa.ARRAY(sa.Text())),
+        sa.bindparam("owners", type_=sa.ARRAY(sa.LargeBinary())),
+        sa.bindparam("leases", type_=sa.ARRAY(sa.BigInteger())),
     ]
-    return func.unnest(*arrays).table_valued("key", "owner", "lease").render_derived(name="batch")
+    return (
+        sa.func.unnest(*arrays).table_valued("key", "owner", "lease").render_derived(name="batch")
+    )
 
 
 def _backend_at_start(connection: DBAPIConnection) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 
@@ -33,22 +32,16 @@ class Pruning:
         call_in_children(self._begin)
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()
         self._written = 0
         self._is_running = False
 
     def count(self) -> None:
         """Count a key that was written."""
-        self._written += 1  # a lost count does no harm
-        if self._written < EVERY:
-            return
-        with self._lock:
-            if self._is_running or self._written < EVERY:
-                return
-            self._written = 0
-            self._is_running = True
-        if not start_daemon(self._run, "flask-idempotence-pruning"):
-            self._is_running = False
+        self._written += 1  # a lost count does no harm, nor does a second thread
+        if self._written >= EVERY and not self._is_running:
+            self._written, self._is_running = 0, True
+            if not start_daemon(self._run, "flask-idempotence-pruning"):
+                self._is_running = False
 
     def _run(self) -> None:
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from sqlalchemy import Connection, Engine, delete, func, select, text, update
+import sqlalchemy as sa
+from sqlalchemy import Connection
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.compiler import compiles
@@ -17,21 +18,8 @@ from ...errors import ConfigurationError, StoreError
 from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
 from ..facts import DatabaseFacts
 from ..process import call_in_children
-from .dialect import DEADLINE, Dialect, Trouble
-from .statements import (
-    CLAIMED_ANEW,
-    IN_THE_WAY,
-    IS_RENEWABLE,
-    LEASE,
-    MAY_CLAIM,
-    MOST,
-    NEW_CLAIM,
-    OK,
-    STALE,
-    Values,
-    outcome_of,
-    renewed,
-)
+from . import statements
+from .dialect import DEADLINE, OK, STALE, Dialect, Info, Parameters, Trouble, outcome_of
 from .table import count_expired, milliseconds, missing_parts, now, table
 
 OLDEST = (3, 35)
@@ -46,18 +34,22 @@ _DURABLE = {1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 class SQLite(Dialect):
     """SQLite in a file, by way of the `sqlite3` of Python's library."""
 
-    connects_at_once = True
-
     def __init__(self) -> None:
-        doomed = select(_row.key).where(_row.expires <= now()).limit(MOST)
-        super().__init__(sqlite.insert, delete(table).where(_row.key.in_(doomed)))
-        self._claim = self._upsert(NEW_CLAIM, MAY_CLAIM, CLAIMED_ANEW).returning(_row.key)
-        self._renew = update(table).values(renewed(LEASE)).where(IS_RENEWABLE).returning(_row.key)
+        super().__init__(sqlite.insert)
+        self._claim = self._upsert(
+            statements.NEW_CLAIM, statements.MAY_CLAIM, statements.CLAIMED_ANEW
+        ).returning(_row.key)
+        self._renew = (
+            sa.update(table)
+            .values(statements.renewed(statements.LEASE))
+            .where(statements.IS_RENEWABLE)
+            .returning(_row.key)
+        )
         self._renew_lock()
         call_in_children(self._renew_lock)
 
-    def check(self, engine: Engine) -> None:
-        """Return if the database is a file, and the library new enough."""
+    def check(self, engine: sa.Engine) -> None:
+        """Raise ConfigurationError if the database is not a file, or the library too old."""
         database, query = engine.url.database or "", str(engine.url.query)
         in_memory = (":memory:" in database, "mode=memory" in database, "memory" in query)
         if not database or any(in_memory):
@@ -72,9 +64,9 @@ class SQLite(Dialect):
                 f"{'.'.join(map(str, OLDEST))} or later."
             )
 
-    def _claim_once(self, connection: Connection, values: Values) -> ClaimOutcome | None:
+    def _claim_once(self, connection: Connection, values: Parameters) -> ClaimOutcome | None:
         # Reading first costs microseconds, and spares repeats the wait for the one writer.
-        row = connection.execute(IN_THE_WAY, values).first()
+        row = connection.execute(statements.IN_THE_WAY, values).first()
         if row is not None:
             return outcome_of(row, values)
         with self._write_lock(connection):
@@ -82,15 +74,14 @@ class SQLite(Dialect):
 
     def renew(self, connection: Connection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew, all in one transaction."""
-        with self._write_lock(connection):
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            try:
-                outcomes = [self._renew_one(connection, *renewal) for renewal in renewals]
-            except BaseException:
-                connection.exec_driver_sql("ROLLBACK")
-                raise
-            connection.exec_driver_sql("COMMIT")
-            return outcomes
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        try:
+            outcomes = [self._renew_one(connection, *renewal) for renewal in renewals]
+        except BaseException:
+            connection.exec_driver_sql("ROLLBACK")
+            raise
+        connection.exec_driver_sql("COMMIT")
+        return outcomes
 
     def _renew_one(self, connection: Connection, key: str, owner: bytes, lease: float) -> Outcome:
         values = {"this_key": key, "this_owner": owner, "lease": milliseconds(lease)}
@@ -98,7 +89,7 @@ class SQLite(Dialect):
 
     def count_all(self, connection: Connection) -> int | None:
         """Return how many rows there are."""
-        return connection.execute(select(func.count()).select_from(table)).scalar_one()
+        return connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
 
     def operation(self, connection: Connection, *, writes: bool) -> AbstractContextManager[None]:
         """Hold the write lock, if the operation begins with a write."""
@@ -121,9 +112,7 @@ class SQLite(Dialect):
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()
 
-    def prepare(
-        self, connection: DBAPIConnection, seconds: float, info: MutableMapping[str, object]
-    ) -> None:
+    def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
         """Limit the wait for another writer. Neither this nor anything else stays in the file."""
         del info
         _limit_wait(connection, seconds)
@@ -138,8 +127,8 @@ class SQLite(Dialect):
     def facts(self, connection: Connection) -> DatabaseFacts:
         """Return the library's version, the settings of the file, and its state."""
         missing = missing_parts(connection)
-        journal = connection.execute(text("PRAGMA journal_mode")).scalar_one()
-        synchronous = connection.execute(text("PRAGMA synchronous")).scalar_one()
+        journal = connection.execute(sa.text("PRAGMA journal_mode")).scalar_one()
+        synchronous = connection.execute(sa.text("PRAGMA synchronous")).scalar_one()
         # In WAL mode, NORMAL may lose the last commits when the power fails.
         # https://www.sqlite.org/pragma.html#pragma_synchronous
         return DatabaseFacts(

@@ -9,16 +9,24 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ...errors import ConfigurationError
-from ..base import ClaimOutcome, Entry, InspectableStore, Outcome, Renewal, TokenOutcome
+from ..base import (
+    ClaimOutcome,
+    Completion,
+    Entry,
+    InspectableStore,
+    Outcome,
+    Renewal,
+    TokenOutcome,
+)
 from ..facts import DatabaseFacts
 from ..sql_extra import BATCH
 from . import inspection
 from .dialect import Dialect, Trouble
 from .executor import Executor, store_error, trouble_of
+from .pool import twin_of
 from .postgresql import PostgreSQL
 from .pruning import Pruning
 from .sqlite import SQLite
-from .statements import Values
 from .table import NAME, TOKEN, TOKEN_AGAIN, create, ddl, milliseconds
 
 _DIALECTS: dict[str, Callable[[], Dialect]] = {"postgresql": PostgreSQL, "sqlite": SQLite}
@@ -59,7 +67,7 @@ class SqlStore(InspectableStore):
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        """Take the key for its first caller, or say what is there."""
+        """Take the key for its first caller, or return its holder's state."""
         values = {
             "this_key": key,
             "this_owner": owner,
@@ -67,20 +75,20 @@ class SqlStore(InspectableStore):
             "lease": milliseconds(lease),
             "keep": round(keep * 1000),
         }
-        outcome = self._executor.read(self._dialect.claim, values)
+        outcome = self._executor.run(self._dialect.claim, values, writes=False)
         self._pruning.count()
         return outcome
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew, in one round trip and transaction."""
-        return self._executor.read(self._dialect.renew, renewals) if renewals else []
+        return self._executor.run(self._dialect.renew, renewals) if renewals else []
 
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
         """Replace the claim by a record."""
-        values = _completion(key, owner, fingerprint, record, keep)
-        return self._executor.run(self._dialect.complete, values)[0]
+        completion = Completion(key, owner, fingerprint, record, keep)
+        return self._executor.run(self._dialect.complete, completion)[0]
 
     def complete_in(
         self,
@@ -109,9 +117,9 @@ class SqlStore(InspectableStore):
             ConfigurationError: the connection sees another table of that name.
             sqlalchemy.exc.SQLAlchemyError: anything else, as the connection raises it.
         """
-        values = _completion(key, owner, fingerprint, record, keep)
+        completion = Completion(key, owner, fingerprint, record, keep)
         try:
-            outcome, place = self._dialect.complete(connection, values)
+            outcome, place = self._dialect.complete(connection, completion)
         except DBAPIError as error:
             if trouble_of(error, self._dialect) is not Trouble.NOT_READY:
                 raise
@@ -131,16 +139,16 @@ class SqlStore(InspectableStore):
         Call it while no connection is held: behind a pooler there may be no second one.
         """
         if not self._knows_place:
-            self._place = self._executor.read(self._dialect.place)
+            self._place = self._executor.run(self._dialect.place, writes=False)
             self._knows_place = True
 
     def look_up(self, key: str, owner: bytes) -> str | None:
-        """Return what an owner has at a key: `"claim"`, `"record"`, or None for nothing.
+        """Return the kind of an owner's row at a key: `"claim"`, `"record"`, or None.
 
-        After a COMMIT whose answer was lost it tells what was decided: it waits, within the
+        After a COMMIT whose answer was lost it tells the outcome: it waits, within the
         deadline, until the transaction that has locked the row has ended.
         """
-        return self._executor.read(self._dialect.look_up, key, owner)
+        return self._executor.run(self._dialect.look_up, key, owner, writes=False)
 
     def release(self, key: str, owner: bytes) -> Outcome:
         """Give the claim up."""
@@ -162,42 +170,42 @@ class SqlStore(InspectableStore):
         return self._executor.run(self._dialect.take_token, key, subject, repeatable=False)
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return what each of some keys holds."""
-        return self._executor.read(inspection.peek, keys) if keys else []
+        """Return the entries of some keys."""
+        return self._executor.run(inspection.peek, keys, writes=False) if keys else []
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`, in order, page by page."""
         last = ""
         while True:
-            keys = self._executor.read(inspection.scan, prefix, last, _PAGE)
+            keys = self._executor.run(inspection.scan, prefix, last, _PAGE, writes=False)
             yield from (key for key in keys if key.startswith(prefix))
             if len(keys) < _PAGE:
                 return
             last = keys[-1]
 
     def remove(self, key: str) -> None:
-        """Remove a key, whatever it holds."""
+        """Remove a key of any kind."""
         self._executor.run(inspection.remove, key)
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys that still hold what they were seen to hold."""
+        """Remove keys whose entries are still the same."""
         return self._executor.run(inspection.discard, seen) if seen else []
 
     def prune(self, most: int = BATCH) -> int:
         """Remove rows that have expired, `most` at the most; returns how many."""
-        return self._executor.run(self._dialect.prune, most)
+        return self._executor.run(inspection.prune, most)
 
     def count_all(self) -> int | None:
         """Return roughly how many rows there are; None where the database has not counted them."""
-        return self._executor.read(self._dialect.count_all)
+        return self._executor.run(self._dialect.count_all, writes=False)
 
     def facts(self) -> Sequence[DatabaseFacts]:
         """Return the database's version, settings and state."""
-        return [self._executor.read(self._dialect.facts)]
+        return [self._executor.run(self._dialect.facts, writes=False)]
 
     def ping(self) -> None:
         """Return if the database answers and has the table."""
-        self._executor.read(inspection.ping)
+        self._executor.run(inspection.ping, writes=False)
 
     def close(self) -> None:
         """Close the store's connections; its next operation opens new ones."""
@@ -208,8 +216,7 @@ class SqlStore(InspectableStore):
 
         All of it or nothing, and without a deadline.
         """
-        given = self.engine
-        engine = Engine(given.pool.recreate(), given.dialect, given.url, hide_parameters=True)
+        engine = twin_of(self.engine)
         try:
             with engine.begin() as connection:
                 return create(connection)
@@ -222,16 +229,6 @@ class SqlStore(InspectableStore):
     def ddl(self) -> str:
         """Return the statements that create the table."""
         return ddl(self.engine.dialect)
-
-
-def _completion(key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float) -> Values:
-    return {
-        "this_key": key,
-        "this_owner": owner,
-        "this_fingerprint": fingerprint,
-        "record": record,
-        "keep": milliseconds(keep),
-    }
 
 
 def _dialect_of(engine: Engine) -> Dialect:

@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    func,
-    inspect,
-    literal_column,
-    or_,
-    select,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 from sqlalchemy.sql.functions import FunctionElement
@@ -27,20 +13,22 @@ NAME = "flask_idempotence"
 CLAIM, RECORD, TOKEN, TOKEN_AGAIN = "claim", "record", "token", "token again"
 """The kinds of rows."""
 
-metadata = MetaData()
+metadata = sa.MetaData()
 """Of this table alone: `create_all` of the application's own metadata does not see it."""
 
-table = Table(
+table = sa.Table(
     NAME,
     metadata,
     # Compared byte by byte, so that the keys of one endpoint stand together in the index.
-    Column("key", Text().with_variant(Text(collation="C"), "postgresql"), primary_key=True),
-    Column("kind", String(16), nullable=False),
-    Column("owner", LargeBinary, nullable=False),  # of a token: the user it was issued to
-    Column("fingerprint", LargeBinary, nullable=False),
-    Column("lease_ends", BigInteger),  # milliseconds since 1970; of claims only
-    Column("expires", BigInteger, nullable=False, index=True),  # milliseconds since 1970
-    Column("data", LargeBinary),  # of records only
+    sa.Column(
+        "key", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), primary_key=True
+    ),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("owner", sa.LargeBinary, nullable=False),  # of a token: the user it was issued to
+    sa.Column("fingerprint", sa.LargeBinary, nullable=False),
+    sa.Column("lease_ends", sa.BigInteger),  # milliseconds since 1970; of claims only
+    sa.Column("expires", sa.BigInteger, nullable=False, index=True),  # milliseconds since 1970
+    sa.Column("data", sa.LargeBinary),  # of records only
 )
 """Owners stay in completed rows: an owner that lost the answer to its COMMIT can look it up."""
 
@@ -53,18 +41,18 @@ class now(FunctionElement[int]):  # noqa: N801 - a function of the database
     Each dialect compiles it.
     """
 
-    type = BigInteger()
+    type = sa.BigInteger()
     inherit_cache = True
 
 
-def word(constant: str) -> ColumnElement[str]:
+def word(constant: str) -> sa.ColumnElement[str]:
     """Return a constant as SQL text, which saves a parameter."""
-    return literal_column(f"'{constant}'", Text())
+    return sa.literal_column(f"'{constant}'", sa.Text())
 
 
-def is_a(*kinds: str) -> ColumnElement[bool]:
+def is_a(*kinds: str) -> sa.ColumnElement[bool]:
     """Return whether a row is of one of these kinds."""
-    return or_(*(table.c.kind == word(kind) for kind in kinds))
+    return sa.or_(*(table.c.kind == word(kind) for kind in kinds))
 
 
 def milliseconds(seconds: float) -> int:
@@ -74,7 +62,7 @@ def milliseconds(seconds: float) -> int:
 
 def create(connection: Connection) -> bool:
     """Create the table, and return whether it was missing."""
-    if inspect(connection).has_table(NAME):
+    if sa.inspect(connection).has_table(NAME):
         return False
     metadata.create_all(connection)
     return True
@@ -89,7 +77,7 @@ def ddl(dialect: Dialect) -> str:
 
 def missing_parts(connection: Connection) -> tuple[str, ...]:
     """Return the name of the table, or of its columns, where they are missing."""
-    inspector = inspect(connection)
+    inspector = sa.inspect(connection)
     if not inspector.has_table(NAME):
         return (NAME,)
     present = {column["name"] for column in inspector.get_columns(NAME)}
@@ -98,5 +86,5 @@ def missing_parts(connection: Connection) -> tuple[str, ...]:
 
 def count_expired(connection: Connection) -> int:
     """Return how many expired rows there are, up to 100,000."""
-    some = select(table.c.key).where(table.c.expires <= now()).limit(_MOST_COUNTED).subquery()
-    return connection.execute(select(func.count()).select_from(some)).scalar_one()
+    some = sa.select(table.c.key).where(table.c.expires <= now()).limit(_MOST_COUNTED).subquery()
+    return connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()
