@@ -24,11 +24,7 @@ _OWN_OPTIONS = ("deadline",)
 
 
 def sql_store_class() -> type[SqlStore]:
-    """Return the class.
-
-    Raises:
-        ConfigurationError: SQLAlchemy is not installed.
-    """
+    """Return `SqlStore`; raise ConfigurationError where SQLAlchemy is not installed."""
     if importlib.util.find_spec("sqlalchemy") is None:
         raise ConfigurationError(
             'The SQL store needs SQLAlchemy: pip install "flask-idempotence[sql]"'
@@ -39,11 +35,7 @@ def sql_store_class() -> type[SqlStore]:
 
 
 def sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
-    """Make the store that SQLAlchemy's URL names, without connecting.
-
-    Args:
-        uri: such as `sqlite:////var/lib/app/app.db` or `postgresql+psycopg://user@host/app`.
-        options: of the store, and of `sqlalchemy.create_engine`.
+    """Make the store at SQLAlchemy's URL, with options of its own and of `create_engine`.
 
     Raises:
         ConfigurationError: SQLAlchemy or a driver is not installed, or the database will not do.

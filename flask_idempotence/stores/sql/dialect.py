@@ -10,7 +10,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from ...errors import StoreError
@@ -56,18 +55,16 @@ class Trouble(enum.Enum):
 class Dialect(ABC):
     """A database: its statements, its connections, its errors.
 
-    The statements return rows by RETURNING: a database without it overrides `complete`, `release`
-    and `take_token`. Errors are SQLAlchemy's own.
+    Errors of the statements are SQLAlchemy's own. A database without RETURNING overrides
+    `complete`, `release` and `take_token`; one without ON CONFLICT, `_upsert`.
 
     Args:
-        insert: makes an `INSERT` that has `ON CONFLICT`.
+        insert: makes an `INSERT` of the database's own.
         place: the number of the table that a connection sees; None where there is but one.
     """
 
     def __init__(
-        self,
-        insert: Callable[[sa.Table], postgresql.Insert] | Callable[[sa.Table], sqlite.Insert],
-        place: sa.ColumnElement[int] | None = None,
+        self, insert: Callable[[sa.Table], Any], place: sa.ColumnElement[int] | None = None
     ) -> None:
         self._insert = insert
         self._place = (sa.null() if place is None else place).label("place")
@@ -113,14 +110,16 @@ class Dialect(ABC):
         row: statements.Columns,
         where: sa.ColumnElement[bool] | None = None,
         replaced: statements.Columns | None = None,
-    ) -> postgresql.Insert | sqlite.Insert:
+    ) -> sa.Insert:
         """Return a statement that inserts a row, or replaces one that meets a condition."""
         if replaced is None:
             replaced = {name: value for name, value in row.items() if name != "key"}
-        insert = self._insert(table).values(row)
-        return insert.on_conflict_do_update(
-            index_elements=[table.c.key], set_=replaced, where=where
+        upsert: sa.Insert = (
+            self._insert(table)
+            .values(row)
+            .on_conflict_do_update(index_elements=[table.c.key], set_=replaced, where=where)
         )
+        return upsert
 
     def claim(self, connection: Connection, values: Parameters) -> ClaimOutcome:
         """Take a key for its first caller, or return its holder; outside a transaction."""
