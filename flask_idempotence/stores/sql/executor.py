@@ -52,8 +52,8 @@ class Executor:
         """Carry out an operation.
 
         Args:
-            work: takes the connection and the values.
-            values: the operation's own.
+            work: the operation: takes a connection, and the values.
+            values: of the operation.
             writes: whether it begins with a write.
             repeatable: whether it is sent once more where its effect is unknown.
 

@@ -42,12 +42,9 @@ class SqlStore(InspectableStore):
     `flask idempotence init-db` or a migration makes the table; the store never does.
 
     Args:
-        engine: the application's `sqlalchemy.Engine`. Connections are made as it makes them, in a
-            pool of the same kind; the engine itself is neither used nor altered.
+        engine: the application's `sqlalchemy.Engine`, then an attribute. Connections are made as it
+            makes them, in a pool of the same kind; the engine is neither used nor altered.
         deadline: seconds that an operation may take in all.
-
-    Attributes:
-        engine: as it was given.
 
     Raises:
         ConfigurationError: the database is not supported, or is SQLite in memory.
