@@ -42,8 +42,8 @@ class SqlStore(InspectableStore):
     `flask idempotence init-db` or a migration makes the table; the store never does.
 
     Args:
-        engine: the application's `sqlalchemy.Engine`, then an attribute. Connections are made as it
-            makes them, in a pool of the same kind; the engine is neither used nor altered.
+        engine: the application's `sqlalchemy.Engine`, then an attribute. Connections are made as
+            it makes them, in a pool of the same kind; the engine is neither used nor altered.
         deadline: seconds that an operation may take in all.
 
     Raises:
