@@ -15,7 +15,7 @@ from flask import Flask
 
 from ..errors import StoreError
 from ..request.hashing import KEYSPACE
-from ..stores.base import NO_FINGERPRINT, OWNER_BYTES
+from ..stores.base import NO_FINGERPRINT, OWNER_BYTES, InspectableStore
 from .app_checks import APP_CHECKS
 from .common import as_json, kind_of, the_app, tool
 from .findings import Check, Finding, Patient, Severity
@@ -44,7 +44,8 @@ def admit(app: Flask, *, workers: int | None = None) -> Patient:
     state: State = app.extensions["idempotence"]
     patient = Patient(app, state, look_around(os.environ, Path.cwd(), workers=workers))
     try:
-        patient = dataclasses.replace(patient, servers=state.store.facts())
+        if isinstance(state.store, InspectableStore):
+            patient = dataclasses.replace(patient, servers=state.store.facts())
         return dataclasses.replace(patient, answers_in=_probe(state))
     except StoreError as error:
         # Where it answers and takes no claim, what it says of itself may tell why.
@@ -55,7 +56,8 @@ def _probe(state: State) -> float:
     """Claim a key of its own and give it up: that takes every permission that a guard needs."""
     key = f"{state.config.prefix}:{KEYSPACE}:probe:doctor:{os.urandom(16).hex()}"
     owner, store = os.urandom(OWNER_BYTES), state.store
-    store.ping()  # connecting is not part of what is measured
+    if isinstance(store, InspectableStore):
+        store.ping()  # connecting is not part of what is measured
     began = time.perf_counter()
     store.claim(key, owner, NO_FINGERPRINT, _PROBE_LEASE, 0)
     store.release(key, owner)

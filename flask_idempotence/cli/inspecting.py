@@ -13,6 +13,7 @@ from ..guards.key import name_of
 from ..request.hashing import SHORT_HASH
 from ..request.key_header import parse_key
 from ..response.refusals import KeyInvalid
+from ..stores.base import inspectable
 from .common import as_json, the_app, the_state, tool
 from .keyspace import Digest, Found, Name, look, names, state_of
 from .output import in_terminal, print_json, progress, table
@@ -62,7 +63,7 @@ def find(state: State, *, digest: str | None, **named: str | None) -> list[Found
 
 
 def _by_digest(state: State, digest: str) -> list[Found]:
-    store = state.store
+    store = inspectable(state.store)
     with progress("Searching", store.count_all()) as bar:
         found = [
             name for name in names(store, state.config, bar) if name.digest.startswith(digest)
@@ -78,7 +79,7 @@ def _by_name(state: State, *, endpoint: str, identity: str, key: str, method: st
     name = name_of(identity, method.upper(), endpoint, key)
     store_key = state.engine.services.keyring.store_key(the_app(), "key", endpoint, name)
     entry = Name(store_key, "key", endpoint, store_key.rpartition(":")[2])
-    return [each for batch in look(state.store, iter([entry])) for each in batch]
+    return [each for batch in look(inspectable(state.store), iter([entry])) for each in batch]
 
 
 def _asked_for(what: str, value: str) -> str:

@@ -15,7 +15,7 @@ from .output import Progress
 
 if TYPE_CHECKING:
     from ..config.settings import Config
-    from ..stores.base import Entry, Store
+    from ..stores.base import Entry, InspectableStore
 
 MODES = ("lock", "token", "key", "once")
 
@@ -54,7 +54,7 @@ Found = tuple[Name, "Entry"]
 
 
 def names(
-    store: Store,
+    store: InspectableStore,
     config: Config,
     progress: Progress,
     *,
@@ -81,7 +81,7 @@ def _taken_apart(key: str, beginning: str) -> Name | None:
     return Name(key, mode, endpoint, digest)
 
 
-def look(store: Store, found: Iterator[Name]) -> Iterator[list[Found]]:
+def look(store: InspectableStore, found: Iterator[Name]) -> Iterator[list[Found]]:
     """Yield what keys hold, in batches; those that have expired meanwhile are left out."""
     while batch := list(islice(found, BATCH)):
         entries = store.peek_all([name.key for name in batch])

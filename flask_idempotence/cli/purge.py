@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..stores.base import Outcome
+from ..stores.base import Outcome, inspectable
 from .common import the_state, tool
 from .keyspace import Found, by_endpoint, by_mode, look, names, state_of
 from .output import progress, table
@@ -31,7 +31,7 @@ class Purge:
     """
 
     def __init__(self, state: State, *, live: bool, for_real: bool) -> None:
-        self._state = state
+        self._store, self._config = inspectable(state.store), state.config
         self._live = live
         self._for_real = for_real
         self.meant: Counter[Place] = Counter()
@@ -39,11 +39,10 @@ class Purge:
 
     def run(self, mode: str | None, endpoint: str | None) -> None:
         """Go over them, in batches."""
-        store = self._state.store
         label = "Removing" if self._for_real else "Counting"
-        with progress(label, store.count_all()) as bar:
-            found = names(store, self._state.config, bar, mode=mode, endpoint=endpoint)
-            for batch in look(store, found):
+        with progress(label, self._store.count_all()) as bar:
+            found = names(self._store, self._config, bar, mode=mode, endpoint=endpoint)
+            for batch in look(self._store, found):
                 self._purge(batch)
 
     def _purge(self, batch: list[Found]) -> None:
@@ -51,7 +50,7 @@ class Purge:
         self.spared += len(batch) - len(doomed)
         outcomes = [Outcome.OK] * len(doomed)
         if self._for_real:
-            outcomes = self._state.store.discard([(name.key, entry) for name, entry in doomed])
+            outcomes = self._store.discard([(name.key, entry) for name, entry in doomed])
         for (name, entry), outcome in zip(doomed, outcomes, strict=True):
             if outcome is Outcome.OK:
                 self.meant[name.mode, name.endpoint, state_of(entry)] += 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..request.hashing import SHORT_HASH
-from ..stores.base import Outcome
+from ..stores.base import Outcome, inspectable
 from .common import the_state, tool, yes
 from .inspecting import find, show, which
 from .keyspace import Found, state_of
@@ -74,7 +74,7 @@ def _check(what: str, *, record: bool) -> None:
 
 def _release(state: State, chosen: Found) -> None:
     name, entry = chosen
-    if state.store.discard([(name.key, entry)]) == [Outcome.STALE]:
+    if inspectable(state.store).discard([(name.key, entry)]) == [Outcome.STALE]:
         raise click.ClickException("It has changed meanwhile, and was left alone. Look again.")
     _logger.info(
         "Released by hand: mode=%s endpoint=%s key=%s",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..stores.base import inspectable
 from .common import as_json, the_state, tool
 from .keyspace import by_endpoint, by_mode, look, names, state_of
 from .output import print_json, progress, styled, table
@@ -50,7 +51,7 @@ class Counts:
 
 def count(state: State, *, mode: str | None = None, endpoint: str | None = None) -> Counts:
     """Count what a store holds for an application."""
-    counts, store = Counts(), state.store
+    counts, store = Counts(), inspectable(state.store)
     with progress("Counting", store.count_all()) as bar:
         found = names(store, state.config, bar, mode=mode, endpoint=endpoint)
         for batch in look(store, found):

@@ -184,7 +184,7 @@ class Keeper:
         leases = [claim.lease.length if now < claim.lease.end else self._lease for claim in claims]
 
         def renew() -> Sequence[Outcome | None]:
-            with self._store.within(min(leases) / 6):
+            with self._store.time_limit(min(leases) / 6):
                 return self._store.renew(renewals)
 
         try:
@@ -294,7 +294,7 @@ class Keeper:
         self._run_deferred()
         given_up = 0
         while self._retry_queue and (left := end_at - time.monotonic()) > 0:
-            with self._store.within(left):
+            with self._store.time_limit(left):
                 given_up += not self._retry_queue.try_last()
         given_up += len(self._retry_queue)
         if given_up:

@@ -1,4 +1,4 @@
-"""The contract of a store, in terms of outcomes."""
+"""Interfaces of a store: `Store` for requests, `InspectableStore` for commands."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..errors import ConfigurationError
 from .facts import DatabaseFacts, ServerFacts
 
 OWNER_BYTES = 16
@@ -18,7 +19,7 @@ FINGERPRINT_BYTES = 16
 """A fingerprint is a keyed hash of this many bytes."""
 
 NO_FINGERPRINT = bytes(FINGERPRINT_BYTES)
-"""Stands for the fingerprint where the key itself says what is being asked."""
+"""The fingerprint of a claim whose key identifies the operation already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Done:
 
     Attributes:
         matches: whether its fingerprint is the caller's.
-        record: what its owner left behind.
+        record: the value that its owner stored.
     """
 
     matches: bool
@@ -68,14 +69,14 @@ CLAIMED = Claimed()
 
 
 class Outcome(enum.Enum):
-    """What a fenced write came to: it counts only if the caller is (still) the owner."""
+    """Outcome of a fenced write, which counts only if the caller is still the owner."""
 
     OK = "ok"
     STALE = "stale"
 
 
 class TokenOutcome(enum.Enum):
-    """What became of an attempt to take a token."""
+    """Outcome of an attempt to take a token."""
 
     TAKEN = "taken"
     TAKEN_AGAIN = "taken again"
@@ -93,7 +94,7 @@ class Renewal(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """What `Store.complete` takes, in its order."""
+    """The arguments of `Store.complete`, in order."""
 
     key: str
     owner: bytes
@@ -104,7 +105,7 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a key holds, for tools and tests.
+    """The value of a key, for commands and tests.
 
     Attributes:
         kind: `"claim"`, `"record"` or `"token"`.
@@ -122,7 +123,7 @@ class Entry:
 
 
 class Store(ABC):
-    """Where claims, records and tokens are kept.
+    """Keeps claims, records and tokens.
 
     Keys are complete names, made by the caller. All durations are seconds, counted on the store's
     own clock. Every operation is atomic on its one key. `flask_idempotence.testing.StoreContract`
@@ -134,20 +135,20 @@ class Store(ABC):
     """
 
     shared: bool = True
-    """Whether other processes see what this one stores."""
+    """Whether other processes see the claims of this one."""
 
     @abstractmethod
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        """Take the key for its first caller, or say what is there.
+        """Take the key for its first caller, or return its holder's state.
 
         Args:
             key: the store key.
             owner: 16 random bytes. The owner of a live claim is granted it again, and the lease
                 begins anew; but it never ends earlier than it would have, for a claim that was
                 sent twice may arrive after the first renewal.
-            fingerprint: 16 bytes that stand for what is being asked.
+            fingerprint: 16 bytes that stand for the request.
             lease: how long the claim lives without renewal.
             keep: 0: the key is free when the lease ends. More: for so long after the end of the
                 last lease the key answers `Crashed`.
@@ -161,8 +162,8 @@ class Store(ABC):
             One outcome each, in order: STALE where the claim has ended or is not the owner's.
 
         Raises:
-            StoreError: not all was answered. A store that is made of several servers notes in its
-                `answers` what the others said, since their leases are renewed all the same.
+            StoreError: not all was answered. A store made of several servers notes the outcomes of
+                the others in its `answers`, since their leases are renewed all the same.
         """
 
     @abstractmethod
@@ -199,17 +200,38 @@ class Store(ABC):
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         """Compare and remove a token; it stays where it is another subject's."""
 
-    @abstractmethod
-    def peek(self, key: str) -> Entry | None:
-        """Return what a key holds, or None."""
+    def time_limit(self, seconds: float) -> AbstractContextManager[None]:
+        """Limit each operation of this thread to so many seconds, where that is less than usual.
 
+        For an operation that must be retried soon, such as the renewal of a short lease. A store
+        that cannot do so keeps its usual deadline.
+        """
+        del seconds
+        return nullcontext()
+
+
+class InspectableStore(Store):
+    """A store whose keys can be listed and removed by hand: for commands and tests.
+
+    No request needs it. Without it, `flask idempotence stats`, `inspect`, `release` and `purge`
+    cannot be used, nor `flask_idempotence.testing.clear_store`.
+    """
+
+    @abstractmethod
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return what each of some keys holds, in one round trip where that is possible."""
-        return [self.peek(key) for key in keys]
+        """Return the entries of some keys, in order; in one round trip where that is possible."""
+
+    def peek(self, key: str) -> Entry | None:
+        """Return the entry of a key, or None."""
+        return self.peek_all([key])[0]
 
     @abstractmethod
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`, without blocking the store."""
+
+    @abstractmethod
+    def remove(self, key: str) -> None:
+        """Remove a key of any kind."""
 
     def clear(self, prefix: str) -> int:
         """Remove every key that begins with `prefix`; returns how many."""
@@ -219,46 +241,39 @@ class Store(ABC):
         return len(keys)
 
     @abstractmethod
-    def remove(self, key: str) -> None:
-        """Remove a key, whatever it holds."""
-
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys that still hold what they were seen to hold, for whoever tidies up by hand.
-
-        This one looks and then removes. A store that others share decides both in one step.
+        """Remove keys whose entries are still the same, each in one step.
 
         Args:
-            seen: pairs of a key and what `peek` said of it.
+            seen: pairs of a key and its entry.
 
         Returns:
-            One outcome each, in order: OK where nothing of what was seen is left, STALE where the
-            key holds something else by now.
+            One outcome each, in order: OK where that entry is gone, STALE where the key has
+            another one by now.
         """
-        outcomes = []
-        for (key, then), now in zip(seen, self.peek_all([key for key, _ in seen]), strict=True):
-            is_same = now is not None and (now.kind, now.mark) == (then.kind, then.mark)
-            if is_same:
-                self.remove(key)
-            outcomes.append(Outcome.OK if is_same or now is None else Outcome.STALE)
-        return outcomes
+
+    @abstractmethod
+    def ping(self) -> None:
+        """Return if the store answers."""
 
     def count_all(self) -> int | None:
         """Return roughly how many keys the store holds, others' included; None for unknown."""
         return None
 
     def facts(self) -> Sequence[ServerFacts | DatabaseFacts]:
-        """Return what the servers behind the store say of themselves, if there are any."""
+        """Return the version, settings and state of each server behind the store."""
         return ()
 
-    @abstractmethod
-    def ping(self) -> None:
-        """Return if the store answers."""
 
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """Allow each operation of this thread so many seconds, where that is less than usual.
+def inspectable(store: Store) -> InspectableStore:
+    """Return a store whose keys can be listed.
 
-        For what must be tried again soon, such as the renewal of a short lease. A store that
-        cannot do so takes its time.
-        """
-        del seconds
-        return nullcontext()
+    Raises:
+        ConfigurationError: they cannot.
+    """
+    if isinstance(store, InspectableStore):
+        return store
+    raise ConfigurationError(
+        f"This store cannot be listed: {type(store).__name__} is a Store, and no InspectableStore "
+        "(flask_idempotence.stores.base)."
+    )

@@ -15,44 +15,34 @@ from .base import (
     Crashed,
     Done,
     Entry,
+    InspectableStore,
     Outcome,
     Renewal,
     Running,
-    Store,
     TokenOutcome,
 )
 from .process import call_in_children
 
 
 @dataclass(slots=True)
-class _Claim:
-    owner: bytes
-    fingerprint: bytes
-    lease_end: float
-    keep: float
+class _Held:
+    """The value of a key: a claim, a record or a token."""
+
+    kind: str
+    owner: bytes  # of a token: its subject
     expires: float
+    fingerprint: bytes = b""
+    lease_end: float = 0.0
+    keep: float = 0.0
+    record: bytes = b""
+    again: bool = False
 
 
-@dataclass(slots=True)
-class _Record:
-    owner: bytes
-    fingerprint: bytes
-    record: bytes
-    expires: float
-
-
-@dataclass(slots=True)
-class _Token:
-    subject: bytes
-    again: bool
-    expires: float
-
-
-class MemoryStore(Store):
+class MemoryStore(InspectableStore):
     """Claims and tokens in this process: for development, tests, and a single worker.
 
-    What has expired is forgotten at the next operation on any key. What has not is never evicted,
-    since that would let a repeat through: a full store refuses instead.
+    Expired keys are forgotten at the next operation on any key. Others are never evicted, since
+    that would let a repeat through: a full store refuses instead.
 
     Args:
         max_entries: how many keys it holds at most; beyond that, `StoreError`.
@@ -74,7 +64,7 @@ class MemoryStore(Store):
             raise ConfigurationError("clock must be a function that returns seconds.")
         self._max_entries = max_entries
         self._clock = clock
-        self._entries: dict[str, _Claim | _Record | _Token] = {}
+        self._entries: dict[str, _Held] = {}
         self._expiries: list[tuple[float, str]] = []
         self._lock = threading.Lock()
         call_in_children(self._unlock)
@@ -85,22 +75,20 @@ class MemoryStore(Store):
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        """Take the key for its first caller, or say what is there."""
+        """Take the key for its first caller, or return its holder's state."""
         with self._lock:
             now = self._forget_expired()
-            held = self._entries.get(key)
-            if isinstance(held, _Claim) and held.owner != owner:
-                matches = held.fingerprint == fingerprint
-                if now < held.lease_end:
-                    return Running(matches, held.lease_end - now)
-                return Crashed(matches)
-            if isinstance(held, _Record):
+            held, lease_end = self._entries.get(key), now + lease
+            if held is not None and held.kind == "record":
                 return Done(held.fingerprint == fingerprint, held.record)
-            lease_end = now + lease
-            if isinstance(held, _Claim):
-                # Its own: a claim that was sent twice may arrive after the first renewal.
+            if held is not None and held.kind == "claim":
+                if held.owner != owner:
+                    matches, left = held.fingerprint == fingerprint, held.lease_end - now
+                    return Running(matches, left) if left > 0 else Crashed(matches)
+                # A claim that was sent twice may arrive after its first renewal.
                 lease_end = max(lease_end, held.lease_end)
-            self._put(key, _Claim(owner, fingerprint, lease_end, keep, lease_end + keep))
+            expires = lease_end + keep
+            self._put(key, _Held("claim", owner, expires, fingerprint, lease_end, keep))
             return CLAIMED
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
@@ -111,7 +99,7 @@ class MemoryStore(Store):
 
     def _renew(self, now: float, key: str, owner: bytes, lease: float) -> Outcome:
         held = self._entries.get(key)
-        if not isinstance(held, _Claim) or held.owner != owner or held.lease_end <= now:
+        if held is None or not _is_claim_of(owner, held) or held.lease_end <= now:
             return Outcome.STALE
         held.lease_end = now + lease
         held.expires = held.lease_end + held.keep
@@ -125,9 +113,9 @@ class MemoryStore(Store):
         with self._lock:
             now = self._forget_expired()
             held = self._entries.get(key)
-            if held is not None and getattr(held, "owner", None) != owner:
+            if held is not None and (held.owner != owner or held.kind == "token"):
                 return Outcome.STALE
-            self._put(key, _Record(owner, fingerprint, record, now + keep))
+            self._put(key, _Held("record", owner, now + keep, fingerprint, record=record))
             return Outcome.OK
 
     def release(self, key: str, owner: bytes) -> Outcome:
@@ -135,45 +123,41 @@ class MemoryStore(Store):
         with self._lock:
             self._forget_expired()
             held = self._entries.get(key)
-            if held is None:
-                return Outcome.OK
-            if not isinstance(held, _Claim) or held.owner != owner:
+            if held is not None and not _is_claim_of(owner, held):
                 return Outcome.STALE
-            del self._entries[key]
+            self._entries.pop(key, None)
             return Outcome.OK
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
         """Store a token."""
         with self._lock:
             now = self._forget_expired()
-            self._put(key, _Token(subject, again, now + ttl))
+            self._put(key, _Held("token", subject, now + ttl, again=again))
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         """Compare and remove a token."""
         with self._lock:
             self._forget_expired()
             held = self._entries.get(key)
-            if not isinstance(held, _Token):
+            if held is None or held.kind != "token":
                 return TokenOutcome.ABSENT
-            if held.subject not in (b"", subject):
+            if held.owner not in (b"", subject):
                 return TokenOutcome.NOT_YOURS
             del self._entries[key]
             return TokenOutcome.TAKEN_AGAIN if held.again else TokenOutcome.TAKEN
 
-    def peek(self, key: str) -> Entry | None:
-        """Return what a key holds, or None."""
+    def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
+        """Return the entries of some keys."""
         with self._lock:
-            return self._peek(self._forget_expired(), key)
+            now = self._forget_expired()
+            return [self._peek(now, key) for key in keys]
 
     def _peek(self, now: float, key: str) -> Entry | None:
         held = self._entries.get(key)
         if held is None:
             return None
-        size = len(held.record) if isinstance(held, _Record) else 0
-        lease = max(0.0, held.lease_end - now) if isinstance(held, _Claim) else None
-        mark = held.subject if isinstance(held, _Token) else held.owner
-        kind = type(held).__name__[1:].lower()
-        return Entry(kind, held.expires - now, size, lease, mark)
+        lease = max(0.0, held.lease_end - now) if held.kind == "claim" else None
+        return Entry(held.kind, held.expires - now, len(held.record), lease, held.owner)
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`."""
@@ -183,19 +167,19 @@ class MemoryStore(Store):
         return iter(keys)
 
     def remove(self, key: str) -> None:
-        """Remove a key, whatever it holds."""
+        """Remove a key of any kind."""
         with self._lock:
             self._entries.pop(key, None)
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys that still hold what they were seen to hold."""
+        """Remove keys whose entries are still the same."""
         with self._lock:
-            now = self._forget_expired()
-            return [self._discard(now, key, entry) for key, entry in seen]
+            self._forget_expired()
+            return [self._discard(key, entry) for key, entry in seen]
 
-    def _discard(self, now: float, key: str, seen: Entry) -> Outcome:
-        held = self._peek(now, key)
-        if held is not None and (held.kind, held.mark) != (seen.kind, seen.mark):
+    def _discard(self, key: str, seen: Entry) -> Outcome:
+        held = self._entries.get(key)
+        if held is not None and (held.kind, held.owner) != (seen.kind, seen.mark):
             return Outcome.STALE
         self._entries.pop(key, None)
         return Outcome.OK
@@ -205,9 +189,9 @@ class MemoryStore(Store):
         return len(self)
 
     def ping(self) -> None:
-        """Return: there is nobody who could not answer."""
+        """Return: there is no server that could fail to answer."""
 
-    def _put(self, key: str, entry: _Claim | _Record | _Token) -> None:
+    def _put(self, key: str, entry: _Held) -> None:
         if key not in self._entries and len(self._entries) >= self._max_entries:
             raise StoreError(f"The memory store is full ({self._max_entries} entries).")
         self._entries[key] = entry
@@ -228,3 +212,7 @@ class MemoryStore(Store):
 
     def _unlock(self) -> None:
         self._lock = threading.Lock()
+
+
+def _is_claim_of(owner: bytes, held: _Held) -> bool:
+    return held.kind == "claim" and held.owner == owner

@@ -1,4 +1,4 @@
-"""The way to the store in a table, which takes an extra to be installed."""
+"""The SQL store, as far as SQLAlchemy need not be installed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ DATABASES = ("sqlite", "postgresql")
 """The first part of a scheme; a driver may follow a plus."""
 
 BATCH = 100
-"""Rows that one statement removes: whoever waits for it waits for milliseconds."""
+"""Rows that one statement of pruning removes: it locks them for milliseconds."""
 
 REST = 0.02
-"""Seconds between two batches, which belong to others."""
+"""Seconds between two batches, for other writers."""
 
 _OWN_OPTIONS = ("deadline",)
 
 
 def sql_store_class() -> type[SqlStore]:
-    """Return the class.
-
-    Raises:
-        ConfigurationError: SQLAlchemy is not installed.
-    """
+    """Return `SqlStore`; raise ConfigurationError where SQLAlchemy is not installed."""
     if importlib.util.find_spec("sqlalchemy") is None:
         raise ConfigurationError(
             'The SQL store needs SQLAlchemy: pip install "flask-idempotence[sql]"'
@@ -39,11 +35,7 @@ def sql_store_class() -> type[SqlStore]:
 
 
 def sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
-    """Make the store that SQLAlchemy's URL names, without connecting.
-
-    Args:
-        uri: such as `sqlite:////var/lib/app/app.db` or `postgresql+psycopg://user@host/app`.
-        options: of the store, and of `sqlalchemy.create_engine`.
+    """Make the store at SQLAlchemy's URL, with options of its own and of `create_engine`.
 
     Raises:
         ConfigurationError: SQLAlchemy or a driver is not installed, or the database will not do.
@@ -60,7 +52,7 @@ def sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
         engine = create_engine(uri, **rest)
     except NoSuchModuleError:
         raise ConfigurationError(
-            "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know the driver that its scheme names. "
+            "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know the driver in its scheme. "
             "Begin it with sqlite:/// or postgresql+psycopg://"
         ) from None
     except ArgumentError:

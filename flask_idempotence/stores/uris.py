@@ -1,75 +1,113 @@
-"""Common mistakes in a storage URI, each with its remedy."""
+"""Storage URIs: the store that one names, and the remedy for common mistakes in it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import unquote
 
+from ..config.misnamed import NAMESPACE
 from ..errors import ConfigurationError
+from .base import Store
+from .memory import MemoryStore
+from .redis.connection import SCHEMES, split_options, topology_at
+from .redis.store import RedisStore
+from .sql_extra import DATABASES, sql_store_at
 
-_SETTING = "IDEMPOTENCE_STORAGE_URI"
-
-UNREADABLE = (
-    f"{_SETTING} cannot be read. Check its port and options, and percent-encode what is special "
-    "in a password, such as '/', '#' and '@'."
-)
-
-
-def check_memory_uri(uri: str) -> None:
-    """Refuse what would be passed over.
-
-    Raises:
-        ConfigurationError: something follows the scheme.
-    """
-    if uri.partition(":")[2].strip("/"):
-        raise ConfigurationError(
-            f"{_SETTING}: nothing follows memory://. Options, such as max_entries, go to "
-            "IDEMPOTENCE_STORAGE_OPTIONS."
-        )
+_URI = "IDEMPOTENCE_STORAGE_URI"
+_OPTIONS = "IDEMPOTENCE_STORAGE_OPTIONS"
 
 
-def check_redis_uri(uri: str) -> None:
-    """Refuse what redis-py would read as another server or another database.
+def open_store(uri: str, options: Mapping[str, Any]) -> Store:
+    """Make the store that a URI names, without connecting to it.
+
+    Args:
+        uri: `memory://`, a Redis or Valkey URL, or SQLAlchemy's of SQLite or PostgreSQL.
+        options: keyword arguments of the store; for Redis also those of its connections, for a
+            database those of `sqlalchemy.create_engine`.
 
     Raises:
-        ConfigurationError: the text names the remedy, and repeats nothing of the URI.
+        ConfigurationError: an unknown scheme or option. The text does not repeat the URI, which
+            may hold a password.
     """
-    scheme, separator, rest = uri.partition("://")
-    if not separator:
-        raise ConfigurationError(f"{_SETTING}: two slashes follow the scheme: redis://host:6379/0")
-    authority, slash, tail = rest.partition("/")
-    if "#" in uri:
+    scheme = uri.partition(":")[0].lower() if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", uri) else ""
+    if mistake := _mistake_in(scheme, uri):
+        raise ConfigurationError(f"{_URI}: {mistake}")
+    try:
+        return _open(scheme, uri, options)
+    except TypeError as error:
+        raise ConfigurationError(f"{_OPTIONS}: {error}") from None
+    except ConfigurationError as error:
+        if NAMESPACE in str(error):
+            raise
+        # Options are read from the query of the URI, too.
+        raise ConfigurationError(f"{_URI} or {_OPTIONS}: {error}") from None
+    except ValueError:
+        # The parser's text may hold a piece of the password.
         raise ConfigurationError(
-            f"{_SETTING}: a bare '#' ends a URI. Write it as %23, as in a password."
-        )
-    if "@" in authority.partition("?")[2] + slash + tail:
+            f"{_URI} cannot be read. Check its port and options, and percent-encode special "
+            "characters in a password, such as '/', '#' and '@'."
+        ) from None
+    except Exception as error:  # noqa: BLE001 - of a library that does not check its arguments
         raise ConfigurationError(
-            f"{_SETTING}: the host ends before the last '@'. In a password, percent-encode '/' "
-            "as %2F and '?' as %3F; behind the host, '@' as %40."
-        )
-    if scheme.lower() != "unix":
-        _check_database(scheme.lower(), unquote(tail.partition("?")[0]))
+            f"{_OPTIONS}: an option has a wrong type or value ({type(error).__name__})."
+        ) from None
 
 
-def _check_database(scheme: str, path: str) -> None:
+def _open(scheme: str, uri: str, options: Mapping[str, Any]) -> Store:
+    if scheme == "memory":
+        return MemoryStore(**options)
+    if scheme in SCHEMES:
+        uri, own, rest = split_options(uri, options)
+        return RedisStore(topology_at(uri, rest), **own)
+    return sql_store_at(scheme + uri[len(scheme) :], options)
+
+
+def _mistake_in(scheme: str, uri: str) -> str | None:
+    """Return the remedy for a mistake, without any part of the URI; None where there is none."""
+    kind, rest = scheme.partition("+")[0], uri.partition(":")[2]
+    if kind == "memory":
+        return _MEMORY if rest.strip("/") else None
+    if kind == "sqlite":  # two slashes and nothing else mean in memory
+        is_path = rest.startswith("///") or rest.partition("?")[0] == "//"
+        return None if is_path else _SQLITE
+    if scheme in SCHEMES:
+        return _mistake_of_redis(scheme, rest)
+    if kind == "postgres":
+        return _POSTGRES
+    if kind not in DATABASES:
+        known = ", ".join(f"{name}://" for name in ("memory", *SCHEMES, *DATABASES))
+        return f"the scheme must be one of {known}."
+    return None
+
+
+def _mistake_of_redis(scheme: str, rest: str) -> str | None:
+    # redis-py would read these as another server, or as another database.
+    authority, slash, tail = rest.removeprefix("//").partition("/")
+    path = unquote(tail.partition("?")[0])
     if scheme.endswith("+sentinel"):
         path = path.partition("/")[2]  # behind the service
     database = path.removesuffix("/")
-    if database and not (database.isascii() and database.isdecimal()):
-        raise ConfigurationError(
-            f"{_SETTING}: the database of Redis is a number, such as the 0 of "
-            "redis://localhost:6379/0."
-        )
+    if not rest.startswith("//"):
+        return "two slashes follow the scheme: redis://host:6379/0"
+    if "#" in rest:
+        return "a bare '#' ends a URI. Write it as %23, as in a password."
+    if "@" in authority.partition("?")[2] + slash + tail:
+        return _AT_SIGN
+    if scheme == "unix" or not database or (database.isascii() and database.isdecimal()):
+        return None
+    return "the database of Redis is a number, such as the 0 of redis://localhost:6379/0."
 
 
-def check_sqlite_uri(uri: str) -> None:
-    """Refuse a path that would be read as a host.
-
-    Raises:
-        ConfigurationError: the text names the remedy, and repeats nothing of the URI.
-    """
-    rest = uri.partition(":")[2]
-    if not rest.startswith("///") and rest.partition("?")[0] != "//":  # which means in memory
-        raise ConfigurationError(
-            f"{_SETTING}: three slashes and a path follow sqlite, four an absolute path: "
-            "sqlite:////var/lib/app/app.db"
-        )
+_MEMORY = f"nothing follows memory://. Options, such as max_entries, go to {_OPTIONS}."
+_SQLITE = (
+    "three slashes and a path follow sqlite, four an absolute path: sqlite:////var/lib/app/app.db"
+)
+_POSTGRES = (
+    "SQLAlchemy does not know postgres:// any more. Begin it with postgresql+psycopg:// instead."
+)
+_AT_SIGN = (
+    "the host ends before the last '@'. In a password, percent-encode '/' as %2F and '?' as %3F; "
+    "behind the host, '@' as %40."
+)

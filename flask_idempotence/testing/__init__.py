@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..stores.base import inspectable
 from .clock import FakeClock
 from .contract import StoreContract
 from .recorder import SignalRecorder, record_signals
@@ -22,7 +23,10 @@ def clear_store(app: Flask) -> int:
 
     Returns:
         How many keys were removed.
+
+    Raises:
+        ConfigurationError: its store cannot be listed.
     """
     state = app.extensions["idempotence"]
-    removed: int = state.store.clear(f"{state.config.prefix}:")
+    removed: int = inspectable(state.store).clear(f"{state.config.prefix}:")
     return removed

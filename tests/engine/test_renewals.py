@@ -67,7 +67,7 @@ class TestTime:
 
     def test_haste_says_nothing_about_the_server(self, silent):
         """Three renewals in vain are half a second; for that nobody else is turned away."""
-        with silent.store.within(0.2):
+        with silent.store.time_limit(0.2):
             for _ in range(FAILURES + 1):
                 failure(silent.store.ping)
         assert "silent" not in str(failure(silent.store.ping))

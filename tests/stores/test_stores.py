@@ -6,9 +6,19 @@ import threading
 
 import pytest
 import redis
+from helpers.apps import make_app
 from helpers.store_assertions import documented_user
 
-from flask_idempotence import ConfigurationError, MemoryStore, RedisStore, StoreError
+from flask_idempotence import (
+    ConfigurationError,
+    MemoryStore,
+    RedisStore,
+    Store,
+    StoreError,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import (
     NO_FINGERPRINT,
@@ -18,7 +28,7 @@ from flask_idempotence.stores.base import (
     Renewal,
     Running,
 )
-from flask_idempotence.testing import FakeClock, StoreContract
+from flask_idempotence.testing import FakeClock, StoreContract, clear_store
 
 
 class TestMemoryStore(StoreContract):
@@ -65,6 +75,61 @@ class TestMemoryStore(StoreContract):
             os._exit(0 if len(list(store.scan(""))) == 0 else 1)
         store._lock.release()
         assert os.waitpid(child, 0)[1] == 0
+
+
+class MinimalStore(Store):
+    """A store of a user's own, with all that a request needs and nothing else."""
+
+    def __init__(self, clock):
+        kept = MemoryStore(clock=clock)
+        for name in ("claim", "renew", "complete", "release", "put_token", "take_token"):
+            setattr(self, name, getattr(kept, name))
+
+    claim = renew = complete = release = put_token = take_token = None
+
+
+class TestAStoreThatCannotBeListed(StoreContract):
+    @pytest.fixture
+    def store(self):
+        clock = FakeClock()
+        self.advance = clock.advance
+        return MinimalStore(clock)
+
+    def test_needs_no_other_method_for_any_guard(self, store):
+        app = make_app(store=store)
+        app.add_url_rule("/lock", "lock", no_repeat_submit(60)(lambda: "ok"), methods=["POST"])
+        app.add_url_rule("/key", "key", idempotent(lambda: "ok"), methods=["POST"])
+        app.add_url_rule("/token-guard", "token", one_time_token()(lambda: "ok"), methods=["POST"])
+        client = app.test_client()
+        headers = {"Idempotence-Token": client.get("/token").get_json()["token"]}
+        assert [client.post("/lock").status_code for _ in range(2)] == [200, 409]
+        assert [client.post("/token-guard", headers=headers).status_code for _ in range(2)] == [
+            200,
+            409,
+        ]
+        answers = [client.post("/key", headers={"Idempotency-Key": "k"}) for _ in range(2)]
+        assert [answer.headers.get("Idempotent-Replayed") for answer in answers] == [None, "true"]
+
+    @pytest.mark.parametrize(
+        "command",
+        [["stats"], ["inspect", "abcdef"], ["release", "abcdef"], ["purge", "--all"]],
+        ids=lambda command: command[0],
+    )
+    def test_is_named_by_the_commands_that_list(self, store, command):
+        runner = make_app(store=store).test_cli_runner()
+        done = runner.invoke(args=["idempotence", *command])
+        assert done.exit_code == 1
+        assert "This store cannot be listed: MinimalStore" in done.output
+
+    def test_is_named_by_clear_store(self, store):
+        with pytest.raises(ConfigurationError, match="MinimalStore"):
+            clear_store(make_app(store=store))
+
+    def test_is_examined_by_the_doctor(self, store):
+        done = make_app(store=store).test_cli_runner().invoke(args=["idempotence", "doctor"])
+        assert done.exit_code in (0, 1), done.output
+        assert "cannot be listed" not in done.output
+        assert done.exception is None or isinstance(done.exception, SystemExit)
 
 
 @pytest.mark.parametrize("decode", [False, True], ids=["bytes", "decoded"])

@@ -23,10 +23,10 @@ from ..base import (
     Crashed,
     Done,
     Entry,
+    InspectableStore,
     Outcome,
     Renewal,
     Running,
-    Store,
     TokenOutcome,
 )
 from ..facts import ServerFacts
@@ -54,7 +54,7 @@ _TOKEN_OUTCOMES = {
 }
 
 
-class RedisStore(Store):
+class RedisStore(InspectableStore):
     """Claims, records and tokens on Redis (6.2 or later) or Valkey: a server or a cluster.
 
     Args:
@@ -209,7 +209,7 @@ class RedisStore(Store):
         for node in self._link.primaries():
             _checked(self._ask(node, ("PING",)))
 
-    def within(self, seconds: float) -> AbstractContextManager[None]:
+    def time_limit(self, seconds: float) -> AbstractContextManager[None]:
         """Allow each operation of this thread so many seconds, connecting included."""
         return self._link.at_most(seconds)
 

@@ -1,13 +1,12 @@
 """The store in a table of a database, through SQLAlchemy (extra `sql`).
 
-store       the contract, in terms of outcomes
-statements  what is asked of the database, on anybody's connection
-dialects    what differs between SQLite and PostgreSQL
-link        connections of our own, one deadline an operation, errors that say what to do
-watchdog    gives up on a server that has fallen silent
-pruning     expired rows are removed in small batches
-table       the table
-schema      creating the table, and telling whether it is the one that is needed
+store       the store, and the databases that it knows
+statements  the operations as statements; `inspection` those of the commands
+dialect     the base class of a database: one subclass a file (`postgresql`, `sqlite`)
+executor    one deadline an operation, retries, errors
+pool        connections of the store's own; `watchdog` gives up on a server that does not answer
+pruning     removes expired rows in small batches
+table       the table, and its creation
 """
 
 from .store import SqlStore

@@ -1,92 +1,201 @@
-"""What every database has to tell of itself."""
+"""Base class of the databases: one subclass each, in a file of its own."""
 
 from __future__ import annotations
 
 import enum
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Pool
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from sqlalchemy.engine.interfaces import DBAPIConnection
 
+from ...errors import StoreError
+from ..base import (
+    ClaimOutcome,
+    Completion,
+    Crashed,
+    Done,
+    Outcome,
+    Renewal,
+    Running,
+    TokenOutcome,
+)
 from ..facts import DatabaseFacts
-from .statements import Statements
+from . import statements
+from .table import CLAIM, RECORD, TOKEN, milliseconds, table
+
+Parameters = Mapping[str, object]
+Info = MutableMapping[str, object]
 
 DEADLINE = "flask_idempotence deadline"
-"""Where a connection's `info` holds the time, on the monotonic clock, by which its work must be
-done."""
+"""Key of the current operation's deadline, by the monotonic clock, in a connection's `info`."""
+
+OK, STALE = Outcome.OK, Outcome.STALE
+
+_RACES = 10
+"""How often a claim is sent at most: each time, the row in its way has come or gone meanwhile."""
 
 
 class Trouble(enum.Enum):
-    """What an error of the database means for the statement."""
+    """The effect of an error on the statement that has failed."""
 
     UNKNOWN = enum.auto()
     """It may have taken effect: the connection has broken."""
     REFUSED = enum.auto()
     """It has taken no effect."""
-    AGAIN = enum.auto()
-    """It has taken no effect and may do so at once: a deadlock, a conflict of transactions."""
+    CONFLICT = enum.auto()
+    """It has taken no effect and may be sent again: a deadlock, a serialization failure."""
     NOT_READY = enum.auto()
-    """It has taken no effect: the table is not there, or is another one."""
+    """It has taken no effect: the table is missing, or is another one."""
 
 
-class Dialect(Statements):
-    """The statements of one database, and how it is to be handled."""
+class Dialect(ABC):
+    """A database: its statements, its connections, its errors.
 
-    def check(self, engine: Engine) -> None:
-        """Return if an engine can be used.
+    Errors of the statements are SQLAlchemy's own. A database without RETURNING overrides
+    `complete`, `release` and `take_token`; one without ON CONFLICT, `_upsert`.
 
-        Raises:
-            ConfigurationError: it cannot.
-        """
+    Args:
+        insert: makes an `INSERT` of the database's own.
+        place: the number of the table that a connection sees; None where there is but one.
+    """
+
+    def __init__(
+        self, insert: Callable[[sa.Table], Any], place: sa.ColumnElement[int] | None = None
+    ) -> None:
+        self._insert = insert
+        self._place = (sa.null() if place is None else place).label("place")
+        complete = self._upsert(statements.COMPLETED, statements.MAY_COMPLETE)
+        self._complete = complete.returning(self._place)
+        self._put_token = self._upsert(statements.NEW_TOKEN)
+
+    def check(self, engine: sa.Engine) -> None:
+        """Raise ConfigurationError if an engine cannot be used."""
         del engine
 
-    def connects_at_once(self, pool: Pool) -> bool:
-        """Whether a connection of this pool never has to be waited for."""
-        del pool
-        return False
-
-    def turn(self, connection: Connection) -> AbstractContextManager[None]:
-        """Wait until it is this thread's turn to write on a connection of ours.
-
-        Raises:
-            StoreError: it did not come in time.
-        """
-        del connection
-        return nullcontext()
-
-    def place(self, connection: Connection) -> int | None:
-        """Return the number of the table that a connection sees; None where there is but one."""
-        del connection
-        return None
-
-    def forget(self) -> None:
-        """Forget what threads of a parent process were at."""
-
-    def transaction(self, connection: Connection) -> AbstractContextManager[None]:
-        """Return the transaction of one operation; none where each statement commits by itself."""
-        del connection
-        return nullcontext()
-
     @abstractmethod
-    def prepare(self, connection: Any, seconds: float, info: dict[Any, Any]) -> None:
-        """Set a new connection of the driver's up, so that no statement takes longer.
+    def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
+        """Set up a new connection of the driver, so that no statement takes longer than this.
 
-        Args:
-            connection: the driver's own, not used by anybody else.
-            seconds: the deadline of an operation.
-            info: what SQLAlchemy's connections over it have for their `info`.
+        `info` is that of SQLAlchemy's connections over it.
         """
 
-    def file_number(self, connection: Any) -> int | None:
-        """Return the socket of a connection of the driver's, None for no such thing."""
+    def operation(self, connection: Connection, *, writes: bool) -> AbstractContextManager[None]:
+        """Return the context of one operation: its transaction, or its lock if it `writes`."""
+        del connection, writes
+        return nullcontext()
+
+    def file_number(self, connection: Connection) -> int | None:
+        """Return the socket of a connection; None for a database without a server."""
         del connection
         return None
 
     @abstractmethod
     def trouble(self, error: BaseException) -> Trouble:
-        """Return what an error of the driver's means."""
+        """Return the effect of an error of the driver on its statement."""
 
     @abstractmethod
     def facts(self, connection: Connection) -> DatabaseFacts:
-        """Return what the database says of itself."""
+        """Return the database's version, settings and state."""
+
+    @abstractmethod
+    def count_all(self, connection: Connection) -> int | None:
+        """Return roughly how many rows there are, None for unknown."""
+
+    def _upsert(
+        self,
+        row: statements.Columns,
+        where: sa.ColumnElement[bool] | None = None,
+        replaced: statements.Columns | None = None,
+    ) -> sa.Insert:
+        """Return a statement that inserts a row, or replaces one that meets a condition."""
+        if replaced is None:
+            replaced = {name: value for name, value in row.items() if name != "key"}
+        upsert: sa.Insert = (
+            self._insert(table)
+            .values(row)
+            .on_conflict_do_update(index_elements=[table.c.key], set_=replaced, where=where)
+        )
+        return upsert
+
+    def claim(self, connection: Connection, values: Parameters) -> ClaimOutcome:
+        """Take a key for its first caller, or return its holder; outside a transaction."""
+        for _ in range(_RACES):
+            if (outcome := self._claim_once(connection, values)) is not None:
+                return outcome
+        raise StoreError("The key changed hands again and again.", sent=False)
+
+    @abstractmethod
+    def _claim_once(self, connection: Connection, values: Parameters) -> ClaimOutcome | None:
+        """Take a key, or return its holder; None where that has changed in between."""
+
+    @abstractmethod
+    def renew(self, connection: Connection, renewals: Sequence[Renewal]) -> list[Outcome]:
+        """Begin the leases of live claims anew."""
+
+    def complete(
+        self, connection: Connection, completion: Completion
+    ) -> tuple[Outcome, int | None]:
+        """Replace a claim by a record, if it is the owner's.
+
+        The connection may be the application's, and in a transaction.
+
+        Returns:
+            The outcome, and the number of the table that was written.
+        """
+        values = {
+            "this_key": completion.key,
+            "this_owner": completion.owner,
+            "this_fingerprint": completion.fingerprint,
+            "record": completion.record,
+            "keep": milliseconds(completion.keep),
+        }
+        # The table is the one of the claim, whatever schemas the application has for its own.
+        untranslated = {"schema_translate_map": None}
+        row = connection.execute(self._complete, values, execution_options=untranslated).first()
+        return (STALE, None) if row is None else (OK, row.place)
+
+    def place(self, connection: Connection) -> int | None:
+        """Return the number of the table that a connection sees; None where there is but one."""
+        number: int | None = connection.execute(sa.select(self._place)).scalar_one()
+        return number
+
+    def look_up(self, connection: Connection, key: str, owner: bytes) -> str | None:
+        """Return the kind of an owner's row at a key: `"claim"`, `"record"`, or None."""
+        values = {"this_key": key, "this_owner": owner}
+        kind: str | None = connection.execute(statements.LOOK_UP, values).scalar()
+        return kind if kind in (CLAIM, RECORD) else None
+
+    def release(self, connection: Connection, key: str, owner: bytes) -> Outcome:
+        """Remove a claim, if it is the owner's."""
+        if connection.execute(statements.RELEASE, {"this_key": key, "this_owner": owner}).first():
+            return OK
+        return STALE if connection.execute(statements.EXISTS, {"this_key": key}).first() else OK
+
+    def put_token(self, connection: Connection, values: Parameters) -> None:
+        """Store a token."""
+        connection.execute(self._put_token, values)
+
+    def take_token(self, connection: Connection, key: str, subject: bytes) -> TokenOutcome:
+        """Remove a token, if it is the subject's or anybody's."""
+        taken = connection.execute(
+            statements.TAKE, {"this_key": key, "this_owner": subject}
+        ).first()
+        if taken is not None:
+            return TokenOutcome.TAKEN if taken.kind == TOKEN else TokenOutcome.TAKEN_AGAIN
+        if connection.execute(statements.IS_TOKEN, {"this_key": key}).first():
+            return TokenOutcome.NOT_YOURS
+        return TokenOutcome.ABSENT
+
+
+def outcome_of(row: sa.Row[*tuple[Any, ...]], values: Parameters) -> ClaimOutcome:
+    """Return the outcome of a claim that a row is in the way of."""
+    matches = bytes(row.fingerprint) == values["this_fingerprint"]
+    if row.kind == RECORD:
+        return Done(matches, bytes(row.data))
+    if row.kind != CLAIM:
+        return Done(True, b"")  # a token, or no row of the store's: done, with an empty record
+    return Running(matches, row.left / 1000) if row.left > 0 else Crashed(matches)

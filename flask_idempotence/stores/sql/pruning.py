@@ -1,13 +1,13 @@
-"""Rows that have expired are removed now and then, behind the back of the requests."""
+"""Removes expired rows now and then, in a thread of its own."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 
 from ...errors import StoreError
+from ..process import call_in_children, start_daemon
 from ..sql_extra import BATCH, REST
 
 _logger = logging.getLogger("flask_idempotence")
@@ -20,7 +20,7 @@ _BATCHES = 20
 
 
 class Pruning:
-    """Counts what is written, and has expired rows removed by a thread when there was enough.
+    """Counts the keys that are written, and prunes when there were enough.
 
     Args:
         prune: removes so many rows at the most; returns how many there were.
@@ -28,30 +28,20 @@ class Pruning:
 
     def __init__(self, prune: Callable[[int], int]) -> None:
         self._prune = prune
-        self.forget()
+        self._begin()
+        call_in_children(self._begin)
 
-    def forget(self) -> None:
-        """Begin anew: in a child process there is no thread."""
-        self._lock = threading.Lock()
+    def _begin(self) -> None:
         self._written = 0
-        self._is_at_it = False
+        self._is_running = False
 
-    def written(self) -> None:
+    def count(self) -> None:
         """Count a key that was written."""
-        self._written += 1  # a lost count does no harm
-        if self._written < EVERY:
-            return
-        with self._lock:
-            if self._is_at_it or self._written < EVERY:
-                return
-            self._written = 0
-            self._is_at_it = True
-        try:
-            threading.Thread(
-                target=self._run, name="flask-idempotence-pruning", daemon=True
-            ).start()
-        except RuntimeError:  # out of threads
-            self._is_at_it = False
+        self._written += 1  # a lost count does no harm, nor does a second thread
+        if self._written >= EVERY and not self._is_running:
+            self._written, self._is_running = 0, True
+            if not start_daemon(self._run, "flask-idempotence-pruning"):
+                self._is_running = False
 
     def _run(self) -> None:
         try:
@@ -62,4 +52,4 @@ class Pruning:
         except StoreError as error:
             _logger.info("Expired rows could not be removed: %s", error)
         finally:
-            self._is_at_it = False
+            self._is_running = False

@@ -6,44 +6,24 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from sqlalchemy import (
-    BigInteger,
-    Connection,
-    Engine,
-    NullPool,
-    Pool,
-    bindparam,
-    delete,
-    func,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.ext.compiler import compiles
 
 from ...errors import ConfigurationError, StoreError
 from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
 from ..facts import DatabaseFacts
-from .dialect import DEADLINE, Dialect, Trouble
-from .rows import outcome_of
-from .schema import count_expired, what_is_missing
-from .statements import (
-    CLAIMED_ANEW,
-    IN_THE_WAY,
-    IS_RENEWABLE,
-    MAY_CLAIM,
-    NEW_CLAIM,
-    OK,
-    RENEWED,
-    STALE,
-)
-from .table import milliseconds, now, table
+from ..process import call_in_children
+from . import statements
+from .dialect import DEADLINE, OK, STALE, Dialect, Info, Parameters, Trouble, outcome_of
+from .table import count_expired, milliseconds, missing_parts, now, table
 
 OLDEST = (3, 35)
-"""The first that returns what it has written."""
+"""The first with RETURNING."""
 
 _row = table.c
 
@@ -56,100 +36,99 @@ class SQLite(Dialect):
 
     def __init__(self) -> None:
         super().__init__(sqlite.insert)
-        self.forget()
-        self._claim = self._put(NEW_CLAIM, MAY_CLAIM, CLAIMED_ANEW)
-        self._renew = update(table).values(RENEWED).where(IS_RENEWABLE).returning(_row.key)
-        doomed = (
-            select(_row.key)
-            .where(_row.expires <= now())
-            .limit(bindparam("most", type_=BigInteger()))
+        self._claim = self._upsert(
+            statements.NEW_CLAIM, statements.MAY_CLAIM, statements.CLAIMED_ANEW
+        ).returning(_row.key)
+        self._renew = (
+            sa.update(table)
+            .values(statements.renewed(statements.LEASE))
+            .where(statements.IS_RENEWABLE)
+            .returning(_row.key)
         )
-        self._prune = delete(table).where(_row.key.in_(doomed))
+        self._renew_lock()
+        call_in_children(self._renew_lock)
 
-    def check(self, engine: Engine) -> None:
-        """Return if the database is a file, and the library new enough."""
-        database = engine.url.database or ""
-        told = (database, *map(str, engine.url.query.items()))
-        if not database or any(":memory:" in part or "memory" in part for part in told[1:]):
-            raise _in_memory()
-        if ":memory:" in database or "mode=memory" in database:
-            raise _in_memory()
+    def check(self, engine: sa.Engine) -> None:
+        """Raise ConfigurationError if the database is not a file, or the library too old."""
+        database, query = engine.url.database or "", str(engine.url.query)
+        in_memory = (":memory:" in database, "mode=memory" in database, "memory" in query)
+        if not database or any(in_memory):
+            raise ConfigurationError(
+                "The SQL store needs SQLite in a file, such as sqlite:////var/lib/app/app.db: a "
+                "database in memory belongs to one connection, and no other sees it. For one "
+                "process, memory:// does it."
+            )
         if sqlite3.sqlite_version_info < OLDEST:
             raise ConfigurationError(
                 f"SQLite {sqlite3.sqlite_version} is too old for the SQL store: it takes "
                 f"{'.'.join(map(str, OLDEST))} or later."
             )
 
-    def _take(self, connection: Connection, values: dict[str, Any]) -> ClaimOutcome | None:
-        # Looking first costs microseconds, and spares repeats the wait for the one writer.
-        row = connection.execute(IN_THE_WAY, values).first()
+    def _claim_once(self, connection: Connection, values: Parameters) -> ClaimOutcome | None:
+        # Reading first costs microseconds, and spares repeats the wait for the one writer.
+        row = connection.execute(statements.IN_THE_WAY, values).first()
         if row is not None:
-            return outcome_of(row, values["this_fingerprint"])
-        with self.turn(connection):
+            return outcome_of(row, values)
+        with self._write_lock(connection):
             return CLAIMED if connection.execute(self._claim, values).first() else None
 
     def renew(self, connection: Connection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew, all in one transaction."""
-        with self.turn(connection):
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            try:
-                outcomes = [self._renew_one(connection, *renewal) for renewal in renewals]
-            except BaseException:
-                connection.exec_driver_sql("ROLLBACK")
-                raise
-            connection.exec_driver_sql("COMMIT")
-            return outcomes
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        try:
+            outcomes = [self._renew_one(connection, *renewal) for renewal in renewals]
+        except BaseException:
+            connection.exec_driver_sql("ROLLBACK")
+            raise
+        connection.exec_driver_sql("COMMIT")
+        return outcomes
 
     def _renew_one(self, connection: Connection, key: str, owner: bytes, lease: float) -> Outcome:
         values = {"this_key": key, "this_owner": owner, "lease": milliseconds(lease)}
         return OK if connection.execute(self._renew, values).first() else STALE
 
-    def prune(self, connection: Connection, most: int) -> int:
-        """Remove rows that have expired."""
-        return connection.execute(self._prune, {"most": most}).rowcount
-
     def count_all(self, connection: Connection) -> int | None:
         """Return how many rows there are."""
-        return connection.execute(select(func.count()).select_from(table)).scalar_one()
+        return connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
 
-    def connects_at_once(self, pool: Pool) -> bool:
-        """Whether the pool makes a connection for everybody who asks."""
-        return isinstance(pool, NullPool)
+    def operation(self, connection: Connection, *, writes: bool) -> AbstractContextManager[None]:
+        """Hold the write lock, if the operation begins with a write."""
+        return self._write_lock(connection) if writes else nullcontext()
 
     @contextmanager
-    def turn(self, connection: Connection) -> Iterator[None]:
-        """Hold the pen: who waits for a thread of this process need not look again and again."""
-        left = connection.info[DEADLINE] - time.monotonic()
-        if not self._pen.acquire(timeout=max(0, left)):
+    def _write_lock(self, connection: Connection) -> Iterator[None]:
+        # A thread that waits for another one of this process need not poll the file's lock.
+        lock, deadline = self._lock, connection.info[DEADLINE]
+        if not lock.acquire(timeout=max(0, deadline - time.monotonic())):
             raise StoreError("TimeoutError: The database is being written to.", sent=False)
         try:
-            left = connection.info[DEADLINE] - time.monotonic()
-            _wait_for_others(connection.connection.dbapi_connection, left)
+            driver = connection.connection.dbapi_connection
+            if driver is not None:
+                _limit_wait(driver, deadline - time.monotonic())
             yield
         finally:
-            self._pen.release()
+            lock.release()
 
-    def forget(self) -> None:
-        """Forget who holds the pen."""
-        self._pen = threading.Lock()
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
 
-    def prepare(self, connection: Any, seconds: float, info: dict[Any, Any]) -> None:
+    def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
         """Limit the wait for another writer. Neither this nor anything else stays in the file."""
         del info
-        _wait_for_others(connection, seconds)
+        _limit_wait(connection, seconds)
 
     def trouble(self, error: BaseException) -> Trouble:
-        """Return what an error means."""
+        """Return the effect of an error, by its name."""
         name = getattr(error, "sqlite_errorname", "SQLITE_IOERR")
         if name == "SQLITE_ERROR" and any(words in str(error) for words in _NOT_READY):
             return Trouble.NOT_READY
         return Trouble.UNKNOWN if name.startswith("SQLITE_IOERR") else Trouble.REFUSED
 
     def facts(self, connection: Connection) -> DatabaseFacts:
-        """Return what the database says of itself."""
-        missing = what_is_missing(connection)
-        journal = connection.execute(text("PRAGMA journal_mode")).scalar_one()
-        synchronous = connection.execute(text("PRAGMA synchronous")).scalar_one()
+        """Return the library's version, the settings of the file, and its state."""
+        missing = missing_parts(connection)
+        journal = connection.execute(sa.text("PRAGMA journal_mode")).scalar_one()
+        synchronous = connection.execute(sa.text("PRAGMA synchronous")).scalar_one()
         # In WAL mode, NORMAL may lose the last commits when the power fails.
         # https://www.sqlite.org/pragma.html#pragma_synchronous
         return DatabaseFacts(
@@ -166,13 +145,11 @@ class SQLite(Dialect):
         )
 
 
-def _wait_for_others(connection: Any, seconds: float) -> None:
+@compiles(now, "sqlite")
+def _now(*_: object, **__: object) -> str:
+    # unixepoch('subsec') would need 3.42. Of a Julian day, a double knows the millisecond.
+    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+
+
+def _limit_wait(connection: DBAPIConnection, seconds: float) -> None:
     connection.execute(f"PRAGMA busy_timeout = {max(1, round(seconds * 1000))}")
-
-
-def _in_memory() -> ConfigurationError:
-    return ConfigurationError(
-        "The SQL store needs SQLite in a file, such as sqlite:////var/lib/app/app.db: of a "
-        "database in memory every connection has its own, which no other sees. For one process, "
-        "memory:// does it."
-    )

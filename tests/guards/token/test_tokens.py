@@ -383,7 +383,7 @@ def test_nothing_of_a_token_or_its_owner_is_stored_in_the_clear():
     assert re.fullmatch(r"idempotence:2:token:-:[0-9a-f]{32}", key)
     assert unique not in key
     stored = shop.store._entries[key]
-    assert len(stored.subject) == 16
+    assert len(stored.owner) == 16
 
 
 @pytest.mark.parametrize("is_on", [True, False], ids=["switched on", "switched off"])

@@ -329,7 +329,7 @@ class TestIsolation:
         behind(engine, DEFAULTS.format(name))
         try:
             other = SqlStore(engine)
-            told = other._link.run(
+            told = other._executor.run(
                 lambda connection: connection.scalar(text("SHOW transaction_isolation"))
             )
             assert told == "read committed"
@@ -413,7 +413,7 @@ class TestErrors:
 
     def test_where_all_connections_are_taken_come_in_time(self, url, store):
         small = SqlStore(create_engine(url, pool_size=1, max_overflow=0))
-        with small._link._connection(time.monotonic() + 5):
+        with small._executor.pool.connection(time.monotonic() + 5):
             error, took = timed_failure(lambda: claim(small))
         assert not error.sent
         assert took < PATIENCE
@@ -438,7 +438,7 @@ class TestConnections:
 class TestAChildProcess:
     def test_makes_connections_of_its_own_and_leaves_the_parents_alone(self, store):
         def backend():
-            return store._link.run(lambda c: c.scalar(text("SELECT pg_backend_pid()")))
+            return store._executor.run(lambda c: c.scalar(text("SELECT pg_backend_pid()")))
 
         ours = backend()
         child = os.fork()
@@ -452,11 +452,11 @@ class TestAChildProcess:
 
     def test_does_not_inherit_who_writes_to_sqlite(self, sqlite_store):
         sqlite_store.ping()
-        sqlite_store._dialect._pen.acquire()
+        sqlite_store._dialect._lock.acquire()
         child = os.fork()
         if child == 0:
             signal.alarm(20)
             os._exit(0 if claim(sqlite_store, "child") == Claimed() else 1)
         assert os.waitpid(child, 0)[1] == 0
-        sqlite_store._dialect._pen.release()
+        sqlite_store._dialect._lock.release()
         assert isinstance(claim(sqlite_store, "child"), Running)
