@@ -10,7 +10,7 @@ from ..config.misnamed import NAMESPACE
 from ..errors import ConfigurationError
 from .base import Store
 from .memory import MemoryStore
-from .redis.connection import SCHEMES, split_options, topology_at
+from .redis.connection import SCHEMES, deployment_at
 from .redis.store import RedisStore
 from .sql_extra import DATABASES, sql_store_at
 from .uris import UNREADABLE, check_memory_uri, check_redis_uri, check_sqlite_uri
@@ -58,8 +58,8 @@ def _open(scheme: str, uri: str, options: Mapping[str, Any]) -> Store:
         return MemoryStore(**options)
     if scheme in SCHEMES:
         check_redis_uri(uri)
-        uri, own, rest = split_options(uri, options)
-        return RedisStore(topology_at(uri, rest), **own)
+        deployment, own = deployment_at(uri, options)
+        return RedisStore(deployment, **own)
     if scheme.partition("+")[0] in DATABASES:
         if scheme.startswith("sqlite"):
             check_sqlite_uri(uri)

@@ -1,0 +1,82 @@
+"""Connections of our own, with the settings of the application's client."""
+
+from __future__ import annotations
+
+from redis import ConnectionPool
+from redis.backoff import NoBackoff
+from redis.connection import Connection as PlainConnection
+from redis.connection import SSLConnection
+from redis.exceptions import RedisError
+from redis.retry import Retry
+from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
+
+from ....errors import ConfigurationError
+from .tls import TlsContext
+from .wire import Connection
+
+_UNMANAGED = {
+    SentinelManagedConnection: PlainConnection,
+    SentinelManagedSSLConnection: SSLConnection,
+}
+
+_POOLS_OWN = ("connection_pool", "maint_notifications", "orig_", "event_dispatcher", "himport_")
+"""How the settings begin that pools of redis-py add to connections for themselves."""
+
+
+class ConnectionFactory:
+    """Makes connections like those of a pool, but with our deadline and without retries.
+
+    Args:
+        pool: of the application's client; it is not altered, and its connections are not used.
+        changes: settings in place of the pool's.
+
+    Raises:
+        ConfigurationError: no connection can be set up like that.
+    """
+
+    def __init__(self, pool: ConnectionPool, **changes: object) -> None:
+        base = _UNMANAGED.get(pool.connection_class, pool.connection_class)
+        self._class = type("DeadlinedConnection", (Connection, base), {"tls": TlsContext()})
+        self._settings = {
+            name: value
+            for name, value in pool.connection_kwargs.items()
+            if not name.startswith(_POOLS_OWN)
+        }
+        self._settings.update(
+            decode_responses=False,
+            encoding="utf-8",
+            health_check_interval=0,
+            retry=Retry(NoBackoff(), 0),
+            retry_on_error=[],
+            retry_on_timeout=False,
+            **_no_maintenance_notifications(),
+            **changes,
+        )
+        try:
+            self.make()
+        except TypeError as error:
+            raise ConfigurationError(f"An option of the connection to Redis: {error}") from None
+        except (ValueError, RedisError) as error:
+            raise ConfigurationError(
+                f"The connection to Redis cannot be set up ({type(error).__name__})."
+            ) from None
+
+    def make(self, **address: str | int) -> Connection:
+        """Return a connection that is not connected yet; an address replaces the pool's."""
+        connection: Connection = self._class(**{**self._settings, **address})
+        return connection
+
+    def connect(self, **address: str | int) -> Connection:
+        """Return a connection that is ready to be used."""
+        connection = self.make(**address)
+        connection.connect()
+        return connection
+
+
+def _no_maintenance_notifications() -> dict[str, object]:
+    # They relax a connection's time-outs while a managed server moves; the deadline is ours.
+    try:
+        from redis.maint_notifications import MaintNotificationsConfig  # noqa: PLC0415 - new
+    except ImportError:
+        return {}
+    return {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}
