@@ -19,7 +19,8 @@ from running import microseconds, row_of
 from servers import HOST
 from stopwatch import Stopwatch, watch
 
-from flask_idempotence.stores.redis.connection import deadline, deployment_at
+from flask_idempotence.stores.redis.connection.clients import deployment_at
+from flask_idempotence.stores.redis.connection.deadline import deadline
 from flask_idempotence.stores.redis.scripts import CLAIM
 
 LEASE = 30_000

@@ -10,7 +10,7 @@ from ..config.misnamed import NAMESPACE
 from ..errors import ConfigurationError
 from .base import Store
 from .memory import MemoryStore
-from .redis.connection import SCHEMES, deployment_at
+from .redis.connection.clients import SCHEMES, deployment_at
 from .redis.store import RedisStore
 from .sql_extra import DATABASES, sql_store_at
 from .uris import UNREADABLE, check_memory_uri, check_redis_uri, check_sqlite_uri

@@ -10,7 +10,8 @@ from redis.exceptions import ResponseError
 from ...errors import StoreError
 from ..base import Entry
 from ..facts import ServerFacts
-from .connection import Command, Reply, error_code
+from .connection.replies import error_code
+from .connection.wire import Command, Reply
 
 _KINDS = {b"C": "claim", b"D": "record", b"T": "token", b"R": "token"}
 _LAST_BYTE = 63

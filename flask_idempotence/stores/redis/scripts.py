@@ -7,7 +7,9 @@ from importlib import resources
 
 from redis.exceptions import NoScriptError
 
-from .connection import Command, Deployment, Quorum, Reply
+from .connection.deployment import Deployment
+from .connection.node import Quorum
+from .connection.wire import Command, Reply
 
 
 class Script:

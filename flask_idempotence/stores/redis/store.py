@@ -31,17 +31,12 @@ from ..base import (
 )
 from ..facts import ServerFacts
 from ..process import call_in_children
-from .connection import (
-    Command,
-    Deployment,
-    Node,
-    Quorum,
-    Reply,
-    deadline,
-    deployment_of,
-    error_code,
-    failure,
-)
+from .connection.clients import deployment_of
+from .connection.deadline import deadline
+from .connection.deployment import Deployment
+from .connection.node import Node, Quorum
+from .connection.replies import error_code, failure
+from .connection.wire import Command, Reply
 from .inspection import entries_from, facts_of, inspect_commands
 from .scripts import CLAIM, COMPLETE, DISCARD, RELEASE, RENEW, TAKE_TOKEN, Script
 

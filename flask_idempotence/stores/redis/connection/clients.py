@@ -15,7 +15,7 @@ from .cluster import Cluster
 from .deployment import Deployment
 from .factory import ConnectionFactory
 from .node import Address, Node
-from .primary import SentinelService, SingleServer
+from .sentinel import SentinelService
 
 _MAX_CONNECTIONS = 10_000
 """A request needs a connection at once; the number of threads is the limit."""
@@ -117,7 +117,7 @@ def deployment_of(client: Redis | RedisCluster) -> Deployment:
         )
     if isinstance(pool, SentinelConnectionPool):
         return _service(pool)
-    return SingleServer(ConnectionFactory(pool).connect)
+    return Deployment(ConnectionFactory(pool).connect)
 
 
 def _of_cluster(client: Any) -> Deployment:

@@ -29,10 +29,7 @@ _SHARES = 3
 class Cluster(Deployment):
     """The primaries of a cluster. The table of slots is fetched when it is needed.
 
-    Args:
-        seeds: addresses of some of its nodes.
-        connect: makes a connection to a `host` and `port`.
-        remap: translates an address that a node returns.
+    `connect` takes a host and port; `remap` translates an address that a node returns.
     """
 
     def __init__(
@@ -41,7 +38,7 @@ class Cluster(Deployment):
         connect: Callable[..., Connection],
         remap: Callable[[Address], Address] | None = None,
     ) -> None:
-        self._connect = connect
+        self._connect_to = connect
         self._remap = remap or (lambda address: address)
         self._known: dict[Address, Node] = {}
         self._seeds = {seed: self._node_at(seed) for seed in seeds}
@@ -103,7 +100,7 @@ class Cluster(Deployment):
         node = self._known.get(address)
         if node is None:
             host, port = address
-            made = Node(partial(self._connect, host=host, port=port), host)
+            made = Node(partial(self._connect_to, host=host, port=port), host)
             node = self._known.setdefault(address, made)
         return node
 
@@ -112,11 +109,7 @@ class Cluster(Deployment):
         return self._fetch_table() if self._is_stale or not self._slots else self._slots
 
     def _fetch_table(self) -> list[Node | None]:
-        """Fetch the table from any node, those that failed last at the end, and return it.
-
-        Raises:
-            RedisError, OSError: no node answers, and there is no older table.
-        """
+        """Fetch the table from any node, those that failed last at the end, and return it."""
         self._is_stale = False
         problem: Exception = RedisConnectionError("No node of the cluster returns its slots.")
         nodes = sorted(self._nodes(), key=_last_failure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -13,7 +12,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ....errors import StoreError
 from .deadline import deadline
 from .node import Node, Quorum
-from .wire import Command, Reply
+from .replies import error_code
+from .wire import Command, Connection, Reply
 
 _ATTEMPTS = 2
 """Of a repeatable command: the server may have closed the idle connection of the first one."""
@@ -23,47 +23,45 @@ T = TypeVar("T")
 
 
 class Redirection(NamedTuple):
-    """Where a refused command goes next.
-
-    Attributes:
-        node: the server; None for the one that has the key by now.
-        asking: whether ASKING goes before it: the slot is on its way there.
-        pause: seconds to wait before.
-    """
+    """Where a refused command goes next: to a node, or to the one that has the key by now."""
 
     node: Node | None = None
-    asking: bool = False
-    pause: float = 0.0
+    asking: bool = False  # with ASKING before it: the slot is on its way there
+    pause: float = 0.0  # seconds to wait before
 
 
-class Deployment(ABC):
-    """Redis servers that hold all keys between them: one, or the primaries of a cluster.
+class Deployment:
+    """A server at one address; subclasses: one that sentinels name, the primaries of a cluster.
 
     `deadline.begin` goes before each operation, which may be several calls. Its time is for
     discovery, connecting and redirections, too. (The look-up of a host name is the operating
-    system's and not bounded by it.) The hooks of subclasses raise RedisError or OSError where no
-    server answers.
+    system's and not bounded by it.) The methods that subclasses override raise RedisError or
+    OSError where no server answers.
     """
 
-    @abstractmethod
-    def _node_for(self, key: str | None) -> Node:
-        """Return the server that holds a key; for None, any."""
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._node = Node(connect)
 
-    @abstractmethod
-    def _primaries(self) -> Sequence[Node]:
-        """Return the servers that hold all keys between them."""
+    def _node_for(self, key: str | None) -> Node:  # noqa: ARG002 - a cluster's has a use for it
+        return self._node
 
-    @abstractmethod
     def _groups(self, keys: Sequence[str]) -> list[list[int]]:
         """Return the indices of keys in groups, each for one server."""
+        return [list(range(len(keys)))]
 
-    @abstractmethod
+    def _primaries(self) -> Sequence[Node]:
+        return (self._node,)
+
     def _nodes(self) -> Iterable[Node]:
         """Return all servers that there may be connections to."""
+        return (self._node,)
 
-    @abstractmethod
     def _redirect(self, node: Node, error: ResponseError, tries: int) -> Redirection | None:
         """Return where a command goes that `node` refused; None if the error is the reply."""
+        if tries or error_code(error) != "READONLY":
+            return None
+        node.drop_idle()  # it became a replica: a new connection may lead to the new primary
+        return Redirection()
 
     def _note_failure(self, node: Node) -> None:
         node.drop_idle()  # which may be dead, too

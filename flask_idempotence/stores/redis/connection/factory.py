@@ -20,15 +20,14 @@ _UNMANAGED = {
 }
 
 _POOLS_OWN = ("connection_pool", "maint_notifications", "orig_", "event_dispatcher", "himport_")
-"""How the settings begin that pools of redis-py add to connections for themselves."""
+"""How the settings begin that pools of redis-py add to connections for themselves.
+
+Without them there are no maintenance notifications either, which would relax the time-outs.
+"""
 
 
 class ConnectionFactory:
-    """Makes connections like those of a pool, but with our deadline and without retries.
-
-    Args:
-        pool: of the application's client; it is not altered, and its connections are not used.
-        changes: settings in place of the pool's.
+    """Makes connections like those of a client's pool, but with our deadline and without retries.
 
     Raises:
         ConfigurationError: no connection can be set up like that.
@@ -49,7 +48,6 @@ class ConnectionFactory:
             retry=Retry(NoBackoff(), 0),
             retry_on_error=[],
             retry_on_timeout=False,
-            **_no_maintenance_notifications(),
             **changes,
         )
         try:
@@ -71,12 +69,3 @@ class ConnectionFactory:
         connection = self.make(**address)
         connection.connect()
         return connection
-
-
-def _no_maintenance_notifications() -> dict[str, object]:
-    # They relax a connection's time-outs while a managed server moves; the deadline is ours.
-    try:
-        from redis.maint_notifications import MaintNotificationsConfig  # noqa: PLC0415 - new
-    except ImportError:
-        return {}
-    return {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}

@@ -36,18 +36,13 @@ class Quorum(NamedTuple):
 class Node:
     """Sends commands to one server.
 
-    Args:
-        connect: makes a connection that is ready to be used, within the deadline.
-        host: its host, where it has an address of its own.
-
-    Attributes:
-        failed_at: when it last failed, on the monotonic clock.
+    `connect` makes a connection that is ready to be used. `host` is that of a cluster's node.
     """
 
     def __init__(self, connect: Callable[[], Connection], host: str = "") -> None:
         self._connect = connect
         self.host = host
-        self.failed_at: float = 0.0
+        self.failed_at: float = 0.0  # on the monotonic clock
         self.forget()
 
     def forget(self) -> None:

@@ -1,7 +1,7 @@
-"""One primary: at an address, or named by sentinels.
+"""The primary that sentinels name.
 
-Neither the discovery of redis-py's `Sentinel` nor its `NodesManager` for clusters fits into one
-deadline: a first node that does not answer uses up all of it, while others wait for a lock.
+The discovery of redis-py's `Sentinel`, as that of `NodesManager` for clusters, does not fit into
+one deadline: a first node that does not answer uses up all of it, while others wait for a lock.
 """
 
 from __future__ import annotations
@@ -12,45 +12,16 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from .deadline import deadline
-from .deployment import Deployment, Redirection
+from .deployment import Deployment
 from .node import Address, Node
 from .replies import error_code
 from .wire import Connection
 
 
-class SingleServer(Deployment):
-    """One server at one address."""
-
-    def __init__(self, connect: Callable[[], Connection]) -> None:
-        self._node = Node(connect)
-
-    def _node_for(self, key: str | None) -> Node:  # noqa: ARG002 - it has all keys
-        return self._node
-
-    def _primaries(self) -> Sequence[Node]:
-        return (self._node,)
-
-    def _groups(self, keys: Sequence[str]) -> list[list[int]]:
-        return [list(range(len(keys)))]
-
-    def _nodes(self) -> Iterable[Node]:
-        return (self._node,)
-
-    def _redirect(self, node: Node, error: ResponseError, tries: int) -> Redirection | None:
-        if tries or error_code(error) != "READONLY":
-            return None
-        node.drop_idle()  # it became a replica: a new connection may lead to the new primary
-        return Redirection()
-
-
-class SentinelService(SingleServer):
+class SentinelService(Deployment):
     """The primary of a service. Sentinels name it for each new connection.
 
-    Args:
-        service: its name.
-        sentinels: the sentinels; the last one that named the primary is asked first.
-        connect: makes a connection to a `host` and `port`.
-        remap: translates an address that a sentinel returns.
+    `connect` takes a host and port; `remap` translates an address that a sentinel returns.
     """
 
     def __init__(
