@@ -60,6 +60,21 @@ class TestCluster:
             store = RedisStore(client)
         works(store)
 
+    def test_a_ready_client_that_translates_addresses_will_do(self, cluster):
+        cluster.flush()
+        asked = []
+
+        def remap(address):
+            asked.append(address)
+            return (HOST, address[1])
+
+        seeds = [ClusterNode(HOST, cluster.nodes[0].port)]
+        with redis.RedisCluster(startup_nodes=seeds, address_remap=remap) as client:
+            store = RedisStore(client)
+        asked.clear()
+        works(store)
+        assert {port for _, port in asked} >= {node.port for node in cluster.primaries}
+
     def test_a_token_follows_its_slot_and_is_sent_once(self, cluster, clustered):
         clustered.put_token("t", b"", 60)  # now it knows the table
         slot, source = cluster.slot("t"), cluster.owner("t")

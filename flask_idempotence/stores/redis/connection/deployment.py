@@ -84,7 +84,7 @@ class Deployment:
             commands: each a tuple of its words.
             key: selects the server; None for any.
             node: the server, in place of `key`.
-            repeatable: whether to send the commands again where it is unknown if they arrived.
+            repeatable: whether to send them again where it is unknown if they arrived.
             quorum: adds a reply: how many replicas have the last command's write.
 
         Raises:
@@ -147,7 +147,10 @@ class Deployment:
         """
         results: dict[int, T] = {}
         problem = None
-        groups = _find(lambda: self._groups(keys)) if items else []
+        try:
+            groups = self._groups(keys) if items else []
+        except (RedisError, OSError) as error:
+            raise _no_reply(error) from error
         for index, group in enumerate(groups):
             found: Sequence[T] = ()
             try:
@@ -164,12 +167,11 @@ class Deployment:
         return [results[n] for n in range(len(items))]
 
     def primaries(self) -> Sequence[Node]:
-        """Return the servers that hold all keys between them.
-
-        Raises:
-            StoreError: no server answered within the deadline.
-        """
-        return _find(self._primaries)
+        """Return the servers that hold all keys between them, or raise StoreError."""
+        try:
+            return self._primaries()
+        except (RedisError, OSError) as error:
+            raise _no_reply(error) from error
 
     def forget(self) -> None:
         """Drop all connections without closing them: in a child process they are the parent's."""
@@ -180,13 +182,6 @@ class Deployment:
         """Close all idle connections."""
         for node in self._nodes():
             node.drop_idle()
-
-
-def _find(look: Callable[[], T]) -> T:
-    try:
-        return look()
-    except (RedisError, OSError) as error:
-        raise StoreError(f"{type(error).__name__}: {error}", sent=False) from error
 
 
 def _no_reply(error: Exception) -> StoreError:

@@ -59,11 +59,7 @@ class Node:
             idle.pop().disconnect()
 
     def take(self) -> tuple[Connection, list[Connection]]:
-        """Return a connection, idle or new, and the list that it belongs to.
-
-        Raises:
-            RedisError, OSError: none could be made, or the circuit is open.
-        """
+        """Return a connection, idle or new, and the list that it belongs to."""
         breaker, idle = self._breaker, self._idle
         # A renewal in haste is sent all the same: the lease may end before the next probe.
         if breaker.failures and not deadline.is_short and not breaker.allows():
@@ -93,11 +89,7 @@ class Node:
             connection.disconnect()
 
     def exchange(self, commands: Sequence[Command], quorum: Quorum | None = None) -> list[Reply]:
-        """Send commands in one round trip and return their replies.
-
-        Args:
-            commands: each a tuple of its words.
-            quorum: adds a reply: how many replicas have the last command's write.
+        """Send commands in one round trip and return their replies; a quorum adds one.
 
         Raises:
             RedisError, OSError: no connection, or the effect of the commands is unknown.
@@ -142,11 +134,7 @@ class Node:
         return count
 
     def ask(self, *command: str | bytes | int) -> Reply:
-        """Send one command that is no part of the operation itself, and return its reply.
-
-        Raises:
-            RedisError, OSError: no reply, or an error reply.
-        """
+        """Send a command of our own before the operation; an error reply is raised."""
         before = deadline.may_have_arrived
         try:
             [reply] = self.exchange([command])
@@ -159,8 +147,8 @@ class Node:
     def _note_failure(self, error: BaseException, started: float) -> None:
         self.failed_at = now = time.monotonic()
         if isinstance(error, RedisTimeoutError):
-            # Three renewals in haste would soon open the circuit. What began before an operation
-            # that was answered says nothing about the server now.
+            # Three renewals in haste would soon open the circuit. An operation that began before
+            # one that was answered says nothing about the server now.
             if now - started >= _MIN_SAMPLE and not deadline.is_short and started > self._answered:
                 self._breaker.record_failure()
         elif isinstance(error, RedisError | OSError):
