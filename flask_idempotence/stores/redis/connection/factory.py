@@ -8,16 +8,11 @@ from redis.connection import Connection as PlainConnection
 from redis.connection import SSLConnection
 from redis.exceptions import RedisError
 from redis.retry import Retry
-from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
+from redis.sentinel import SentinelManagedConnection
 
 from ....errors import ConfigurationError
 from .tls import TlsContext
 from .wire import Connection
-
-_UNMANAGED = {
-    SentinelManagedConnection: PlainConnection,
-    SentinelManagedSSLConnection: SSLConnection,
-}
 
 _POOLS_OWN = ("connection_pool", "maint_notifications", "orig_", "event_dispatcher", "himport_")
 """How the settings begin that pools of redis-py add to connections for themselves.
@@ -34,7 +29,9 @@ class ConnectionFactory:
     """
 
     def __init__(self, pool: ConnectionPool, **changes: object) -> None:
-        base = _UNMANAGED.get(pool.connection_class, pool.connection_class)
+        base = pool.connection_class
+        if issubclass(base, SentinelManagedConnection):  # which asks sentinels in its own way
+            base = SSLConnection if issubclass(base, SSLConnection) else PlainConnection
         self._class = type("DeadlinedConnection", (Connection, base), {"tls": TlsContext()})
         self._settings = {
             name: value

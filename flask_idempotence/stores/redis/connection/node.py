@@ -60,8 +60,8 @@ class Node:
 
     def take(self) -> tuple[Connection, list[Connection]]:
         """Return a connection, idle or new, and the list that it belongs to."""
-        breaker, idle = self._breaker, self._idle
         # A renewal in haste is sent all the same: the lease may end before the next probe.
+        breaker, idle = self._breaker, self._idle
         if breaker.failures and not deadline.is_short and not breaker.allows():
             raise RedisConnectionError(
                 f"The circuit breaker is open: {breaker.failures} time-outs in a row."
@@ -81,7 +81,7 @@ class Node:
             self._note_failure(error, started)
             raise
 
-    def put_back(self, connection: Connection, home: list[Connection] | None) -> None:
+    def put_back(self, connection: Connection, home: list[Connection]) -> None:
         """Keep a connection for the next operation, or close it if its list was dropped."""
         if home is self._idle:
             home.append(connection)
@@ -94,21 +94,16 @@ class Node:
         Raises:
             RedisError, OSError: no connection, or the effect of the commands is unknown.
         """
-        home: list[Connection] | None
         connection, home = self.take()
         started = time.monotonic()
         try:
-            if quorum is None:
-                connection.send(commands)
-                replies = [connection.receive() for _ in commands]
-            else:
-                # On the same connection: WAIT is about its own connection's writes.
-                connection.send([*commands, _wait(quorum)])
-                replies = [connection.receive() for _ in commands]
-                count = self._acknowledged(connection, quorum, replies[-1])
-                if count is None:  # its reply may still come, for the next command to misread
-                    home, count = None, 0
-                replies.append(count)
+            # On the same connection: WAIT is about its own connection's writes.
+            connection.send(commands if quorum is None else [*commands, _wait(quorum)])
+            replies = [connection.receive() for _ in commands]
+            if quorum is not None:
+                replies.append(self._acknowledged(connection, quorum, replies[-1]))
+                if replies[-1] is None:  # it may still come, for the next command to misread
+                    home, replies[-1] = [], 0
         except BaseException as error:
             connection.disconnect()  # a part of the replies may still come
             self._note_failure(error, started)

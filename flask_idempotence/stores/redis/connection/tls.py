@@ -35,7 +35,7 @@ class TlsContext:
         """Return a socket with TLS around it, its handshake done; `wrap` is redis-py's way."""
         names = ("ssl_validate_ocsp", "ssl_validate_ocsp_stapled")
         if any(getattr(connection, name, False) for name in names):
-            return wrap(plain)  # which checks the certificate, too
+            return wrap(plain)  # which also asks the authority
         version = _version_of_files(connection)  # before the files are read
         if self._current(version) is None and self._making.acquire(timeout=deadline.left() / 4):
             try:
@@ -45,7 +45,7 @@ class TlsContext:
             finally:
                 self._making.release()
         context = self._current(version)
-        if context is None:  # another thread takes its time
+        if context is None:  # another thread is still making it
             return wrap(plain)
         return context.wrap_socket(plain, server_hostname=getattr(connection, "host", None))
 
@@ -60,12 +60,12 @@ def _version_of_files(connection: object) -> _Version:
     if directory := paths[-1]:
         with suppress(OSError, TypeError):
             paths += sorted(Path(directory).iterdir())
-    return tuple(_version_of(path) for path in (*paths, system.cafile, system.capath))
+    return tuple(_version_of(path) for path in (*paths, system.cafile, system.capath) if path)
 
 
-def _version_of(path: Path | str | None) -> tuple[int, ...] | None:
+def _version_of(path: Path | str) -> tuple[int, ...] | None:
     try:
-        found = Path(path or "").stat()
+        found = Path(path).stat()
     except (OSError, TypeError, ValueError):
         return None
     return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
