@@ -102,7 +102,7 @@ def _steps(app: Flask) -> dict[str, list[tuple[object, str]]]:
             (engine.store, "claim"),
             (engine.store, "complete"),
         ],
-        "round trips by our link": [(engine.store._link, "send")],  # noqa: SLF001 - timed
+        "round trips by our link": [(engine.store._deployment, "send")],  # noqa: SLF001 - timed
         "the keeper of leases": [(engine.keeper, "watch"), (engine.keeper, "unwatch")],
         "the record, made or read": [
             (engine.services.records, "remember"),

@@ -18,7 +18,8 @@ from modes import key_mode, lock_mode
 from modes.order_app import load, plain
 from reporting.stores import REDIS, REDIS_UNIX, Stores
 
-from flask_idempotence.stores.redis.connection import Link, topology_at
+from flask_idempotence.stores.redis.connection.clients import deployment_at
+from flask_idempotence.stores.redis.connection.deadline import deadline
 from flask_idempotence.stores.redis.scripts import CLAIM
 
 LEASE = 30_000
@@ -47,10 +48,11 @@ def measure(stores: Stores, requests: int) -> list[dict]:
 
 def _round_trips(transport: str, uri: str, count: int) -> list[dict]:
     with closing(_connected(uri)) as bare, redis.Redis.from_url(uri) as client:
-        link = Link(topology_at(uri, {}), 10)
+        deployment, _ = deployment_at(uri, {})
+        deadline.begin(600)
         ways = {
             BARE: lambda command: _ask(bare, command),
-            LINK: lambda command: link.send([command], key="any"),
+            LINK: lambda command: deployment.send([command], key="any"),
             REDIS_PY: lambda command: client.execute_command(*command),
         }
         rows = []

@@ -11,7 +11,7 @@ from ..config.misnamed import NAMESPACE
 from ..errors import ConfigurationError
 from .base import Store
 from .memory import MemoryStore
-from .redis.connection import SCHEMES, split_options, topology_at
+from .redis.connection.clients import SCHEMES, deployment_at
 from .redis.store import RedisStore
 from .sql_extra import DATABASES, sql_store_at
 
@@ -59,8 +59,8 @@ def _open(scheme: str, uri: str, options: Mapping[str, Any]) -> Store:
     if scheme == "memory":
         return MemoryStore(**options)
     if scheme in SCHEMES:
-        uri, own, rest = split_options(uri, options)
-        return RedisStore(topology_at(uri, rest), **own)
+        deployment, own = deployment_at(uri, options)
+        return RedisStore(deployment, **own)
     return sql_store_at(scheme + uri[len(scheme) :], options)
 
 

@@ -12,7 +12,7 @@ from flask_idempotence import MemoryStore, StoreError
 from flask_idempotence.engine.claim import Lease
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Running
-from flask_idempotence.stores.redis.connection.patience import FAILURES
+from flask_idempotence.stores.redis.connection.breaker import OPEN_AFTER
 from flask_idempotence.testing import record_signals
 
 DEADLINE = 1.5
@@ -68,9 +68,9 @@ class TestTime:
     def test_haste_says_nothing_about_the_server(self, silent):
         """Three renewals in vain are half a second; for that nobody else is turned away."""
         with silent.store.time_limit(0.2):
-            for _ in range(FAILURES + 1):
+            for _ in range(OPEN_AFTER + 1):
                 failure(silent.store.ping)
-        assert "silent" not in str(failure(silent.store.ping))
+        assert "circuit breaker" not in str(failure(silent.store.ping))
 
     def test_a_renewal_that_went_astray_is_sent_again_while_the_lease_lasts(
         self, redis_server, redis_url
@@ -94,10 +94,10 @@ class TestTime:
             hold = harness.hold(lease=1.2)
             harness.store.claim("k", hold.owner, NO_FINGERPRINT, 1.2, 0)
             proxy.black_hole = True
-            for _ in range(FAILURES):
+            for _ in range(OPEN_AFTER):
                 failure(harness.store.ping)
             proxy.black_hole = False
-            assert "left alone" in str(failure(harness.store.ping))
+            assert "circuit breaker" in str(failure(harness.store.ping))
             harness.clock.advance(0.4)
             harness.keeper.tick()
             assert redis_server.client().pttl("k") > 50_000

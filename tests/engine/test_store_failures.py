@@ -235,7 +235,7 @@ def test_connections_that_are_dead_and_look_alive_cost_one_operation(proxy):
     proxy.delay = 0.01
     all_at_once([store.ping] * 4)
     proxy.delay = 0
-    assert len(store._link._topology._node._idle) == 4
+    assert len(store._deployment._node._idle) == 4
     proxy.forget_connections()
     with pytest.raises(StoreError):
         store.ping()

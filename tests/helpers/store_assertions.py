@@ -44,8 +44,8 @@ def works(store):
 def assert_fork_safe(store):
     def connections():
         ids = []
-        for node in store._link.primaries():
-            ids += store._link.send([("CLIENT", "ID")], node=node)
+        for node in store._begin().primaries():
+            ids += store._begin().send([("CLIENT", "ID")], node=node)
         return ids
 
     ours = connections()

@@ -2,8 +2,8 @@
 
 store       the contract, in terms of outcomes
 scripts     the Lua scripts, called by hash
-inspection  looking at keys and servers, for tools
-connection  one deadline a call, on a server, behind sentinels or in a cluster
+inspection  keys and servers, as the commands show them
+connection  sends commands: to one server, behind sentinels or in a cluster
 """
 
 from .store import RedisStore

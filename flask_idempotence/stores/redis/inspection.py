@@ -1,51 +1,43 @@
-"""What tools ask a Redis server: what its keys hold, and what it says of itself."""
+"""Keys and servers, as the commands show them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from redis.exceptions import ResponseError
 
 from ...errors import StoreError
 from ..base import Entry
 from ..facts import ServerFacts
-from .connection import Command, Reply
+from .connection.replies import error_code
+from .connection.wire import Command, Reply
 
 _KINDS = {b"C": "claim", b"D": "record", b"T": "token", b"R": "token"}
-_BEGINNING = 63
-"""The last byte of a value that is looked at: a claim is over by then, a record is not read."""
+_LAST_BYTE = 63
+"""The part of a value that is read holds a claim, or the beginning of a record."""
 
 _MARK = 17  # state and owner, or state and subject
 _KEEP = 33  # where it begins in a claim
 
-_PER_KEY = 3
 
-
-def looks_at(keys: Sequence[str]) -> list[Command]:
-    """Return the commands that tell what keys hold, without reading whole records."""
+def inspect_commands(keys: Sequence[str]) -> list[Command]:
+    """Return three commands a key; they read no record as a whole."""
     return [
         command
         for key in keys
-        for command in (
-            ("GETRANGE", key, 0, _BEGINNING),
-            ("STRLEN", key),
-            ("PTTL", key),
-        )
+        for command in (("GETRANGE", key, 0, _LAST_BYTE), ("STRLEN", key), ("PTTL", key))
     ]
 
 
-def entries_from(replies: Sequence[Reply]) -> Iterator[Entry | None]:
-    """Yield what the keys hold, by the replies to `looks_at`."""
-    for first in range(0, len(replies), _PER_KEY):
-        beginning, size, left = replies[first : first + _PER_KEY]
-        yield _entry(beginning, size, left)
+def entries_from(replies: Sequence[Reply]) -> list[Entry | None]:
+    """Return the entry of each key, from the replies to `inspect_commands`."""
+    return [_entry(*replies[n : n + 3]) for n in range(0, len(replies), 3)]
 
 
 def _entry(beginning: Reply, size: Reply, left: Reply) -> Entry | None:
-    if isinstance(beginning, ResponseError) and str(beginning).startswith("WRONGTYPE"):
-        return Entry("unknown", max(0, left) / 1000, 0)  # somebody else's, in our name
+    if isinstance(beginning, ResponseError) and error_code(beginning) == "WRONGTYPE":
+        return Entry("unknown", max(0, left) / 1000, 0)  # another program's key under our prefix
     for reply in (beginning, size, left):
         if isinstance(reply, ResponseError):
             raise StoreError(f"{type(reply).__name__}: {reply}") from reply
@@ -53,27 +45,27 @@ def _entry(beginning: Reply, size: Reply, left: Reply) -> Entry | None:
         return None
     kind = _KINDS.get(beginning[:1], "unknown")
     keep = beginning[_KEEP:]
-    if kind != "claim" or not keep.isdigit():
-        return Entry(kind, left / 1000, size, mark=beginning[:_MARK])
-    return Entry(kind, left / 1000, size, max(0, left - int(keep)) / 1000, beginning[:_MARK])
+    is_claim = kind == "claim" and keep.isdigit()
+    lease = max(0, left - int(keep)) / 1000 if is_claim else None
+    return Entry(kind, left / 1000, size, lease, beginning[:_MARK])
 
 
 def facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> ServerFacts:
-    """Ask a server about itself.
+    """Return the facts of a server; None stands for those that a hosted one keeps to itself.
 
     Args:
-        ask: sends it a command and returns the reply; an error reply is returned, not raised. A
-            hosted server may forbid what is asked here.
+        ask: sends a command and returns its reply, also an error reply.
         replicas_wanted: how many replicas the store waits for.
     """
     info = _info(ask(("INFO",)))
+    is_valkey = "valkey_version" in info
     clock_ahead = _clock_ahead(ask)
     eviction = info.get("maxmemory_policy")
     saves = _setting(ask, "save")
     return ServerFacts(
-        product="Valkey" if "valkey_version" in info else "Redis",
+        product="Valkey" if is_valkey else "Redis",
         version=_version(info.get("valkey_version") or info.get("redis_version")),
-        oldest=(7, 2) if "valkey_version" in info else (6, 2),
+        oldest=(7, 2) if is_valkey else (6, 2),
         is_primary=info["role"] == "master" if "role" in info else None,
         eviction=eviction,
         evicts=eviction != "noeviction" if eviction else None,
@@ -90,14 +82,12 @@ def facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> Server
 
 
 def _info(reply: Reply) -> dict[str, str]:
-    if not isinstance(reply, bytes):
-        return {}
-    lines = reply.decode("utf-8", "replace").splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line)
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
 
 def _setting(ask: Callable[[Command], Reply], name: str) -> str | None:
-    reply: Any = ask(("CONFIG", "GET", name))
+    reply = ask(("CONFIG", "GET", name))
     if isinstance(reply, ResponseError) or not reply:
         return None
     value = reply[name.encode()] if isinstance(reply, dict) else reply[1]  # RESP3, RESP2
@@ -105,9 +95,9 @@ def _setting(ask: Callable[[Command], Reply], name: str) -> str | None:
 
 
 def _clock_ahead(ask: Callable[[Command], Reply]) -> float | None:
-    asked = time.time()
-    reply: Any = ask(("TIME",))
-    here = (asked + time.time()) / 2
+    before = time.time()
+    reply = ask(("TIME",))
+    here = (before + time.time()) / 2
     if isinstance(reply, ResponseError):
         return None
     seconds, microseconds = map(int, reply)

@@ -7,14 +7,14 @@ cost twice the memory. Time is the server's.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
-from typing import Any
 
 from redis import Redis, RedisCluster
-from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from ...errors import ConfigurationError, StoreError
 from ..base import (
@@ -30,21 +30,18 @@ from ..base import (
     TokenOutcome,
 )
 from ..facts import ServerFacts
-from .connection import (
-    Command,
-    Link,
-    Node,
-    Quorum,
-    Topology,
-    failure,
-    is_of_another_type,
-    topology_of,
-)
-from .inspection import entries_from, facts_of, looks_at
+from ..process import call_in_children
+from .connection.clients import deployment_of
+from .connection.deadline import deadline
+from .connection.deployment import Deployment
+from .connection.node import Node, Quorum
+from .connection.replies import error_code, failure
+from .connection.wire import Command, Reply
+from .inspection import entries_from, facts_of, inspect_commands
 from .scripts import CLAIM, COMPLETE, DISCARD, RELEASE, RENEW, TAKE_TOKEN, Script
 
 _SCAN_COUNT = 500
-_MOST_REPLICAS = 1000
+_MAX_REPLICAS = 1000
 _OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}
 _TOKEN_OUTCOMES = {
     -1: TokenOutcome.NOT_YOURS,
@@ -63,8 +60,8 @@ class RedisStore(InspectableStore):
             used nor altered.
         deadline: seconds that an operation may take in all.
         wait_replicas: how many replicas must have a claim, a completion or the spending of a token
-            before it counts. Fewer in time are a store that does not answer: it is unknown whether
-            the operation will outlive a failover.
+            before it counts. With fewer in time the operation fails: it is unknown whether its
+            effect will outlive a failover.
 
     Raises:
         ConfigurationError: the client is of a kind that is not supported, or a number is wrong.
@@ -72,25 +69,34 @@ class RedisStore(InspectableStore):
 
     def __init__(
         self,
-        client: Redis | RedisCluster | Topology,
+        client: Redis | RedisCluster | Deployment,
         *,
         deadline: float = 1.0,
         wait_replicas: int = 0,
     ) -> None:
-        if not _is_number(deadline) or not 0 < deadline <= threading.TIMEOUT_MAX:
+        is_number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
+        if not is_number or not 0 < deadline <= threading.TIMEOUT_MAX:
             raise ConfigurationError("deadline must be a number of seconds greater than 0.")
-        if not isinstance(wait_replicas, int) or not 0 <= wait_replicas <= _MOST_REPLICAS:
+        if not isinstance(wait_replicas, int) or not 0 <= wait_replicas <= _MAX_REPLICAS:
             raise ConfigurationError("wait_replicas must be a number of replicas, 0 for none.")
-        topology = client if isinstance(client, Topology) else topology_of(client)
-        self._link = Link(topology, deadline)
+        self._deadline = deadline
+        self._deployment = client if isinstance(client, Deployment) else deployment_of(client)
         self._wait_replicas = int(wait_replicas)
+        call_in_children(self._deployment.forget)
+        # Closing them is better than Python's warnings; at exit other threads may still use them.
+        weakref.finalize(self, self._deployment.close).atexit = False
+
+    def _begin(self) -> Deployment:
+        """Begin an operation, with a deadline of its own."""
+        deadline.begin(self._deadline)
+        return self._deployment
 
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        """Take the key for its first caller, or say what is there."""
+        """Take the key for its first caller, or return who has it."""
         arguments = (owner, fingerprint, _milliseconds(lease), round(keep * 1000))
-        reply = self._run_on_replicas(CLAIM, key, *arguments, written=(0,))
+        reply = self._run(CLAIM, key, *arguments, written=(0,))
         if reply == 0:
             return CLAIMED
         state, matches, *rest = reply
@@ -102,13 +108,12 @@ class RedisStore(InspectableStore):
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew, in one round trip for each server."""
-        return self._link.gather(renewals, [renewal.key for renewal in renewals], self._renew)
+        keys = [renewal.key for renewal in renewals]
+        return self._begin().gather(renewals, keys, self._renew)
 
     def _renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        commands = [
-            RENEW.by_hash(key, owner, _milliseconds(lease)) for key, owner, lease in renewals
-        ]
-        replies = self._run_all(RENEW, commands, renewals[0].key, goes_on=True)
+        calls = [RENEW.by_hash(key, owner, _milliseconds(lease)) for key, owner, lease in renewals]
+        replies = RENEW.run(self._deployment, calls, renewals[0].key)
         outcomes = [_renewed(reply) for reply in replies]
         if None in outcomes:  # the server refuses: read-only, loading, a slot on its way
             error = failure(replies[outcomes.index(None)])
@@ -121,7 +126,7 @@ class RedisStore(InspectableStore):
     ) -> Outcome:
         """Replace the claim by a record."""
         arguments = (owner, fingerprint, record, _milliseconds(keep))
-        return _OUTCOMES[self._run_on_replicas(COMPLETE, key, *arguments, written=(1,))]
+        return _OUTCOMES[self._run(COMPLETE, key, *arguments, written=(1,))]
 
     def release(self, key: str, owner: bytes) -> Outcome:
         """Give the claim up."""
@@ -129,156 +134,126 @@ class RedisStore(InspectableStore):
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
         """Store a token."""
-        value = (b"R" if again else b"T") + subject
-        self._send(("SET", key, value, "PX", _milliseconds(ttl)), key, repeatable=False)
+        command = ("SET", key, (b"R" if again else b"T") + subject, "PX", _milliseconds(ttl))
+        _checked(self._begin().send([command], key=key, repeatable=False)[0])
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         """Compare and remove a token."""
-        reply = self._run_on_replicas(TAKE_TOKEN, key, subject, repeatable=False, written=(1, 2))
+        reply = self._run(TAKE_TOKEN, key, subject, repeatable=False, written=(1, 2))
         return _TOKEN_OUTCOMES[reply]
 
     def peek(self, key: str) -> Entry | None:
-        """Return what a key holds, or None."""
+        """Return the entry of a key, or None."""
         return self.peek_all([key])[0]
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return what each of some keys holds, in one round trip for each server."""
+        """Return the entry of each key, in one round trip for each server."""
 
         def peek(keys: Sequence[str]) -> list[Entry | None]:
-            return list(entries_from(self._link.send(looks_at(keys), key=keys[0], goes_on=True)))
+            return entries_from(self._deployment.send(inspect_commands(keys), key=keys[0]))
 
-        return self._link.gather(keys, keys, peek)
+        return self._begin().gather(keys, keys, peek)
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`; a key may come twice, as with SCAN."""
-        for node in self._link.primaries():
-            yield from self._scan(node, _escape(prefix) + "*")
-
-    def _scan(self, node: Node, pattern: str) -> Iterator[str]:
-        cursor: Any = b"0"
-        while True:
-            command = ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-            cursor, keys = _checked(self._ask(node, command))
-            yield from (key.decode("utf-8", "surrogateescape") for key in keys)
-            if cursor in {b"0", 0}:
-                return
+        pattern = "".join(f"\\{one}" if one in "*?[]\\^-" else one for one in prefix) + "*"
+        for node in self._begin().primaries():
+            cursor: Reply = b"0"
+            while True:
+                command = ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+                cursor, keys = _checked(self._ask(node, command))
+                yield from (key.decode("utf-8", "surrogateescape") for key in keys)
+                if cursor in {b"0", 0}:
+                    break
 
     def remove(self, key: str) -> None:
         """Remove a key, whatever it holds."""
-        self._send(("DEL", key), key)
+        _checked(self._begin().send([("DEL", key)], key=key)[0])
 
     def clear(self, prefix: str) -> int:
-        """Remove every key that begins with `prefix`, in batches; returns how many there were."""
+        """Remove every key that begins with `prefix`, in batches; return their number."""
 
         def delete(keys: Sequence[str]) -> list[int]:
-            commands = [("DEL", key) for key in keys]
-            replies = self._link.send(commands, key=keys[0], goes_on=True)
+            replies = self._deployment.send([("DEL", key) for key in keys], key=keys[0])
             return [int(_checked(reply)) for reply in replies]
 
         found, removed = self.scan(prefix), 0
         while batch := list(islice(found, _SCAN_COUNT)):
-            removed += sum(self._link.gather(batch, batch, delete))
+            removed += sum(self._begin().gather(batch, batch, delete))
         return removed
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys that still hold what they were seen to hold, as `peek_all` goes about it."""
+        """Remove keys that still hold the entries seen, in one round trip for each server."""
 
         def discard(seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-            commands = [DISCARD.by_hash(key, entry.mark) for key, entry in seen]
-            replies = self._run_all(DISCARD, commands, seen[0][0], goes_on=True)
+            calls = [DISCARD.by_hash(key, entry.mark) for key, entry in seen]
+            replies = DISCARD.run(self._deployment, calls, seen[0][0])
             return [_OUTCOMES[_checked(reply)] for reply in replies]
 
-        return self._link.gather(seen, [key for key, _ in seen], discard)
+        return self._begin().gather(seen, [key for key, _ in seen], discard)
 
     def count_all(self) -> int | None:
-        """Return how many keys the database holds, others' included; None where it may not ask."""
-        replies = [self._ask(node, ("DBSIZE",)) for node in self._link.primaries()]
+        """Return how many keys the database holds, others' too; None without permission."""
+        replies = [self._ask(node, ("DBSIZE",)) for node in self._begin().primaries()]
         if any(isinstance(reply, NoPermissionError) for reply in replies):
             return None
         return sum(int(_checked(reply)) for reply in replies)
 
     def facts(self) -> Sequence[ServerFacts]:
-        """Return what the servers that hold the keys say of themselves."""
+        """Return the facts of each server that holds keys."""
         return [
             facts_of(partial(self._ask, node), replicas_wanted=self._wait_replicas)
-            for node in self._link.primaries()
+            for node in self._begin().primaries()
         ]
 
     def ping(self) -> None:
         """Return if the server answers, or all primaries of a cluster do."""
-        for node in self._link.primaries():
+        for node in self._begin().primaries():
             _checked(self._ask(node, ("PING",)))
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
         """Allow each operation of this thread so many seconds, connecting included."""
-        return self._link.at_most(seconds)
+        return deadline.cap(seconds)
 
-    def _ask(self, node: Node, command: Command) -> Any:
-        return self._link.send([command], node=node)[0]
+    def _ask(self, node: Node, command: Command) -> Reply:
+        return self._begin().send([command], node=node)[0]
 
-    def _run(self, script: Script, key: str, *arguments: bytes | int) -> Any:
-        return _checked(self._run_all(script, [script.by_hash(key, *arguments)], key)[0])
-
-    def _run_on_replicas(
+    def _run(
         self,
         script: Script,
         key: str,
         *arguments: bytes | int,
-        written: tuple[int, ...],
         repeatable: bool = True,
-    ) -> Any:
-        """Run a script; what it wrote, by its reply, counts once enough replicas have it."""
-        wanted = self._wait_replicas
-        replies = self._run_all(
-            script,
-            [script.by_hash(key, *arguments)],
-            key,
-            repeatable=repeatable,
-            quorum=Quorum(wanted, written) if wanted else None,
+        written: tuple[int, ...] = (),
+    ) -> Reply:
+        """Run a script; a reply in `written` counts once enough replicas have the write."""
+        wanted = self._wait_replicas if written else 0
+        quorum = Quorum(wanted, written) if wanted else None
+        call = script.by_hash(key, *arguments)
+        reply, *counts = script.run(
+            self._begin(), [call], key, repeatable=repeatable, quorum=quorum
         )
-        reply = _checked(replies[0])
         if wanted and reply in written:
-            count = replies[1]
+            [count] = counts
             if isinstance(count, ResponseError):  # of WAIT: the script has written
                 raise StoreError(f"{type(count).__name__}: {count}") from count
             if count < wanted:
-                raise StoreError(f"Only {count} replicas have what was written, not {wanted}.")
-        return reply
-
-    def _run_all(self, script: Script, commands: list[Command], key: str, **how: Any) -> list[Any]:
-        replies = self._link.send(commands, key=key, **how)
-        unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-        if unknown:
-            # The server was restarted or replaced: what it did not know it has not run either.
-            again = [script.in_full(commands[n]) for n in unknown]
-            fresh = self._link.send(again, key=key, **{**how, "goes_on": True})
-            for n, reply in zip(unknown, fresh, strict=False):
-                replies[n] = reply
-            replies[len(commands) :] = fresh[len(again) :]  # how many replicas have it
-        return replies
-
-    def _send(self, command: Command, key: str, *, repeatable: bool = True) -> Any:
-        return _checked(self._link.send([command], key=key, repeatable=repeatable)[0])
+                raise StoreError(f"The write has reached {count} replicas in time, not {wanted}.")
+        return _checked(reply)
 
 
-def _checked(reply: Any) -> Any:
+def _checked(reply: Reply) -> Reply:
     if isinstance(reply, ResponseError):
         raise failure(reply) from reply
     return reply
 
 
-def _renewed(reply: Any) -> Outcome | None:
-    # A single key that is not what it should be must not keep the others from being renewed.
-    return Outcome.STALE if is_of_another_type(reply) else _OUTCOMES.get(reply)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _renewed(reply: Reply) -> Outcome | None:
+    # One key of another type must not keep the others from being renewed.
+    if isinstance(reply, ResponseError):
+        return Outcome.STALE if error_code(reply) == "WRONGTYPE" else None
+    return _OUTCOMES.get(reply)
 
 
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
-
-
-def _escape(prefix: str) -> str:
-    return "".join(f"\\{letter}" if letter in "*?[]\\^-" else letter for letter in prefix)

@@ -11,7 +11,7 @@ from helpers.servers.processes import Proxy, SilentServer, all_at_once, free_por
 
 from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.redis.connection.patience import FAILURES, LOOK_EVERY
+from flask_idempotence.stores.redis.connection.breaker import OPEN_AFTER, PROBE_EVERY
 
 pytestmark = pytest.mark.topology
 
@@ -30,7 +30,7 @@ def timed(call):
 
 
 def wear_out(store):
-    for _ in range(FAILURES):
+    for _ in range(OPEN_AFTER):
         assert timed(store.ping)[1] > 0.8 * DEADLINE
 
 
@@ -46,7 +46,7 @@ def test_after_a_few_silences_everybody_fails_at_once(fresh_redis, store):
     wear_out(store)
     for _ in range(20):
         error, took = timed(store.ping)
-        assert "silent" in str(error)
+        assert "circuit breaker" in str(error)
         assert not error.sent  # nothing has to be taken back
         assert took < AT_ONCE
 
@@ -55,7 +55,7 @@ def test_one_at_a_time_looks_whether_it_answers_again(fresh_redis, store):
     fresh_redis.pause()
     wear_out(store)
     for _ in range(2):
-        time.sleep(LOOK_EVERY)
+        time.sleep(PROBE_EVERY)
         outcomes = all_at_once([lambda: timed(store.ping)] * 8)
         assert sum(took > AT_ONCE for _, took in outcomes) == 1
 
@@ -64,14 +64,14 @@ def test_it_recovers_by_itself(fresh_redis, store):
     fresh_redis.pause()
     wear_out(store)
     fresh_redis.resume()
-    assert until(lambda: timed(store.ping)[0] is None, LOOK_EVERY + 0.5)
+    assert until(lambda: timed(store.ping)[0] is None, PROBE_EVERY + 0.5)
     assert timed(store.ping)[0] is None
 
 
 def test_a_look_in_vain_does_not_end_the_silence(fresh_redis, store):
     fresh_redis.pause()
     wear_out(store)
-    time.sleep(LOOK_EVERY)
+    time.sleep(PROBE_EVERY)
     assert timed(store.ping)[1] > AT_ONCE
     assert timed(store.ping)[1] < AT_ONCE
 
@@ -79,14 +79,14 @@ def test_a_look_in_vain_does_not_end_the_silence(fresh_redis, store):
 def test_connections_that_are_taken_and_never_answered_count_alike():
     with SilentServer() as server:
         store = open_store(server.url, {"deadline": DEADLINE})
-        for _ in range(FAILURES):
+        for _ in range(OPEN_AFTER):
             assert timed(store.ping)[1] > AT_ONCE
         assert timed(store.ping)[1] < AT_ONCE
 
 
 def test_an_answer_in_between_begins_the_count_anew(fresh_redis, store):
     for _ in range(2):
-        for _ in range(FAILURES - 1):
+        for _ in range(OPEN_AFTER - 1):
             fresh_redis.pause()
             timed(store.ping)
             fresh_redis.resume()
@@ -98,7 +98,7 @@ def test_what_was_sent_before_an_answer_says_nothing_about_the_server_now(redis_
         store = open_store(proxy.url, {"deadline": DEADLINE})
         proxy.black_hole = True
         with ThreadPoolExecutor() as pool:
-            before = [pool.submit(timed, store.ping) for _ in range(FAILURES)]
+            before = [pool.submit(timed, store.ping) for _ in range(OPEN_AFTER)]
             time.sleep(DEADLINE / 2)
             proxy.black_hole = False
             assert timed(store.ping)[0] is None
@@ -110,7 +110,7 @@ def test_who_refuses_is_asked_every_time(redis_server, redis_url):
     with Proxy(redis_server) as proxy:
         store = open_store(proxy.url, {"deadline": DEADLINE})
         proxy.refuse()
-        for _ in range(3 * FAILURES):
+        for _ in range(3 * OPEN_AFTER):
             error, took = timed(store.ping)
             assert "refused" in str(error)
             assert took < AT_ONCE
@@ -122,7 +122,7 @@ def test_who_refuses_after_a_silence_is_asked_every_time(fresh_redis, store):
     fresh_redis.pause()
     wear_out(store)
     fresh_redis.kill()
-    assert until(lambda: "refused" in str(timed(store.ping)[0]), LOOK_EVERY + 0.5)
+    assert until(lambda: "refused" in str(timed(store.ping)[0]), PROBE_EVERY + 0.5)
     fresh_redis.restart()
     assert timed(store.ping)[0] is None
 
@@ -130,8 +130,8 @@ def test_who_refuses_after_a_silence_is_asked_every_time(fresh_redis, store):
 def test_too_little_time_says_nothing_about_the_server(fresh_redis):
     hasty = open_store(fresh_redis.url, {"deadline": 0.02})
     fresh_redis.pause()
-    for _ in range(3 * FAILURES):
-        assert "silent" not in str(timed(hasty.ping)[0])
+    for _ in range(3 * OPEN_AFTER):
+        assert "circuit breaker" not in str(timed(hasty.ping)[0])
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -150,13 +150,13 @@ def test_a_silent_sentinel_is_soon_passed_over_at_no_cost(sentinel_group):
     with SilentServer() as silent:
         url = f"redis+sentinel://{silent.address},{host}:{port},{host}:{free_port()}/shop"
         store = open_store(url, {"deadline": 1.0})
-        silent_node = store._link._topology._sentinels[0]
-        for _ in range(FAILURES):
-            store._link._topology._sentinels.sort(key=lambda node: node is not silent_node)
-            store._link._topology._node.drop_idle()
+        silent_node = store._deployment._sentinels[0]
+        for _ in range(OPEN_AFTER):
+            store._deployment._sentinels.sort(key=lambda node: node is not silent_node)
+            store._deployment._node.drop_idle()
             assert timed(store.ping)[1] > AT_ONCE
-        store._link._topology._sentinels.sort(key=lambda node: node is not silent_node)
-        store._link._topology._node.drop_idle()
+        store._deployment._sentinels.sort(key=lambda node: node is not silent_node)
+        store._deployment._node.drop_idle()
         assert timed(store.ping)[1] < AT_ONCE
 
 
@@ -170,7 +170,7 @@ def test_requests_cost_next_to_nothing_while_redis_is_silent(fresh_redis):
     client = app.test_client()
     assert client.post("/first").status_code == 200
     fresh_redis.pause()
-    for number in range(FAILURES):
+    for number in range(OPEN_AFTER):
         assert client.post(f"/{number}").status_code == 503
     started, costs = time.monotonic(), []
     while time.monotonic() < started + 2:
@@ -179,7 +179,7 @@ def test_requests_cost_next_to_nothing_while_redis_is_silent(fresh_redis):
         costs.append(time.monotonic() - asked)
     costs.sort()
     assert costs[len(costs) // 2] < 0.05
-    # The keeper and the requests together send one every LOOK_EVERY and the time it takes.
-    assert sum(cost > AT_ONCE for cost in costs) <= 2 / LOOK_EVERY
+    # The keeper and the requests together send one every PROBE_EVERY and the time it takes.
+    assert sum(cost > AT_ONCE for cost in costs) <= 2 / PROBE_EVERY
     fresh_redis.resume()
-    assert until(lambda: client.post("/last").status_code == 200, LOOK_EVERY + 0.8)
+    assert until(lambda: client.post("/last").status_code == 200, PROBE_EVERY + 0.8)

@@ -10,12 +10,12 @@ from helpers.servers.processes import HOST, SilentServer
 from helpers.servers.topologies import Cluster
 from helpers.store_assertions import assert_fork_safe, claim, owner, timed_failure, works
 from redis.cluster import ClusterNode
-from redis.exceptions import ResponseError
+from redis.exceptions import ResponseError, TryAgainError
 
 from flask_idempotence import RedisStore
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
-from flask_idempotence.stores.redis.connection import cluster as cluster_module
+from flask_idempotence.stores.redis.connection.cluster import Cluster as ClusterDeployment
 from flask_idempotence.stores.redis.connection.node import Node
 from flask_idempotence.testing import StoreContract, record_signals
 
@@ -59,6 +59,21 @@ class TestCluster:
         with redis.RedisCluster.from_url(url) as client:
             store = RedisStore(client)
         works(store)
+
+    def test_a_ready_client_that_translates_addresses_will_do(self, cluster):
+        cluster.flush()
+        asked = []
+
+        def remap(address):
+            asked.append(address)
+            return (HOST, address[1])
+
+        seeds = [ClusterNode(HOST, cluster.nodes[0].port)]
+        with redis.RedisCluster(startup_nodes=seeds, address_remap=remap) as client:
+            store = RedisStore(client)
+        asked.clear()
+        works(store)
+        assert {port for _, port in asked} >= {node.port for node in cluster.primaries}
 
     def test_a_token_follows_its_slot_and_is_sent_once(self, cluster, clustered):
         clustered.put_token("t", b"", 60)  # now it knows the table
@@ -116,9 +131,9 @@ class TestCluster:
         clustered.renew(renewals)  # now every node knows the script
         trips, exchange = [], Node.exchange
 
-        def counted(node, connection, commands, quorum=None):
+        def counted(node, commands, quorum=None):
             trips.append(len(commands))
-            return exchange(node, connection, commands, quorum)
+            return exchange(node, commands, quorum)
 
         monkeypatch.setattr(Node, "exchange", counted)
         renewals[7] = renewals[7]._replace(owner=owner())
@@ -167,12 +182,12 @@ class TestCluster:
 
     def test_try_again_waits_and_asks_the_same_node(self):
         node = Node(lambda: None)
-        nodes = cluster_module.Cluster([(HOST, 1)], lambda host, port: None, lambda at: at)
-        for error in (ResponseError("TRYAGAIN later"), cluster_module.TryAgainError("later")):
-            detour = nodes.detour(node, error, 0)
-            assert detour.node is node
-            assert detour.pause > 0
-        assert nodes.detour(node, ResponseError("WRONGTYPE"), 0) is None
+        nodes = ClusterDeployment([(HOST, 1)], lambda host, port: None)
+        for error in (ResponseError("TRYAGAIN later"), TryAgainError("later")):
+            target = nodes._redirect(node, error, 0)
+            assert target.node is node
+            assert target.pause > 0
+        assert nodes._redirect(node, ResponseError("WRONGTYPE"), 0) is None
 
 
 def move(cluster, key, slot, source, target):

@@ -104,10 +104,10 @@ def test_tokens_outlive_a_failover_and_are_spent_once(group):
 
 def test_a_frozen_primary_that_wakes_up_is_not_written_to(group):
     store = open_store(group.url, {"deadline": 0.5})
-    node = store._link._topology._node
+    node = store._deployment._node
     deadline.begin(5)
-    for connection in [node.take() for _ in range(3)]:  # idle ones to who is about to freeze
-        node.exchange(connection, [("PING",)])
+    for taken in [node.take() for _ in range(3)]:  # idle ones to who is about to freeze
+        node.put_back(*taken)
     old = group.primary
     old.pause()
     with pytest.raises(StoreError):

@@ -91,13 +91,13 @@ class TestStores:
             redis_store.claim(key, owner, NO_FINGERPRINT, 10, 0)
         renewals = [Renewal(key, owner, 10) for key, owner in owners.items()]
         redis_store.renew(renewals)  # now the server knows the script
-        trips, send = [], redis_store._link.send
+        trips, send = [], redis_store._deployment.send
 
         def counted(commands, **options):
             trips.append(len(commands))
             return send(commands, **options)
 
-        monkeypatch.setattr(redis_store._link, "send", counted)
+        monkeypatch.setattr(redis_store._deployment, "send", counted)
         assert redis_store.renew(renewals) == [Outcome.OK] * 5
         assert trips == [5]
 
@@ -107,9 +107,9 @@ class TestStores:
         redis_store.put_token("q", b"", 60)
         trips, exchange = [], Node.exchange
 
-        def counted(node, connection, commands, quorum=None):
+        def counted(node, commands, quorum=None):
             trips.append([command[0] for command in commands])
-            return exchange(node, connection, commands, quorum)
+            return exchange(node, commands, quorum)
 
         monkeypatch.setattr(Node, "exchange", counted)
         assert redis_store.clear("p:") == 1200
@@ -124,7 +124,7 @@ class TestStores:
             sent.append([command[3] for command in commands])
             return answers.pop(0)
 
-        monkeypatch.setattr(redis_store._link, "send", send)
+        monkeypatch.setattr(redis_store._deployment, "send", send)
         renewals = [Renewal(key, os.urandom(16), 10) for key in "abcd"]
         outcomes = redis_store.renew(renewals)
         assert sent == [["a", "b", "c", "d"], ["b", "d"]]
@@ -161,9 +161,9 @@ class TestLink:
                     connection.sendall(b"+PONG\r\n")
 
         with _serving(answer_slowly) as url:
-            link, started = open_store(url, {"deadline": 1.0})._link, time.monotonic()
+            store, started = open_store(url, {"deadline": 1.0}), time.monotonic()
             with pytest.raises(StoreError):
-                link.send([("PING",)] * 4, repeatable=False)
+                store._begin().send([("PING",)] * 4, repeatable=False)
             took = time.monotonic() - started
         assert 0.95 < took < 1.5
 
@@ -219,12 +219,12 @@ class TestLink:
         assert redis_store.take_token("t", b"").name == "TAKEN"
 
     def test_a_connection_that_was_in_use_when_all_were_dropped_is_dropped_too(self, redis_store):
-        node = redis_store._link._topology._node
+        node = redis_store._deployment._node
         deadline.begin(5)
-        connection = node.take()
+        connection, home = node.take()
         node.drop_idle()  # it may lead to who is no longer the primary
-        node.exchange(connection, [("PING",)])
-        assert node.take() is not connection
+        node.put_back(connection, home)
+        assert node.take()[0] is not connection
         assert connection._sock is None
 
     def test_a_store_that_is_thrown_away_closes_its_connections(self, redis_server, redis_url):
@@ -232,7 +232,7 @@ class TestLink:
             before = len(behind.client_list())
             store = open_store(redis_url, {})
             all_at_once([store.ping] * 4)
-            [connection, *_] = store._link._topology._node._idle
+            [connection, *_] = store._deployment._node._idle
             assert len(behind.client_list()) > before
             del store
             gc.collect()
@@ -242,7 +242,7 @@ class TestLink:
     @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_a_child_process_never_uses_its_parents_connection(self, redis_store):
         def connection():
-            return redis_store._link.send([("CLIENT", "ID")], repeatable=True)
+            return redis_store._begin().send([("CLIENT", "ID")], repeatable=True)
 
         ours = connection()
         assert connection() == ours

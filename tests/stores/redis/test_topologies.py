@@ -66,7 +66,7 @@ class TestSentinels:
             started = time.monotonic()
             store.ping()
             assert 0.15 < time.monotonic() - started < 0.5
-            store._link._topology._node.drop_idle()
+            store._deployment._node.drop_idle()
             started = time.monotonic()
             store.ping()  # the one that answered is asked first
             assert time.monotonic() - started < 0.1
@@ -189,17 +189,16 @@ class TestUris:
 
     def test_what_the_uri_says_wins(self):
         store = open_store("redis://a?deadline=0.5", {"deadline": 2, "wait_replicas": 1})
-        assert (store._link.seconds, store._wait_replicas) == (0.5, 1)
+        assert (store._deadline, store._wait_replicas) == (0.5, 1)
 
     def test_every_setting_of_the_uri_reaches_the_connections(self):
         uri = "rediss+sentinel://u:p%40ss@a/shop/3?ssl_cert_reqs=none"
         sentinel_kwargs = {"username": "watch", "password": "dog"}
-        topology = open_store(uri, {"sentinel_kwargs": sentinel_kwargs})._link._topology
-        make = topology._connect_to.__closure__[0].cell_contents
-        connection = make(host="h", port=1)
+        service = open_store(uri, {"sentinel_kwargs": sentinel_kwargs})._deployment
+        connection = service._connect_to.__self__.make(host="h", port=1)
         assert isinstance(connection, redis.SSLConnection)
         assert (connection.username, connection.password, connection.db) == ("u", "p@ss", 3)
-        sentinel = topology._sentinels[0]._connect.args[0]()
+        sentinel = service._sentinels[0]._connect.__self__.make()
         assert isinstance(sentinel, redis.SSLConnection)
         assert (sentinel.username, sentinel.password, sentinel.db) == ("watch", "dog", 0)
         assert (sentinel.host, sentinel.port) == ("a", 26379)

@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError
 from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome, Running
-from flask_idempotence.stores.redis.connection.patience import FAILURES, LOOK_EVERY
+from flask_idempotence.stores.redis.connection.breaker import OPEN_AFTER, PROBE_EVERY
 
 pytestmark = pytest.mark.topology
 
@@ -104,7 +104,7 @@ def test_a_server_that_forgot_the_scripts_is_waited_for_too(short_of_replicas):
 
 def test_what_counts_is_the_answer_behind_the_script_that_ran(shop, monkeypatch):
     store, answers = store_that_waits(shop, 2), [[NoScriptError(), 2], [0, 1]]
-    monkeypatch.setattr(store._link, "send", lambda commands, **how: answers.pop(0))
+    monkeypatch.setattr(store._deployment, "send", lambda commands, **how: answers.pop(0))
     timed_failure(lambda: claim(store))
 
 
@@ -145,11 +145,11 @@ def test_replicas_that_stay_away_are_not_waited_for_every_time(shop):
     frozen = next(server for server in shop.servers if server is not shop.primary)
     frozen.pause()
     try:
-        for _ in range(FAILURES):
+        for _ in range(OPEN_AFTER):
             assert timed_failure(lambda: claim(store, os.urandom(8).hex()))[1] > to_the_end
         costs = [timed_failure(lambda: claim(store, os.urandom(8).hex()))[1] for _ in range(5)]
         assert max(costs) < to_the_end / 2
-        time.sleep(LOOK_EVERY)
+        time.sleep(PROBE_EVERY)
         costs = [timed_failure(lambda: claim(store, os.urandom(8).hex()))[1] for _ in range(5)]
         assert sum(cost > to_the_end for cost in costs) == 1  # one looks
     finally:

@@ -1,31 +1,11 @@
-"""The link to Redis: sends commands within one deadline, over connections of its own.
+"""Connections to Redis: commands sent within one deadline.
 
-link        one deadline a call; what may be sent again, and where to
-topology    which server: one, the primary that sentinels name, a node of a cluster
-node        the idle connections to one server, and whether it has fallen silent
-refusals    what an error reply says of the command that it answers
-connections those of the application's client, made anew under our deadline
-clients     a URI, or a ready client, becomes a topology
+clients     a URI, or the application's client, becomes a deployment
+deployment  sends commands to the right servers: attempts, redirections, batches
+sentinel    the primary that sentinels name
+cluster     the primaries of a cluster
+node        one server: its idle connections and its circuit breaker
+wire        the bytes of a round trip; factory and tls make such connections
+replies     the codes of error replies
+deadline    the time that is left to the thread's operation
 """
-
-from .clients import SCHEMES, split_options, topology_at, topology_of
-from .connections import Command, Reply
-from .link import Link
-from .node import Node, Quorum
-from .refusals import failure, is_of_another_type
-from .topology import Topology
-
-__all__ = [
-    "SCHEMES",
-    "Command",
-    "Link",
-    "Node",
-    "Quorum",
-    "Reply",
-    "Topology",
-    "failure",
-    "is_of_another_type",
-    "split_options",
-    "topology_at",
-    "topology_of",
-]

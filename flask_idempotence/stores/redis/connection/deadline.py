@@ -1,4 +1,4 @@
-"""The deadline of the operation that a thread is at."""
+"""One deadline for all that an operation does: connect, send, wait, follow a redirection."""
 
 from __future__ import annotations
 
@@ -11,35 +11,45 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 
 class Deadline(threading.local):
-    """When the operation that this thread is at must be over, on the monotonic clock."""
+    """The deadline of the calling thread's operation, in seconds of the monotonic clock."""
 
     at: float = float("inf")
     is_short: bool = False
     """Whether the operation was allowed less time than usual."""
     may_have_arrived: bool = False
-    """Whether the operation was sent before, and nobody knows what became of it."""
-    _most: float = float("inf")
+    """Whether an earlier attempt was sent and its effect is unknown."""
+    _cap: float = float("inf")
 
     def begin(self, seconds: float) -> None:
-        """Begin an operation that may take so many seconds in all."""
-        self.at = time.monotonic() + min(seconds, self._most)
-        self.is_short = self._most < seconds
+        """Begin an operation that may take this many seconds in all."""
+        self.at = time.monotonic() + min(seconds, self._cap)
+        self.is_short = self._cap < seconds
         self.may_have_arrived = False
 
     @contextmanager
-    def at_most(self, seconds: float) -> Iterator[None]:
-        """Allow each operation that begins in this block so many seconds at most."""
-        before, self._most = self._most, seconds
+    def cap(self, seconds: float) -> Iterator[None]:
+        """Cap each operation that begins in this block."""
+        before, self._cap = self._cap, seconds
         try:
             yield
         finally:
-            self._most = before
+            self._cap = before
+
+    @contextmanager
+    def limit(self, seconds: float) -> Iterator[None]:
+        """Limit a part of the current operation; the rest of its time is for later parts."""
+        whole = self.at
+        self.at = min(whole, time.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            self.at = whole
 
     def left(self) -> float:
-        """Return the seconds that are left.
+        """Return the remaining seconds.
 
         Raises:
-            RedisTimeoutError: none are.
+            RedisTimeoutError: the deadline has passed.
         """
         left = self.at - time.monotonic()
         if left <= 0:
@@ -48,31 +58,11 @@ class Deadline(threading.local):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the deadline has passed."""
         return time.monotonic() >= self.at
 
-    @contextmanager
-    def share(self, parts: int) -> Iterator[None]:
-        """Allow one of so many parts of what is left; the others are for what comes after."""
-        whole = self.at
-        self.at = time.monotonic() + self.left() / parts
-        try:
-            yield
-        finally:
-            self.at = whole
-
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """Allow so many seconds, if that much is left."""
-        whole = self.at
-        self.at = min(whole, time.monotonic() + seconds)
-        try:
-            yield
-        finally:
-            self.at = whole
-
     def pause(self, seconds: float) -> bool:
-        """Sleep, unless the operation would then be out of time; whether it has slept."""
+        """Sleep, if the deadline allows; return whether it did."""
         if time.monotonic() + seconds >= self.at:
             return False
         time.sleep(seconds)

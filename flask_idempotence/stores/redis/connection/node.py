@@ -1,70 +1,56 @@
-"""One server: the idle connections to it, and whether it has fallen silent."""
+"""One server: its idle connections, and its circuit breaker."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from redis.exceptions import BusyLoadingError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .connections import Command, Reply, pack, read
+from .breaker import CircuitBreaker
 from .deadline import deadline
-from .patience import Patience
+from .wire import Command, Connection, Reply
 
 Address = tuple[str, int]
 
-HEARING = 0.05
-"""Seconds. An operation that had less time left for the server says nothing about it."""
+_MIN_SAMPLE = 0.05
+"""Seconds. A shorter time-out does not count as a failure of the server."""
 
-_LATE = 0.15
-"""Seconds by which the end of a WAIT may come late: the server looks ten times a second."""
+_WAIT_MARGIN = 0.15
+"""Seconds by which WAIT may end late: the server checks its time-outs ten times a second."""
 
 _BRIEFLY = 0.02
-"""Seconds for the answer to a WAIT of which little is to be hoped: behind a command that has
-written nothing, or where replicas have been missing for a while."""
+"""Seconds for the reply to a WAIT behind a command that wrote nothing, or while replicas fail."""
 
 
 class Quorum(NamedTuple):
-    """How many replicas must have what a command wrote.
-
-    Attributes:
-        replicas: so many.
-        written: the replies that say that it wrote something.
-    """
+    """How many replicas must have a command's write, and which replies say that it wrote."""
 
     replicas: int
-    written: tuple[Reply, ...]
+    written: tuple[int, ...]
 
 
 class Node:
     """Sends commands to one server.
 
-    A server that takes connections and answers nothing would cost every request the whole
-    deadline. After a few such operations in a row no more are sent, but for one at a time that
-    looks whether it answers again; the others fail at once.
-
-    Args:
-        connect: makes a connection that is ready to be used, within the deadline.
-
-    Attributes:
-        failed_at: when it last failed, on the monotonic clock.
+    `connect` makes a connection that is ready to be used. `host` is that of a cluster's node.
     """
 
-    def __init__(self, connect: Callable[[], Any]) -> None:
+    def __init__(self, connect: Callable[[], Connection], host: str = "") -> None:
         self._connect = connect
-        self.failed_at: float = 0.0
+        self.host = host
+        self.failed_at: float = 0.0  # on the monotonic clock
         self.forget()
 
     def forget(self) -> None:
-        """Forget the connections: in a child process they are the parent's."""
-        # Two processes on one connection would read each other's answers.
-        self._idle: list[Any] = []
-        self._answers = Patience()
+        """Drop all connections without closing them: in a child process they are the parent's."""
+        self._idle: list[Connection] = []
+        self._breaker = CircuitBreaker()
+        self._replicas_breaker = CircuitBreaker()
         self._answered = 0.0  # when the last operation began that was answered
-        self._replicas = Patience()
 
     def drop_idle(self) -> None:
         """Close the connections, and those in use when they come back."""
@@ -72,104 +58,83 @@ class Node:
         while idle:
             idle.pop().disconnect()
 
-    def take(self) -> Any:
-        """Return a connection: an idle one, or a new one.
-
-        Raises:
-            RedisError, OSError: none could be made, or the server has fallen silent.
-        """
-        # A renewal in haste is sent all the same: the lease may be over before its turn has come.
-        if self._answers.failures and not deadline.is_short and not self._answers.has_turn():
+    def take(self) -> tuple[Connection, list[Connection]]:
+        """Return a connection, idle or new, and the list that it belongs to."""
+        # A renewal in haste is sent all the same: the lease may end before the next probe.
+        breaker, idle = self._breaker, self._idle
+        if breaker.failures and not deadline.is_short and not breaker.allows():
             raise RedisConnectionError(
-                f"The server was silent {self._answers.failures} times in a row; it is left alone."
+                f"The circuit breaker is open: {breaker.failures} time-outs in a row."
             )
-        # Not the pool's way, which costs as much as the rest of the client does.
-        while True:
+        while idle:
             try:
-                connection = self._idle.pop()
-            except IndexError:
-                return self._new()
-            # An idle connection has nothing to read, unless the server has closed it.
-            if not connection.has_input():
-                return connection
+                connection = idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if not connection.has_input():  # as one has that the server has closed
+                return connection, idle
             connection.disconnect()
-
-    def _new(self) -> Any:
         started = time.monotonic()
         try:
-            connection = self._connect()
+            return self._connect(), self._idle
         except BaseException as error:
             self._note_failure(error, started)
             raise
-        connection.home = self._idle
-        return connection
 
-    def exchange(
-        self, connection: Any, commands: Sequence[Command], quorum: Quorum | None = None
-    ) -> list[Reply]:
-        """Send commands in one round trip and return their replies.
-
-        Args:
-            connection: as taken; it comes back by itself.
-            commands: each a tuple of its words.
-            quorum: how many replicas must have what the last command wrote: one reply more says
-                how many have it, after waiting for them within the deadline.
-
-        Raises:
-            RedisError, OSError: it is unknown what the server has done.
-        """
-        started = time.monotonic()
-        packed = [pack(command) for command in commands]
-        if quorum is not None:
-            # On this connection and no other: WAIT is about what its own connection wrote.
-            left = deadline.left()
-            patience = int(max(left - _LATE, left / 2) * 1000)
-            packed.append(pack(("WAIT", quorum.replicas, max(1, patience))))
-        try:
-            connection.send_packed_command([b"".join(packed)], check_health=False)
-            replies = [read(connection) for _ in commands]
-            if quorum is not None:
-                replies.append(self._acknowledged(connection, quorum, replies[-1]))
-        except BaseException as error:
-            connection.disconnect()  # part of an answer may still be on its way
-            self._note_failure(error, started)
-            raise
-        self._answers.failures = 0
-        self._answered = started
-        if connection.home is self._idle:
-            self._idle.append(connection)
+    def put_back(self, connection: Connection, home: list[Connection]) -> None:
+        """Keep a connection for the next operation, or close it if its list was dropped."""
+        if home is self._idle:
+            home.append(connection)
         else:
             connection.disconnect()
-        return replies
 
-    def _acknowledged(self, connection: Any, quorum: Quorum, reply: Reply) -> Reply:
-        if reply not in quorum.written:
-            # WAIT waits for all that the server wrote before, for others, too: not our business.
-            return self._read_briefly(connection)
-        patient = self._replicas.has_turn()
-        count = read(connection) if patient else self._read_briefly(connection)
-        if isinstance(count, int) and count >= quorum.replicas:
-            self._replicas.succeeded()
-        elif patient:
-            self._replicas.failed()
-        return count
-
-    @staticmethod
-    def _read_briefly(connection: Any) -> Reply:
-        try:
-            with deadline.within(_BRIEFLY):
-                return read(connection)
-        except RedisTimeoutError:
-            connection.home = None  # the answer may still come: this connection is done with
-            return 0
-
-    def ask(self, *command: str | bytes | int) -> Reply:
-        """Send one command and return its reply.
+    def exchange(self, commands: Sequence[Command], quorum: Quorum | None = None) -> list[Reply]:
+        """Send commands in one round trip and return their replies; a quorum adds one.
 
         Raises:
-            RedisError, OSError: there is none, or it is an error.
+            RedisError, OSError: no connection, or the effect of the commands is unknown.
         """
-        reply = self.exchange(self.take(), [command])[0]
+        connection, home = self.take()
+        started = time.monotonic()
+        try:
+            # On the same connection: WAIT is about its own connection's writes.
+            connection.send(commands if quorum is None else [*commands, _wait(quorum)])
+            replies = [connection.receive() for _ in commands]
+            if quorum is not None:
+                replies.append(self._acknowledged(connection, quorum, replies[-1]))
+                if replies[-1] is None:  # it may still come, for the next command to misread
+                    home, replies[-1] = [], 0
+        except BaseException as error:
+            connection.disconnect()  # a part of the replies may still come
+            self._note_failure(error, started)
+            if not isinstance(error, BusyLoadingError):  # which refuses everything
+                deadline.may_have_arrived = True
+            raise
+        self._breaker.failures = 0
+        self._answered = started
+        self.put_back(connection, home)
+        return replies
+
+    def _acknowledged(self, connection: Connection, quorum: Quorum, reply: Reply) -> Reply:
+        """Return the reply to WAIT; None if it has not come yet."""
+        if reply not in quorum.written:
+            # WAIT waits for everybody's writes on this server, and this command made none.
+            return _receive_briefly(connection)
+        allowed = self._replicas_breaker.allows()
+        count = connection.receive() if allowed else _receive_briefly(connection)
+        if isinstance(count, int) and count >= quorum.replicas:
+            self._replicas_breaker.record_success()
+        elif allowed:
+            self._replicas_breaker.record_failure()
+        return count
+
+    def ask(self, *command: str | bytes | int) -> Reply:
+        """Send a command of our own before the operation; an error reply is raised."""
+        before = deadline.may_have_arrived
+        try:
+            [reply] = self.exchange([command])
+        finally:
+            deadline.may_have_arrived = before
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -177,10 +142,22 @@ class Node:
     def _note_failure(self, error: BaseException, started: float) -> None:
         self.failed_at = now = time.monotonic()
         if isinstance(error, RedisTimeoutError):
-            # A renewal in haste is tried again at once: three of them are soon in vain. And what
-            # began before something that was answered tells of a silence that is over.
-            if now - started >= HEARING and not deadline.is_short and started > self._answered:
-                self._answers.failed()
+            # Three renewals in haste would soon open the circuit. An operation that began before
+            # one that was answered says nothing about the server now.
+            if now - started >= _MIN_SAMPLE and not deadline.is_short and started > self._answered:
+                self._breaker.record_failure()
         elif isinstance(error, RedisError | OSError):
-            # It refuses, which is no silence: that costs nothing, and is better asked again soon.
-            self._answers.succeeded()
+            self._breaker.record_success()  # it refuses: that costs no time
+
+
+def _wait(quorum: Quorum) -> Command:
+    left = deadline.left()
+    return ("WAIT", quorum.replicas, max(1, int(max(left - _WAIT_MARGIN, left / 2) * 1000)))
+
+
+def _receive_briefly(connection: Connection) -> Reply:
+    try:
+        with deadline.limit(_BRIEFLY):
+            return connection.receive()
+    except RedisTimeoutError:
+        return None

@@ -1,4 +1,4 @@
--- Take a key for its first caller, or say what is there. One key, one round trip.
+-- Take a key for its first caller, or return its state. One key, one round trip.
 --
 -- KEYS[1]  the key of the claim
 -- ARGV[1]  owner, 16 bytes
@@ -10,16 +10,16 @@
 --                                  for less than is left of its lease)
 --          {1, matches, left}      running: another's claim, its lease ends in `left` ms
 --          {2, matches, record}    done
---          {3, matches}            crashed: its lease has ended, and nobody settled it
+--          {3, matches}            crashed: its lease has ended, and it was not settled
 --          `matches` is 1 where the fingerprint is the caller's, else 0
 --
 -- A value is  "C" owner fingerprint keep    for a claim, which lives for lease + keep
 --         or  "D" owner fingerprint record  for a record.
--- Hence what is left of a claim's lease is its time to live less its keep, and no clock is read.
+-- Hence the rest of a claim's lease is its time to live less its keep, and no clock is read.
 
--- What would go wrong without the look at what is left: a claim for one second is sent twice, the
--- second copy is granted and its lease raised to 30 s; the first copy arrives late and cuts it down
--- to one second; the key is free while the view runs and its owner believes in 30 s.
+-- Without the check of the time left: a claim for one second is sent twice, the second copy is
+-- granted and its lease renewed to 30 s; the first one arrives late and cuts it down to a second;
+-- the key is free while the view still runs.
 
 local value = redis.call("GET", KEYS[1])
 local state = value and string.sub(value, 1, 1)
@@ -35,7 +35,7 @@ elseif value then
   end
   local keep = state == "C" and tonumber(string.sub(value, 34))
   if not keep then
-    return {2, 1, ""}  -- damaged: done, with a record that nobody can read
+    return {2, 1, ""}  -- damaged: done, with an unreadable record
   end
   local left = redis.call("PTTL", KEYS[1]) - keep
   if left > 0 then

@@ -1,4 +1,4 @@
--- Replace a claim by a record, if it is the caller's, or if nobody's is there.
+-- Replace a claim by a record, if it is the caller's, or if there is none.
 --
 -- KEYS[1]  the key of the claim
 -- ARGV[1]  owner, 16 bytes
@@ -8,8 +8,8 @@
 --
 -- Returns  1 stored (also when the same owner repeats it), 0 the key is another owner's
 --
--- The lease's time does not matter: whoever finished and was not replaced knows the result, and a
--- result that is not written down would be worked for a second time.
+-- The lease's time does not matter: an owner that finished and was not replaced has the result, and
+-- without its record the work would be done a second time.
 
 local value = redis.call("GET", KEYS[1])
 if value and string.sub(value, 2, 17) ~= ARGV[1] then

@@ -1,12 +1,12 @@
--- Remove a key that still holds what somebody has seen there, for whoever tidies up by hand.
+-- Remove a key that still holds the value seen before, for the commands.
 --
 -- KEYS[1]  the key
 -- ARGV[1]  how its value began: state and owner of a claim or record, state and subject of a token
 --
--- Returns  1 nothing of what was seen is left, 0 the key holds something else by now
+-- Returns  1 the value is gone, 0 the key holds something else by now
 --
--- What would go wrong without the look: a claim is seen, its view completes, and the record of a
--- payment is removed in its place.
+-- Without the check: a claim is seen, its view completes, and the record of a payment is removed in
+-- its place.
 
 local value = redis.call("GET", KEYS[1])
 if not value then

@@ -6,8 +6,8 @@
 --
 -- Returns  1 renewed, 0 the claim has ended, has been settled, or is another's
 --
--- What would go wrong without the look at the owner: A freezes, its lease ends, B claims, A wakes
--- and prolongs what is now B's; B dies, and the key stays taken for as long as A lives.
+-- Without the check of the owner: A freezes, its lease ends, B claims, A wakes and prolongs B's
+-- lease; B dies, and the key stays taken for as long as A lives.
 
 local value = redis.call("GET", KEYS[1])
 if not value or string.sub(value, 1, 17) ~= "C" .. ARGV[1] then

@@ -1,7 +1,7 @@
 -- Spend a one-time token: get, compare and delete in one step.
 --
 -- KEYS[1]  the key of the token
--- ARGV[1]  subject: whose request this is, empty for nobody's
+-- ARGV[1]  subject of the request, empty for none
 --
 -- Returns  1 taken, 2 taken after it had been put back, 0 absent, -1 another subject's (it stays)
 --

@@ -1,0 +1,188 @@
+"""Sending commands to the right servers, within the deadline of the thread's operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ....errors import StoreError
+from .deadline import deadline
+from .node import Node, Quorum
+from .replies import error_code
+from .wire import Command, Connection, Reply
+
+_ATTEMPTS = 2
+"""Of a repeatable command: the server may have closed the idle connection of the first one."""
+
+Item = TypeVar("Item")
+T = TypeVar("T")
+
+
+class Redirection(NamedTuple):
+    """Where a refused command goes next: to a node, or to the one that has the key by now."""
+
+    node: Node | None = None
+    asking: bool = False  # with ASKING before it: the slot is on its way there
+    pause: float = 0.0  # seconds to wait before
+
+
+class Deployment:
+    """A server at one address; subclasses: one that sentinels name, the primaries of a cluster.
+
+    `deadline.begin` goes before each operation, which may be several calls. Its time is for
+    discovery, connecting and redirections, too. (The look-up of a host name is the operating
+    system's and not bounded by it.) The methods that subclasses override raise RedisError or
+    OSError where no server answers.
+    """
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._node = Node(connect)
+
+    def _node_for(self, key: str | None) -> Node:  # noqa: ARG002 - a cluster's has a use for it
+        return self._node
+
+    def _groups(self, keys: Sequence[str]) -> list[list[int]]:
+        """Return the indices of keys in groups, each for one server."""
+        return [list(range(len(keys)))]
+
+    def _primaries(self) -> Sequence[Node]:
+        return (self._node,)
+
+    def _nodes(self) -> Iterable[Node]:
+        """Return all servers that there may be connections to."""
+        return (self._node,)
+
+    def _redirect(self, node: Node, error: ResponseError, tries: int) -> Redirection | None:
+        """Return where a command goes that `node` refused; None if the error is the reply."""
+        if tries or error_code(error) != "READONLY":
+            return None
+        node.drop_idle()  # it became a replica: a new connection may lead to the new primary
+        return Redirection()
+
+    def _note_failure(self, node: Node) -> None:
+        node.drop_idle()  # which may be dead, too
+
+    def send(
+        self,
+        commands: Sequence[Command],
+        *,
+        key: str | None = None,
+        node: Node | None = None,
+        repeatable: bool = True,
+        quorum: Quorum | None = None,
+    ) -> list[Reply]:
+        """Send commands in one round trip and return their replies, error replies included.
+
+        A command that a server refuses without effect (it became a replica, the slot is elsewhere)
+        is sent to the right one, whether it is repeatable or not.
+
+        Args:
+            commands: each a tuple of its words.
+            key: selects the server; None for any.
+            node: the server, in place of `key`.
+            repeatable: whether to send them again where it is unknown if they arrived.
+            quorum: adds a reply: how many replicas have the last command's write.
+
+        Raises:
+            StoreError: no reply within the deadline.
+        """
+        attempts = _ATTEMPTS if repeatable else 1
+        while True:
+            attempts -= 1
+            server = node
+            try:
+                if server is None:
+                    server = self._node_for(key)
+                replies = server.exchange(commands, quorum)
+                for reply in replies:
+                    if isinstance(reply, ResponseError):
+                        self._follow(server, commands, replies, key, quorum)
+                        break
+                return replies
+            except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+                if server is not None:
+                    self._note_failure(server)
+                if not attempts or deadline.is_over:
+                    raise _no_reply(error) from error
+            except RedisError as error:  # refused in the handshake: credentials, no such database
+                raise _no_reply(error) from error
+
+    def _follow(
+        self,
+        server: Node,
+        commands: Sequence[Command],
+        replies: list[Reply],
+        key: str | None,
+        quorum: Quorum | None,
+    ) -> None:
+        """Send each refused command to where it belongs, and replace its reply."""
+        for index, command in enumerate(commands):
+            node, tries = server, 0
+            while isinstance(replies[index], ResponseError):
+                target = self._redirect(node, replies[index], tries)
+                if target is None or (target.pause and not deadline.pause(target.pause)):
+                    break
+                node = target.node or self._node_for(key)
+                asking: list[Command] = [("ASKING",)] if target.asking else []
+                found = node.exchange([*asking, command], quorum)[len(asking) :]
+                replies[index], replies[len(commands) :] = found[0], found[1:]
+                tries += 1
+
+    def gather(
+        self,
+        items: Sequence[Item],
+        keys: Sequence[str],
+        call: Callable[[Sequence[Item]], Sequence[T]],
+    ) -> list[T]:
+        """Call a function with the items of each server; return its results in their order.
+
+        Each call has its share of the deadline, also after a server that does not answer.
+
+        Raises:
+            StoreError: a server did not answer. `answers` holds the results of the others.
+        """
+        results: dict[int, T] = {}
+        problem = None
+        try:
+            groups = self._groups(keys) if items else []
+        except (RedisError, OSError) as error:
+            raise _no_reply(error) from error
+        for index, group in enumerate(groups):
+            found: Sequence[T] = ()
+            try:
+                with deadline.limit(deadline.left() / (len(groups) - index)):
+                    found = call([items[n] for n in group])
+            except StoreError as error:
+                problem, found = problem or error, error.answers or ()
+            except RedisTimeoutError as error:
+                problem = problem or StoreError(f"TimeoutError: {error}")
+            results.update(zip(group, found, strict=False))
+        if problem is not None:
+            problem.answers = [results.get(n) for n in range(len(items))] if results else None
+            raise problem
+        return [results[n] for n in range(len(items))]
+
+    def primaries(self) -> Sequence[Node]:
+        """Return the servers that hold all keys between them, or raise StoreError."""
+        try:
+            return self._primaries()
+        except (RedisError, OSError) as error:
+            raise _no_reply(error) from error
+
+    def forget(self) -> None:
+        """Drop all connections without closing them: in a child process they are the parent's."""
+        for node in self._nodes():
+            node.forget()
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        for node in self._nodes():
+            node.drop_idle()
+
+
+def _no_reply(error: Exception) -> StoreError:
+    return StoreError(f"{type(error).__name__}: {error}", sent=deadline.may_have_arrived)
