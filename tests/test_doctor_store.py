@@ -6,10 +6,10 @@ from patients import GOOD, serving, severity
 from servers import HOST, RedisServer, until
 
 from flask_idempotence import Idempotence, RedisStore
-from flask_idempotence.cli.app_checks import APP_CHECKS
-from flask_idempotence.cli.doctor import CHECKS, admit, examine
-from flask_idempotence.cli.findings import Severity
-from flask_idempotence.cli.store_checks import STORE_CHECKS
+from flask_idempotence.cli.doctor import CHECKS, collect, examine
+from flask_idempotence.cli.doctor.app import APP_CHECKS
+from flask_idempotence.cli.doctor.findings import Severity
+from flask_idempotence.cli.doctor.store import STORE_CHECKS
 
 pytestmark = pytest.mark.servers
 
@@ -26,7 +26,7 @@ def test_a_server_that_is_as_it_should_be(fresh_redis):
     server = fresh_redis.client()
     server.config_set("appendonly", "yes")
     app = serving(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)
-    found = list(examine(admit(app)))
+    found = list(examine(collect(app)))
     assert {each.check: each.severity.name for each in found if each.check in STORE_CHECKS} == (
         dict.fromkeys(OF_SERVERS, "OK")
     )
@@ -35,7 +35,7 @@ def test_a_server_that_is_as_it_should_be(fresh_redis):
 
 def test_a_store_that_is_away():
     app = serving(IDEMPOTENCE_STORAGE_URI=f"redis://me:a-password@{HOST}:1/0")
-    found = list(examine(admit(app)))
+    found = list(examine(collect(app)))
     assert found[0].severity is Severity.ERROR
     assert "ConnectionError" in found[0].finding
     assert {each.check for each in found} == {"store", *APP_CHECKS}
@@ -47,7 +47,7 @@ def test_a_server_that_takes_no_writes(fresh_redis):
     fresh_redis.client().replicaof(HOST, 1)
     options = {"deadline": 10}
     app = serving(IDEMPOTENCE_STORAGE_URI=fresh_redis.url, IDEMPOTENCE_STORAGE_OPTIONS=options)
-    [found] = CHECKS["store"](admit(app))
+    [found] = CHECKS["store"](collect(app))
     assert found.severity is Severity.ERROR
     assert "ReadOnlyError" in found.finding
 
@@ -57,7 +57,7 @@ def test_a_server_without_the_permissions(fresh_redis):
         "guest", enabled=True, nopass=True, categories=["+@all"], commands=["-evalsha"], keys=["*"]
     )
     url = fresh_redis.url.replace("//", "//guest:x@")
-    [found] = CHECKS["store"](admit(serving(IDEMPOTENCE_STORAGE_URI=url)))
+    [found] = CHECKS["store"](collect(serving(IDEMPOTENCE_STORAGE_URI=url)))
     assert found.severity is Severity.ERROR
     assert "NoPermissionError" in found.finding
 

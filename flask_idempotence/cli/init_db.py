@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+from flask.cli import with_appcontext
 
-from .common import the_sql_store, tool
+from .context import this_app
+
+if TYPE_CHECKING:
+    from ..stores.sql import SqlStore
 
 
-@tool("init-db")
-@click.option("--sql", is_flag=True, help="Only print the statements; the database is not asked.")
+def this_sql_store() -> SqlStore:
+    """Return the application's store.
+
+    Raises:
+        ClickException: it is not in a database.
+    """
+    store: SqlStore = this_app().extensions["idempotence"].store
+    if not hasattr(store, "create_table"):  # SqlStore itself needs an extra
+        raise click.ClickException(
+            f"This is for a store in a database, and IDEMPOTENCE_STORAGE_URI names another "
+            f"({type(store).__name__}): there is nothing to do."
+        )
+    return store
+
+
+@click.command("init-db")
+@click.option("--sql", is_flag=True, help="Only print the statements, without connecting.")
+@with_appcontext
 def command(*, sql: bool) -> None:
     """Create the table of a store in a database.
 
-    Where it is there already, nothing is changed; where one of that name is there that will not
-    do, this says what it lacks. No other table is touched.
+    An existing table is not changed, and no other one is touched. If a table of that name lacks
+    columns, they are named, and the exit code is 1.
     """
-    store = the_sql_store()
+    store = this_sql_store()
     if sql:
         click.echo(store.ddl())
         return
@@ -23,8 +45,8 @@ def command(*, sql: bool) -> None:
     if lacking := store.facts()[0].missing:
         raise click.ClickException(
             f"There is a table flask_idempotence, and it lacks {', '.join(lacking)}. It is of "
-            "another release, or somebody else's: migrate it, or drop it (which forgets all "
-            "claims and remembered responses) and run this again."
+            "another release or application: migrate it, or drop it (which loses all claims and "
+            "remembered responses) and run this again."
         )
     click.echo(
         "Created the table flask_idempotence."

@@ -1,4 +1,7 @@
-"""`flask idempotence doctor`: whether all is set up so that the guards can keep their word."""
+"""`flask idempotence doctor`: check the deployment.
+
+`app` checks the application, `store` the store and its servers; each check returns `findings`.
+"""
 
 from __future__ import annotations
 
@@ -7,77 +10,74 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from flask import Flask
+from flask.cli import with_appcontext
 
-from ..errors import StoreError
-from ..request.hashing import KEYSPACE
-from ..stores.base import NO_FINGERPRINT, OWNER_BYTES
-from .app_checks import APP_CHECKS
-from .common import as_json, kind_of, the_app, tool
-from .findings import Check, Finding, Patient, Severity
-from .output import Coloured, in_terminal, print_json, styled, table
-from .store_checks import STORE_CHECKS
-from .surroundings import look_around
+from ...errors import StoreError
+from ...request.hashing import KEYSPACE
+from ...stores.base import NO_FINGERPRINT, OWNER_BYTES
+from .. import kind_of
+from ..context import as_json, this_app
+from ..output import in_terminal, print_json, print_table, styled
+from .app import APP_CHECKS
+from .findings import Check, DoctorContext, Finding, Severity
+from .store import STORE_CHECKS
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ...extension import State
 
 CHECKS: dict[str, Check] = {**STORE_CHECKS, **APP_CHECKS}
 """All checks by name, in their order."""
 
 _PROBE_LEASE = 5.0
-
-_COLOURS = {
-    Severity.OK: "green",
-    Severity.NOTE: "blue",
-    Severity.WARNING: "yellow",
-    Severity.ERROR: "red",
-}
+_COLOURS = ("green", "blue", "yellow", "red")
 
 
-def admit(app: Flask, *, workers: int | None = None) -> Patient:
-    """Gather what the checks look at; a store that does not answer is a part of it."""
+def collect(app: Flask, *, workers: int | None = None) -> DoctorContext:
+    """Collect the facts that the checks read; an unreachable store is one of them."""
     state: State = app.extensions["idempotence"]
-    patient = Patient(app, state, look_around(os.environ, Path.cwd(), workers=workers))
+    concurrency = os.environ.get("WEB_CONCURRENCY", "").strip()
+    if workers is None and concurrency.isdecimal():
+        workers = int(concurrency)
+    context = DoctorContext(app, state, workers)
     try:
-        patient = dataclasses.replace(patient, servers=state.store.facts())
-        return dataclasses.replace(patient, answers_in=_probe(state))
+        context = dataclasses.replace(context, servers=state.store.facts())
+        return dataclasses.replace(context, probe_time=_probe(state))
     except StoreError as error:
-        # Where it answers and takes no claim, what it says of itself may tell why.
-        return dataclasses.replace(patient, trouble=kind_of(error))
+        # A server that takes no claim may still have facts that explain it.
+        return dataclasses.replace(context, store_error=kind_of(error))
 
 
 def _probe(state: State) -> float:
-    """Claim a key of its own and give it up: that takes every permission that a guard needs."""
+    """Claim and release a key of the probe's own: that takes every permission of a guard."""
     key = f"{state.config.prefix}:{KEYSPACE}:probe:doctor:{os.urandom(16).hex()}"
     owner, store = os.urandom(OWNER_BYTES), state.store
-    store.ping()  # connecting is not part of what is measured
+    store.ping()  # connecting is not part of the measurement
     began = time.perf_counter()
     store.claim(key, owner, NO_FINGERPRINT, _PROBE_LEASE, 0)
     store.release(key, owner)
     return time.perf_counter() - began
 
 
-def examine(patient: Patient) -> Iterator[Finding]:
-    """Make all checks."""
+def examine(context: DoctorContext) -> Iterator[Finding]:
+    """Run all checks."""
     for name, check in CHECKS.items():
-        for finding in check(patient):
+        for finding in check(context):
             yield dataclasses.replace(finding, check=name)
 
 
-@tool("doctor")
+@click.command("doctor")
 @click.option("--workers", type=click.IntRange(min=1), help="How many processes serve it.")
 @click.option("--strict", is_flag=True, help="Let a warning fail, too.")
 @as_json
+@with_appcontext
 @click.pass_context
 def command(ctx: click.Context, *, workers: int | None, strict: bool, as_json: bool) -> None:
-    """Examine the store, and all around it.
+    """Check the deployment: store, server, application.
 
-    It looks at the server behind the store, at the application, and at how it is served.
     Every finding comes with its reason and its remedy:
 
     \b
@@ -89,57 +89,38 @@ def command(ctx: click.Context, *, workers: int | None, strict: bool, as_json: b
     Exit code: 0 where there is no error; 1 where there is one, with --strict also for a warning;
     2 where the command was not understood.
 
-    How many processes serve the application, and whether uWSGI lets it have threads, is read from
-    the environment and from gunicorn.conf.py and uwsgi.ini in the current directory.
+    The default of --workers is WEB_CONCURRENCY.
     """  # noqa: D301 - click's mark for a block that is not to be wrapped
-    findings = list(examine(admit(the_app(), workers=workers)))
+    findings = list(examine(collect(this_app(), workers=workers)))
     if as_json:
-        print_json(_report(findings))
-    else:
+        rows = [dataclasses.asdict(f) | {"severity": f.severity.label} for f in findings]
+        print_json({"findings": rows, **_counts(findings)})
+    elif in_terminal():
         _print(findings)
+    else:
+        lines = [(f.severity.label, f.check, f.finding, f.reason, f.remedy) for f in findings]
+        print_table((), lines)
     worst = max(finding.severity for finding in findings)
     ctx.exit(int(worst >= (Severity.WARNING if strict else Severity.ERROR)))
 
 
-def _report(findings: Sequence[Finding]) -> dict[str, Any]:
-    return {
-        "findings": [
-            dataclasses.asdict(finding) | {"severity": finding.severity.name.lower()}
-            for finding in findings
-        ],
-        **_counts(findings),
-    }
-
-
 def _counts(findings: Sequence[Finding]) -> dict[str, int]:
     return {
-        f"{severity.name.lower()}s": sum(finding.severity is severity for finding in findings)
+        f"{severity.label}s": sum(finding.severity is severity for finding in findings)
         for severity in (Severity.ERROR, Severity.WARNING, Severity.NOTE)
     }
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    if not in_terminal():
-        columns = (
-            (f.severity.name.lower(), f.check, f.finding, f.reason, f.remedy) for f in findings
-        )
-        table((), list(columns))
-        return
-    severities = [Coloured(f.severity.name.lower(), _COLOURS[f.severity]) for f in findings]
-    rows = [
-        (severity, f.check, f.finding) for severity, f in zip(severities, findings, strict=True)
-    ]
-    table(("SEVERITY", "CHECK", "FINDING"), rows)
-    for finding in sorted(findings, key=lambda finding: -finding.severity):
-        if finding.severity is not Severity.OK:
-            _explain(finding)
+    rows = [(f.severity.label, f.check, f.finding) for f in findings]
+    print_table(("SEVERITY", "CHECK", "FINDING"), rows, [_COLOURS[f.severity] for f in findings])
+    width = min(99, shutil.get_terminal_size().columns)
+    for f in sorted(findings, key=lambda finding: -finding.severity):
+        if f.severity is Severity.OK:
+            break
+        severity = styled(f.severity.label, fg=_COLOURS[f.severity], bold=True)
+        click.echo(f"\n{severity} {f.check}: {f.finding}")
+        click.echo(click.wrap_text(f"Why: {f.reason}", width, "  ", "       "))
+        click.echo(click.wrap_text(f"Do: {f.remedy}", width, "  ", "       "))
     counts = (f"{name}: {count}" for name, count in _counts(findings).items())
     click.echo(f"\n{', '.join(counts)}.")
-
-
-def _explain(finding: Finding) -> None:
-    severity = styled(finding.severity.name.lower(), fg=_COLOURS[finding.severity], bold=True)
-    click.echo(f"\n{severity} {finding.check}: {finding.finding}")
-    for title, text in (("Why", finding.reason), ("Do", finding.remedy)):
-        width = min(99, shutil.get_terminal_size().columns)
-        click.echo(click.wrap_text(f"{title}: {text}", width, "  ", "       "))

@@ -2,140 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from flask import Flask
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from ..config.settings import IDENTITY
-from ..guards.checks import faults_when_finished
-from ..web.routes import token_url_faults
-from .findings import Check, Finding, Patient, error, note, ok, warning
+from ...config.settings import IDENTITY
+from ...guards.checks import faults_when_finished
+from ...web.routes import token_url_faults
+from .findings import Check, DoctorContext, Finding, error, note, ok, warning
 
 _SHORTEST_SECRET = 16
-_A_GOOD_ONE = "what python -c 'import secrets; print(secrets.token_hex())' prints"
+_GOOD_VALUE = "the output of python -c 'import secrets; print(secrets.token_hex())'"
 
-_WELL_KNOWN = frozenset(
-    {
-        "192b9bdd22ab9ed4d12e236c78afcb9a393ec15f71bbf5dc987d54727823bcbf",  # Flask's own example
-        "a really really really really long secret key",
-        "change me in production",
-        "super secret key",
-        "this is a secret key",
-        "this should be a secret",
-        "you will never guess",
-        "your secret key here",
-    }
-)
-"""Those of tutorials that are not too short anyway."""
-
+_TRUE = frozenset({"1", "true", "yes", "on"})
 _LISTS_OF_ADDRESSES = frozenset({"forwarded", "x-forwarded-for"})
 
 
-def check_workers(patient: Patient) -> Iterator[Finding]:
-    """Whether several processes each have a store of their own."""
-    around = patient.surroundings
-    if patient.state.store.shared:
-        yield ok("All processes share the store.")
-    elif (around.workers or 1) > 1:
-        yield error(
-            f"The store is the memory of a process, and there are {around.workers} "
-            f"({around.told_by}).",
-            "The processes do not see each other's claims: a repeat that meets another one runs.",
+def check_workers(context: DoctorContext) -> Finding:
+    """Check that several processes share one store."""
+    if context.state.store.shared:
+        return ok("All processes share the store.")
+    if (context.workers or 1) > 1:
+        return error(
+            f"The store is the memory of a process, and {context.workers} serve the application.",
+            "Processes do not see each other's claims: a repeat that meets another one runs.",
             "Set IDEMPOTENCE_STORAGE_URI to a server, such as redis://localhost:6379/0.",
         )
-    elif around.workers is None and patient.is_at_work:
-        yield warning(
+    if context.workers is None and context.in_production:
+        return warning(
             "The store is the memory of a process.",
-            "Other processes do not see its claims, and a restart forgets them.",
-            "Set IDEMPOTENCE_STORAGE_URI to a server; or if there is one process for good, say "
-            "so: --workers 1.",
+            "Other processes do not see its claims, and a restart loses them.",
+            "Set IDEMPOTENCE_STORAGE_URI to a server; with one process for good, --workers 1.",
         )
-    else:
-        yield ok("The store is the memory of a process, and there is one.")
+    return ok("The store is the memory of a process, and there is one.")
 
 
-def check_secret(patient: Patient) -> Iterator[Finding]:
-    """Whether the secrets behind hashes and signatures are secret."""
-    app, own = patient.app, patient.state.config.hash_key
-    secret, fallbacks = app.secret_key, app.config.get("SECRET_KEY_FALLBACKS") or ()
-    if not secret and not own:
-        yield error(
+def check_threads(context: DoctorContext) -> Finding:
+    """Check that leases can be renewed while views run."""
+    del context
+    enabled = os.environ.get("UWSGI_ENABLE_THREADS", "").lower() in _TRUE
+    if enabled or os.environ.get("UWSGI_THREADS"):
+        return ok("uWSGI allows threads.")
+    reason = "A thread renews leases. Without it, a slow view outlives its claim."
+    remedy = "Set enable-threads = true (and lazy-apps = true, unless the workers fork first)."
+    if Path("uwsgi.ini").exists() or "UWSGI_INI" in os.environ:
+        return note("uWSGI has a file of settings.", reason, remedy)
+    if any(name.startswith("UWSGI_") for name in os.environ):
+        return error("uWSGI does not run threads.", reason, remedy)
+    return ok("No settings of uWSGI, which would have to allow threads.")
+
+
+def check_secret(context: DoctorContext) -> Finding:
+    """Check that the secrets behind hashes and signatures are there, and long enough."""
+    app, own = context.app, context.state.config.hash_key
+    if not app.secret_key and not own:
+        return error(
             "There is no SECRET_KEY.",
-            "What is stored is hashed with it, and tokens are signed with it: every guarded "
-            "request fails.",
-            f"Set SECRET_KEY to {_A_GOOD_ONE}.",
+            "It is the key of stored hashes and signed tokens: every guarded request fails.",
+            f"Set SECRET_KEY to {_GOOD_VALUE}.",
         )
-        return
-    weak = [
-        name
-        for name, value in (
-            ("SECRET_KEY", secret),
-            ("IDEMPOTENCE_HASH_KEY", own),
-            *(("SECRET_KEY_FALLBACKS", value) for value in fallbacks),
-        )
-        if value and _is_weak(value)
-    ]
+    secrets = [("SECRET_KEY", app.secret_key), ("IDEMPOTENCE_HASH_KEY", own)]
+    fallbacks = app.config.get("SECRET_KEY_FALLBACKS") or ()
+    secrets += [("SECRET_KEY_FALLBACKS", secret) for secret in fallbacks]
+    weak = [name for name, secret in secrets if secret and _is_weak(secret)]
     if not weak:
-        yield ok("The secrets are there, and long enough.")
-        return
-    yield (error if patient.is_at_work else warning)(
+        return ok("The secrets are there, and long enough.")
+    return (error if context.in_production else warning)(
         f"{' and '.join(dict.fromkeys(weak))} can be guessed.",
-        "Whoever knows it can forge tokens, and find out from the store who sent what.",
-        f"Replace it by {_A_GOOD_ONE}. Drop the old one from SECRET_KEY_FALLBACKS, too, as soon "
-        "as what was hashed with it has expired.",
+        "Whoever knows it can forge tokens, and find the sender of a stored hash.",
+        f"Replace it by {_GOOD_VALUE}. Drop the old one from SECRET_KEY_FALLBACKS, too, once all "
+        "that was hashed with it has expired.",
     )
 
 
 def _is_weak(secret: str | bytes) -> bool:
-    text = secret.decode("utf-8", "replace") if isinstance(secret, bytes) else secret
-    plain = text.lower().replace("-", " ").replace("_", " ").strip(" .!")
-    return len(text) < _SHORTEST_SECRET or len(set(text)) < 4 or plain in _WELL_KNOWN
+    return len(secret) < _SHORTEST_SECRET or len(set(secret)) < 4
 
 
-def check_address(patient: Patient) -> Iterator[Finding]:
-    """Whether guests are told apart by an address that is theirs, and that they cannot choose."""
-    config = patient.state.config
-    fixed = _has_proxy_fix(patient.app)
+def check_address(context: DoctorContext) -> Finding:
+    """Check that guests are told apart by addresses that they cannot choose."""
+    config = context.state.config
+    fixed = _has_proxy_fix(context.app)
     if "ip" not in config.identity:
-        yield ok("Addresses are not asked for.")
-    elif config.ip_header is not None:
-        yield _of_header(config.ip_header, fixed=fixed)
-    elif fixed:
-        yield ok("The address is what ProxyFix makes of it.")
-    else:
-        yield note(
+        return ok("Addresses are no source of identity.")
+    if config.ip_header is None and fixed:
+        return ok("ProxyFix sets the address of a guest.")
+    if config.ip_header is None:
+        return note(
             "The address of a guest is that of the connection.",
             "Behind a reverse proxy that is the proxy's: all guests are one and block each other.",
             "If there is a proxy, wrap app.wsgi_app in werkzeug's ProxyFix, or set "
             "IDEMPOTENCE_IP_HEADER to the header that it overwrites.",
         )
-
-
-def _of_header(header: str, *, fixed: bool) -> Finding:
-    if header.lower() in _LISTS_OF_ADDRESSES:
+    if config.ip_header.lower() in _LISTS_OF_ADDRESSES:
         return error(
-            f"IDEMPOTENCE_IP_HEADER is {header}.",
-            "That is a list to which proxies add, and its beginning is written by the client, who "
-            "can be a new guest with every request.",
+            f"IDEMPOTENCE_IP_HEADER is {config.ip_header}.",
+            "Proxies append to this list; a client that forges its beginning is a new guest.",
             "Set IDEMPOTENCE_IP_HEADER to None, and wrap app.wsgi_app in werkzeug's ProxyFix.",
         )
     if fixed:
         return warning(
-            f"There is ProxyFix, and IDEMPOTENCE_IP_HEADER is {header} besides.",
+            f"There is ProxyFix, and IDEMPOTENCE_IP_HEADER is {config.ip_header} besides.",
             "The header wins. If the proxy does not overwrite it, clients choose their address.",
             "Keep one of the two.",
         )
     return note(
-        f"The address of a guest is taken from {header}.",
-        "Whoever reaches the application directly, or through a proxy that passes the header on, "
-        "chooses his address.",
+        f"The address of a guest is taken from {config.ip_header}.",
+        "Clients choose their address where no proxy overwrites that header.",
         "Make sure that the proxy overwrites it, and that there is no way around the proxy.",
     )
 
 
-def _has_proxy_fix(app: Any) -> bool:
-    layer = app.wsgi_app
+def _has_proxy_fix(app: Flask) -> bool:
+    layer: object = app.wsgi_app
     for _ in range(50):
         if layer is None or isinstance(layer, ProxyFix):
             return layer is not None
@@ -145,45 +127,41 @@ def _has_proxy_fix(app: Any) -> bool:
     return False
 
 
-def check_identity(patient: Patient) -> Iterator[Finding]:
-    """Whether senders are told apart, and whether a repeat comes from the sender of the first."""
-    config, app = patient.state.config, patient.app
+def check_identity(context: DoctorContext) -> Finding:
+    """Check that senders are told apart, and that a repeat has the identity of the first."""
+    config, app = context.state.config, context.app
     missing = [name for name in IDENTITY if name not in (*config.identity, "ip")]
-    if patient.state.engine.hooks.load_identity is not None:
-        yield ok("The application loads the identity itself.")
-    elif (login := _login_that_does_not_count(app, config.identity)) is not None:
-        yield warning(
+    sources = ", ".join(config.identity) or "none"
+    if context.state.engine.hooks.load_identity is not None:
+        return ok("The application loads the identity itself.")
+    if (login := _unread_login(app, config.identity)) is not None:
+        return warning(
             f"{login} is set up, and no source of identity reads it.",
-            "Its users are told apart by address only: those behind one address are one sender, "
-            "and the same key gets them the same response.",
+            "Its users behind one address are one sender: the same key gets the same response.",
             f"Add {' and '.join(map(repr, missing))} to IDEMPOTENCE_IDENTITY.",
         )
-    elif _tokens_rotate(app, config.identity):
-        yield warning(
+    if _tokens_rotate(app, config.identity):
+        return warning(
             "Flask-JWT-Extended is set up, and only the token itself is a source of identity.",
-            "An access token is exchanged when it expires: a repeat with the new one looks like "
-            "another sender's, and runs again.",
+            "An access token expires: a repeat with the next one has another sender, and runs.",
             "Add 'user' to IDEMPOTENCE_IDENTITY, which is the user of the token.",
         )
-    elif missing or not (config.identity_headers or config.identity_cookies):
-        yield note(
-            f"The sources of identity are {', '.join(config.identity) or 'none'}; the settings "
-            "leave others out.",
-            "Users whom only those tell apart are one sender behind one address, and the same key "
-            "gets them the same response.",
+    if missing or not (config.identity_headers or config.identity_cookies):
+        return note(
+            f"The sources of identity are {sources}; the settings leave others out.",
+            "Users whom only those tell apart are one sender behind one address.",
             "Leave the IDEMPOTENCE_IDENTITY settings at their defaults, unless you know why.",
         )
-    elif not config.identity_host:
-        yield note(
+    if not config.identity_host:
+        return note(
             "IDEMPOTENCE_IDENTITY_HOST is off.",
             "User 1 of one host is user 1 of every other.",
             "Switch it on, unless all hosts have the same users.",
         )
-    else:
-        yield ok(f"The sources of identity are {', '.join(config.identity) or 'none'}.")
+    return ok(f"The sources of identity are {sources}.")
 
 
-def _login_that_does_not_count(app: Any, sources: tuple[str, ...]) -> str | None:
+def _unread_login(app: Flask, sources: tuple[str, ...]) -> str | None:
     if hasattr(app, "login_manager") and not {"user", "session"} & set(sources):
         return "Flask-Login"
     if "flask-jwt-extended" in app.extensions and "user" not in sources:
@@ -194,49 +172,29 @@ def _login_that_does_not_count(app: Any, sources: tuple[str, ...]) -> str | None
     return None
 
 
-def _tokens_rotate(app: Any, sources: tuple[str, ...]) -> bool:
-    if "flask-jwt-extended" not in app.extensions or "user" in sources:
-        return False
-    return app.config.get("JWT_ACCESS_TOKEN_EXPIRES") is not False
+def _tokens_rotate(app: Flask, sources: tuple[str, ...]) -> bool:
+    expires = app.config.get("JWT_ACCESS_TOKEN_EXPIRES") is not False
+    return "flask-jwt-extended" in app.extensions and "user" not in sources and expires
 
 
-def check_whole_app(patient: Patient) -> Iterator[Finding]:
-    """Whether replays of the whole application are seen by those only who may see them."""
-    if not patient.state.config.key_all_routes:
-        yield ok("The guards stand at their views.")
-    elif any(patient.app.before_request_funcs.values()):
-        yield ok("The whole application is guarded, and has before_request functions.")
-    elif patient.state.engine.hooks.load_identity is not None:
-        yield ok("The whole application is guarded, and loads the identity itself.")
-    else:
-        yield warning(
-            "IDEMPOTENCE_KEY_ALL_ROUTES is on, and nothing is checked in before_request.",
-            "This guard stands outside the views' own login checks: whoever shows the identity "
-            "and the key of a first request gets its response, signed in or not.",
-            "Check who may do what in before_request, or load the identity from what proves it.",
-        )
+def check_whole_app(context: DoctorContext) -> Finding:
+    """Check that only those who may see a response get its replay, if all routes are guarded."""
+    if not context.state.config.key_all_routes:
+        return ok("The guards stand at their views.")
+    has_loader = context.state.engine.hooks.load_identity is not None
+    if has_loader or any(context.app.before_request_funcs.values()):
+        return ok("Replays pass a before_request function, or an identity_loader.")
+    return warning(
+        "IDEMPOTENCE_KEY_ALL_ROUTES is on, and nothing is checked in before_request.",
+        "Replays bypass the views' login checks: identity and key of a first request suffice.",
+        "Check permissions in before_request, or load the identity from its proof.",
+    )
 
 
-def check_threads(patient: Patient) -> Iterator[Finding]:
-    """Whether leases can be renewed while views run."""
-    around = patient.surroundings
-    if not around.uwsgi:
-        yield ok("No settings of uWSGI, which would have to allow threads.")
-    elif around.uwsgi_threads:
-        yield ok("uWSGI allows threads.")
-    else:
-        yield error(
-            "uWSGI does not run threads.",
-            "Leases are renewed by a thread. Without it, the claim of a slow view ends while the "
-            "view runs.",
-            "Set enable-threads = true (and lazy-apps = true, unless the workers fork first).",
-        )
-
-
-def check_views(patient: Patient) -> Iterator[Finding]:
-    """Whether the guards stand where they guard something."""
-    config = patient.state.config
-    faults = [*faults_when_finished(patient.app, config), *token_url_faults(patient.app)]
+def check_views(context: DoctorContext) -> Iterator[Finding]:
+    """Check that every guard stands where it guards something."""
+    config = context.state.config
+    faults = [*faults_when_finished(context.app, config), *token_url_faults(context.app)]
     for text in dict.fromkeys(fault.text for fault in faults):
         names = ", ".join(repr(fault.endpoint) for fault in faults if fault.text == text)
         yield error(
@@ -248,13 +206,17 @@ def check_views(patient: Patient) -> Iterator[Finding]:
         yield ok("The guards stand where they guard something.")
 
 
+def _once(check: Callable[[DoctorContext], Finding]) -> Check:
+    return lambda context: [check(context)]
+
+
 APP_CHECKS: dict[str, Check] = {
-    "workers": check_workers,
-    "threads": check_threads,
-    "secret": check_secret,
-    "address": check_address,
-    "identity": check_identity,
-    "whole app": check_whole_app,
+    "workers": _once(check_workers),
+    "threads": _once(check_threads),
+    "secret": _once(check_secret),
+    "address": _once(check_address),
+    "identity": _once(check_identity),
+    "whole app": _once(check_whole_app),
     "views": check_views,
 }
 """By name, in their order."""

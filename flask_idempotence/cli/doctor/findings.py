@@ -1,41 +1,37 @@
-"""What the doctor finds, and what it looks at."""
+"""The facts that the doctor's checks read, and their findings."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flask import Flask
 
-    from ..extension import State
-    from ..stores.facts import DatabaseFacts, ServerFacts
-    from .surroundings import Surroundings
+    from ...extension import State
+    from ...stores.facts import DatabaseFacts, ServerFacts
 
 
 class Severity(enum.IntEnum):
-    """How bad it is."""
+    """Severity of a finding, in ascending order; a note is for a person to judge."""
 
     OK = 0
     NOTE = 1
-    """Something that only you can know: nothing may be wrong."""
     WARNING = 2
     ERROR = 3
+
+    @property
+    def label(self) -> str:
+        """The name that a report shows."""
+        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found.
-
-    Attributes:
-        severity: how bad it is.
-        finding: what is there.
-        reason: why that matters; empty where all is well.
-        remedy: what to do about it.
-        check: the name of the check; the doctor fills it in.
-    """
+    """Result of one check; reason and remedy are empty where it is ok."""
 
     severity: Severity
     finding: str
@@ -45,49 +41,31 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
-    """What the checks look at.
+class DoctorContext:
+    """Facts about the deployment.
 
     Attributes:
-        app: the application.
-        state: what the extension keeps of it.
-        surroundings: how it is served, as far as that can be seen.
-        servers: what the servers behind its store say; empty where the store does not answer.
-        answers_in: seconds in which the store answered; None where it did not.
-        trouble: what kind of error there was instead.
+        workers: how many processes serve it; None for unknown.
+        probe_time: seconds in which the store granted a claim and took it back.
+        store_error: the class of the driver's error, where it did not.
     """
 
     app: Flask
     state: State
-    surroundings: Surroundings
-    servers: Sequence[ServerFacts | DatabaseFacts] = field(default=())
-    answers_in: float | None = None
-    trouble: str = ""
+    workers: int | None = None
+    servers: Sequence[ServerFacts | DatabaseFacts] = ()
+    probe_time: float | None = None
+    store_error: str = ""
 
     @property
-    def is_at_work(self) -> bool:
-        """Whether this is meant to be used, and not to be developed or tested."""
+    def in_production(self) -> bool:
+        """Whether the application is neither debugged nor tested."""
         return not (self.app.debug or self.app.testing)
 
 
-Check = Callable[[Patient], Iterator[Finding]]
+Check = Callable[[DoctorContext], Iterable[Finding]]
 
-
-def ok(finding: str) -> Finding:
-    """Make a finding of what is as it should be."""
-    return Finding(Severity.OK, finding)
-
-
-def note(finding: str, reason: str, remedy: str) -> Finding:
-    """Make a finding of what only a person can judge."""
-    return Finding(Severity.NOTE, finding, reason, remedy)
-
-
-def warning(finding: str, reason: str, remedy: str) -> Finding:
-    """Make a finding of what may let a repeat through."""
-    return Finding(Severity.WARNING, finding, reason, remedy)
-
-
-def error(finding: str, reason: str, remedy: str) -> Finding:
-    """Make a finding of what does not work, or will let repeats through."""
-    return Finding(Severity.ERROR, finding, reason, remedy)
+ok = partial(Finding, Severity.OK)
+note = partial(Finding, Severity.NOTE)
+warning = partial(Finding, Severity.WARNING)
+error = partial(Finding, Severity.ERROR)
