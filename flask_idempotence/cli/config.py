@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import click
 from flask.cli import with_appcontext
 
 from ..config.settings import SETTINGS
-from .context import as_json, this_app
+from .context import State, as_json, state_of, this_app
 from .output import print_json, print_table
-
-if TYPE_CHECKING:
-    from ..extension import State
 
 HIDDEN = "(hidden)"
 
 
-def _settings(state: State, current: Mapping[str, object]) -> dict[str, tuple[object, str]]:
-    """Return the value of each setting and its origin; toggles are read from `current`."""
-    settings = {}
+class Setting(NamedTuple):
+    """A setting as it is shown; its origin is `set` or `default`."""
+
+    name: str
+    value: object
+    origin: str
+
+
+def _settings(state: State, current: Mapping[str, object]) -> list[Setting]:
+    """Return the settings in force; toggles are read from the application's current ones."""
+    settings = []
     for name, field in SETTINGS.items():
         live, secret = field.metadata["live"], field.metadata["secret"]
         value = current[name] if live else getattr(state.config, field.name)
         is_set = name in state.given or (live and value != field.default)
         shown = _hidden(name, value) if secret and is_set else _json_value(value)
-        settings[name] = shown, "set" if is_set else "default"
+        settings.append(Setting(name, shown, "set" if is_set else "default"))
     return settings
 
 
@@ -38,12 +43,10 @@ def _hidden(name: str, value: object) -> str:
 
 
 def _json_value(value: object) -> object:
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
         return list(value)
-    if isinstance(value, dict):
-        return dict(value)
+    if value is None or isinstance(value, str | int | float | list | dict):
+        return value
     try:
         return str(value)
     except Exception:  # noqa: BLE001 - a lazy translation may need a request
@@ -60,18 +63,10 @@ def command(*, as_json: bool) -> None:
 
     Secrets are hidden: keys, options of the store, and all of its URI but the scheme.
     """
-    app = this_app()
-    state: State = app.extensions["idempotence"]
-    settings, store = _settings(state, app.config), type(state.store).__name__
+    state = state_of(this_app())
+    settings, store = _settings(state, this_app().config), type(state.store).__name__
     if as_json:
-        rows = [
-            {"name": name, "value": value, "origin": origin}
-            for name, (value, origin) in settings.items()
-        ]
-        print_json({"settings": rows, "store": store})
+        print_json({"settings": [setting._asdict() for setting in settings], "store": store})
         return
-    shown = [
-        (name, HIDDEN if value == HIDDEN else repr(value), origin)
-        for name, (value, origin) in settings.items()
-    ]
-    print_table(("SETTING", "VALUE", "ORIGIN"), [*shown, ("(the store in use)", store, "")])
+    rows = [(s.name, HIDDEN if s.value == HIDDEN else repr(s.value), s.origin) for s in settings]
+    print_table(("SETTING", "VALUE", "ORIGIN"), [*rows, ("(the store in use)", store, "")])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import click
 from flask import Flask, current_app
 
+from ..config.settings import Config
+from ..engine.engine import Engine
 from ..request.proxies import actual
+from ..stores.base import Store
 from .output import print_aside
-
-if TYPE_CHECKING:
-    from ..extension import State
 
 MODES = ("lock", "token", "key", "once")
 
@@ -24,14 +24,29 @@ by_endpoint = click.option(
 )
 
 
+class State(Protocol):
+    """The extension's state of an application."""
+
+    config: Config
+    store: Store
+    engine: Engine
+    given: frozenset[str]
+
+
 def this_app() -> Flask:
     """Return the application."""
     return actual(current_app)
 
 
+def state_of(app: Flask) -> State:
+    """Return the extension's state of an application."""
+    state: State = app.extensions["idempotence"]
+    return state
+
+
 def this_state() -> State:
-    """Return the extension's state; print a warning if no other process sees its store."""
-    state: State = this_app().extensions["idempotence"]
+    """Return the state of the application; print a warning if no other process sees its store."""
+    state = state_of(this_app())
     if not state.store.shared and not this_app().testing:
         print_aside(
             "Claims are kept in the memory of each process: this command sees its own, which is "

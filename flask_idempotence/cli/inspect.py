@@ -6,7 +6,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 from flask.cli import with_appcontext
@@ -16,12 +16,9 @@ from ..guards.key import name_store_key
 from ..request.hashing import SHORT_HASH
 from ..request.key_header import parse_key
 from ..response.refusals import KeyInvalid
-from .context import as_json, this_app, this_state
+from .context import State, as_json, this_app, this_state
 from .keyspace import Found, Name, peek, scan
 from .output import in_terminal, print_json, print_table
-
-if TYPE_CHECKING:
-    from ..extension import State
 
 F = TypeVar("F", bound=Callable[..., object])
 

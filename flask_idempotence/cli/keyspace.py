@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..request.hashing import KEYSPACE
+from ..stores.base import Entry, Store
+from .context import State
 from .output import progress
-
-if TYPE_CHECKING:
-    from ..extension import State
-    from ..stores.base import Entry, Store
 
 BATCH = 500
 """Keys that are read, or removed, in one round trip."""
@@ -21,8 +18,7 @@ BATCH = 500
 _PARTS = re.compile(r"([^:]*):(.*):([0-9a-f]{32})", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(NamedTuple):
     """A store key and its parts; the endpoint of a token is its purpose, or `-`."""
 
     key: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass, field
 
 import click
 from flask.cli import with_appcontext
@@ -15,46 +14,6 @@ from .keyspace import Found, scan
 from .output import print_aside, print_table
 
 _logger = logging.getLogger("flask_idempotence")
-
-
-@dataclass(slots=True)
-class Purge:
-    """Removes entries, or counts those that it would remove, by mode, endpoint and state.
-
-    It counts the live claims that it spares, and entries that have changed since they were read.
-    """
-
-    store: Store
-    spares_live: bool
-    dry_run: bool
-    removed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    live: int = 0
-    changed: int = 0
-
-    def purge(self, batch: list[Found]) -> None:
-        """Remove the entries of a batch."""
-        doomed = [found for found in batch if found.state != "live" or not self.spares_live]
-        self.live += len(batch) - len(doomed)
-        outcomes = [Outcome.OK] * len(doomed)
-        if not self.dry_run:
-            outcomes = self.store.discard([(name.key, entry) for name, entry in doomed])
-        for found, outcome in zip(doomed, outcomes, strict=True):
-            if outcome is Outcome.OK:
-                self.removed[found.name.mode, found.name.endpoint, found.state] += 1
-            else:
-                self.changed += 1
-
-    def summary(self) -> str:
-        """Return the sums, in a sentence each."""
-        count = self.removed.total()
-        text = (
-            f"{count} would be removed (--yes does it)." if self.dry_run else f"{count} removed."
-        )
-        if self.live:
-            text += f" Left, because they are live: {self.live} (--live takes them too)."
-        if self.changed:
-            text += f" Left, because they have changed meanwhile: {self.changed}."
-        return text
 
 
 @click.command("purge")
@@ -80,11 +39,28 @@ def command(
     if not (mode or endpoint or everything):
         raise click.UsageError("Choose the entries: --mode, --endpoint, or --all.")
     state = this_state()
-    purge = Purge(state.store, spares_live=not live, dry_run=not yes)
+    removed: Counter[tuple[str, str, str]] = Counter()
+    spared = changed = 0
     for batch in scan(state, "Removing" if yes else "Counting", mode=mode, endpoint=endpoint):
-        purge.purge(batch)
-    rows = [(*place, count) for place, count in sorted(purge.removed.items())]
+        doomed = [found for found in batch if live or found.state != "live"]
+        gone = _discard(state.store, doomed) if yes else doomed
+        removed.update((found.name.mode, found.name.endpoint, found.state) for found in gone)
+        spared += len(batch) - len(doomed)
+        changed += len(doomed) - len(gone)
+    rows = [(*place, count) for place, count in sorted(removed.items())]
     print_table(("MODE", "ENDPOINT", "HOLDS", "KEYS"), rows)
-    print_aside(purge.summary())
+    summary = f"{removed.total()} {'removed.' if yes else 'would be removed (--yes does it).'}"
+    if spared:
+        summary += f" Left, because they are live: {spared} (--live takes them too)."
+    if changed:
+        summary += f" Left, because they have changed meanwhile: {changed}."
+    print_aside(summary)
     if yes:
         _logger.info("Purged by hand: mode=%s endpoint=%s", mode, endpoint)
+
+
+def _discard(store: Store, doomed: list[Found]) -> list[Found]:
+    """Remove entries, but those that have changed since; return the removed ones."""
+    outcomes = store.discard([(name.key, entry) for name, entry in doomed])
+    pairs = zip(doomed, outcomes, strict=True)
+    return [found for found, outcome in pairs if outcome is Outcome.OK]

@@ -10,7 +10,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import click
 from flask import Flask
@@ -20,14 +19,11 @@ from ...errors import StoreError
 from ...request.hashing import KEYSPACE
 from ...stores.base import NO_FINGERPRINT, OWNER_BYTES
 from .. import kind_of
-from ..context import as_json, this_app
+from ..context import State, as_json, state_of, this_app
 from ..output import in_terminal, print_json, print_table, styled
 from .app import APP_CHECKS
 from .findings import Check, DoctorContext, Finding, Severity
 from .store import STORE_CHECKS
-
-if TYPE_CHECKING:
-    from ...extension import State
 
 CHECKS: dict[str, Check] = {**STORE_CHECKS, **APP_CHECKS}
 """All checks by name, in their order."""
@@ -38,7 +34,7 @@ _COLOURS = ("green", "blue", "yellow", "red")
 
 def collect(app: Flask, *, workers: int | None = None) -> DoctorContext:
     """Collect the facts that the checks read; an unreachable store is one of them."""
-    state: State = app.extensions["idempotence"]
+    state = state_of(app)
     concurrency = os.environ.get("WEB_CONCURRENCY", "").strip()
     if workers is None and concurrency.isdecimal():
         workers = int(concurrency)

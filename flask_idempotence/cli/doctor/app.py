@@ -21,8 +21,7 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _LISTS_OF_ADDRESSES = frozenset({"forwarded", "x-forwarded-for"})
 
 
-def check_workers(context: DoctorContext) -> Finding:
-    """Check that several processes share one store."""
+def _check_workers(context: DoctorContext) -> Finding:
     if context.state.store.shared:
         return ok("All processes share the store.")
     if (context.workers or 1) > 1:
@@ -40,7 +39,7 @@ def check_workers(context: DoctorContext) -> Finding:
     return ok("The store is the memory of a process, and there is one.")
 
 
-def check_threads(context: DoctorContext) -> Finding:
+def _check_threads(context: DoctorContext) -> Finding:
     """Check that leases can be renewed while views run."""
     del context
     enabled = os.environ.get("UWSGI_ENABLE_THREADS", "").lower() in _TRUE
@@ -55,8 +54,7 @@ def check_threads(context: DoctorContext) -> Finding:
     return ok("No settings of uWSGI, which would have to allow threads.")
 
 
-def check_secret(context: DoctorContext) -> Finding:
-    """Check that the secrets behind hashes and signatures are there, and long enough."""
+def _check_secret(context: DoctorContext) -> Finding:
     app, own = context.app, context.state.config.hash_key
     if not app.secret_key and not own:
         return error(
@@ -82,7 +80,7 @@ def _is_weak(secret: str | bytes) -> bool:
     return len(secret) < _SHORTEST_SECRET or len(set(secret)) < 4
 
 
-def check_address(context: DoctorContext) -> Finding:
+def _check_address(context: DoctorContext) -> Finding:
     """Check that guests are told apart by addresses that they cannot choose."""
     config = context.state.config
     fixed = _has_proxy_fix(context.app)
@@ -127,7 +125,7 @@ def _has_proxy_fix(app: Flask) -> bool:
     return False
 
 
-def check_identity(context: DoctorContext) -> Finding:
+def _check_identity(context: DoctorContext) -> Finding:
     """Check that senders are told apart, and that a repeat has the identity of the first."""
     config, app = context.state.config, context.app
     missing = [name for name in IDENTITY if name not in (*config.identity, "ip")]
@@ -177,7 +175,7 @@ def _tokens_rotate(app: Flask, sources: tuple[str, ...]) -> bool:
     return "flask-jwt-extended" in app.extensions and "user" not in sources and expires
 
 
-def check_whole_app(context: DoctorContext) -> Finding:
+def _check_whole_app(context: DoctorContext) -> Finding:
     """Check that only those who may see a response get its replay, if all routes are guarded."""
     if not context.state.config.key_all_routes:
         return ok("The guards stand at their views.")
@@ -191,7 +189,7 @@ def check_whole_app(context: DoctorContext) -> Finding:
     )
 
 
-def check_views(context: DoctorContext) -> Iterator[Finding]:
+def _check_views(context: DoctorContext) -> Iterator[Finding]:
     """Check that every guard stands where it guards something."""
     config = context.state.config
     faults = [*faults_when_finished(context.app, config), *token_url_faults(context.app)]
@@ -211,12 +209,12 @@ def _once(check: Callable[[DoctorContext], Finding]) -> Check:
 
 
 APP_CHECKS: dict[str, Check] = {
-    "workers": _once(check_workers),
-    "threads": _once(check_threads),
-    "secret": _once(check_secret),
-    "address": _once(check_address),
-    "identity": _once(check_identity),
-    "whole app": _once(check_whole_app),
-    "views": check_views,
+    "workers": _once(_check_workers),
+    "threads": _once(_check_threads),
+    "secret": _once(_check_secret),
+    "address": _once(_check_address),
+    "identity": _once(_check_identity),
+    "whole app": _once(_check_whole_app),
+    "views": _check_views,
 }
 """By name, in their order."""

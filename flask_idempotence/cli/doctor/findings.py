@@ -6,13 +6,11 @@ import enum
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from flask import Flask
+from flask import Flask
 
-    from ...extension import State
-    from ...stores.facts import DatabaseFacts, ServerFacts
+from ...stores.facts import DatabaseFacts, ServerFacts
+from ..context import State
 
 
 class Severity(enum.IntEnum):

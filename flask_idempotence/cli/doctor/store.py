@@ -19,8 +19,7 @@ Facts = ServerFacts | DatabaseFacts
 F = TypeVar("F", ServerFacts, DatabaseFacts)
 
 
-def check_store(context: DoctorContext) -> Iterator[Finding]:
-    """Check that the store is reachable, and takes claims."""
+def _check_store(context: DoctorContext) -> Iterator[Finding]:
     kind = type(context.state.store).__name__
     if context.probe_time is not None:
         took = f"{context.probe_time * 1000:.1f} ms"
@@ -34,8 +33,7 @@ def check_store(context: DoctorContext) -> Iterator[Finding]:
         )
 
 
-def check_version(facts: Facts) -> Finding:
-    """Check that the server is new enough."""
+def _check_version(facts: Facts) -> Finding:
     if facts.version is None:
         return _unknown("version", "Look it up.")
     version, oldest = (".".join(map(str, each)) for each in (facts.version, facts.oldest))
@@ -48,8 +46,7 @@ def check_version(facts: Facts) -> Finding:
     )
 
 
-def check_eviction(facts: ServerFacts) -> Finding:
-    """Check that the server does not evict claims when its memory is full."""
+def _check_eviction(facts: ServerFacts) -> Finding:
     if facts.evicts is None:
         return _unknown("eviction policy", "It must be noeviction.")
     if not facts.evicts:
@@ -62,8 +59,7 @@ def check_eviction(facts: ServerFacts) -> Finding:
     )
 
 
-def check_persistence(facts: ServerFacts) -> Finding:
-    """Check that claims survive a restart of the server."""
+def _check_persistence(facts: ServerFacts) -> Finding:
     if facts.logs_writes is None:
         return _unknown("persistence", "It should have appendonly.")
     if not facts.logs_writes:
@@ -82,8 +78,7 @@ def check_persistence(facts: ServerFacts) -> Finding:
     return ok(f"appendonly is on, and appendfsync is {facts.log_reaches_disk}.")
 
 
-def check_clock(facts: Facts) -> Finding:
-    """Check that this machine's clock agrees with the server's."""
+def _check_clock(facts: Facts) -> Finding:
     if facts.clock_ahead is None:
         if isinstance(facts, DatabaseFacts):
             return ok("The database's clock is this machine's.")
@@ -99,8 +94,7 @@ def check_clock(facts: Facts) -> Finding:
     )
 
 
-def check_memory(facts: ServerFacts) -> Finding:
-    """Check that the server has room left."""
+def _check_memory(facts: ServerFacts) -> Finding:
     limit = facts.memory_limit or facts.memory_of_machine
     if facts.memory_used is None or not limit:
         return _unknown("memory", "Watch it.")
@@ -117,8 +111,7 @@ def check_memory(facts: ServerFacts) -> Finding:
     )
 
 
-def check_replicas(facts: ServerFacts) -> Finding:
-    """Check that as many replicas follow as the store waits for."""
+def _check_replicas(facts: ServerFacts) -> Finding:
     have, wanted = facts.replicas, facts.replicas_wanted
     if have is None:
         return _unknown("replicas", "Look them up.")
@@ -138,8 +131,7 @@ def check_replicas(facts: ServerFacts) -> Finding:
     )
 
 
-def check_table(facts: DatabaseFacts) -> Finding:
-    """Check that the table has all its columns."""
+def _check_table(facts: DatabaseFacts) -> Finding:
     if not facts.missing:
         return ok("The table is there, with all its columns.")
     return error(
@@ -149,8 +141,7 @@ def check_table(facts: DatabaseFacts) -> Finding:
     )
 
 
-def check_durability(facts: DatabaseFacts) -> Finding:
-    """Check that commits survive a crash."""
+def _check_durability(facts: DatabaseFacts) -> Finding:
     if facts.survives_crash:
         return ok(f"Commits survive a crash: {facts.durability}.")
     return warning(
@@ -160,7 +151,7 @@ def check_durability(facts: DatabaseFacts) -> Finding:
     )
 
 
-def check_pooler(facts: DatabaseFacts) -> Finding | None:
+def _check_pooler(facts: DatabaseFacts) -> Finding | None:
     """Check that no statements are prepared under names that a pooler may not know."""
     if facts.pooled is None:
         return None
@@ -175,8 +166,7 @@ def check_pooler(facts: DatabaseFacts) -> Finding | None:
     )
 
 
-def check_room(facts: DatabaseFacts) -> Finding | None:
-    """Check that expired rows are removed."""
+def _check_room(facts: DatabaseFacts) -> Finding | None:
     if facts.expired is None:
         return None
     if facts.expired < _MANY_EXPIRED:
@@ -202,16 +192,16 @@ def _of_each(kind: type[F], check: Callable[[F], Finding | None]) -> Check:
 
 
 STORE_CHECKS: dict[str, Check] = {
-    "store": check_store,
-    "version": lambda context: map(check_version, context.servers),
-    "table": _of_each(DatabaseFacts, check_table),
-    "durability": _of_each(DatabaseFacts, check_durability),
-    "room": _of_each(DatabaseFacts, check_room),
-    "pooler": _of_each(DatabaseFacts, check_pooler),
-    "eviction": _of_each(ServerFacts, check_eviction),
-    "persistence": _of_each(ServerFacts, check_persistence),
-    "clock": lambda context: map(check_clock, context.servers),
-    "memory": _of_each(ServerFacts, check_memory),
-    "replicas": _of_each(ServerFacts, check_replicas),
+    "store": _check_store,
+    "version": lambda context: map(_check_version, context.servers),
+    "table": _of_each(DatabaseFacts, _check_table),
+    "durability": _of_each(DatabaseFacts, _check_durability),
+    "room": _of_each(DatabaseFacts, _check_room),
+    "pooler": _of_each(DatabaseFacts, _check_pooler),
+    "eviction": _of_each(ServerFacts, _check_eviction),
+    "persistence": _of_each(ServerFacts, _check_persistence),
+    "clock": lambda context: map(_check_clock, context.servers),
+    "memory": _of_each(ServerFacts, _check_memory),
+    "replicas": _of_each(ServerFacts, _check_replicas),
 }
 """By name, in their order."""
