@@ -26,7 +26,7 @@ LARGEST_KEPT = 16 * 1024 * 1024
 """Most bytes of a body that are kept for further attempts."""
 
 STREAM = "idempotency_stream"
-"""The extension of a request whose caller reads the response as a stream."""
+"""The extension of a request whose caller reads the answer as a stream."""
 
 _NO_ANSWER = (
     httpx.TimeoutException,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
+from functools import partial
 from typing import IO, TYPE_CHECKING, TypeAlias, cast
 
 from .answers import Answer, is_problem
@@ -72,16 +73,18 @@ class IdempotentAdapter(BaseAdapter):
         proxies: dict[str, str] | None = None,
     ) -> Response:
         """Send a request until its answer is final."""
+        send = partial(
+            self._adapter.send, request, stream=stream, verify=verify, cert=cert, proxies=proxies
+        )
         if not needs_key(request.method):
-            return self._adapter.send(request, stream, timeout, verify, cert, proxies)
+            return send(timeout=timeout)
         self._header.put_into(cast("MutableMapping[str, str]", request.headers))
         rewind = _rewinder_of(request.body)
         repeatable = rewind is not None
         attempts = Attempts(self._retries, repeatable=repeatable, request=str(request.method))
         while True:
             try:
-                limit = _within(timeout, attempts.begin())
-                response = self._adapter.send(request, stream, limit, verify, cert, proxies)
+                response = send(timeout=_within(timeout, attempts.begin()))
                 wait = attempts.wait_after_answer(_read(response, stream=stream))
             except _NO_ANSWER as error:
                 wait = attempts.wait_after_error(error)

@@ -138,6 +138,7 @@ def _is_untrusted_certificate(error: BaseException) -> bool:
     for each in chain:
         if isinstance(each, ssl.SSLCertVerificationError):
             return True
-        reasons = (each.__cause__, each.__context__)
-        chain.extend(reason for reason in reasons if reason is not None and reason not in chain)
+        for reason in (each.__cause__, each.__context__):
+            if reason is not None and reason not in chain:
+                chain.append(reason)
     return False

@@ -70,7 +70,7 @@ def _check_secret(context: DoctorContext) -> Finding:
         return ok("The secrets are there, and long enough.")
     return (error if context.in_production else warning)(
         f"{' and '.join(dict.fromkeys(weak))} can be guessed.",
-        "Whoever knows it can forge tokens, and find the sender of a stored hash.",
+        "With it, anyone can forge tokens, and find the sender of a stored hash.",
         f"Replace it by {_GOOD_VALUE}. Drop the old one from SECRET_KEY_FALLBACKS, too, once all "
         "that was hashed with it has expired.",
     )
