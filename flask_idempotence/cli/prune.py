@@ -29,10 +29,10 @@ from .output import print_aside, progress
 )
 @with_appcontext
 def command(*, batch: int, pause: float) -> None:
-    """Remove the expired rows of a store in a database, in small batches.
+    """Remove the expired rows of a store in a database.
 
     Expired rows only take up room. The store removes some by itself as it is written to; run this
-    by a timer, or after a burst. On Redis, keys expire by themselves.
+    by a timer, or after a burst; it works in small batches. On Redis, keys expire by themselves.
     """
     store, removed = this_sql_store(), 0
     with progress("Removing", store.facts()[0].expired) as advance:

@@ -48,7 +48,7 @@ def _check_threads(context: DoctorContext) -> Finding:
     reason = "A thread renews leases. Without it, a slow view outlives its claim."
     remedy = "Set enable-threads = true (and lazy-apps = true, unless the workers fork first)."
     if Path("uwsgi.ini").exists() or "UWSGI_INI" in os.environ:
-        return note("uWSGI has a file of settings.", reason, remedy)
+        return note("uWSGI has a settings file, which may not allow threads.", reason, remedy)
     if any(name.startswith("UWSGI_") for name in os.environ):
         return error("uWSGI does not run threads.", reason, remedy)
     return ok("No settings of uWSGI, which would have to allow threads.")
