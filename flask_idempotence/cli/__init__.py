@@ -1,6 +1,7 @@
-"""`flask idempotence`: tools for those who run an application.
+"""`flask idempotence`: commands for operators, each in the module of its name.
 
-A command's module is loaded when the command is called, and not in every worker.
+A command's module is imported when the command is called, and not in every worker. The extension
+alone imports this wing.
 """
 
 from __future__ import annotations
@@ -9,39 +10,52 @@ import importlib
 
 import click
 
-_COMMANDS = {
-    "config": "settings",
-    "doctor": "doctor",
-    "init-db": "database",
-    "inspect": "inspecting",
-    "prune": "pruning",
-    "purge": "purge",
-    "release": "releasing",
-    "stats": "stats",
-}
+from ..errors import IdempotenceError, StoreError, StoreNotReady
+
+COMMANDS = ("config", "doctor", "init-db", "inspect", "prune", "purge", "release", "stats")
 
 
-class Tools(click.Group):
-    """A group whose commands are looked up by name."""
+class LazyGroup(click.Group):
+    """Group that imports its commands on demand, and prints an error of theirs in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
         del ctx
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, or None."""
         del ctx
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f".{_COMMANDS[cmd_name]}", __package__)
+        module = importlib.import_module(f".{cmd_name.replace('-', '_')}", __package__)
         command: click.Command = module.command
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except StoreNotReady as error:
+            raise click.ClickException(error.remedy) from None
+        except StoreError as error:
+            raise click.ClickException(
+                f"The store does not answer ({kind_of(error)}). Start it, or correct "
+                "IDEMPOTENCE_STORAGE_URI; 'flask idempotence doctor' shows more."
+            ) from None
+        except IdempotenceError as error:
+            raise click.ClickException(str(error)) from None
 
-tools = Tools(
+
+def kind_of(error: StoreError) -> str:
+    """Return the class of the driver's error; the rest of the text may hold an address."""
+    kind = str(error).partition(":")[0]
+    return kind if kind.isidentifier() else "StoreError"
+
+
+tools = LazyGroup(
     "idempotence",
-    help="""Look after the store of Flask-Idempotence, and after what is set up around it.
+    help="""Inspect and maintain the store of Flask-Idempotence, and check the deployment.
 
     Tables are for people: in a pipe, each row is one line, its columns separated by tabs and
     without a heading. --json is for programs. NO_COLOR is honoured.

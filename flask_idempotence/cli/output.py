@@ -1,13 +1,12 @@
-"""What a command prints: tables for a terminal, plain lines for a pipe."""
+"""Tables for a terminal, plain lines for a pipe, JSON for programs."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 import click
 
@@ -15,43 +14,31 @@ LARGE = 5_000
 """Keys in a store from which on a progress bar is shown."""
 
 
-class Progress(Protocol):
-    """Something that is told how far a command has come."""
-
-    def update(self, n_steps: int) -> None:
-        """Note so many steps more."""
-
-
-class _Unseen:
-    def update(self, n_steps: int) -> None:
-        """Nobody is looking."""
-
-
 @contextmanager
-def progress(label: str, length: int | None) -> Iterator[Progress]:
-    """Show a progress bar on the error output, if that is a terminal and there is much to do.
+def progress(label: str, length: int | None) -> Iterator[Callable[[int], object]]:
+    """Show a progress bar on the error output, if that is a terminal and the job is long.
 
-    Args:
-        label: what is done.
-        length: how many steps there are at most; None for unknown.
+    It yields a function that advances the bar by a number of steps, of which `length` is the most.
     """
     if length is None or length < LARGE or not sys.stderr.isatty():
-        yield _Unseen()
+        yield lambda _: None
         return
-    # Without an estimate of the time left: the keys of others come in between at any time.
+    # Without an estimate of the time left: other applications' keys come at irregular intervals.
     with click.progressbar(
         length=length, label=label, file=sys.stderr, show_eta=False, width=24
     ) as bar:
-        yield bar
+        yield bar.update
         bar.update(length - bar.pos)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[str | float]], colours: Sequence[str] = ()
+) -> None:
     """Print rows: aligned under a heading in a terminal, separated by tabs in a pipe.
 
-    Numbers are aligned to the right. A colour in a cell is given by `Coloured`.
+    Numbers are aligned to the right. Colours are those of the first cell in each row.
     """
-    lines = [[_cell(value) for value in row] for row in rows]
+    lines = [[_text_of(cell) for cell in row] for row in rows]
     if not in_terminal():
         for line in lines:
             click.echo("\t".join(line))
@@ -59,53 +46,27 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     if not rows:
         return
     widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
-    right = [all(_is_number(value) for value in column) for column in zip(*rows, strict=True)]
-    click.echo(_line([styled(name, bold=True) for name in header], header, widths, right))
-    for row, line in zip(rows, lines, strict=True):
-        shown = [
-            styled(text, fg=value.colour) if isinstance(value, Coloured) else text
-            for value, text in zip(row, line, strict=True)
-        ]
-        click.echo(_line(shown, line, widths, right))
+    numeric = [all(_is_number(cell) for cell in column) for column in zip(*rows, strict=True)]
+
+    def aligned(line: Sequence[str]) -> str:
+        cells = zip(line, widths, numeric, strict=True)
+        return "  ".join(c.rjust(width) if n else c.ljust(width) for c, width, n in cells).rstrip()
+
+    click.echo(styled(aligned(header), bold=True))
+    for number, line in enumerate(lines):
+        shown = aligned(line)
+        if colours:
+            shown = styled(shown[: widths[0]], fg=colours[number]) + shown[widths[0] :]
+        click.echo(shown)
 
 
-class Coloured(str):
-    """A text in a colour.
-
-    Attributes:
-        colour: its name, or None.
-    """
-
-    __slots__ = ("colour",)
-    colour: str | None
-
-    def __new__(cls, text: str, colour: str | None) -> Coloured:
-        """Make one."""
-        made = super().__new__(cls, text)
-        made.colour = colour
-        return made
+def _is_number(cell: str | float) -> bool:
+    return cell == "" or isinstance(cell, int | float)
 
 
-def _line(
-    shown: Sequence[str], texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]
-) -> str:
-    padded = [
-        " " * (width - len(text)) + cell if to_right else cell + " " * (width - len(text))
-        for cell, text, width, to_right in zip(shown, texts, widths, right, strict=True)
-    ]
-    return "  ".join(padded).rstrip()
-
-
-def _is_number(value: Any) -> bool:
-    return value == "" or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.1f}" if isinstance(value, float) else printable(str(value))
-
-
-def printable(text: str) -> str:
-    """Return a text that does nothing to a terminal: names in a store may be anybody's."""
+def _text_of(cell: str | float) -> str:
+    """Return the text of a cell, escaped: a name in the store may hold control characters."""
+    text = f"{cell:.1f}" if isinstance(cell, float) else str(cell)
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
         for letter in text
@@ -113,22 +74,22 @@ def printable(text: str) -> str:
 
 
 def in_terminal() -> bool:
-    """Whether somebody reads what is printed."""
+    """Whether the output is a terminal."""
     return sys.stdout.isatty()
 
 
-def styled(text: str, **style: Any) -> str:
-    """Return a text with its style, where it is read on a terminal and colours are not refused."""
+def styled(text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
+    """Return a text with its style, in a terminal where colours are not refused."""
     if not in_terminal() or os.environ.get("NO_COLOR"):  # https://no-color.org
         return text
-    return click.style(text, **style)
+    return click.style(text, fg=fg, bold=bold or None, dim=dim or None)
 
 
-def print_json(value: Any) -> None:
-    """Print a value for a program."""
+def print_json(value: object) -> None:
+    """Print a value as JSON."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def aside(text: str) -> None:
-    """Say something that is no part of the result: on the error output."""
+def print_aside(text: str) -> None:
+    """Print a text that is no part of the result, on the error output."""
     click.echo(text, err=True)

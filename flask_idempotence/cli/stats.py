@@ -1,71 +1,26 @@
-"""`flask idempotence stats`: what the store holds."""
+"""`flask idempotence stats`: count the entries of the store."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections import Counter, defaultdict
 
 import click
+from flask.cli import with_appcontext
 
-from ..stores.base import inspectable
-from .common import as_json, the_state, tool
-from .keyspace import by_endpoint, by_mode, look, names, state_of
-from .output import print_json, progress, styled, table
-
-if TYPE_CHECKING:
-    from ..extension import State
+from .context import as_json, by_endpoint, by_mode, this_state
+from .keyspace import scan
+from .output import print_aside, print_json, print_table, styled
 
 _COLUMNS = {"live": "live", "ended": "ended", "record": "records", "token": "tokens"}
 
 
-class Counts:
-    """How much there is of each, by mode and endpoint."""
-
-    def __init__(self) -> None:
-        self._by_place: dict[tuple[str, str], dict[str, int]] = defaultdict(
-            lambda: dict.fromkeys((*_COLUMNS.values(), "bytes"), 0)
-        )
-
-    def add(self, mode: str, endpoint: str, state: str, size: int) -> None:
-        """Count one entry."""
-        counts = self._by_place[mode, endpoint]
-        if state in _COLUMNS:
-            counts[_COLUMNS[state]] += 1
-        counts["bytes"] += size
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one row for each mode and endpoint, in order."""
-        return [
-            {"mode": mode, "endpoint": endpoint, **counts}
-            for (mode, endpoint), counts in sorted(self._by_place.items())
-        ]
-
-    def total(self) -> dict[str, int]:
-        """Return the sums."""
-        everything = self._by_place.values()
-        return {
-            name: sum(counts[name] for counts in everything)
-            for name in (*_COLUMNS.values(), "bytes")
-        }
-
-
-def count(state: State, *, mode: str | None = None, endpoint: str | None = None) -> Counts:
-    """Count what a store holds for an application."""
-    counts, store = Counts(), inspectable(state.store)
-    with progress("Counting", store.count_all()) as bar:
-        found = names(store, state.config, bar, mode=mode, endpoint=endpoint)
-        for batch in look(store, found):
-            for name, entry in batch:
-                counts.add(name.mode, name.endpoint, state_of(entry), entry.size)
-    return counts
-
-
-@tool("stats")
+@click.command("stats")
 @by_mode
 @by_endpoint
 @as_json
+@with_appcontext
 def command(*, mode: str | None, endpoint: str | None, as_json: bool) -> None:
-    """Count what is in the store.
+    """Count the entries of the store.
 
     \b
     live     claims of views that run, and of locks whose interval is not over
@@ -74,14 +29,26 @@ def command(*, mode: str | None, endpoint: str | None, as_json: bool) -> None:
     tokens   issued and not spent
     bytes    of all values; the server needs some 100 more for each key
 
-    The store is read in batches and goes on working. What changes meanwhile may be counted or not.
+    The store is read in batches and goes on working. Concurrent changes may be counted or not.
     """  # noqa: D301 - click's mark for a block that is not to be wrapped
-    counts = count(the_state(), mode=mode, endpoint=endpoint)
+    counts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for batch in scan(this_state(), "Counting", mode=mode, endpoint=endpoint):
+        for found in batch:
+            counts[found.name.mode, found.name.endpoint][found.state] += 1
+            counts[found.name.mode, found.name.endpoint]["bytes"] += found.entry.size
+    rows: list[dict[str, str | int]] = [
+        {"mode": mode, "endpoint": endpoint, **_columns(count)}
+        for (mode, endpoint), count in sorted(counts.items())
+    ]
+    total = _columns(sum(counts.values(), Counter()))
     if as_json:
-        print_json({"rows": counts.rows(), "total": counts.total()})
+        print_json({"rows": rows, "total": total})
         return
-    rows = [tuple(row.values()) for row in counts.rows()]
-    table(("MODE", "ENDPOINT", "LIVE", "ENDED", "RECORDS", "TOKENS", "BYTES"), rows)
-    total = counts.total()
+    header = ("MODE", "ENDPOINT", "LIVE", "ENDED", "RECORDS", "TOKENS", "BYTES")
+    print_table(header, [tuple(row.values()) for row in rows])
     keys = sum(total.values()) - total["bytes"]
-    click.echo(styled(f"{keys} keys, {total['bytes']} bytes in all.", dim=True), err=True)
+    print_aside(styled(f"{keys} keys, {total['bytes']} bytes in all.", dim=True))
+
+
+def _columns(count: Counter[str]) -> dict[str, int]:
+    return {title: count[state] for state, title in (*_COLUMNS.items(), ("bytes", "bytes"))}

@@ -1,4 +1,4 @@
-"""What an answer says about trying again, whichever library has received it."""
+"""The part of an answer that decides about another attempt, whichever library received it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Protocol
 
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
 
@@ -36,41 +36,43 @@ FINAL_REFUSALS = frozenset(
 )
 """Refusals that no further attempt changes, or that one would get round.
 
-A lock says when it opens, and the same submit would then be carried out a second time. Their
-status may be any (`IDEMPOTENCE_DUPLICATE_STATUS`, an error handler of the application).
+After a lock's interval, for one, the same submit would be carried out a second time. Their status
+may be any (`IDEMPOTENCE_DUPLICATE_STATUS`, an error handler of the application).
 """
 
 _SLUG = re.compile(r"[\w-]+\Z", re.ASCII)
 _LONGEST_SLUG = 64
 
 
-def was_replayed(response: Any) -> bool:
+class HasHeaders(Protocol):
+    """A response of requests, httpx, urllib3, or any other library."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers; their names in any case."""
+
+
+def was_replayed(response: HasHeaders) -> bool:
     """Whether a response is the remembered one to an earlier attempt, and no first answer.
 
     Args:
         response: of requests, httpx, urllib3, or anything else with `headers`.
     """
-    return _is_replay(response.headers)
-
-
-def _is_replay(headers: Mapping[str, str]) -> bool:
-    return headers.get("Idempotent-Replayed", "").strip().lower() == "true"
+    return _value_of(response.headers, "Idempotent-Replayed") == "true"
 
 
 def is_problem(headers: Mapping[str, str]) -> bool:
     """Whether a body is a problem document."""
-    return headers.get("Content-Type", "").partition(";")[0].strip().lower() == PROBLEM_TYPE
+    return _value_of(headers, "Content-Type").partition(";")[0].strip() == PROBLEM_TYPE
+
+
+def _value_of(headers: Mapping[str, str], name: str) -> str:
+    return headers.get(name, "").strip().lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer, as far as it matters here.
-
-    Attributes:
-        status: its status.
-        headers: its headers; their names in any case.
-        body: its body, which is looked at where it is a problem document.
-    """
+    """An answer; its headers' names are in any case, its body is used if a problem document."""
 
     status: int
     headers: Mapping[str, str]
@@ -78,31 +80,28 @@ class Answer:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the server says that this is what every attempt will be answered.
+        """Whether every further attempt would get this same answer.
 
-        A replay is, whatever its status. So is a result that the server's store has not got yet
-        (`Idempotent-Stored: false`): asking again would only wait for the store.
+        A replay is settled, whatever its status. So is a result that the server's store has not
+        got yet (`Idempotent-Stored: false`): another attempt would only wait for the store.
         """
-        stored = self.headers.get("Idempotent-Stored", "").strip().lower()
-        return _is_replay(self.headers) or stored == "false"
+        return was_replayed(self) or _value_of(self.headers, "Idempotent-Stored") == "false"
 
     @property
     def refusal(self) -> str:
-        """The slug of the refusal that it is, or an empty text.
+        """The slug of a refusal, or an empty text.
 
-        The header says so, whatever the body. Without one, a problem document says so if its type
-        ends with a slug of this library, under any base.
+        The header names it, whatever the body. Without one, the type of a problem document does,
+        if it ends with a slug of this library, under any base.
         """
-        said = self.headers.get(REFUSAL_HEADER, "").strip().lower()
-        if said:
-            return said
-        # Matched in a text without an end, the pattern would take the square of its length.
-        found = _SLUG.search(self._problem[-_LONGEST_SLUG:])
+        if slug := _value_of(self.headers, REFUSAL_HEADER):
+            return slug
+        # The cut keeps the search linear: it would take the square of the type's length.
+        found = _SLUG.search(self._problem_type()[-_LONGEST_SLUG:])
         slug = found[0] if found else ""
         return slug if slug in PASSING_REFUSALS | FINAL_REFUSALS else ""
 
-    @property
-    def _problem(self) -> str:
+    def _problem_type(self) -> str:
         if not is_problem(self.headers):
             return ""
         try:
@@ -113,26 +112,23 @@ class Answer:
         return found if isinstance(found, str) else ""
 
     def retry_after(self, now: float) -> float | None:
-        """Return the seconds to wait that `Retry-After` asks for, or None where it asks nothing.
+        """Return the seconds that `Retry-After` asks for, or None.
 
         A date is compared with the answer's own `Date`, since the clocks of two machines differ;
-        without one, with ours.
-
-        Args:
-            now: our time, seconds since 1970.
+        without one, with `now`, in seconds since 1970.
         """
         value = self.headers.get("Retry-After", "").strip()
         if value.isascii() and value.isdigit():
             return float(value)
-        until = _seconds_of(value)
+        until = _timestamp_of(value)
         if until is None:
             return None
-        since = _seconds_of(self.headers.get("Date", ""))
+        since = _timestamp_of(self.headers.get("Date", ""))
         return max(0.0, until - (now if since is None else since))
 
 
-def _seconds_of(date: str) -> float | None:
-    """Return the seconds since 1970 of a date of HTTP, or None where it is none."""
+def _timestamp_of(date: str) -> float | None:
+    """Return the seconds since 1970 of an HTTP date, or None where it is malformed."""
     try:
         moment = parsedate_to_datetime(date)
         if moment.tzinfo is None:

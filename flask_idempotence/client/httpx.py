@@ -6,7 +6,7 @@ It needs the extra `client`.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 
 from .answers import Answer, is_problem
@@ -23,40 +23,33 @@ except ImportError as _error:
     ) from _error
 
 LARGEST_KEPT = 16 * 1024 * 1024
-"""Bytes of a body that are kept for further attempts at most."""
+"""Most bytes of a body that are kept for further attempts."""
 
 STREAM = "idempotency_stream"
-"""The extension of a request whose answer is read by and by."""
+"""The extension of a request whose caller reads the answer as a stream."""
 
-_NO_ANSWER = (httpx.TimeoutException, httpx.NetworkError, httpx.ProxyError)
-
-
-class _Transport:
-    """What both transports have in common."""
-
-    def __init__(self, retries: Retries | None, header: str, quoted: bool) -> None:
-        self._retries = retries or Retries()
-        self._header = KeyHeader(header, quoted)
-
-    def _attempts_at(self, request: httpx.Request) -> Attempts:
-        self._header.put_into(request.headers)
-        kept = isinstance(request.stream, httpx.ByteStream)
-        return Attempts(self._retries, can_be_repeated=kept, request=request.method)
+_NO_ANSWER = (
+    httpx.TimeoutException,
+    httpx.NetworkError,
+    httpx.ProxyError,
+    httpx.RemoteProtocolError,
+)
 
 
-class IdempotentTransport(_Transport, httpx.BaseTransport):
-    """Gives every request that changes something a key, and sends it until it is answered.
+class IdempotentTransport(httpx.BaseTransport):
+    """Transport that gives each unsafe request one key, and repeats it until its answer is final.
 
-    A request that has the header already keeps the key in it. Requests by a safe method go through
-    untouched. A transport may be shared by threads.
+    A request that has the header already keeps its key. Requests by a safe method pass unchanged.
+    The last answer is returned, the last error raised; its `request` has the key. A transport may
+    be shared by threads.
 
     Args:
-        transport: what sends each attempt; None for an `httpx.HTTPTransport`. What it repeats by
-            itself, such as one with `retries`, comes on top of every attempt.
+        transport: sends each attempt; None for an `httpx.HTTPTransport`. Its own `retries` come
+            on top of every attempt.
         retries: how often, and for how long; None for the defaults.
         header: the name of the header that carries the key.
         quoted: whether the key goes between quotes, as the draft has it.
-        sleep: waits so many seconds; for tests.
+        sleep: waits for a number of seconds; for tests.
     """
 
     def __init__(
@@ -68,62 +61,44 @@ class IdempotentTransport(_Transport, httpx.BaseTransport):
         quoted: bool = False,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        super().__init__(retries, header, quoted)
         self._transport = transport or httpx.HTTPTransport()
+        self._retries = retries or Retries()
+        self._header = KeyHeader(header, quoted)
         self._sleep = sleep
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request until it is answered for good.
-
-        Returns:
-            The last answer, which may be one that would be worth another attempt.
-
-        Raises:
-            httpx.TransportError: no answer came. The request in it has the key.
-        """
+        """Send a request until its answer is final."""
         if not needs_key(request.method):
             return self._transport.handle_request(request)
+        self._header.put_into(request.headers)
         if _is_to_be_kept(request):
             request.read()
-        attempts = self._attempts_at(request)
-        while True:
-            try:
-                attempt = _attempt_at(request, attempts.begin())
-                response = self._transport.handle_request(attempt)
-                if _is_to_be_read(request, response):
-                    response = _whole(response, self._body_of(response))
-                wait = attempts.wait_after_answer(_answer_of(response))
-            except (*_NO_ANSWER, httpx.RemoteProtocolError) as error:
-                wait = attempts.wait_after_error(error)
-                if wait is None:
-                    raise
-            else:
-                if wait is None:
-                    return response
-                response.close()
-            self._sleep(wait)
+        return _result_of(_exchange(request, self._retries, self._send, self._pause))
 
-    @staticmethod
-    def _body_of(response: httpx.Response) -> bytes:
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        response = self._transport.handle_request(request)
+        if not _is_to_be_read(request, response):
+            return response
         try:
-            return b"".join(response.iter_raw())
+            return _whole(response, b"".join(response.iter_raw()))
         finally:
             response.close()
+
+    async def _pause(self, seconds: float, response: httpx.Response | None) -> None:
+        if response is not None:
+            response.close()
+        self._sleep(seconds)
 
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()
 
 
-class AsyncIdempotentTransport(_Transport, httpx.AsyncBaseTransport):
-    """The same for `httpx.AsyncClient`, on asyncio or trio.
+class AsyncIdempotentTransport(httpx.AsyncBaseTransport):
+    """Idempotent transport for `httpx.AsyncClient`, on asyncio or trio.
 
-    Args:
-        transport: what sends each attempt; None for an `httpx.AsyncHTTPTransport`.
-        retries: how often, and for how long; None for the defaults.
-        header: the name of the header that carries the key.
-        quoted: whether the key goes between quotes, as the draft has it.
-        sleep: waits so many seconds; for tests.
+    It takes the arguments of `IdempotentTransport`; the default of `transport` is an
+    `httpx.AsyncHTTPTransport`, and `sleep` returns an awaitable.
     """
 
     def __init__(
@@ -135,67 +110,87 @@ class AsyncIdempotentTransport(_Transport, httpx.AsyncBaseTransport):
         quoted: bool = False,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
     ) -> None:
-        super().__init__(retries, header, quoted)
         self._transport = transport or httpx.AsyncHTTPTransport()
+        self._retries = retries or Retries()
+        self._header = KeyHeader(header, quoted)
         self._sleep = sleep
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request until it is answered for good.
-
-        Returns:
-            The last answer, which may be one that would be worth another attempt.
-
-        Raises:
-            httpx.TransportError: no answer came. The request in it has the key.
-        """
+        """Send a request until its answer is final."""
         if not needs_key(request.method):
             return await self._transport.handle_async_request(request)
+        self._header.put_into(request.headers)
         if _is_to_be_kept(request) and isinstance(request.stream, httpx.AsyncByteStream):
             await request.aread()
-        attempts = self._attempts_at(request)
-        while True:
-            try:
-                attempt = _attempt_at(request, attempts.begin())
-                response = await self._transport.handle_async_request(attempt)
-                if _is_to_be_read(request, response):
-                    response = _whole(response, await self._body_of(response))
-                wait = attempts.wait_after_answer(_answer_of(response))
-            except (*_NO_ANSWER, httpx.RemoteProtocolError) as error:
-                wait = attempts.wait_after_error(error)
-                if wait is None:
-                    raise
-            else:
-                if wait is None:
-                    return response
-                await response.aclose()
-            await self._sleep(wait)
+        return await _exchange(request, self._retries, self._send, self._pause)
 
-    @staticmethod
-    async def _body_of(response: httpx.Response) -> bytes:
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        response = await self._transport.handle_async_request(request)
+        if not _is_to_be_read(request, response):
+            return response
         try:
-            return b"".join([chunk async for chunk in response.aiter_raw()])
+            return _whole(response, b"".join([chunk async for chunk in response.aiter_raw()]))
         finally:
             await response.aclose()
+
+    async def _pause(self, seconds: float, response: httpx.Response | None) -> None:
+        if response is not None:
+            await response.aclose()
+        await self._sleep(seconds)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._transport.aclose()
 
 
+async def _exchange(
+    request: httpx.Request,
+    retries: Retries,
+    send: Callable[[httpx.Request], Awaitable[httpx.Response]],
+    pause: Callable[[float, httpx.Response | None], Awaitable[None]],
+) -> httpx.Response:
+    """Send a request until its answer is final: the protocol of both transports."""
+    repeatable = isinstance(request.stream, httpx.ByteStream)
+    attempts = Attempts(retries, repeatable=repeatable, request=request.method)
+    while True:
+        response = None
+        try:
+            response = await send(_attempt_at(request, attempts.begin()))
+            wait = attempts.wait_after_answer(_answer_of(response))
+        except _NO_ANSWER as error:
+            wait = attempts.wait_after_error(error)
+            if wait is None:
+                raise
+        else:
+            if wait is None:
+                return response
+        await pause(wait, response)
+
+
+def _result_of(exchange: Coroutine[None, None, httpx.Response]) -> httpx.Response:
+    """Return the result of an exchange whose `send` and `pause` block, and never suspend it."""
+    try:
+        exchange.send(None)
+    except StopIteration as finished:
+        response: httpx.Response = finished.value
+        return response
+    raise RuntimeError("The exchange of a synchronous transport was suspended.")
+
+
 def _is_to_be_kept(request: httpx.Request) -> bool:
     """Whether a body is read into memory first, so that it can be sent again.
 
-    A file or a form with files is sent as a stream that is at its end after the first attempt: the
-    second one would send nothing, and no error would tell.
+    A file or a form with files is a stream that is at its end after the first attempt: the second
+    one would send nothing, without an error.
     """
-    length = request.headers.get("Content-Length", "")
     if isinstance(request.stream, httpx.ByteStream):
         return False
+    length = request.headers.get("Content-Length", "")
     return length.isascii() and length.isdigit() and float(length) <= LARGEST_KEPT
 
 
 def _attempt_at(request: httpx.Request, seconds: float) -> httpx.Request:
-    """Return the request for one attempt, with no timeout longer than so many seconds."""
+    """Return the request for one attempt, each of its timeouts cut to so many seconds."""
     timeouts = request.extensions.get("timeout", {})
     within = {
         name: seconds if timeouts.get(name) is None else min(timeouts[name], seconds)
@@ -211,10 +206,9 @@ def _attempt_at(request: httpx.Request, seconds: float) -> httpx.Request:
 
 
 def _is_to_be_read(request: httpx.Request, response: httpx.Response) -> bool:
-    """Whether an answer is read to its end, for one that breaks off is as good as none.
+    """Whether an answer is read to its end, since one that breaks off is as good as none.
 
-    Where the caller wants to read it by and by, only a problem document is read. What a wrapped
-    transport has read already is not read again: the stream is at its end.
+    Of a streamed answer, only a problem document is. A wrapped transport may have read it already.
     """
     if response.is_stream_consumed or response.is_closed:
         return False
@@ -222,7 +216,7 @@ def _is_to_be_read(request: httpx.Request, response: httpx.Response) -> bool:
 
 
 def _whole(response: httpx.Response, body: bytes) -> httpx.Response:
-    """Return a response that has been read, as one whose body can be read again."""
+    """Return a response whose body has been read, and can be read again."""
     return httpx.Response(
         response.status_code,
         headers=response.headers,

@@ -19,12 +19,7 @@ def new_key() -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeyHeader:
-    """How keys travel.
-
-    Attributes:
-        name: the name of the header.
-        quoted: whether the key goes between quotes, as a String of Structured Fields.
-    """
+    """The header's name, and whether the key is quoted, as a String of Structured Fields."""
 
     name: str = "Idempotency-Key"
     quoted: bool = False
@@ -32,8 +27,8 @@ class KeyHeader:
     def put_into(self, headers: MutableMapping[str, str]) -> None:
         """Give a request its key: the one that it has, else a new one.
 
-        The key stays with the request, so that it goes along where the request is redirected, and
-        can be read from it (and sent again with it) when all attempts have failed.
+        The key stays with the request: it goes along where the request is redirected, and can be
+        read from it (and sent again with it) when all attempts have failed.
         """
         key = headers.get(self.name)
         if key is None:
@@ -44,5 +39,5 @@ class KeyHeader:
 
 
 def needs_key(method: str | None) -> bool:
-    """Whether a method changes something, so that it must not be carried out twice."""
+    """Whether a method is unsafe, so that it must not be carried out twice."""
     return method is not None and method.upper() not in SAFE_METHODS

@@ -6,9 +6,10 @@ It needs the extra `client`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import IO, TYPE_CHECKING, TypeAlias, cast
 
 from .answers import Answer, is_problem
 from .keys import KeyHeader, needs_key
@@ -26,26 +27,25 @@ except ImportError as _error:
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response
 
-_NO_ANSWER = (
-    exceptions.ConnectionError,
-    exceptions.Timeout,
-    exceptions.ChunkedEncodingError,
-)
+Timeout: TypeAlias = float | tuple[float | None, float | None] | None
+
+_NO_ANSWER = (exceptions.ConnectionError, exceptions.Timeout, exceptions.ChunkedEncodingError)
 
 
 class IdempotentAdapter(BaseAdapter):
-    """Gives every request that changes something a key, and sends it until it is answered.
+    """Adapter that gives each unsafe request one key, and repeats it until its answer is final.
 
-    A request that has the header already keeps the key in it. Requests by a safe method go through
-    untouched. An adapter may be shared by threads.
+    A request that has the header already keeps its key. Requests by a safe method pass unchanged.
+    The last answer is returned, the last error raised; its `request` has the key. An adapter may
+    be shared by threads.
 
     Args:
         retries: how often, and for how long; None for the defaults.
         header: the name of the header that carries the key.
         quoted: whether the key goes between quotes, as the draft has it.
-        adapter: what sends each attempt; None for an `HTTPAdapter`. What it repeats by itself,
-            such as one with `max_retries`, comes on top of every attempt.
-        sleep: waits so many seconds; for tests.
+        adapter: sends each attempt; None for an `HTTPAdapter`. Its own `max_retries` come on top
+            of every attempt.
+        sleep: waits for a number of seconds; for tests.
     """
 
     def __init__(
@@ -67,31 +67,24 @@ class IdempotentAdapter(BaseAdapter):
         self,
         request: PreparedRequest,
         stream: bool = False,
-        timeout: Any = None,
+        timeout: Timeout = None,
         verify: bool | str = True,
-        cert: Any = None,
-        proxies: Any = None,
+        cert: str | tuple[str, str] | None = None,
+        proxies: dict[str, str] | None = None,
     ) -> Response:
-        """Send a request until it is answered for good.
-
-        Returns:
-            The last answer, which may be one that would be worth another attempt.
-
-        Raises:
-            requests.RequestException: no answer came. The request in it has the key.
-        """
-        options = {"stream": stream, "verify": verify, "cert": cert, "proxies": proxies}
-        if not needs_key(request.method):
-            return self._adapter.send(request, timeout=timeout, **options)
-        self._header.put_into(cast("Any", request.headers))
-        rewind = _rewinder_of(request.body)
-        attempts = Attempts(
-            self._retries, can_be_repeated=rewind is not None, request=str(request.method)
+        """Send a request until its answer is final."""
+        send = partial(
+            self._adapter.send, request, stream=stream, verify=verify, cert=cert, proxies=proxies
         )
+        if not needs_key(request.method):
+            return send(timeout=timeout)
+        self._header.put_into(cast("MutableMapping[str, str]", request.headers))
+        rewind = _rewinder_of(request.body)
+        repeatable = rewind is not None
+        attempts = Attempts(self._retries, repeatable=repeatable, request=str(request.method))
         while True:
             try:
-                limit = attempts.begin()
-                response = self._adapter.send(request, timeout=_within(timeout, limit), **options)
+                response = send(timeout=_within(timeout, attempts.begin()))
                 wait = attempts.wait_after_answer(_read(response, stream=stream))
             except _NO_ANSWER as error:
                 wait = attempts.wait_after_error(error)
@@ -111,9 +104,9 @@ class IdempotentAdapter(BaseAdapter):
 
 
 def _read(response: Response, *, stream: bool) -> Answer:
-    """Read an answer to its end, for one that breaks off is as good as none.
+    """Read an answer to its end, since one that breaks off is as good as none.
 
-    Where the caller wants to read it by and by, only a problem document is read.
+    Of a streamed answer, only a problem document is read.
     """
     body = b""
     if not stream or is_problem(response.headers):
@@ -122,23 +115,24 @@ def _read(response: Response, *, stream: bool) -> Answer:
     return Answer(response.status_code, response.headers, body)
 
 
-def _rewinder_of(body: Any) -> Callable[[], object] | None:
-    """Return what makes a body ready to be sent again, or None where it can be read only once."""
+def _rewinder_of(body: object) -> Callable[[], object] | None:
+    """Return a function that rewinds a body, or None where it can be read only once."""
     if body is None or isinstance(body, str | bytes | bytearray):
         return lambda: None
+    file = cast("IO[bytes]", body)
     try:
-        start = body.tell()
-        body.seek(start)
+        start = file.tell()
+        file.seek(start)
     except (AttributeError, OSError):
         return None
-    return lambda: body.seek(start)
+    return lambda: file.seek(start)
 
 
-def _within(timeout: Any, seconds: float) -> Any:
+def _within(timeout: Timeout, seconds: float) -> Timeout:
     """Return a timeout of requests that is no longer than so many seconds."""
     if timeout is None:
         return seconds
     if isinstance(timeout, tuple):
-        return tuple(_within(part, seconds) for part in timeout)
-    # A Timeout of urllib3 is passed on: who makes one has thought about it.
+        return cast("Timeout", tuple(_within(part, seconds) for part in timeout))
+    # A Timeout of urllib3 passes unchanged: its maker chose it for this request.
     return min(timeout, seconds) if isinstance(timeout, int | float) else timeout

@@ -11,9 +11,9 @@ from docs.test_docs import ROOT, text_of
 from helpers.cli_shell import Shell
 from helpers.doctor_apps import GOOD, production_app
 
-from flask_idempotence.cli.doctor import admit, examine
-from flask_idempotence.cli.findings import Severity
-from flask_idempotence.cli.store_checks import STORE_CHECKS
+from flask_idempotence.cli.doctor import collect, examine
+from flask_idempotence.cli.doctor.findings import Severity
+from flask_idempotence.cli.doctor.store import STORE_CHECKS
 from flask_idempotence.stores.base import NO_FINGERPRINT
 from flask_idempotence.stores.sql import metadata
 
@@ -128,7 +128,7 @@ def test_stats_inspect_release_and_purge_work_on_it(app):
 
 
 def found_in(app, *names):
-    return {each.check: each for each in examine(admit(app)) if each.check in names}
+    return {each.check: each for each in examine(collect(app)) if each.check in names}
 
 
 def test_the_doctor_finds_that_the_table_is_missing(app):

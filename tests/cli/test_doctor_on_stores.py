@@ -6,10 +6,10 @@ from helpers.doctor_apps import GOOD, production_app, severity
 from helpers.servers.processes import HOST, RedisServer, until
 
 from flask_idempotence import Idempotence, RedisStore
-from flask_idempotence.cli.app_checks import APP_CHECKS
-from flask_idempotence.cli.doctor import CHECKS, admit, examine
-from flask_idempotence.cli.findings import Severity
-from flask_idempotence.cli.store_checks import STORE_CHECKS
+from flask_idempotence.cli.doctor import CHECKS, collect, examine
+from flask_idempotence.cli.doctor.app import APP_CHECKS
+from flask_idempotence.cli.doctor.findings import Severity
+from flask_idempotence.cli.doctor.store import STORE_CHECKS
 
 pytestmark = pytest.mark.servers
 
@@ -26,7 +26,7 @@ def test_a_server_that_is_as_it_should_be(fresh_redis):
     server = fresh_redis.client()
     server.config_set("appendonly", "yes")
     app = production_app(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)
-    found = list(examine(admit(app)))
+    found = list(examine(collect(app)))
     assert {each.check: each.severity.name for each in found if each.check in STORE_CHECKS} == (
         dict.fromkeys(OF_SERVERS, "OK")
     )
@@ -35,7 +35,7 @@ def test_a_server_that_is_as_it_should_be(fresh_redis):
 
 def test_a_store_that_is_away():
     app = production_app(IDEMPOTENCE_STORAGE_URI=f"redis://me:a-password@{HOST}:1/0")
-    found = list(examine(admit(app)))
+    found = list(examine(collect(app)))
     assert found[0].severity is Severity.ERROR
     assert "ConnectionError" in found[0].finding
     assert {each.check for each in found} == {"store", *APP_CHECKS}
@@ -49,7 +49,9 @@ def test_a_server_that_takes_no_writes(fresh_redis):
     app = production_app(
         IDEMPOTENCE_STORAGE_URI=fresh_redis.url, IDEMPOTENCE_STORAGE_OPTIONS=options
     )
-    [found] = CHECKS["store"](admit(app))
+        IDEMPOTENCE_STORAGE_URI=fresh_redis.url, IDEMPOTENCE_STORAGE_OPTIONS=options
+    )
+    [found] = CHECKS["store"](collect(app))
     assert found.severity is Severity.ERROR
     assert "ReadOnlyError" in found.finding
 
@@ -59,7 +61,7 @@ def test_a_server_without_the_permissions(fresh_redis):
         "guest", enabled=True, nopass=True, categories=["+@all"], commands=["-evalsha"], keys=["*"]
     )
     url = fresh_redis.url.replace("//", "//guest:x@")
-    [found] = CHECKS["store"](admit(production_app(IDEMPOTENCE_STORAGE_URI=url)))
+    [found] = CHECKS["store"](collect(production_app(IDEMPOTENCE_STORAGE_URI=url)))
     assert found.severity is Severity.ERROR
     assert "NoPermissionError" in found.finding
 

@@ -206,8 +206,8 @@ def test_an_answer_that_a_wrapped_transport_has_thrown_away_is_an_answer(pauses,
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_wrapped_adapter_may_have_read_its_answer(pauses, keeps):
     class Reading(HTTPAdapter):
-        def send(self, *arguments, **options):
-            response = super().send(*arguments, **options)
+        def send(self, request, **options):  # as most adapters that are wrapped have it
+            response = super().send(request, **options)
             if keeps:
                 assert response.content is not None
             else:

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from flask_idempotence.cli.doctor import CHECKS, admit
-from flask_idempotence.cli.findings import Severity
+from flask_idempotence.cli.doctor import CHECKS, collect
+from flask_idempotence.cli.doctor.findings import Severity
 from helpers.apps import make_app
 
 GOOD = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
@@ -16,11 +16,11 @@ def production_app(**settings):
 
 def severity(name, app, *, workers=None, **facts):
     """Return the severity of what one check finds; facts replace what the servers say."""
-    patient = admit(app, workers=workers)
+    context = collect(app, workers=workers)
     if facts:
-        servers = [dataclasses.replace(each, **facts) for each in patient.servers]
-        patient = dataclasses.replace(patient, servers=servers)
-    [finding] = CHECKS[name](patient)
+        servers = [dataclasses.replace(each, **facts) for each in context.servers]
+        context = dataclasses.replace(context, servers=servers)
+    [finding] = CHECKS[name](context)
     if finding.severity is not Severity.OK:
         assert finding.reason
         assert finding.remedy

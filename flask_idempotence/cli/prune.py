@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 
 import click
+from flask.cli import with_appcontext
 
 from ..stores.sql_extra import BATCH, REST
-from .common import the_sql_store, tool
-from .output import progress
+from .init_db import this_sql_store
+from .output import print_aside, progress
 
 
-@tool("prune")
+@click.command("prune")
 @click.option(
     "--batch",
     default=BATCH,
@@ -26,20 +27,20 @@ from .output import progress
     type=click.FloatRange(min=0),
     help="Seconds between two statements.",
 )
+@with_appcontext
 def command(*, batch: int, pause: float) -> None:
-    """Remove the expired rows of a store in a database, in small batches.
+    """Remove the expired rows of a store in a database.
 
-    Expired rows mean nothing any more, and only take up room. The store removes some by itself as
-    it is written to; this is for a timer, or for what a burst has left behind. A store on Redis
-    forgets by itself.
+    Expired rows only take up room. The store removes some by itself as it is written to; run this
+    by a timer, or after a burst; it works in small batches. On Redis, keys expire by themselves.
     """
-    store, removed = the_sql_store(), 0
-    with progress("Removing", store.facts()[0].expired) as bar:
+    store, removed = this_sql_store(), 0
+    with progress("Removing", store.facts()[0].expired) as advance:
         while True:
             count = store.prune(batch)
             removed += count
-            bar.update(count)
+            advance(count)
             if count < batch:
                 break
             time.sleep(pause)
-    click.echo(f"{removed} removed.", err=True)
+    print_aside(f"{removed} removed.")

@@ -1,0 +1,124 @@
+"""`flask idempotence doctor`: check the deployment.
+
+`app` checks the application, `store` the store and its servers; each check returns `findings`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+
+import click
+from flask import Flask
+from flask.cli import with_appcontext
+
+from ...errors import StoreError
+from ...request.hashing import KEYSPACE
+from ...stores.base import NO_FINGERPRINT, OWNER_BYTES, InspectableStore
+from .. import kind_of
+from ..context import State, as_json, state_of, this_app
+from ..output import in_terminal, print_json, print_table, styled
+from .app import APP_CHECKS
+from .findings import Check, DoctorContext, Finding, Severity
+from .store import STORE_CHECKS
+
+CHECKS: dict[str, Check] = {**STORE_CHECKS, **APP_CHECKS}
+"""All checks by name, in their order."""
+
+_PROBE_LEASE = 5.0
+_COLOURS = ("green", "blue", "yellow", "red")
+
+
+def collect(app: Flask, *, workers: int | None = None) -> DoctorContext:
+    """Collect the facts that the checks read; an unreachable store is one of them."""
+    state = state_of(app)
+    concurrency = os.environ.get("WEB_CONCURRENCY", "").strip()
+    if workers is None and concurrency.isdecimal():
+        workers = int(concurrency)
+    context = DoctorContext(app, state, workers)
+    try:
+        if isinstance(state.store, InspectableStore):
+            context = dataclasses.replace(context, servers=state.store.facts())
+        return dataclasses.replace(context, probe_time=_probe(state))
+    except StoreError as error:
+        # A server that takes no claim may still have facts that explain it.
+        return dataclasses.replace(context, store_error=kind_of(error))
+
+
+def _probe(state: State) -> float:
+    """Claim and release a key of the probe's own: that takes every permission of a guard."""
+    key = f"{state.config.prefix}:{KEYSPACE}:probe:doctor:{os.urandom(16).hex()}"
+    owner, store = os.urandom(OWNER_BYTES), state.store
+    if isinstance(store, InspectableStore):
+        store.ping()  # connecting is not part of the measurement
+    began = time.perf_counter()
+    store.claim(key, owner, NO_FINGERPRINT, _PROBE_LEASE, 0)
+    store.release(key, owner)
+    return time.perf_counter() - began
+
+
+def examine(context: DoctorContext) -> Iterator[Finding]:
+    """Run all checks."""
+    for name, check in CHECKS.items():
+        for finding in check(context):
+            yield dataclasses.replace(finding, check=name)
+
+
+@click.command("doctor")
+@click.option("--workers", type=click.IntRange(min=1), help="How many processes serve it.")
+@click.option("--strict", is_flag=True, help="Let a warning fail, too.")
+@as_json
+@with_appcontext
+@click.pass_context
+def command(ctx: click.Context, *, workers: int | None, strict: bool, as_json: bool) -> None:
+    """Check the deployment: store, server, application.
+
+    Every finding comes with its reason and its remedy:
+
+    \b
+    error    it does not work, or it will let repeats through
+    warning  it may let repeats through
+    note     only you can know whether it is right
+    ok       as it should be
+
+    Exit code: 0 where there is no error; 1 where there is one, with --strict also for a warning;
+    2 where the command was not understood.
+
+    The default of --workers is WEB_CONCURRENCY.
+    """  # noqa: D301 - click's mark for a block that is not to be wrapped
+    findings = list(examine(collect(this_app(), workers=workers)))
+    if as_json:
+        rows = [dataclasses.asdict(f) | {"severity": f.severity.label} for f in findings]
+        print_json({"findings": rows, **_counts(findings)})
+    elif in_terminal():
+        _print(findings)
+    else:
+        lines = [(f.severity.label, f.check, f.finding, f.reason, f.remedy) for f in findings]
+        print_table((), lines)
+    worst = max(finding.severity for finding in findings)
+    ctx.exit(int(worst >= (Severity.WARNING if strict else Severity.ERROR)))
+
+
+def _counts(findings: Sequence[Finding]) -> dict[str, int]:
+    return {
+        f"{severity.label}s": sum(finding.severity is severity for finding in findings)
+        for severity in (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+    }
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    rows = [(f.severity.label, f.check, f.finding) for f in findings]
+    print_table(("SEVERITY", "CHECK", "FINDING"), rows, [_COLOURS[f.severity] for f in findings])
+    width = min(99, shutil.get_terminal_size().columns)
+    for f in sorted(findings, key=lambda finding: -finding.severity):
+        if f.severity is Severity.OK:
+            break
+        severity = styled(f.severity.label, fg=_COLOURS[f.severity], bold=True)
+        click.echo(f"\n{severity} {f.check}: {f.finding}")
+        click.echo(click.wrap_text(f"Why: {f.reason}", width, "  ", "       "))
+        click.echo(click.wrap_text(f"Do: {f.remedy}", width, "  ", "       "))
+    counts = (f"{name}: {count}" for name, count in _counts(findings).items())
+    click.echo(f"\n{', '.join(counts)}.")

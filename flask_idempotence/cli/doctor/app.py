@@ -1,0 +1,220 @@
+"""The doctor's checks of the application and of how it is served."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from flask import Flask
+from werkzeug.middleware.proxy_fix import ProxyFix
+
+from ...config.settings import IDENTITY
+from ...guards.checks import faults_when_finished
+from ...web.routes import token_url_faults
+from .findings import Check, DoctorContext, Finding, error, note, ok, warning
+
+_SHORTEST_SECRET = 16
+_GOOD_VALUE = "the output of python -c 'import secrets; print(secrets.token_hex())'"
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_LISTS_OF_ADDRESSES = frozenset({"forwarded", "x-forwarded-for"})
+
+
+def _check_workers(context: DoctorContext) -> Finding:
+    if context.state.store.shared:
+        return ok("All processes share the store.")
+    if (context.workers or 1) > 1:
+        return error(
+            f"The store is the memory of a process, and {context.workers} serve the application.",
+            "Processes do not see each other's claims: a repeat that meets another one runs.",
+            "Set IDEMPOTENCE_STORAGE_URI to a server, such as redis://localhost:6379/0.",
+        )
+    if context.workers is None and context.in_production:
+        return warning(
+            "The store is the memory of a process.",
+            "Other processes do not see its claims, and a restart loses them.",
+            "Set IDEMPOTENCE_STORAGE_URI to a server; with one process for good, --workers 1.",
+        )
+    return ok("The store is the memory of a process, and there is one.")
+
+
+def _check_threads(context: DoctorContext) -> Finding:
+    """Check that leases can be renewed while views run."""
+    del context
+    enabled = os.environ.get("UWSGI_ENABLE_THREADS", "").lower() in _TRUE
+    if enabled or os.environ.get("UWSGI_THREADS"):
+        return ok("uWSGI allows threads.")
+    reason = "A thread renews leases. Without it, a slow view outlives its claim."
+    remedy = "Set enable-threads = true (and lazy-apps = true, unless the workers fork first)."
+    if Path("uwsgi.ini").exists() or "UWSGI_INI" in os.environ:
+        return note("uWSGI has a settings file, which may not allow threads.", reason, remedy)
+    if any(name.startswith("UWSGI_") for name in os.environ):
+        return error("uWSGI does not run threads.", reason, remedy)
+    return ok("No settings of uWSGI, which would have to allow threads.")
+
+
+def _check_secret(context: DoctorContext) -> Finding:
+    app, own = context.app, context.state.config.hash_key
+    if not app.secret_key and not own:
+        return error(
+            "There is no SECRET_KEY.",
+            "It is the key of stored hashes and signed tokens: every guarded request fails.",
+            f"Set SECRET_KEY to {_GOOD_VALUE}.",
+        )
+    secrets = [("SECRET_KEY", app.secret_key), ("IDEMPOTENCE_HASH_KEY", own)]
+    fallbacks = app.config.get("SECRET_KEY_FALLBACKS") or ()
+    secrets += [("SECRET_KEY_FALLBACKS", secret) for secret in fallbacks]
+    weak = [name for name, secret in secrets if secret and _is_weak(secret)]
+    if not weak:
+        return ok("The secrets are there, and long enough.")
+    return (error if context.in_production else warning)(
+        f"{' and '.join(dict.fromkeys(weak))} can be guessed.",
+        "With it, anyone can forge tokens, and find the sender of a stored hash.",
+        f"Replace it by {_GOOD_VALUE}. Drop the old one from SECRET_KEY_FALLBACKS, too, once all "
+        "that was hashed with it has expired.",
+    )
+
+
+def _is_weak(secret: str | bytes) -> bool:
+    return len(secret) < _SHORTEST_SECRET or len(set(secret)) < 4
+
+
+def _check_address(context: DoctorContext) -> Finding:
+    """Check that guests are told apart by addresses that they cannot choose."""
+    config = context.state.config
+    fixed = _has_proxy_fix(context.app)
+    if "ip" not in config.identity:
+        return ok("Addresses are no source of identity.")
+    if config.ip_header is None and fixed:
+        return ok("ProxyFix sets the address of a guest.")
+    if config.ip_header is None:
+        return note(
+            "The address of a guest is that of the connection.",
+            "Behind a reverse proxy that is the proxy's: all guests are one and block each other.",
+            "If there is a proxy, wrap app.wsgi_app in werkzeug's ProxyFix, or set "
+            "IDEMPOTENCE_IP_HEADER to the header that it overwrites.",
+        )
+    if config.ip_header.lower() in _LISTS_OF_ADDRESSES:
+        return error(
+            f"IDEMPOTENCE_IP_HEADER is {config.ip_header}.",
+            "Proxies append to this list; a client that forges its beginning is a new guest.",
+            "Set IDEMPOTENCE_IP_HEADER to None, and wrap app.wsgi_app in werkzeug's ProxyFix.",
+        )
+    if fixed:
+        return warning(
+            f"There is ProxyFix, and IDEMPOTENCE_IP_HEADER is {config.ip_header} besides.",
+            "The header wins. If the proxy does not overwrite it, clients choose their address.",
+            "Keep one of the two.",
+        )
+    return note(
+        f"The address of a guest is taken from {config.ip_header}.",
+        "Clients choose their address where no proxy overwrites that header.",
+        "Make sure that the proxy overwrites it, and that there is no way around the proxy.",
+    )
+
+
+def _has_proxy_fix(app: Flask) -> bool:
+    layer: object = app.wsgi_app
+    for _ in range(50):
+        if layer is None or isinstance(layer, ProxyFix):
+            return layer is not None
+        inner = (getattr(layer, name, None) for name in ("app", "wsgi_app", "application"))
+        # The innermost is a bound method of the application itself.
+        layer = next((each for each in inner if each is not None and each is not app), None)
+    return False
+
+
+def _check_identity(context: DoctorContext) -> Finding:
+    """Check that senders are told apart, and that a repeat has the identity of the first."""
+    config, app = context.state.config, context.app
+    missing = [name for name in IDENTITY if name not in (*config.identity, "ip")]
+    sources = ", ".join(config.identity) or "none"
+    if context.state.engine.services.callbacks.load_identity is not None:
+        return ok("The application loads the identity itself.")
+    if (login := _unread_login(app, config.identity)) is not None:
+        return warning(
+            f"{login} is set up, and no source of identity reads it.",
+            "Its users behind one address are one sender: the same key gets the same response.",
+            f"Add {' and '.join(map(repr, missing))} to IDEMPOTENCE_IDENTITY.",
+        )
+    if _tokens_rotate(app, config.identity):
+        return warning(
+            "Flask-JWT-Extended is set up, and only the token itself is a source of identity.",
+            "An access token expires: a repeat with the next one has another sender, and runs.",
+            "Add 'user' to IDEMPOTENCE_IDENTITY, which is the user of the token.",
+        )
+    if missing or not (config.identity_headers or config.identity_cookies):
+        return note(
+            f"The sources of identity are {sources}; the settings leave others out.",
+            "Users whom only those tell apart are one sender behind one address.",
+            "Leave the IDEMPOTENCE_IDENTITY settings at their defaults, unless you know why.",
+        )
+    if not config.identity_host:
+        return note(
+            "IDEMPOTENCE_IDENTITY_HOST is off.",
+            "User 1 of one host is user 1 of every other.",
+            "Switch it on, unless all hosts have the same users.",
+        )
+    return ok(f"The sources of identity are {sources}.")
+
+
+def _unread_login(app: Flask, sources: tuple[str, ...]) -> str | None:
+    if hasattr(app, "login_manager") and not {"user", "session"} & set(sources):
+        return "Flask-Login"
+    if "flask-jwt-extended" in app.extensions and "user" not in sources:
+        locations = app.config.get("JWT_TOKEN_LOCATION", "headers")
+        for location, source in (("headers", "authorization"), ("cookies", "credentials")):
+            if location in locations and source not in sources:
+                return "Flask-JWT-Extended"
+    return None
+
+
+def _tokens_rotate(app: Flask, sources: tuple[str, ...]) -> bool:
+    expires = app.config.get("JWT_ACCESS_TOKEN_EXPIRES") is not False
+    return "flask-jwt-extended" in app.extensions and "user" not in sources and expires
+
+
+def _check_whole_app(context: DoctorContext) -> Finding:
+    """Check that only those who may see a response get its replay, if all routes are guarded."""
+    if not context.state.config.key_all_routes:
+        return ok("The guards stand at their views.")
+    has_loader = context.state.engine.services.callbacks.load_identity is not None
+    if has_loader or any(context.app.before_request_funcs.values()):
+        return ok("Replays pass a before_request function, or an identity_loader.")
+    return warning(
+        "IDEMPOTENCE_KEY_ALL_ROUTES is on, and nothing is checked in before_request.",
+        "Replays bypass the views' login checks: identity and key of a first request suffice.",
+        "Check permissions in before_request, or load the identity from its proof.",
+    )
+
+
+def _check_views(context: DoctorContext) -> Iterator[Finding]:
+    """Check that every guard stands where it guards something."""
+    config = context.state.config
+    faults = [*faults_when_finished(context.app, config), *token_url_faults(context.app)]
+    for text in dict.fromkeys(fault.text for fault in faults):
+        names = ", ".join(repr(fault.endpoint) for fault in faults if fault.text == text)
+        yield error(
+            text,
+            f"Every request to {names} is answered 500.",
+            "Change the view or the setting as described.",
+        )
+    if not faults:
+        yield ok("The guards stand where they guard something.")
+
+
+def _once(check: Callable[[DoctorContext], Finding]) -> Check:
+    return lambda context: [check(context)]
+
+
+APP_CHECKS: dict[str, Check] = {
+    "workers": _once(_check_workers),
+    "threads": _once(_check_threads),
+    "secret": _once(_check_secret),
+    "address": _once(_check_address),
+    "identity": _once(_check_identity),
+    "whole app": _once(_check_whole_app),
+    "views": _check_views,
+}
+"""By name, in their order."""

@@ -1,0 +1,207 @@
+"""The doctor's checks of the store and of the servers behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from ...config.settings import CLOCK_SKEW
+from ...stores.facts import DatabaseFacts, ServerFacts
+from .findings import Check, DoctorContext, Finding, error, note, ok, warning
+
+_NOTABLE_SKEW = 5.0  # seconds
+
+_MANY_EXPIRED = 10_000  # rows
+
+_LITTLE_ROOM, _NO_ROOM = 0.75, 0.95  # parts of the memory in use
+
+Facts = ServerFacts | DatabaseFacts
+F = TypeVar("F", ServerFacts, DatabaseFacts)
+
+
+def _check_store(context: DoctorContext) -> Iterator[Finding]:
+    kind = type(context.state.store).__name__
+    if context.probe_time is not None:
+        took = f"{context.probe_time * 1000:.1f} ms"
+        yield ok(f"{kind} granted and released a claim, in {took}.")
+    else:
+        yield error(
+            f"{kind} does not take a claim ({context.store_error}).",
+            "Guarded requests are refused or run unguarded, as IDEMPOTENCE_ON_STORE_ERROR says.",
+            "Start the server, and compare its address, credentials and permissions with "
+            "IDEMPOTENCE_STORAGE_URI. A replica is read-only: name the primary.",
+        )
+
+
+def _check_version(facts: Facts) -> Finding:
+    if facts.version is None:
+        return _unknown("version", "Look it up.")
+    version, oldest = (".".join(map(str, each)) for each in (facts.version, facts.oldest))
+    if facts.version >= facts.oldest:
+        return ok(f"{facts.product} {version}.")
+    return error(
+        f"{facts.product} {version} is older than {oldest}.",
+        "Only newer ones are tested.",
+        f"Upgrade to {facts.product} {oldest} or later.",
+    )
+
+
+def _check_eviction(facts: ServerFacts) -> Finding:
+    if facts.evicts is None:
+        return _unknown("eviction policy", "It must be noeviction.")
+    if not facts.evicts:
+        return ok(f"maxmemory-policy is {facts.eviction}.")
+    limited = facts.memory_limit != 0
+    return (error if limited else warning)(
+        f"maxmemory-policy is {facts.eviction}{'' if limited else ', though without maxmemory'}.",
+        "A server with a full memory evicts live claims, and then lets repeats through.",
+        "Set maxmemory-policy noeviction, or give the guards a server of their own.",
+    )
+
+
+def _check_persistence(facts: ServerFacts) -> Finding:
+    if facts.logs_writes is None:
+        return _unknown("persistence", "It should have appendonly.")
+    if not facts.logs_writes:
+        snapshots = "only snapshots now and then" if facts.takes_snapshots else "nothing"
+        return warning(
+            f"appendonly is off: {snapshots} is kept.",
+            "A restart loses claims and remembered responses, and their repeats run again.",
+            "Set appendonly yes.",
+        )
+    if facts.log_reaches_disk == "no":
+        return warning(
+            "appendfsync is no: the operating system decides when to write.",
+            "A crash of the machine loses the claims of about the last half minute.",
+            "Set appendfsync everysec, or always.",
+        )
+    return ok(f"appendonly is on, and appendfsync is {facts.log_reaches_disk}.")
+
+
+def _check_clock(facts: Facts) -> Finding:
+    if facts.clock_ahead is None:
+        if isinstance(facts, DatabaseFacts):
+            return ok("The database's clock is this machine's.")
+        return _unknown("clock", "Run a time service everywhere.")
+    difference = abs(facts.clock_ahead)
+    found = f"This machine's clock and the server's differ by {difference:.1f} s."
+    if difference < _NOTABLE_SKEW:
+        return ok(found)
+    return (error if difference > CLOCK_SKEW else warning)(
+        found,
+        f"The clocks that issue and take a token may differ by {CLOCK_SKEW} s at most.",
+        "Run a time service (NTP) on all machines.",
+    )
+
+
+def _check_memory(facts: ServerFacts) -> Finding:
+    limit = facts.memory_limit or facts.memory_of_machine
+    if facts.memory_used is None or not limit:
+        return _unknown("memory", "Watch it.")
+    used = facts.memory_used / limit
+    of = "maxmemory" if facts.memory_limit else "its machine's memory"
+    found = f"The server uses {used:.0%} of {of}."
+    if used < _LITTLE_ROOM:
+        return ok(found)
+    return (error if used >= _NO_ROOM else warning)(
+        found,
+        "A full server takes no claims: guarded requests are refused, or run unguarded.",
+        "Raise maxmemory, or lower IDEMPOTENCE_KEY_TTL and IDEMPOTENCE_KEY_MAX_BODY. 'flask "
+        "idempotence stats' shows the size of each endpoint's entries.",
+    )
+
+
+def _check_replicas(facts: ServerFacts) -> Finding:
+    have, wanted = facts.replicas, facts.replicas_wanted
+    if have is None:
+        return _unknown("replicas", "Look them up.")
+    found = f"{have} replicas follow the server, and wait_replicas is {wanted}."
+    if have == wanted:
+        return ok(found)
+    if have < wanted:
+        return error(
+            found,
+            "Every claim waits for the missing replicas, and then counts as unacknowledged.",
+            "Start the replicas, or lower wait_replicas.",
+        )
+    return note(
+        found,
+        "After a failover the latest claims may be missing, and their repeats run again.",
+        "Where that matters, set wait_replicas to the number of replicas that may take over.",
+    )
+
+
+def _check_table(facts: DatabaseFacts) -> Finding:
+    if not facts.missing:
+        return ok("The table is there, with all its columns.")
+    return error(
+        f"Missing in the database: {', '.join(facts.missing)}.",
+        "Without its table the store takes no claim: guarded requests are refused, or unguarded.",
+        "Run 'flask idempotence init-db', or your migration.",
+    )
+
+
+def _check_durability(facts: DatabaseFacts) -> Finding:
+    if facts.survives_crash:
+        return ok(f"Commits survive a crash: {facts.durability}.")
+    return warning(
+        f"A crash of the machine may lose the last commits: {facts.durability}.",
+        "Claims and remembered responses that are lost let their repeats run again.",
+        "Set fsync and synchronous_commit to on; for SQLite, PRAGMA synchronous to FULL.",
+    )
+
+
+def _check_pooler(facts: DatabaseFacts) -> Finding | None:
+    """Check that no statements are prepared under names that a pooler may not know."""
+    if facts.pooled is None:
+        return None
+    if not (facts.pooled and facts.prepares):
+        return ok("No connection pooler meets prepared statements.")
+    return warning(
+        "The application's connections prepare statements under names, behind a pooler.",
+        "PgBouncer before 1.21, or without max_prepared_statements, loses them in transaction "
+        "mode: the application's statements and the commits of within= fail, the store's do not.",
+        'Pass connect_args={"prepare_threshold": None} to create_engine, or have the pooler '
+        "support prepared statements.",
+    )
+
+
+def _check_room(facts: DatabaseFacts) -> Finding | None:
+    if facts.expired is None:
+        return None
+    if facts.expired < _MANY_EXPIRED:
+        return ok(f"{facts.expired} expired rows wait to be removed.")
+    return note(
+        f"{facts.expired} expired rows or more wait to be removed.",
+        "They only take up room; the store removes some as it is written to.",
+        "Run 'flask idempotence prune' by a timer.",
+    )
+
+
+def _unknown(name: str, remedy: str) -> Finding:
+    reason = "The server does not show it (hosted servers often hide it)."
+    return note(f"The server's {name} is unknown.", reason, remedy)
+
+
+def _of_each(kind: type[F], check: Callable[[F], Finding | None]) -> Check:
+    def check_all(context: DoctorContext) -> list[Finding]:
+        found = (check(facts) for facts in context.servers if isinstance(facts, kind))
+        return [finding for finding in found if finding]
+
+    return check_all
+
+
+STORE_CHECKS: dict[str, Check] = {
+    "store": _check_store,
+    "version": lambda context: map(_check_version, context.servers),
+    "table": _of_each(DatabaseFacts, _check_table),
+    "durability": _of_each(DatabaseFacts, _check_durability),
+    "room": _of_each(DatabaseFacts, _check_room),
+    "pooler": _of_each(DatabaseFacts, _check_pooler),
+    "eviction": _of_each(ServerFacts, _check_eviction),
+    "persistence": _of_each(ServerFacts, _check_persistence),
+    "clock": lambda context: map(_check_clock, context.servers),
+    "memory": _of_each(ServerFacts, _check_memory),
+    "replicas": _of_each(ServerFacts, _check_replicas),
+}
+"""By name, in their order."""
