@@ -19,8 +19,9 @@ from flask import (
 from flask.globals import request_ctx
 
 from .cli import tools
-from .config.callbacks import FailedPredicate, Hooks, IdentityLoader
-from .config.settings import SETTINGS, Config, read_config
+from .config.callbacks import Callbacks, FailedPredicate, IdentityLoader
+from .config.reading import read_config
+from .config.settings import SETTINGS, Config
 from .config.switches import Switches
 from .engine.claim import Attempt
 from .engine.engine import Engine, engine_of
@@ -59,7 +60,7 @@ class Idempotence:
     """
 
     def __init__(self, app: Flask | None = None, *, store: Store | None = None) -> None:
-        self._hooks = Hooks()
+        self._hooks = Callbacks()
         if app is not None:
             self.init_app(app, store=store)
 
@@ -207,7 +208,7 @@ class State:
         given: the names of the settings that the application has set.
     """
 
-    def __init__(self, app: Flask, config: Config, store: Store, hooks: Hooks) -> None:
+    def __init__(self, app: Flask, config: Config, store: Store, hooks: Callbacks) -> None:
         self.config = config
         self.store = store
         self.given = frozenset(SETTINGS).intersection(app.config)  # before defaults are filled in

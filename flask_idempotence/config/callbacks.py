@@ -1,4 +1,4 @@
-"""What an application tells the extension in its own code."""
+"""User callbacks: the application's own functions."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ FailedPredicate = Callable[["Response"], bool]
 
 
 @dataclass(slots=True)
-class Hooks:
+class Callbacks:
     """The application's own functions, which may be registered after `init_app`.
 
     Attributes:
         load_identity: the first source of identities, or None.
-        result_failed: the application's own predicate of failed results, or None.
+        result_failed: the predicate of failed results, or None for the built-in one.
     """
 
     load_identity: IdentityLoader | None = None
     result_failed: FailedPredicate | None = None
 
     def has_failed(self, response: Response) -> bool:
-        """Whether a response is a failed result, by the application's predicate if it has one."""
+        """Whether a response is a failed result, by the predicate in force."""
         return (self.result_failed or result_failed)(response)
 
     def has_failed_since(self, response: Response) -> bool:
         """Whether a response that `after_request` functions have changed is a failed result.
 
-        The application's predicate is not asked: it knows the responses of views. In its place,
-        the status counts.
+        The application's predicate knows the responses of views only. In its place, the status
+        counts.
         """
         if self.result_failed is None:
             return result_failed(response)
@@ -41,10 +41,7 @@ class Hooks:
 
 
 def result_failed(response: Response) -> bool:
-    """Whether a response is a failed result.
-
-    That is a status of 400 or more, or a JSON object whose `success` is `false`.
-    """
+    """Whether a status is 400 or more, or a JSON object's `success` is `false`."""
     if response.status_code >= 400:
         return True
     if response.is_streamed or b'"success"' not in response.data or not response.is_json:

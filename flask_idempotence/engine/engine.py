@@ -29,7 +29,7 @@ from .store_calls import FailurePolicy
 if TYPE_CHECKING:
     from flask import Flask, Request
 
-    from ..config.callbacks import Hooks
+    from ..config.callbacks import Callbacks
     from ..config.settings import Config
     from ..config.switches import Switches
     from ..request.hashing import Keyring
@@ -67,7 +67,7 @@ class Engine:
         config: Config,
         store: Store,
         *,
-        hooks: Hooks,
+        hooks: Callbacks,
         identities: Identities,
         keyring: Keyring,
         switches: Switches,

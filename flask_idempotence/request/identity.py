@@ -25,7 +25,7 @@ from .proxies import session_with_content
 if TYPE_CHECKING:
     from flask import Request
 
-    from ..config.callbacks import Hooks
+    from ..config.callbacks import Callbacks
     from ..config.settings import Config
 
 _Source = Callable[[Flask, "Request"], list[str]]
@@ -45,7 +45,7 @@ class Identities:
         hooks: hold the application's own source, which is asked first; None from it asks the next.
     """
 
-    def __init__(self, config: Config, hooks: Hooks) -> None:
+    def __init__(self, config: Config, hooks: Callbacks) -> None:
         self._hooks = hooks
         self._ip_header = config.ip_header
         self._session_keys = config.identity_session_keys

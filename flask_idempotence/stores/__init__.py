@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..config.misnamed import NAMESPACE
+from ..config.settings import NAMESPACE
 from ..errors import ConfigurationError
 from .base import Store
 from .memory import MemoryStore
