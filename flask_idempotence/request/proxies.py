@@ -1,10 +1,9 @@
-"""Flask's proxies, opened: what they stand for is looked up once instead of at every use."""
+"""Flask's proxies, opened: the objects behind them, looked up once instead of at every use."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from flask import session
 from flask.globals import request_ctx
 
 if TYPE_CHECKING:
@@ -22,10 +21,17 @@ def actual(proxied: T) -> T:
 def session_with_content() -> SessionMixin | None:
     """Return the current session, or None where it is empty.
 
-    Flask notes who looks at a session and adds `Vary: Cookie` to the response. An empty one is
-    passed over before that, where this Flask lets us: a response says nothing about it.
+    Flask adds `Vary: Cookie` to the response once a session is read. An empty one is passed over
+    before that, where Flask keeps it aside: a response says nothing about it.
     """
-    held: Any = getattr(actual(request_ctx), "_session", None)
+    context = actual(request_ctx)
+    held: SessionMixin | None = getattr(context, "_session", None)
     if held is not None and not held:
         return None
-    return actual(session)
+    return context.session
+
+
+def session_id() -> str | None:
+    """Return the id of a session that is kept on the server, or None."""
+    sid = getattr(session_with_content(), "sid", None)
+    return sid if sid and isinstance(sid, str) else None

@@ -40,27 +40,42 @@ _FORWARDED = {
     "HTTP_X_REAL_IP": "X-Real-IP",
 }
 _SEPARATORS = re.compile(r'[],;="[\s]+')
-_CREDENTIALS, _PROXY, _SCHEME = "credentials", "proxy", "scheme"
+
+_CREDENTIAL = (
+    "Senders are told apart by address only, and a request carries a possible credential: %s. If "
+    "it identifies the sender, name it in IDEMPOTENCE_IDENTITY_%s, or register an "
+    "identity_loader; else users behind one address are one: endpoint=%s"
+)
+_SCHEME = (
+    "The Authorization header counts as a whole, its scheme is %s: if it changes between "
+    "attempts, a repeat is not recognised, and runs again. Register an identity_loader that "
+    "returns the constant part: endpoint=%s"
+)
+_PROXY = (
+    "Guests are told apart by address, and requests come through a proxy (%s) that is not "
+    "configured: all guests are one. Wrap app.wsgi_app in werkzeug's ProxyFix, or set "
+    "IDEMPOTENCE_IP_HEADER: endpoint=%s"
+)
+_NO_ADDRESS = (
+    "Guests are told apart by address, and the server passes none on, as behind a unix socket: "
+    "all guests are one. Have the proxy send X-Forwarded-For, and wrap app.wsgi_app in "
+    "werkzeug's ProxyFix: endpoint=%s"
+)
 
 
-class Advice:
-    """Says of each endpoint once that its senders may not be told apart as they should be.
-
-    Args:
-        config: the settings.
-    """
+class IdentityWarnings:
+    """Warns where senders may not be told apart, or a repeat not be recognised."""
 
     def __init__(self, config: Config) -> None:
         self._given: set[tuple[str, str | None]] = set()
         self._harmless: set[str] = set()  # names in environments, seen before
-        self._address_counts = "ip" in config.identity
-        self._ip_header = config.ip_header
-        own = {config.key_header, config.token_header}
+        self._checks_address = "ip" in config.identity and config.ip_header is None
         listed = config.identity_headers if "credentials" in config.identity else ()
-        self._counted = frozenset(name.lower() for name in own.union(listed))
+        counted = {config.key_header, config.token_header, *listed}
+        self._counted = frozenset(name.lower() for name in counted)
 
     def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
-        """Look at a request whose sender is known by no more than an address.
+        """Check a request whose sender is known by no more than an address.
 
         Args:
             app: the application.
@@ -68,20 +83,13 @@ class Advice:
             key_header: the header that an idempotency key came in, which is no credential.
         """
         endpoint = request.endpoint
-        if (_CREDENTIALS, endpoint) not in self._given:
-            place = self._looks_like_a_credential(app, request, key_header)
+        if (_CREDENTIAL, endpoint) not in self._given:
+            place = self._possible_credential(app, request, key_header)
             if place is not None:
-                self._given.add((_CREDENTIALS, endpoint))
-                _logger.warning(
-                    "Senders are told apart by address only, and a request carries what may be a "
-                    "credential: %s. If it says who asks, name it in IDEMPOTENCE_IDENTITY_%s, or "
-                    "register an identity_loader; else users behind one address are one: "
-                    "endpoint=%s",
-                    *place,
-                    endpoint,
-                )
-        if self._address_counts and (_PROXY, endpoint) not in self._given:
-            self._about_proxy(request)
+                self._warn(_CREDENTIAL, *place, endpoint=endpoint)
+        address = (_PROXY, endpoint), (_NO_ADDRESS, endpoint)
+        if self._checks_address and self._given.isdisjoint(address):
+            self._check_address(request)
 
     def about_scheme(self, request: Request, scheme: str) -> None:
         """Warn that a repeat may not be recognised by credentials of an unknown scheme.
@@ -90,50 +98,33 @@ class Advice:
             request: the request.
             scheme: its name; empty where it is not certain to be one.
         """
-        if (_SCHEME, request.endpoint) in self._given:
-            return
-        self._given.add((_SCHEME, request.endpoint))
-        _logger.warning(
-            "The Authorization header counts as a whole, its scheme is %s: if it changes between "
-            "attempts, a repeat is not recognised, and runs again. Register an identity_loader "
-            "that returns what stays: endpoint=%s",
-            scheme or "unknown",
-            request.endpoint,
-        )
+        if (_SCHEME, request.endpoint) not in self._given:
+            self._warn(_SCHEME, scheme or "unknown", endpoint=request.endpoint)
 
-    def _about_proxy(self, request: Request) -> None:
-        environ = request.environ
-        if self._ip_header is not None or "werkzeug.proxy_fix.orig" in environ:
+    def _warn(self, text: str, *arguments: str, endpoint: str | None) -> None:
+        self._given.add((text, endpoint))
+        _logger.warning(text, *arguments, endpoint)
+
+    def _check_address(self, request: Request) -> None:
+        environ, endpoint = request.environ, request.endpoint
+        if "werkzeug.proxy_fix.orig" in environ:
             return
         for key, name in _FORWARDED.items():
             value = environ.get(key)
             # A middleware of another kind may have put the forwarded address in its place.
             if value and request.remote_addr not in _SEPARATORS.split(value):
-                self._given.add((_PROXY, request.endpoint))
-                _logger.warning(
-                    "Guests are told apart by address, and requests come through a proxy (%s) "
-                    "that is not configured: all guests are one. Wrap app.wsgi_app in werkzeug's "
-                    "ProxyFix, or set IDEMPOTENCE_IP_HEADER: endpoint=%s",
-                    name,
-                    request.endpoint,
-                )
+                self._warn(_PROXY, name, endpoint=endpoint)
                 return
         if not request.remote_addr:
-            self._given.add((_PROXY, request.endpoint))
-            _logger.warning(
-                "Guests are told apart by address, and the server passes none on, as behind a "
-                "unix socket: all guests are one. Have the proxy send X-Forwarded-For, and wrap "
-                "app.wsgi_app in werkzeug's ProxyFix: endpoint=%s",
-                request.endpoint,
-            )
+            self._warn(_NO_ADDRESS, endpoint=endpoint)
 
-    def _looks_like_a_credential(
+    def _possible_credential(
         self, app: Flask, request: Request, key_header: str | None
     ) -> tuple[str, str] | None:
         if len(self._harmless) > _MOST_NAMES:
             self._harmless.clear()
         for key in request.environ.keys() - self._harmless:
-            if not key.startswith("HTTP_") or not is_suspicious(name := _header_name(key)):
+            if not key.startswith("HTTP_") or not _is_suspicious(name := _header_name(key)):
                 self._harmless.add(key)
                 continue
             is_ours = name in self._counted or name == (key_header or "").lower()
@@ -142,7 +133,7 @@ class Advice:
         if "HTTP_COOKIE" in request.environ:
             of_session = app.config.get("SESSION_COOKIE_NAME")
             for name in request.cookies:
-                if name != of_session and is_suspicious(name):
+                if name != of_session and _is_suspicious(name):
                     return f"the cookie {_shown(name)}", "COOKIES"
             for name in session_with_content() or ():
                 if isinstance(name, str) and _is_of_user(name):
@@ -151,12 +142,10 @@ class Advice:
 
 
 @functools.lru_cache(maxsize=1024)
-def is_suspicious(name: str) -> bool:
-    """Whether the name of a header or cookie sounds as if it held a credential."""
+def _is_suspicious(name: str) -> bool:
     short = name[:_LONGEST_NAME]
-    if FORGERY.search(short) or _HARMLESS.search(short):
-        return False
-    return _SUSPICIOUS.search(short) is not None
+    is_harmless = FORGERY.search(short) or _HARMLESS.search(short)
+    return not is_harmless and _SUSPICIOUS.search(short) is not None
 
 
 def _is_of_user(name: str) -> bool:
