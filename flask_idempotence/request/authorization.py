@@ -37,17 +37,13 @@ _LONGEST = 8192
 
 
 class Authorization(NamedTuple):
-    """The part of an `Authorization` header that counts.
-
-    Attributes:
-        text: that part.
-        is_stable: whether it is known to be the same in the next attempt.
-        scheme: the scheme, if it may be logged; else empty.
-    """
+    """The part of an `Authorization` header that counts."""
 
     text: str
     is_stable: bool
+    """Whether it is known to be the same in the next attempt."""
     scheme: str = ""
+    """The scheme, if it may be logged."""
 
 
 def read_authorization(header: str) -> Authorization | None:

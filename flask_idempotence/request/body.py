@@ -52,18 +52,12 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The bytes of a body.
-
-    Attributes:
-        stream: the file from which the view reads them.
-        size: their number.
-        data: the bytes; None where they are in a temporary file.
-        forms: the forms that were read from that file, by the limits of the reader.
-    """
+    """The bytes of a body, in a file from which the view reads them."""
 
     stream: IO[bytes]
     size: int
     data: bytes | None
+    """None where the bytes are in a temporary file."""
     forms: dict[tuple[object, ...], Form | None] = field(default_factory=dict, compare=False)
 
     def digest(self) -> str:
@@ -200,25 +194,12 @@ def _in_memory(data: bytes) -> Body:
 
 
 def _spooled(pieces: Iterator[bytes], limit: int | None) -> Body:
-    file = _KeptFile(IN_MEMORY)
-    try:
-        size = _write(file, pieces, limit)
-    except BaseException:
-        file.close()
-        raise
-    if size <= IN_MEMORY:
-        return _in_memory(file.read())
-    after_this_request(partial(_close_with, file=file))
-    return Body(file, size, None)
-
-
-def _write(file: IO[bytes], pieces: Iterator[bytes], limit: int | None) -> int:
+    file, size = _KeptFile(IN_MEMORY), 0
     try:
         for piece in pieces:
-            file.write(piece)
-            if limit is not None and file.tell() > limit:
+            size += file.write(piece)
+            if limit is not None and size > limit:
                 raise RequestEntityTooLarge
-        size = file.tell()
         file.seek(0)
     except OSError as error:
         _logger.error(
@@ -230,7 +211,10 @@ def _write(file: IO[bytes], pieces: Iterator[bytes], limit: int | None) -> int:
             "The server has no room for the body of this request right now. Try again soon.",
             retry_after=1,
         ) from error
-    return size
+    if size <= IN_MEMORY:
+        return _in_memory(file.read())
+    after_this_request(partial(_close_with, file=file))
+    return Body(file, size, None)
 
 
 def _close_with(response: Response, *, file: IO[bytes]) -> Response:
@@ -239,7 +223,7 @@ def _close_with(response: Response, *, file: IO[bytes]) -> Response:
 
 
 class _KeptFile(SpooledTemporaryFile[bytes]):
-    """A temporary file that may be dropped: not every response is closed."""
+    """A temporary file that may be dropped: not every body is whole, or response closed."""
 
     def close(self) -> None:
         """Close it; on a full disk, its last bytes are lost."""

@@ -12,17 +12,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from flask.globals import request_ctx
-from werkzeug.exceptions import HTTPException
-
 from .body import body_of
 from .forms import form_of
 from .json_values import read_json
+from .proxies import matched_again
 
 if TYPE_CHECKING:
     from flask import Request
@@ -124,21 +121,13 @@ def _path_arguments(request: Request, selection: Selection) -> _Arguments:
     rule, arguments = request.url_rule, request.view_args or {}
     if rule is not None and not rule.arguments <= arguments.keys():
         # A `url_value_preprocessor` took some out, as in Flask's own pattern for languages.
-        arguments = {**_matched_again(request), **arguments}
+        arguments = {**matched_again(request), **arguments}
     if not arguments:
         return {}
     return {
         name: value if type(value) in _PLAIN else _plain(request, name, value)
         for name, value in selection.of(arguments).items()
     }
-
-
-def _matched_again(request: Request) -> _Arguments:
-    adapter = request_ctx.url_adapter
-    if adapter is not None:
-        with suppress(AttributeError, HTTPException):  # routes of another kind
-            return adapter.match(method=request.method)[1]
-    return {"": request.path}
 
 
 def _plain(request: Request, name: str, value: object) -> list[str]:

@@ -64,16 +64,15 @@ def values_of(request: Request, name: str) -> list[str]:
 
 
 def names_of(request: Request) -> Iterable[str]:
-    """Return the names of a form's fields; none for a form in a temporary file.
+    """Return the names of a form's fields; none for one that is compared by its bytes.
 
     Raises:
         HTTPException, ConfigurationError: as from `body_of`.
     """
-    if request.mimetype not in (MULTIPART, FORM):
+    try:
+        form = form_of(request)
+    except FormTooLong:
         return ()
-    if not was_parsed(request) and body_of(request).data is None:
-        return ()
-    form = form_of(request)
     return form.fields if form is not None else ()
 
 

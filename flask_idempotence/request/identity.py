@@ -43,9 +43,7 @@ class Identities:
     A wrong "different" costs a second run, a wrong "same" hands out somebody's answer: in doubt,
     two senders are different.
 
-    Args:
-        config: the settings.
-        callbacks: hold the application's own source, which is the first one.
+    The application's own source, in its callbacks, is the first one.
     """
 
     def __init__(self, config: Config, callbacks: Callbacks) -> None:
@@ -63,14 +61,9 @@ class Identities:
         self._sources = {name: sources[name] for name in config.identity}
         self._known = {name: self._sources[name] for name in self._sources if name != "ip"}
         # A token is issued at a URL of its own: only sources that are the same there count.
-        at_every_url: dict[str, _Source] = {
-            "user": flask_login_user,
-            "session": self._session,
-            "authorization": self._stable_authorization,
-        }
-        self._binding = {
-            name: at_every_url[name] for name in config.identity if name in at_every_url
-        }
+        sources = {"session": self._session, "authorization": self._stable_authorization}
+        sources["user"] = flask_login_user
+        self._binding = {name: sources[name] for name in config.identity if name in sources}
 
     def of(self, app: Flask, request: Request) -> str:
         """Return the identity of a request's sender."""

@@ -77,10 +77,7 @@ class IdentityWarnings:
     def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
         """Check a request whose sender is known by no more than an address.
 
-        Args:
-            app: the application.
-            request: the request.
-            key_header: the header that an idempotency key came in, which is no credential.
+        The header that an idempotency key came in is no credential.
         """
         endpoint = request.endpoint
         if (_CREDENTIAL, endpoint) not in self._given:
@@ -92,12 +89,7 @@ class IdentityWarnings:
             self._check_address(request)
 
     def about_scheme(self, request: Request, scheme: str) -> None:
-        """Warn that a repeat may not be recognised by credentials of an unknown scheme.
-
-        Args:
-            request: the request.
-            scheme: its name; empty where it is not certain to be one.
-        """
+        """Warn that a repeat may not be recognised by credentials of an unknown scheme."""
         if (_SCHEME, request.endpoint) not in self._given:
             self._warn(_SCHEME, scheme or "unknown", endpoint=request.endpoint)
 

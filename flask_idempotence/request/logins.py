@@ -48,9 +48,7 @@ def flask_login_user(app: Flask, _: Request) -> list[str]:
     manager = getattr(app, "login_manager", None)
     if manager is None or "flask_login" not in sys.modules:
         return []
-    if not (
-        getattr(manager, "_user_callback", True) or getattr(manager, "_request_callback", True)
-    ):
+    if not any(getattr(manager, f"_{kind}_callback", True) for kind in ("user", "request")):
         return []  # it has no way to load a user, and would raise
     from flask_login import current_user  # noqa: PLC0415 - only where it is set up
 

@@ -1,12 +1,16 @@
-"""Flask's proxies, opened: the objects behind them, looked up once instead of at every use."""
+"""The objects behind Flask's proxies, looked up once instead of at every use."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from flask.globals import request_ctx
+from werkzeug.exceptions import HTTPException
 
 if TYPE_CHECKING:
+    from flask import Request
     from flask.sessions import SessionMixin
 
 T = TypeVar("T")
@@ -35,3 +39,12 @@ def session_id() -> str | None:
     """Return the id of a session that is kept on the server, or None."""
     sid = getattr(session_with_content(), "sid", None)
     return sid if sid and isinstance(sid, str) else None
+
+
+def matched_again(request: Request) -> Mapping[str, object]:
+    """Return the arguments in a request's path, as its route has matched them."""
+    adapter = actual(request_ctx).url_adapter
+    if adapter is not None:
+        with suppress(AttributeError, HTTPException):  # routes of another kind
+            return adapter.match(method=request.method)[1]
+    return {"": request.path}

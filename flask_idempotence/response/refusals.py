@@ -226,9 +226,8 @@ class KeyInProgress(_PassingRefusal, problem=(409, "key-in-progress", "Request i
 class Running(KeyInProgress):
     """Another run of the same `once` operation is in progress; also good as an answer.
 
-    Attributes:
-        remaining: seconds until its lease ends, unless renewed. If the other run has died, the
-            operation is free then.
+    After `remaining` seconds its lease ends, unless renewed: if the run has died, the operation
+    is free then.
     """
 
     title = "Operation in progress"
