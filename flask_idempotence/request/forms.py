@@ -73,7 +73,7 @@ def names_of(request: Request) -> Iterable[str]:
         form = form_of(request)
     except FormTooLong:
         return ()
-    return form.fields if form is not None else ()
+    return filter(None, form.fields) if form is not None else ()  # a part may have no name
 
 
 def _parsed(request: Request, body: Body, parser: FormDataParser, *, files: bool) -> Form | None:
