@@ -29,7 +29,7 @@ from ..exactly_once.within import Open
 from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
 from ..request.key_header import is_unguessable, key_in_header, key_of_value
 from ..response.outcome import REPLAYED_HEADER, is_transient
-from ..response.records import Asked, RecordOfAnotherRequest, UnreadableRecord
+from ..response.records import RecordContext, RecordOfAnotherRequest, UnreadableRecord
 from ..response.refusals import (
     KeyInProgress,
     KeyMissing,
@@ -126,7 +126,7 @@ class KeyGuard(ViewGuard):
             return None
         if isinstance(outcome, Hold):
             return outcome if transaction is None else begin(outcome, transaction)
-        return self._answer(engine, attempt, Asked(key, fingerprint), outcome)
+        return self._answer(engine, attempt, RecordContext(key, fingerprint), outcome)
 
     def pass_by(self, engine: Engine, attempt: Attempt) -> Hold | None:
         """Return a hold without a claim where the view leaves its commit to the guard."""
@@ -230,7 +230,7 @@ class KeyGuard(ViewGuard):
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _answer(
-        self, engine: Engine, attempt: Attempt, asked: Asked, found: ClaimOutcome
+        self, engine: Engine, attempt: Attempt, asked: RecordContext, found: ClaimOutcome
     ) -> Replay:
         if not getattr(found, "matches", True):
             raise KeyReused

@@ -24,7 +24,7 @@ from ..errors import ConfigurationError
 from ..exactly_once.within import Open, opener
 from ..request.fingerprint import canonical
 from ..request.proxies import actual
-from ..response.records import Asked, UnreadableRecord
+from ..response.records import RecordContext, UnreadableRecord
 from ..response.refusals import Refusal, ResponseNotStored, Running
 from ..stores.base import NO_FINGERPRINT, Done
 from .names import NO_ID, SCOPE, Id, plain
@@ -147,7 +147,7 @@ class Once:
         if self._done is None or self._engine is None or self._attempt is None:
             return self._result
         try:
-            asked = Asked(self._attempt.key or "")
+            asked = RecordContext(self._attempt.key or "")
             return self._engine.records.result(asked, self._done.record)
         except UnreadableRecord as error:
             _logger.error("A result cannot be read: it is %s: %s", error, self._attempt)

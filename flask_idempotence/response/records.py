@@ -73,7 +73,7 @@ class _Binding(Protocol):
     def fingerprint(self) -> bytes: ...
 
 
-class Asked(NamedTuple):
+class RecordContext(NamedTuple):
     """The request that meets a record: its store key, and its fingerprint of 16 bytes."""
 
     key: str
