@@ -81,8 +81,7 @@ def body_of(request: Request) -> Body:
         body = _in_memory(data)
     else:
         body = _read(request, length)
-        is_announced = length or request.environ.get("HTTP_TRANSFER_ENCODING")
-        if not body.size and is_announced and "stream" in vars(request):
+        if not body.size and "stream" in vars(request) and _is_announced(request, length):
             raise ConfigurationError(
                 f"The body of a request to {request.endpoint!r} was read before its guard. Read "
                 "it with request.get_data(), which keeps it (or give a lock a key=)."
@@ -145,6 +144,10 @@ def _keep(request: Request, body: Body) -> None:
         vars(request)["stream"] = body.stream
     request.environ["wsgi.input"] = body.stream
     request.environ[_KEPT] = body
+
+
+def _is_announced(request: Request, length: int | None) -> bool:
+    return bool(length or request.environ.get("HTTP_TRANSFER_ENCODING"))
 
 
 def _check_known(request: Request, length: int | None) -> None:
