@@ -11,9 +11,9 @@ from flask import Flask, current_app, has_request_context, request
 from flask.signals import got_request_exception, request_finished, request_started
 
 from .cli import tools
-from .config.callbacks import FailedPredicate, Hooks, IdentityLoader
-from .config.settings import SETTINGS, Config, read_config
-from .config.switches import Switches
+from .config.reading import read_config
+from .config.runtime import Callbacks, FailedPredicate, IdentityLoader, Switches
+from .config.settings import SETTINGS, Config
 from .engine.engine import Engine, engine_of
 from .engine.guard import Services
 from .engine.tokens import issue_token, redeem_token
@@ -54,7 +54,7 @@ class Idempotence:
     """
 
     def __init__(self, app: Flask | None = None, *, store: Store | None = None) -> None:
-        self._hooks = Hooks()
+        self._hooks = Callbacks()
         if app is not None:
             self.init_app(app, store=store)
 
@@ -195,7 +195,7 @@ class State:
         given: names of the settings that the application itself has set.
     """
 
-    def __init__(self, app: Flask, config: Config, store: Store, hooks: Hooks) -> None:
+    def __init__(self, app: Flask, config: Config, store: Store, hooks: Callbacks) -> None:
         self.config = config
         self.store = store
         self.given = frozenset(SETTINGS).intersection(app.config)  # before defaults are filled in

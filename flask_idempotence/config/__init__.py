@@ -1,4 +1,4 @@
-"""The settings table and its schema, the toggles, and the user callbacks.
+"""The settings table and how it is read, the toggles, and the user callbacks.
 
 Read once, by `init_app`; only the toggles are read at each request. Imports the errors alone;
 every wing may import it.

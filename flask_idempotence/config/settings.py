@@ -1,19 +1,19 @@
-"""The settings: one table that the schema, the documentation and the engine read."""
+"""The settings: one table, from which the schema, the commands and the engine read."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from marshmallow import Schema, ValidationError, fields, validate
+from marshmallow import ValidationError, fields, validate
 
-from ..errors import ConfigurationError
-from .identity_defaults import COOKIES, HEADERS, SESSION_KEYS
-from .misnamed import NAMESPACE, foreign_settings
+NAMESPACE = "IDEMPOTENCE_"
 
 SHORTEST_LEASE = 0.5
 """Seconds. A shorter lease could end before its first renewal has been answered."""
@@ -21,39 +21,42 @@ SHORTEST_LEASE = 0.5
 LONGEST = 1_000_000_000
 """Seconds; about 30 years. A server's clock has an end, too."""
 
+CLOCK_SKEW = 30
+"""Seconds by which the clocks of machines may differ."""
+
 IDENTITY = ("user", "session", "authorization", "credentials", "ip")
+ON_STORE_ERROR = REJECT, ALLOW = "reject", "allow"
 ON_REPEAT = ("replay", "reject")
 GUARANTEES = AT_LEAST_ONCE, AT_MOST_ONCE = "at-least-once", "at-most-once"
 REMEMBER = FINAL, SUCCESS = "final", "success"
 
-CLOCK_SKEW = 30
-"""Seconds by which the clocks of machines may differ."""
+_SESSION_KEYS = (
+    *("_user_id", "user_id", "uid", "username", "user", "account_id", "email", "sub"),
+    "identity.id",  # Flask-Principal's
+)
+_HEADERS = (
+    *("X-Api-Key", "Api-Key", "X-Auth-Token", "X-Access-Token", "X-Session-Token"),
+    # Users whom a proxy has authenticated.
+    *("X-Forwarded-User", "X-Forwarded-Email", "X-Remote-User", "Remote-User"),
+    *("X-Auth-Request-User", "Cf-Access-Authenticated-User-Email", "X-Amzn-Oidc-Identity"),
+    *("X-Goog-Authenticated-User-ID", "X-MS-Client-Principal-ID", "X-User-ID"),
+    # Accounts that a user chooses.
+    *("Stripe-Account", "X-Tenant-ID", "X-Account-ID", "X-Organization-ID"),
+)
+_COOKIES = (
+    *("access_token_cookie", "refresh_token_cookie", "*jwt*", "token", "*_token", "*-token"),
+    *("session_id", "sessionid", "sid", "connect.sid", "JSESSIONID", "PHPSESSID"),
+)
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.1
 
-PLAIN_HEADER = re.compile(r"[!#$%&'+.^_`|~0-9A-Za-z-]+")
-COOKIE_PATTERN = re.compile(r"(?=\**+.)[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-PLAIN_PATH = r"(?!.*//)/[^\s<>?#%\x00-\x1f\ud800-\udfff]*\Z"
-FORM_FIELD = r"[^\x00-\x1f\ud800-\udfff]+\Z"
-
-ON_STORE_ERROR = REJECT, ALLOW = "reject", "allow"
-"""What may happen to a request when the store does not answer."""
+_PLAIN_HEADER = r"[!#$%&'+.^_`|~0-9A-Za-z-]+"
+_COOKIE_PATTERN = r"(?=\**+.)[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PLAIN_PATH = r"(?!.*//)/[^\s<>?#%\x00-\x1f\ud800-\udfff]*"
+_FORM_FIELD = r"[^\x00-\x1f\ud800-\udfff]+"
 
 
-class Duration(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
-    """A length of time: seconds as a number, or a timedelta; becomes a float."""
-
-    def __init__(self, *, allow_zero: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.allow_zero = allow_zero
-
-    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> float:
-        del attr, data, kwargs
-        return seconds(value, allow_zero=self.allow_zero)
-
-
-def seconds(value: Any, *, allow_zero: bool = False) -> float:
+def seconds(value: object, *, allow_zero: bool = False) -> float:
     """Return a length of time as seconds.
 
     Args:
@@ -74,110 +77,88 @@ def seconds(value: Any, *, allow_zero: bool = False) -> float:
     return float(value)
 
 
-class Names(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
-    """A list or tuple of strings; becomes a tuple."""
-
-    def __init__(
-        self,
-        *,
-        choices: tuple[str, ...] = (),
-        form: re.Pattern[str] | None = None,
-        error: str = "",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.choices = choices
-        self.form = form
-        self.error = error
-
-    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> tuple[str, ...]:
-        del attr, data, kwargs
-        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-            raise ValidationError("Must be a list or tuple of strings.")
-        if self.choices and not set(value) <= set(self.choices):
-            raise ValidationError(f"May only hold {', '.join(map(repr, self.choices))}.")
-        if self.form is not None and not all(map(self.form.fullmatch, value)):
-            raise ValidationError(self.error)
-        return tuple(value)
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise ValidationError("Must be a list or tuple of strings.")
+    return tuple(value)
 
 
-class EncryptionKeys(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
-    """A list or tuple of Fernet keys, newest first; becomes a tuple of bytes."""
-
-    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> tuple[bytes, ...]:
-        del attr, data, kwargs
-        keys: list[Any] = list(value) if isinstance(value, list | tuple) else [None]
-        if not all(isinstance(key, str | bytes) and _is_fernet_key(key) for key in keys):
-            raise ValidationError(
-                "Must be a list or tuple of keys, newest first, each made by "
-                "cryptography.fernet.Fernet.generate_key()."
-            )
-        return tuple(key.encode() if isinstance(key, str) else key for key in keys)
+def _uri(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValidationError(
+            "Must be a string, such as redis://localhost:6379/0. A client or a store of your own "
+            "goes to Idempotence(app, store=...)."
+        )
+    if not value.strip():
+        raise ValidationError(f"An empty string {_NO_URI}")
+    return value
 
 
-def _is_fernet_key(key: str | bytes) -> bool:
+_NO_URI = (
+    "is no URI. Is the variable set from which it is read? Leave the setting out for the memory "
+    "of this process."
+)
+
+
+def _secret(value: object) -> bytes:
     try:
-        return len(base64.urlsafe_b64decode(key)) == 32
-    except ValueError:
-        return False
+        value = value.encode() if isinstance(value, str) else value
+    except UnicodeEncodeError:  # its text holds the secret
+        value = None
+    if not isinstance(value, bytes) or len(value) < 16:
+        raise ValidationError("Must be a string or bytes, 16 characters or more.")
+    return value
 
 
-class Message(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
-    """Anything with a `str()`, kept as it is, so that lazy translations stay lazy."""
-
-    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> Any:
-        del attr, data, kwargs
-        return value
-
-
-class StorageUri(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
-    """A string that is not empty."""
-
-    default_error_messages = {  # noqa: RUF012 - as marshmallow declares it
-        "null": "None is no URI. Is the variable set from which it is read? Leave the setting out "
-        "for the memory of this process.",
-        "empty": "An empty string is no URI. Is the variable set from which it is read? Leave the "
-        "setting out for the memory of this process.",
-        "type": "Must be a string, such as redis://localhost:6379/0. A client or a store of your "
-        "own goes to Idempotence(app, store=...).",
-    }
-
-    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> str:
-        del attr, data, kwargs
-        if not isinstance(value, str):
-            raise self.make_error("type")
-        if not value.strip():
-            raise self.make_error("empty")
-        return value
+def _fernet_keys(value: object) -> tuple[bytes, ...]:
+    if isinstance(value, list | tuple):
+        with suppress(TypeError, ValueError):
+            if all(len(base64.urlsafe_b64decode(key)) == 32 for key in value):
+                return tuple(key.encode() if isinstance(key, str) else key for key in value)
+    raise ValidationError(
+        "Must be a list or tuple of keys, newest first, each made by "
+        "cryptography.fernet.Fernet.generate_key()."
+    )
 
 
-class Secret(fields.Field):  # type: ignore[type-arg]  # generic since marshmallow 4 only
-    """A string or bytes of at least 16 characters; becomes bytes."""
+_Uri = partial(fields.Function, None, _uri, error_messages={"null": f"None {_NO_URI}"})
+_Names = partial(fields.Function, None, _names)
+_Duration = partial(fields.Function, None, lambda value: seconds(value))  # noqa: PLW0108 - one parameter: to two, marshmallow 3 passes a context
+_Wait = partial(fields.Function, None, lambda value: seconds(value, allow_zero=True))
 
-    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> bytes:
-        del attr, data, kwargs
-        try:
-            value = value.encode() if isinstance(value, str) else value
-        except UnicodeEncodeError:  # it holds the value
-            value = None
-        if not isinstance(value, bytes) or len(value) < 16:
-            raise ValidationError("Must be a string or bytes, 16 characters or more.")
-        return value
+
+def _text(pattern: str, error: str, *, allow_none: bool = False) -> fields.String:
+    known = validate.Regexp(rf"{pattern}\Z", error=error)
+    return fields.String(validate=known, allow_none=allow_none)
+
+
+_Header = partial(_text, HEADER_NAME.pattern, "Must be the name of a header.")
+
+
+def _one_of(choices: Collection[str]) -> fields.String:
+    return fields.String(validate=validate.OneOf(choices))
+
+
+def _some_of(choices: Collection[str]) -> fields.Function:
+    error = f"May only hold {', '.join(map(repr, choices))}."
+    return _Names(validate=validate.ContainsOnly(choices, error=error))
+
+
+def _names_like(pattern: str, error: str) -> fields.Function:
+    def check(names: tuple[str, ...]) -> None:
+        if not all(re.fullmatch(pattern, name) for name in names):
+            raise ValidationError(error)
+
+    return _Names(validate=check)
 
 
 def _setting(
-    field: fields.Field[Any], default: Any, *, live: bool = False, secret: bool = False
+    field: fields.Field[Any], default: object, *, live: bool = False, secret: bool = False
 ) -> Any:
     metadata = {"field": field, "live": live, "secret": secret}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata, repr=not secret)
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
-
-
-def _header(*, allow_none: bool = False) -> fields.String:
-    error = "Must be the name of a header."
-    known = validate.Regexp(HEADER_NAME.pattern + r"\Z", error=error)
-    return fields.String(validate=known, allow_none=allow_none)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,159 +171,81 @@ class Config:
     """
 
     enabled: bool = _setting(fields.Boolean(), True, live=True)
-    storage_uri: str = _setting(StorageUri(), "memory://", secret=True)
-    storage_options: Mapping[str, Any] = _setting(
+    storage_uri: str = _setting(
+        fields.Function(None, _uri, error_messages={"null": f"None {_NO_URI}"}),
+        "memory://",
+        secret=True,
+    )
+    storage_options: Mapping[str, object] = _setting(
         fields.Dict(keys=fields.String()), {}, secret=True
     )
     prefix: str = _setting(
-        fields.String(
-            validate=validate.Regexp(
-                r"[A-Za-z0-9_.-]+\Z",
-                error="Must consist of letters, digits, '_', '.' and '-'.",
-            )
-        ),
+        _text(r"[A-Za-z0-9_.-]+", "Must consist of letters, digits, '_', '.' and '-'."),
         "idempotence",
     )
-    on_store_error: str = _setting(fields.String(validate=validate.OneOf(ON_STORE_ERROR)), REJECT)
-    identity: tuple[str, ...] = _setting(Names(choices=IDENTITY), IDENTITY)
+    on_store_error: str = _setting(_one_of(ON_STORE_ERROR), REJECT)
+    identity: tuple[str, ...] = _setting(_some_of(IDENTITY), IDENTITY)
     identity_host: bool = _setting(fields.Boolean(), True)
-    identity_session_keys: tuple[str, ...] = _setting(Names(), SESSION_KEYS)
+    identity_session_keys: tuple[str, ...] = _setting(_Names(), _SESSION_KEYS)
     identity_headers: tuple[str, ...] = _setting(
-        Names(form=PLAIN_HEADER, error="Must hold names of headers, without wildcards."), HEADERS
+        _names_like(_PLAIN_HEADER, "Must hold names of headers, without wildcards."), _HEADERS
     )
     identity_cookies: tuple[str, ...] = _setting(
-        Names(form=COOKIE_PATTERN, error="Must hold names of cookies; * stands for anything."),
-        COOKIES,
+        _names_like(_COOKIE_PATTERN, "Must hold names of cookies; * stands for anything."),
+        _COOKIES,
     )
-    ip_header: str | None = _setting(_header(allow_none=True), None)
-    hash_key: bytes | None = _setting(Secret(allow_none=True), None, secret=True)
-    ignored_args: tuple[str, ...] = _setting(Names(), ("csrf_token", "idempotence_token"))
+    ip_header: str | None = _setting(_Header(allow_none=True), None)
+    hash_key: bytes | None = _setting(
+        fields.Function(None, _secret, allow_none=True), None, secret=True
+    )
+    ignored_args: tuple[str, ...] = _setting(_Names(), ("csrf_token", "idempotence_token"))
     duplicate_status: int = _setting(
         fields.Integer(strict=True, validate=validate.Range(200, 599)), 409
     )
     problem_base: str = _setting(fields.String(), "urn:flask-idempotence:")
-    lease: float = _setting(Duration(validate=validate.Range(min=SHORTEST_LEASE)), 30.0)
-    max_hold: float = _setting(Duration(), 3600.0)
+    lease: float = _setting(_Duration(validate=validate.Range(min=SHORTEST_LEASE)), 30.0)
+    max_hold: float = _setting(_Duration(), 3600.0)
     token_enabled: bool = _setting(fields.Boolean(), True, live=True)
     token_url: str | None = _setting(
-        fields.String(
-            validate=validate.Regexp(
-                PLAIN_PATH,
-                error="Must be a plain path that begins with '/', without '//', '<', '?', '#' and "
-                "'%', or None.",
-            ),
+        _text(
+            _PLAIN_PATH,
+            "Must be a plain path that begins with '/', without '//', '<', '?', '#' and '%', or "
+            "None.",
             allow_none=True,
         ),
         "/token",
     )
-    token_ttl: float = _setting(Duration(), 300)
-    token_header: str = _setting(_header(), "Idempotence-Token")
+    token_ttl: float = _setting(_Duration(), 300)
+    token_header: str = _setting(_Header(), "Idempotence-Token")
     token_field: str = _setting(
-        fields.String(
-            validate=validate.Regexp(FORM_FIELD, error="Must be the name of a form field.")
-        ),
-        "idempotence_token",
+        _text(_FORM_FIELD, "Must be the name of a form field."), "idempotence_token"
     )
     lock_enabled: bool = _setting(fields.Boolean(), True, live=True)
-    lock_interval: float = _setting(Duration(), 1.0)
-    lock_message: Any = _setting(
-        Message(), "This has just been submitted. Please do not submit it twice."
+    lock_interval: float = _setting(_Duration(), 1.0)
+    lock_message: object = _setting(
+        fields.Raw(), "This has just been submitted. Please do not submit it twice."
     )
     key_enabled: bool = _setting(fields.Boolean(), True, live=True)
-    key_header: str = _setting(_header(), "Idempotency-Key")
-    key_ttl: float = _setting(Duration(), 86400)
+    key_header: str = _setting(_Header(), "Idempotency-Key")
+    key_ttl: float = _setting(_Duration(), 86400)
     key_required: bool = _setting(fields.Boolean(), False)
     key_all_routes: bool = _setting(fields.Boolean(), False)
     key_methods: tuple[str, ...] = _setting(
-        Names(choices=("POST", "PUT", "PATCH", "DELETE")), ("POST", "PATCH")
+        _some_of(("POST", "PUT", "PATCH", "DELETE")), ("POST", "PATCH")
     )
-    key_on_repeat: str = _setting(fields.String(validate=validate.OneOf(ON_REPEAT)), "replay")
-    key_guarantee: str = _setting(
-        fields.String(validate=validate.OneOf(GUARANTEES)), "at-least-once"
-    )
-    key_remember: str = _setting(fields.String(validate=validate.OneOf(REMEMBER)), FINAL)
-    key_wait: float = _setting(Duration(allow_zero=True), 0.0)
+    key_on_repeat: str = _setting(_one_of(ON_REPEAT), "replay")
+    key_guarantee: str = _setting(_one_of(GUARANTEES), AT_LEAST_ONCE)
+    key_remember: str = _setting(_one_of(REMEMBER), FINAL)
+    key_wait: float = _setting(_Wait(), 0.0)
     key_max_body: int = _setting(
         fields.Integer(strict=True, validate=validate.Range(min=0)), 1_048_576
     )
-    key_encryption_keys: tuple[bytes, ...] = _setting(EncryptionKeys(), (), secret=True)
-
-
-def setting_name(field_name: str) -> str:
-    """Return the application's name of a setting: `lease` → `IDEMPOTENCE_LEASE`."""
-    return NAMESPACE + field_name.upper()
+    key_encryption_keys: tuple[bytes, ...] = _setting(
+        fields.Function(None, _fernet_keys), (), secret=True
+    )
 
 
 SETTINGS: dict[str, dataclasses.Field[Any]] = {
-    setting_name(field.name): field for field in dataclasses.fields(Config)
+    NAMESPACE + field.name.upper(): field for field in dataclasses.fields(Config)
 }
 """Every setting by its name in the application's configuration."""
-
-SchemaOfSettings: type[Schema] = Schema.from_dict(
-    {name: field.metadata["field"] for name, field in SETTINGS.items()},
-    name="SchemaOfSettings",
-)
-
-
-def read_config(values: Mapping[str, Any]) -> Config:
-    """Validate the settings found in an application's configuration.
-
-    Args:
-        values: the application's configuration; names outside `IDEMPOTENCE_` are passed over.
-
-    Returns:
-        All settings, defaults filled in.
-
-    Raises:
-        ConfigurationError: an unknown name or a bad value. The text names the setting and what
-            is allowed, and never repeats the value, which may hold a password.
-    """
-    problems = list(foreign_settings(values, SETTINGS))
-    try:
-        loaded = SchemaOfSettings().load(
-            {name: value for name, value in values.items() if name in SETTINGS}
-        )
-    except ValidationError as error:
-        loaded, bad = {}, sorted(error.messages_dict.items())
-        problems += [f"{name}: {' '.join(_sentences(problem))}" for name, problem in bad]
-    if problems:
-        raise ConfigurationError(" ".join(problems))
-    config = Config(**{SETTINGS[name].name: value for name, value in loaded.items()})
-    _check_together(config)
-    return config
-
-
-def _check_together(config: Config) -> None:
-    if config.max_hold < config.lease:
-        raise ConfigurationError(
-            f"{setting_name('max_hold')} must not be less than {setting_name('lease')}."
-        )
-    if config.key_guarantee == AT_MOST_ONCE and config.on_store_error == ALLOW:
-        raise ConfigurationError(
-            f"{setting_name('key_guarantee')} is 'at-most-once', which cannot be kept while "
-            f"{setting_name('on_store_error')} is 'allow': the view would run unguarded. Set it "
-            "to 'reject', and give the routes of locks and tokens on_store_error='allow'."
-        )
-    if config.key_guarantee == AT_MOST_ONCE and config.key_remember != FINAL:
-        raise ConfigurationError(
-            f"{setting_name('key_guarantee')} is 'at-most-once', which remembers every response: "
-            f"leave {setting_name('key_remember')} out."
-        )
-
-
-_CLEARER = {
-    "Field may not be null.": "Must not be None.",
-    "Not a valid boolean.": "Must be a boolean: True or False.",
-    "Not a valid integer.": "Must be an integer.",
-    "Not a valid mapping type.": "Must be a mapping.",
-    "Not a valid string.": "Must be a string.",
-}
-"""Sentences of marshmallow's that do not say what is allowed, and ours in their place."""
-
-
-def _sentences(problem: Any) -> list[str]:
-    if isinstance(problem, Mapping):
-        return [sentence for value in problem.values() for sentence in _sentences(value)]
-    if isinstance(problem, list):
-        return [sentence for value in problem for sentence in _sentences(value)]
-    return [_CLEARER.get(str(problem), str(problem))]

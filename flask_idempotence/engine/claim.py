@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flask import Flask, Request, Response
 
     from ..exactly_once.transaction import Transaction
-    from ..response.records import Asked
+    from ..response.records import RecordContext
     from .guard import Plan, Question
 
 _logger = logging.getLogger("flask_idempotence")
@@ -174,7 +174,7 @@ class Claim:
         attempt: Attempt,
         plan: Plan[object],
         question: Question,
-        sealed: Asked,
+        sealed: RecordContext,
         *,
         owner: bytes = b"",
         at: float = 0.0,

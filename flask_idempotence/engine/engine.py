@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import time
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from flask import after_this_request
 
 from ..errors import ConfigurationError
-from ..response.records import Asked, UnreadableRecord
+from ..response.records import RecordContext, UnreadableRecord
 from ..response.refusals import Refusal
 from ..signals import claimed, rejected, replayed, token_spent
 from ..stores.base import OWNER_BYTES, Claimed, ClaimOutcome, Running, TokenOutcome
@@ -37,7 +38,7 @@ from .store_calls import FailurePolicy
 if TYPE_CHECKING:
     from flask import Flask, Request
 
-    from ..config.switches import Switches
+    from ..config.runtime import Switches
     from ..exactly_once.factory import TransactionFactory
     from ..exactly_once.transaction import Transaction
     from ..request.tokens import Token
@@ -50,6 +51,9 @@ T = TypeVar("T")
 SHORTEST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 """Seconds between two claims of a request that waits for a running one."""
+
+LATE_SETTINGS_EVERY = 64
+"""Guarded requests between two searches for settings that were changed late."""
 
 _MOST_PLANS = 10_000
 
@@ -78,8 +82,22 @@ class Engine:
         self.policy = FailurePolicy(self.config, self.now)
         self.keeper = Keeper(store, self.policy, self.config, self.now)
         self.settling = Settling(services, store, self.policy, self.keeper, self.now)
+        self._requests = itertools.count()
         self._plans: dict[tuple[ViewGuard, str | None], ViewPlan] = {}
         self._has_warned_of_memory = store.shared
+
+    def is_on(self, app: Flask, toggle: str) -> bool:
+        """Whether a mode is switched on; now and then, report settings that were changed late.
+
+        Raises:
+            ConfigurationError: a toggle is neither true nor false.
+        """
+        if next(self._requests) % LATE_SETTINGS_EVERY == 0:
+            self.switches.report_late(app)
+        config = app.config
+        if config["IDEMPOTENCE_ENABLED"] is True and config[toggle] is True:
+            return True
+        return self.switches.is_on(app, toggle)
 
     def now(self) -> float:
         """Return the clock's seconds."""
@@ -99,7 +117,7 @@ class Engine:
             return call()
         plan = self._plan(guard, request.endpoint)
         attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
-        if self.switches.is_on(app, guard.toggle):
+        if self.is_on(app, guard.toggle):
             question = partial(plan.question, request)
             claim = self.admit(attempt, plan, question, claims_of(request))
         else:
@@ -220,7 +238,7 @@ class Engine:
                 return reply
             question = reply
 
-    def seal(self, attempt: Attempt, plan: Plan[object], question: Question) -> Asked:
+    def seal(self, attempt: Attempt, plan: Plan[object], question: Question) -> RecordContext:
         """Return the store key and the fingerprint of a question."""
         app, keyring = attempt.app, self.services.keyring
         if app.debug:
@@ -228,8 +246,8 @@ class Engine:
         part = plan.part or attempt.endpoint
         attempt.key = keyring.store_key(app, attempt.mode, part, question.name)
         if question.content is None:
-            return Asked(attempt.key)
-        return Asked(attempt.key, keyring.digest(app, question.content))
+            return RecordContext(attempt.key)
+        return RecordContext(attempt.key, keyring.digest(app, question.content))
 
     def _held(self, claims: Sequence[Claim], key: str) -> Claim | None:
         """Return the request's own claim of a key, from a guard further out.
@@ -247,7 +265,7 @@ class Engine:
         return None
 
     def _claim(
-        self, attempt: Attempt, plan: Plan[object], question: Question, sealed: Asked
+        self, attempt: Attempt, plan: Plan[object], question: Question, sealed: RecordContext
     ) -> Claim | ClaimOutcome | TokenOutcome | None:
         """Claim an operation, and wait for a running one as long as the question allows."""
         if question.spends is not None:
@@ -265,7 +283,7 @@ class Engine:
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _claim_once(
-        self, attempt: Attempt, plan: Plan[object], question: Question, sealed: Asked
+        self, attempt: Attempt, plan: Plan[object], question: Question, sealed: RecordContext
     ) -> Claim | ClaimOutcome | None:
         (key, fingerprint), owner = sealed, os.urandom(OWNER_BYTES)
         # A lease is counted from before the call: on the store it begins later, so it never ends
@@ -293,7 +311,7 @@ class Engine:
         plan: Plan[object],
         question: Question,
         token: Token,
-        sealed: Asked,
+        sealed: RecordContext,
     ) -> Claim | TokenOutcome | None:
         """Take the token of a question out of the store."""
         subject = self.services.keyring.subject(attempt.app, token.bearer)
@@ -320,7 +338,7 @@ class Engine:
         if plan.within is None:
             return None
         transaction = self._open(attempt, plan.within, None)
-        return self._begin(Claim(attempt, plan, Question(b""), Asked("")), transaction)
+        return self._begin(Claim(attempt, plan, Question(b""), RecordContext("")), transaction)
 
     def _open(
         self, attempt: Attempt, within: TransactionFactory, store: Store | None

@@ -23,14 +23,14 @@ from ..stores.base import ClaimOutcome, TokenOutcome
 if TYPE_CHECKING:
     from flask import Flask, Request, Response
 
-    from ..config.callbacks import FailedPredicate, Hooks
+    from ..config.runtime import Callbacks, FailedPredicate
     from ..config.settings import Config
     from ..exactly_once.factory import TransactionFactory
     from ..request.hashing import Keyring
     from ..request.identity import Identities
     from ..request.near_misses import NearMisses
     from ..request.tokens import Token, Tokens
-    from ..response.records import Asked, Records
+    from ..response.records import RecordContext, Records
 
 Reply_co = TypeVar("Reply_co", covariant=True)
 
@@ -43,7 +43,7 @@ class Services:
 
     app: Flask
     config: Config
-    callbacks: Hooks
+    callbacks: Callbacks
     identities: Identities
     keyring: Keyring
     near_misses: NearMisses
@@ -93,7 +93,7 @@ class Finding:
     """
 
     question: Question
-    sealed: Asked
+    sealed: RecordContext
     outcome: ClaimOutcome | TokenOutcome
 
 
@@ -138,7 +138,7 @@ class Ending:
     """
 
     question: Question
-    sealed: Asked
+    sealed: RecordContext
     verdict: Verdict
     record: bytes | None
     granted_at: float
@@ -214,7 +214,7 @@ class Plan(ABC, Generic[Reply_co]):
     def settle(self, ending: Ending) -> Settlement:
         """Return how a claim ends."""
 
-    def record(self, sealed: Asked, response: Response) -> bytes | None:
+    def record(self, sealed: RecordContext, response: Response) -> bytes | None:
         """Return the record of a response; None where the mode keeps none."""
         del sealed, response
         return None

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from blinker import NamedSignal
     from flask import Flask, Response
 
-    from ..config.callbacks import FailedPredicate
+    from ..config.runtime import FailedPredicate
     from ..stores.base import Store
     from .guard import Services
     from .keeper import Keeper

@@ -33,7 +33,7 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
         note_identity(attempt, token.bearer)
     subject = services.keyring.subject(app, token.bearer)
     # A page goes on working where tokens are switched off.
-    is_on = engine.switches.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
+    is_on = engine.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
     put = engine.policy.ask if is_on else engine.policy.tell
 
     def store() -> bool:

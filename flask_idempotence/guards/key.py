@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from flask import Request, Response
 
     from ..exactly_once.factory import TransactionFactory
-    from ..response.records import Asked
+    from ..response.records import RecordContext
 
 T = TypeVar("T")
 
@@ -201,7 +201,7 @@ class KeyPlan(ViewPlan):
             raise KeyRepeated
         return self._replay(finding.sealed, found.record)
 
-    def _replay(self, sealed: Asked, record: bytes) -> Response:
+    def _replay(self, sealed: RecordContext, record: bytes) -> Response:
         # With a content type, so that none is made up: that takes longer than all the rest.
         response = self._services.app.response_class(content_type="")
         try:
@@ -215,7 +215,7 @@ class KeyPlan(ViewPlan):
         response.headers[REPLAYED_HEADER] = "true"
         return response
 
-    def record(self, sealed: Asked, response: Response) -> bytes:
+    def record(self, sealed: RecordContext, response: Response) -> bytes:
         """Return the record of a response."""
         return self._services.records.remember(sealed, response, self._ttl)
 

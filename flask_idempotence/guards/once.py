@@ -20,7 +20,7 @@ from ..engine.guard import Verdict
 from ..errors import ConfigurationError
 from ..exactly_once.factory import transaction_factory
 from ..request.proxies import actual
-from ..response.records import Asked, UnreadableRecord
+from ..response.records import RecordContext, UnreadableRecord
 from ..response.refusals import Refusal, ResponseNotStored
 from ..stores.base import Done
 from . import arguments
@@ -96,7 +96,7 @@ class Once:
         if self._done is None or self._engine is None or self._attempt is None:
             return self._result
         try:
-            asked = Asked(self._attempt.key or "")
+            asked = RecordContext(self._attempt.key or "")
             return self._engine.services.records.result(asked, self._done.record)
         except UnreadableRecord as error:
             _logger.error("A result cannot be read: it is %s: %s", error, self._attempt)
@@ -129,7 +129,7 @@ class Once:
         question = plan.question_of(self._scope, self._id)
         attempt = Attempt(app, guard.mode, self._scope, guard.on_store_error)
         self._attempt = attempt
-        if engine.switches.is_on(app, guard.toggle):
+        if engine.is_on(app, guard.toggle):
             found = engine.admit(attempt, plan, lambda: question)
         else:
             found = engine.bypass(attempt, plan, guard)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.request import parse_http_list
 
 from werkzeug.http import unquote_header_value
@@ -12,19 +12,8 @@ from .fingerprint import canonical_texts
 
 _STABLE = frozenset(
     {
-        "api-key",
-        "apikey",
-        "basic",
-        "bearer",
-        "client-id",
-        "dpop",
-        "jwt",
-        "key",
-        "private-token",
-        "privatetoken",
-        "ssws",
-        "token",
-        "x-api-key",
+        *("api-key", "apikey", "basic", "bearer", "client-id", "dpop", "jwt", "key"),
+        *("private-token", "privatetoken", "ssws", "token", "x-api-key"),
     }
 )
 """Schemes whose credentials are sent again as they are."""
@@ -36,7 +25,7 @@ _SIGNED = {
     "oauth": (("oauth_consumer_key",), ("oauth_token",)),
     "signature": (("keyid",), ()),
 }
-"""Schemes that sign each request: the parameters that name the sender, and what else counts."""
+"""Schemes that sign each request: the parameters that name the sender, and those besides."""
 
 _WITH_COLON = frozenset({"aws", "sharedkey", "sharedkeylite"})
 """Schemes of the form `name:signature`."""
@@ -47,23 +36,18 @@ _SIGNATURE_METHOD = re.compile(r"hmac|ecdsa|rsa")
 _LONGEST = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class Authorization:
-    """An `Authorization` header.
-
-    Attributes:
-        text: what counts of it.
-        is_stable: whether that is known to be the same in the next attempt.
-        scheme: the scheme, if it may be logged; else empty.
-    """
+class Authorization(NamedTuple):
+    """The part of an `Authorization` header that counts."""
 
     text: str
     is_stable: bool
+    """Whether it is known to be the same in the next attempt."""
     scheme: str = ""
+    """The scheme, if it may be logged."""
 
 
 def read_authorization(header: str) -> Authorization | None:
-    """Return what counts of a header; None where it is empty.
+    """Return the part of a header that counts; None where it is empty.
 
     Credentials that are signed anew for each request count by the part that names the sender. All
     others count as a whole, well-formed or not.
@@ -75,33 +59,31 @@ def read_authorization(header: str) -> Authorization | None:
         return None
     if not credentials:
         return Authorization(f"authorization: {whole}", is_stable=False)
+    text = f"authorization:{scheme} {credentials}"
     if scheme in _STABLE:
-        return Authorization(f"authorization:{scheme} {credentials}", is_stable=True)
+        return Authorization(text, is_stable=True)
     parameters = _parameters(credentials) if len(credentials) <= _LONGEST else {}
-    if (sender := _sender(scheme, credentials, parameters)) is not None:
-        return Authorization(f"signed:{scheme} {sender}", is_stable=True)
+    if sender := _sender(scheme, credentials, parameters):
+        named = canonical_texts(*sender).decode("ascii")
+        return Authorization(f"signed:{scheme} {named}", is_stable=True)
     # A word before parameters is a scheme; one before anything else may be part of a secret.
     has_form = bool(parameters) and all(parameters.values())
     is_scheme = _NAME.fullmatch(scheme) and (has_form or scheme in _SIGNED)
-    text = f"authorization:{scheme} {credentials}"
     return Authorization(text, is_stable=False, scheme=scheme if is_scheme else "")
 
 
-def _sender(scheme: str, credentials: str, parameters: dict[str, str]) -> str | None:
+def _sender(scheme: str, credentials: str, parameters: dict[str, str]) -> list[str]:
     if scheme in _WITH_COLON:
         name, colon, _ = credentials.partition(":")
-        return canonical_texts(name).decode() if name and colon else None
+        return [name] if name and colon else []
     if scheme in _SIGNED:
         names, more = _SIGNED[scheme]
-        sender = [parameters.get(name, "") for name in names]
-        if not any(sender):
-            return None
-        return canonical_texts(*sender, *(parameters.get(name, "") for name in more)).decode()
+        is_named = any(parameters.get(name) for name in names)
+        return [parameters.get(name, "") for name in (*names, *more)] if is_named else []
     credential = parameters.get("credential", "")
     if not credential or not _SIGNATURE_METHOD.search(scheme):
-        return None
-    # The scope behind the key's id has the day in it.
-    return canonical_texts(_SCOPE.split(credential, maxsplit=1)[0]).decode()
+        return []
+    return [_SCOPE.split(credential, maxsplit=1)[0]]  # the scope behind the id has the day in it
 
 
 def _parameters(text: str) -> dict[str, str]:

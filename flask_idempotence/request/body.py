@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from flask import after_this_request
 from werkzeug.exceptions import (
@@ -25,7 +25,6 @@ from werkzeug.wsgi import get_content_length, get_input_stream
 from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
     from flask import Request, Response
 
 FORM = "application/x-www-form-urlencoded"
@@ -33,34 +32,33 @@ FORM = "application/x-www-form-urlencoded"
 IN_MEMORY = 1 << 20
 """Bytes of the longest body that is kept in memory; a longer one is kept in a temporary file."""
 
-_KEPT = "flask_idempotence.body"
 PIECE = 1 << 16
 """Bytes that are read at a time."""
 
-_NO_LENGTH = (
-    "The request has a body without a Content-Length, and this server does not pass such a body "
-    "on. Send the request again with a Content-Length."
-)
-_NO_ROOM = "The server has no room for the body of this request right now. Try again soon."
+_KEPT = "flask_idempotence.body"
 
 _logger = logging.getLogger("flask_idempotence")
+
+Text = str | tuple[str, str]
+"""The text of a field, or `("sha256", its digest)`."""
+
+
+class Form(NamedTuple):
+    """The values of a form: of each name the texts, and the pairs of a file's name and SHA-256."""
+
+    fields: Mapping[str, Sequence[Text]]
+    files: Mapping[str, Sequence[Sequence[str | None]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The bytes of a body.
+    """The bytes of a body, in a file from which the view reads them."""
 
-    Attributes:
-        stream: the file from which the view reads them.
-        size: their number.
-        data: the bytes; None where they are in a temporary file.
-        forms: the forms that were read from them, by how they were read.
-    """
-
-    stream: Any
+    stream: IO[bytes]
     size: int
     data: bytes | None
-    forms: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False)
+    """None where the bytes are in a temporary file."""
+    forms: dict[tuple[object, ...], Form | None] = field(default_factory=dict, compare=False)
 
     def digest(self) -> str:
         """Return their SHA-256 in hexadecimal."""
@@ -76,15 +74,14 @@ def body_of(request: Request) -> Body:
         HTTPException: it is too large, its length is unknown, or the client disconnected.
         ConfigurationError: the application has read it before the guard, and not kept it.
     """
-    kept = _kept(request)
-    if kept is not None:
+    if (kept := _kept(request)) is not None:
         return kept
     length = get_content_length(request.environ)
     if data := vars(request).get("_cached_data"):  # the application has read it, and keeps it
-        body = Body(io.BytesIO(data), len(data), data)
+        body = _in_memory(data)
     else:
-        body = _taken_in(request, length)
-        if not body.size and _was_read(request, length):
+        body = _read(request, length)
+        if not body.size and "stream" in vars(request) and _is_announced(request, length):
             raise ConfigurationError(
                 f"The body of a request to {request.endpoint!r} was read before its guard. Read "
                 "it with request.get_data(), which keeps it (or give a lock a key=)."
@@ -107,17 +104,17 @@ def is_left_unparsed(request: Request) -> bool:
         HTTPException: as from `body_of`.
     """
     length = get_content_length(request.environ)
-    _check_known(request.environ, length)
+    _check_known(request, length)
     if request.form or request.files:
         return False
     if request.mimetype == FORM:
         _check_whole(0, length)
         return False
-    _keep(request, rest := _taken_in(request, length))
+    _keep(request, rest := _read(request, length))
     return rest.size > 0
 
 
-def digest_of(stream: Any) -> str:
+def digest_of(stream: IO[bytes]) -> str:
     """Return the SHA-256 of a file in hexadecimal, and leave the file as it was."""
     digest = hashlib.sha256()
     with rewound(stream):
@@ -127,7 +124,7 @@ def digest_of(stream: Any) -> str:
 
 
 @contextmanager
-def rewound(stream: Any) -> Iterator[None]:
+def rewound(stream: IO[bytes]) -> Iterator[None]:
     """Read a file from its beginning, and leave it as it was."""
     position = stream.tell()
     stream.seek(0)
@@ -139,41 +136,7 @@ def rewound(stream: Any) -> Iterator[None]:
 
 def _kept(request: Request) -> Body | None:
     body: Body | None = request.environ.get(_KEPT)
-    if body is None or body.stream is not request.environ["wsgi.input"]:
-        return None
-    return body
-
-
-def _check_known(environ: WSGIEnvironment, length: int | None) -> None:
-    # Werkzeug reads a body without an end as an empty one, so that all of them would look alike.
-    if length is not None or environ.get("wsgi.input_terminated"):
-        return
-    has_frames = environ.get("SERVER_PROTOCOL", "").startswith(("HTTP/2", "HTTP/3"))
-    if environ.get("HTTP_TRANSFER_ENCODING") or (has_frames and environ.get("CONTENT_TYPE")):
-        raise LengthRequired(_NO_LENGTH)
-
-
-def _check_whole(size: int, length: int | None) -> None:
-    # Some servers pass on what came before the client disconnected as if it were the body. A
-    # guard must not take half a request for a whole one.
-    if length is not None and size < length:
-        raise ClientDisconnected
-
-
-def _was_read(request: Request, length: int | None) -> bool:
-    is_announced = length or request.environ.get("HTTP_TRANSFER_ENCODING")
-    return bool(is_announced) and "stream" in vars(request)
-
-
-def _taken_in(request: Request, length: int | None) -> Body:
-    environ, known = request.environ, vars(request)
-    _check_known(environ, length)
-    limit = request.max_content_length
-    if length is not None and limit is not None and length > limit:
-        raise RequestEntityTooLarge
-    # Without the limit: at just the limit, Werkzeug's stream cannot tell the end from an excess.
-    source = known["stream"] if "stream" in known else get_input_stream(environ)
-    return _buffered(_pieces(source, min(length or PIECE, PIECE)), limit)
+    return body if body and body.stream is request.environ["wsgi.input"] else None
 
 
 def _keep(request: Request, body: Body) -> None:
@@ -183,7 +146,45 @@ def _keep(request: Request, body: Body) -> None:
     request.environ[_KEPT] = body
 
 
-def _pieces(source: Any, size: int) -> Iterator[bytes]:
+def _is_announced(request: Request, length: int | None) -> bool:
+    return bool(length or request.environ.get("HTTP_TRANSFER_ENCODING"))
+
+
+def _check_known(request: Request, length: int | None) -> None:
+    # Werkzeug reads a body without an end as an empty one, so that all of them would look alike.
+    environ = request.environ
+    if length is not None or environ.get("wsgi.input_terminated"):
+        return
+    has_frames = environ.get("SERVER_PROTOCOL", "").startswith(("HTTP/2", "HTTP/3"))
+    if environ.get("HTTP_TRANSFER_ENCODING") or (has_frames and environ.get("CONTENT_TYPE")):
+        raise LengthRequired(
+            "The request has a body without a Content-Length, and this server does not pass such "
+            "a body on. Send the request again with a Content-Length."
+        )
+
+
+def _check_whole(size: int, length: int | None) -> None:
+    # Some servers pass on the bytes before a disconnect as if they were the body. A guard must
+    # not take half a request for a whole one.
+    if length is not None and size < length:
+        raise ClientDisconnected
+
+
+def _read(request: Request, length: int | None) -> Body:
+    _check_known(request, length)
+    limit, known = request.max_content_length, vars(request)
+    if length is not None and limit is not None and length > limit:
+        raise RequestEntityTooLarge
+    # Without the limit: at just the limit, Werkzeug's stream cannot tell the end from an excess.
+    source = known["stream"] if "stream" in known else get_input_stream(request.environ)
+    pieces = _pieces(source, min(length or PIECE, PIECE))
+    data, more = next(pieces, b""), next(pieces, b"")
+    if not more and (limit is None or len(data) <= limit):
+        return _in_memory(data)
+    return _spooled(chain((data, more), pieces), limit)
+
+
+def _pieces(source: IO[bytes], size: int) -> Iterator[bytes]:
     try:
         while piece := source.read(size):
             yield piece
@@ -191,30 +192,17 @@ def _pieces(source: Any, size: int) -> Iterator[bytes]:
         raise ClientDisconnected from None
 
 
-def _buffered(pieces: Iterator[bytes], limit: int | None) -> Body:
-    data, more = next(pieces, b""), next(pieces, b"")
-    if not more and (limit is None or len(data) <= limit):
-        return Body(io.BytesIO(data), len(data), data)
-    file = _KeptFile(IN_MEMORY)
-    try:
-        size = _write(file, chain((data, more), pieces), limit)
-    except BaseException:
-        file.close()
-        raise
-    if size <= IN_MEMORY:
-        data = file.read()
-        return Body(io.BytesIO(data), size, data)
-    after_this_request(partial(_close_with, file=file))
-    return Body(file, size, None)
+def _in_memory(data: bytes) -> Body:
+    return Body(io.BytesIO(data), len(data), data)
 
 
-def _write(file: Any, pieces: Iterator[bytes], limit: int | None) -> int:
+def _spooled(pieces: Iterator[bytes], limit: int | None) -> Body:
+    file, size = _KeptFile(IN_MEMORY), 0
     try:
         for piece in pieces:
-            file.write(piece)
-            if limit is not None and file.tell() > limit:
+            size += file.write(piece)
+            if limit is not None and size > limit:
                 raise RequestEntityTooLarge
-        size: int = file.tell()
         file.seek(0)
     except OSError as error:
         _logger.error(
@@ -222,17 +210,23 @@ def _write(file: Any, pieces: Iterator[bytes], limit: int | None) -> int:
             "there, name another one in TMPDIR, or set MAX_CONTENT_LENGTH.",
             error.strerror,
         )
-        raise ServiceUnavailable(_NO_ROOM, retry_after=1) from error
-    return size
+        raise ServiceUnavailable(
+            "The server has no room for the body of this request right now. Try again soon.",
+            retry_after=1,
+        ) from error
+    if size <= IN_MEMORY:
+        return _in_memory(file.read())
+    after_this_request(partial(_close_with, file=file))
+    return Body(file, size, None)
 
 
-def _close_with(response: Response, *, file: Any) -> Response:
+def _close_with(response: Response, *, file: IO[bytes]) -> Response:
     response.call_on_close(file.close)  # a streamed response may still read it
     return response
 
 
 class _KeptFile(SpooledTemporaryFile[bytes]):
-    """A temporary file that may be dropped: not every response is closed."""
+    """A temporary file that may be dropped: not every body is whole, or response closed."""
 
     def close(self) -> None:
         """Close it; on a full disk, its last bytes are lost."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .proxies import session_with_content
+from .proxies import session_id
 
 if TYPE_CHECKING:
     from flask import Flask, Request
+
+    from ..config.settings import Config
 
 FORGERY = re.compile(r"csrf|xsrf", re.IGNORECASE)
 """Names of tokens against forged requests: everybody has one, and it may change at any time."""
@@ -25,18 +26,16 @@ class Credentials:
 
     A header whose name says that it holds a credential (`key`, `token`, `auth` and the like)
     counts where nobody is signed in. Every other listed header chooses an account, and counts
-    whoever asks.
-
-    Args:
-        headers: names of headers.
-        cookies: names of cookies, in which `*` stands for anything.
+    besides any user.
     """
 
-    def __init__(self, headers: Iterable[str], cookies: Iterable[str]) -> None:
-        named = [(environ_key(name), name.lower()) for name in headers]
-        self._secret = [each for each in named if _CREDENTIAL.search(each[1])]
-        self._accounts = [each for each in named if not _CREDENTIAL.search(each[1])]
-        patterns = "|".join(fnmatch.translate(name.lower()) for name in cookies)
+    def __init__(self, config: Config) -> None:
+        self._secret: dict[str, str] = {}
+        self._accounts: dict[str, str] = {}
+        for header in config.identity_headers:
+            kind = self._secret if _CREDENTIAL.search(header) else self._accounts
+            kind[environ_key(header)] = header.lower()
+        patterns = "|".join(fnmatch.translate(name.lower()) for name in config.identity_cookies)
         self._cookies = re.compile(patterns) if patterns else None
 
     def of(self, app: Flask, request: Request) -> list[str]:
@@ -45,7 +44,7 @@ class Credentials:
         # Where Flask-JWT-Extended looks for its tokens is a setting of its own.
         own = app.config.get("JWT_HEADER_NAME")
         if own and own.lower() != "authorization":
-            found += _present(request, [(environ_key(own), own.lower())])
+            found += _present(request, {environ_key(own): own.lower()})
         if "HTTP_COOKIE" in request.environ:
             found += self._of_cookies(app, request)
         return found
@@ -62,12 +61,12 @@ class Credentials:
             text
             for name, value in sorted(cookies.items(multi=True))
             if value
-            and name != of_session  # what is in it changes from answer to answer
+            and name != of_session  # its content changes from response to response
             and (name == of_jwt or self._counts(name))
             for text in (f"cookie {name}", value)
         ]
-        if of_session in cookies:
-            found += _session_id()
+        if of_session in cookies and (sid := session_id()) is not None:
+            found += ["session id", sid]
         return found
 
     def _counts(self, name: str) -> bool:
@@ -83,18 +82,13 @@ def environ_key(header: str) -> str:
     return f"HTTP_{header.upper().replace('-', '_')}"
 
 
-def _present(request: Request, named: list[tuple[str, str]]) -> list[str]:
+def _present(request: Request, headers: dict[str, str]) -> list[str]:
     environ = request.environ
+    if environ.keys().isdisjoint(headers):
+        return []
     return [
         text
-        for key, name in named
+        for key, name in headers.items()
         if (value := environ.get(key, "").strip())
         for text in (f"header {name}", value)
     ]
-
-
-def _session_id() -> list[str]:
-    """Return name and value of the id of a session that is kept on the server."""
-    session: Any = session_with_content()
-    sid = getattr(session, "sid", None)
-    return ["session id", sid] if sid and isinstance(sid, str) else []

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import IO, TYPE_CHECKING
 
 from werkzeug.formparser import FormDataParser
 
-from .body import FORM, Body, body_of, digest_of, is_left_unparsed, rewound, was_parsed
-from .long_forms import Fields, Files, FormTooLong, find_values, read_multipart
+from .body import FORM, Body, Form, body_of, digest_of, is_left_unparsed, rewound, was_parsed
+from .long_forms import FormTooLong, find_values, read_multipart
 
 if TYPE_CHECKING:
     from flask import Request
+    from werkzeug.datastructures import FileStorage, MultiDict
 
 MULTIPART = "multipart/form-data"
-
-
-class Form(NamedTuple):
-    """The values of a form.
-
-    Attributes:
-        fields: the list of values of each name, a long text as `("sha256", its digest)`.
-        files: of each name, the list of pairs of a file's name and its SHA-256.
-    """
-
-    fields: Fields
-    files: Files
 
 
 def form_of(request: Request, *, files: bool = False) -> Form | None:
@@ -75,22 +64,20 @@ def values_of(request: Request, name: str) -> list[str]:
 
 
 def names_of(request: Request) -> Iterable[str]:
-    """Return the names of a form's fields; none for a form in a temporary file.
+    """Return the names of a form's fields; none for one that is compared by its bytes.
 
     Raises:
         HTTPException, ConfigurationError: as from `body_of`.
     """
-    if request.mimetype not in (MULTIPART, FORM):
+    try:
+        form = form_of(request)
+    except FormTooLong:
         return ()
-    if not was_parsed(request) and body_of(request).data is None:
-        return ()
-    form = form_of(request)
-    return form.fields if form is not None else ()
+    return filter(None, form.fields) if form is not None else ()  # a part may have no name
 
 
 def _parsed(request: Request, body: Body, parser: FormDataParser, *, files: bool) -> Form | None:
-    factory: Any = _Digest if files else _Discarded
-    parser.stream_factory = factory
+    parser.stream_factory = _Digest if files else _Discarded
     parser.silent = False
     stream = io.BytesIO(body.data) if body.data is not None else body.stream
     try:
@@ -103,7 +90,7 @@ def _parsed(request: Request, body: Body, parser: FormDataParser, *, files: bool
     return _form(fields, uploaded if files else None)
 
 
-def _form(fields: Any, files: Any) -> Form:
+def _form(fields: MultiDict[str, str], files: MultiDict[str, FileStorage] | None) -> Form:
     uploaded = {
         name: [[file.filename, _digest(file.stream)] for file in listed]
         for name, listed in (files.lists() if files is not None else ())
@@ -111,30 +98,26 @@ def _form(fields: Any, files: Any) -> Form:
     return Form(dict(fields.lists()), uploaded)
 
 
-def _digest(stream: Any) -> str:
+def _digest(stream: IO[bytes]) -> str:
     return stream.hexdigest() if isinstance(stream, _Digest) else digest_of(stream)
 
 
-class _Digest:
-    """An uploaded file, of which nothing but the SHA-256 is kept."""
+class _Discarded(io.BytesIO):
+    """An uploaded file that does not count, and is not kept."""
 
-    def __init__(self, **_: Any) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__()
+        self.write = len  # type: ignore[assignment]  # takes the bytes, and returns their number
+
+
+class _Digest(_Discarded):
+    """An uploaded file, of which only the SHA-256 is kept."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__()
         digest = hashlib.sha256()
-        self.write: Callable[[bytes], object] = digest.update
+        self.write = digest.update  # type: ignore[assignment]  # Werkzeug takes no number
         self.hexdigest = digest.hexdigest
-
-    def seek(self, position: int) -> None:
-        """Do nothing: the content is not kept."""
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
-
-class _Discarded(_Digest):
-    """An uploaded file that does not count."""
-
-    def __init__(self, **_: Any) -> None:
-        self.write = len
 
 
 def _read_in_pieces(
@@ -147,11 +130,9 @@ def _read_in_pieces(
         boundary = request.mimetype_params.get("boundary", "")
         with rewound(body.stream):
             try:
-                read = read_multipart(body.stream, boundary, *limits, files=files)
-                body.forms[how] = Form(*read)
+                body.forms[how] = read_multipart(body.stream, boundary, *limits, files=files)
             except FormTooLong:
                 raise
             except ValueError:
                 body.forms[how] = None
-    form: Form | None = body.forms[how]
-    return form
+    return body.forms[how]

@@ -1,10 +1,10 @@
-"""The application's secrets, and what is made with them: keyed hashes and signatures."""
+"""The application's secrets, and the keyed hashes and signatures made with them."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
 
@@ -29,7 +29,7 @@ class Keyring:
     def __init__(self, config: Config) -> None:
         self._configured = config.hash_key
         self._prefix = f"{config.prefix}:{KEYSPACE}"
-        self._prepared: tuple[Any, _Hmac | None] = (None, None)
+        self._prepared: tuple[str | bytes, _Hmac] | None = None
 
     def digest(self, app: Flask, message: bytes) -> bytes:
         """Return the keyed hash of a message: HMAC-SHA-256, the first 16 bytes.
@@ -37,13 +37,11 @@ class Keyring:
         Raises:
             ConfigurationError: the application has no secret to take the key from.
         """
-        secret = self._configured or _oldest_secret(app)
-        known, prepared = self._prepared
-        if prepared is None or known != secret:
+        secret, prepared = self._configured or _oldest_secret(app), self._prepared
+        if prepared is None or prepared[0] != secret:
             key = hmac.digest(_as_bytes(secret), b"flask-idempotence/hash", "sha256")
-            prepared = _Hmac(key)
-            self._prepared = (secret, prepared)
-        return prepared.digest(message)[:HASH_BYTES]
+            prepared = self._prepared = secret, _Hmac(key)
+        return prepared[1].digest(message)[:HASH_BYTES]
 
     def store_key(self, app: Flask, mode: str, part: str | None, name: bytes) -> str:
         """Return the store key of an operation.
@@ -64,11 +62,11 @@ class Keyring:
 
     def signing_keys(self, app: Flask) -> list[bytes]:
         """Return the keys for signatures, oldest first: the last one signs, all are accepted."""
-        fallbacks = app.config.get("SECRET_KEY_FALLBACKS") or ()
-        secrets = [*reversed(fallbacks), app.secret_key or self._configured]
-        if secrets[-1] is None:
+        newest = app.secret_key or self._configured
+        if newest is None:
             raise _no_secret()
-        return [_as_bytes(secret) for secret in secrets]
+        fallbacks = app.config.get("SECRET_KEY_FALLBACKS") or ()
+        return [_as_bytes(secret) for secret in (*reversed(fallbacks), newest)]
 
 
 def _oldest_secret(app: Flask) -> str | bytes:

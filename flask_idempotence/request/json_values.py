@@ -7,14 +7,13 @@ import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
 _FRACTION = re.compile(r"[0-9][.eE]")
 _SURE_LENGTH = 16
 """15 digits and a point: so many come back from a double as they were."""
 
 
-def read_json(data: bytes, loads: Callable[[str], Any]) -> tuple[str, Any]:
+def read_json(data: bytes, loads: Callable[[str], object]) -> tuple[str, object]:
     """Return the kind and the value of a JSON text.
 
     The kind is `"json"` where all numbers are exact as integers and doubles, and their spelling
@@ -48,10 +47,8 @@ class _InexactError(Exception):
 class _Written(str):
     """A number as it is written."""
 
-    __slots__ = ()
 
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("An object has two values of one name.")
@@ -70,14 +67,14 @@ def _double(text: str) -> float:
     return value
 
 
-def _reads_doubles(loads: Callable[[str], Any]) -> bool:
+def _reads_doubles(loads: Callable[[str], object]) -> bool:
     try:
         return type(loads("1.5")) is float
     except Exception:  # noqa: BLE001 - it is the application's
         return False
 
 
-def _marked(value: Any) -> Any:
+def _marked(value: object) -> object:
     if isinstance(value, dict):
         return {name: _marked(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,8 +1,8 @@
 """The idempotency key as a client sends it.
 
 The rules are those of draft-ietf-httpapi-idempotency-key-header-07, section 2.1 (the value is a
-String of Structured Fields, RFC 8941, section 3.3.3), and Stripe's for what is older than the
-draft: a bare value, and 255 characters at most.
+String of Structured Fields, RFC 8941, section 3.3.3), and Stripe's older ones: a bare value, and
+255 characters at most.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..response.refusals import KeyInvalid
 
@@ -52,11 +52,9 @@ def key_in_header(request: Request, header: str) -> str | None:
 
 
 def parse_key(value: str) -> str:
-    """Return the key that a header's value stands for; the quoted and the bare form are one key.
+    """Return the key in a header's value; the quoted and the bare form are one key.
 
-    Args:
-        value: the value. A server joins several lines of one header with commas, so a bare key
-            has none; a quoted one may.
+    A server joins several lines of one header with commas, so a bare key has none.
 
     Raises:
         KeyInvalid: it is no such value.
@@ -69,13 +67,13 @@ def parse_key(value: str) -> str:
     return _ESCAPED.sub(r"\1", value[1:-1])
 
 
-def key_of_value(value: Any) -> str | None:
+def key_of_value(value: object) -> str | None:
     """Return the key that an application's own function has found, or None for none.
 
-    What it found comes from the client, so it may be anything.
+    The value comes from the client, so it may be anything.
 
     Raises:
-        KeyInvalid: it is neither a number nor a text, or not of 1 to 255 characters.
+        KeyInvalid: it is neither an integer nor a text, or not of 1 to 255 characters.
     """
     if value is None:
         return None
@@ -91,32 +89,25 @@ def key_of_value(value: Any) -> str | None:
 def is_unguessable(key: str) -> bool:
     """Whether a key looks as if it had been drawn at random from very many.
 
-    It is a UUID of version 4 or 7, a ULID, or 128 bits or more in hexadecimal or base64 that are
-    no encoded text. UUIDs of other versions are made from times and names, and others come to the
-    same one.
+    It is a UUID of version 4 or 7 (others are made from times and names, and may be guessed), a
+    ULID, or 128 bits or more in hexadecimal or base64 that are no encoded text.
     """
     folded = key.lower()
     if _UUID.fullmatch(folded) or _ULID.fullmatch(folded):
         return _is_varied(folded)
     if _HEX.fullmatch(folded):
         return _is_varied(folded) and not bytes.fromhex(folded[: len(folded) // 2 * 2]).isascii()
-    base64 = _BASE64.fullmatch(key)
-    if base64 is None or not _is_varied(key) or not _is_no_phrase(base64[1]):
+    if (base64 := _BASE64.fullmatch(key)) is None or not _is_varied(key):
         return False
-    return not _decoded(base64[1]).isascii()
+    text = base64[1]
+    plain = text[: len(text) // 4 * 4].translate(str.maketrans("-_", "+/"))
+    return _is_no_phrase(text) and not binascii.a2b_base64(plain).isascii()
 
 
 def _is_varied(key: str) -> bool:
     plain = key.replace("-", "")
-    is_short_of_pairs = len(set(pairwise(plain))) < _FEWEST_PAIRS  # such as 0123456789 twice
-    return (
-        len(set(plain)) >= _FEWEST_CHARACTERS and not is_short_of_pairs and not _SAME.search(key)
-    )
-
-
-def _decoded(base64: str) -> bytes:
-    whole = base64[: len(base64) // 4 * 4].translate(str.maketrans("-_", "+/"))
-    return binascii.a2b_base64(whole)
+    has_pairs = len(set(pairwise(plain))) >= _FEWEST_PAIRS  # unlike 0123456789 twice
+    return len(set(plain)) >= _FEWEST_CHARACTERS and has_pairs and not _SAME.search(key)
 
 
 def _is_no_phrase(key: str) -> bool:

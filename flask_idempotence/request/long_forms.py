@@ -5,20 +5,22 @@ from __future__ import annotations
 import codecs
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import IO
 from urllib.parse import unquote_plus
 
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.formparser import MultiPartParser
-from werkzeug.sansio.multipart import Data, Epilogue, Field, File, MultipartDecoder, NeedData
+from werkzeug.sansio.multipart import (
+    Data,
+    Epilogue,
+    Event,
+    Field,
+    File,
+    MultipartDecoder,
+    NeedData,
+)
 
-from .body import IN_MEMORY, PIECE, rewound
-
-Value = str | tuple[str, str]
-"""The text of a field, or `("sha256", its digest)`."""
-
-Fields = dict[str, list[Value]]
-Files = dict[str, list[list[str | None]]]
+from .body import IN_MEMORY, PIECE, Form, Text, rewound
 
 _SHORT = 1 << 10
 """Characters of the longest text that is never replaced by its digest."""
@@ -34,36 +36,7 @@ class FormTooLong(ValueError):
     """A form whose names alone take too much memory, or that is URL-encoded."""
 
 
-def read_multipart(
-    stream: Any,
-    boundary: str,
-    max_form_memory_size: int | None,
-    max_form_parts: int | None,
-    *,
-    files: bool,
-) -> tuple[Fields, Files]:
-    """Return the fields of a multipart form, and its files where these count.
-
-    Raises:
-        RequestEntityTooLarge: it is beyond a limit.
-        FormTooLong: its names take more than 1 MiB.
-        ValueError: it is no such form.
-    """
-    if not boundary:
-        raise ValueError("no boundary")
-    decoder = MultipartDecoder(
-        boundary.encode("ascii"), max_form_memory_size, max_parts=max_form_parts
-    )
-    parts = _Parts(max_form_memory_size, files=files)
-    for event in _events(decoder, stream):
-        if isinstance(event, Field | File):
-            parts.begin(event)
-        elif isinstance(event, Data):
-            parts.add(event)
-    return parts.fields, parts.files
-
-
-def find_values(stream: Any, name: str) -> list[str]:
+def find_values(stream: IO[bytes], name: str) -> list[str]:
     """Return the values of one field of a URL-encoded form; none where the form is no UTF-8.
 
     A value is cut off after 64 KiB.
@@ -90,7 +63,51 @@ def _encoded_fields(texts: Iterator[str]) -> Iterator[str]:
     yield rest
 
 
-def _events(decoder: MultipartDecoder, stream: Any) -> Iterator[Any]:
+def read_multipart(
+    stream: IO[bytes],
+    boundary: str,
+    max_form_memory_size: int | None,
+    max_form_parts: int | None,
+    *,
+    files: bool,
+) -> Form:
+    """Return the fields of a multipart form, and its files where these count.
+
+    Once all texts together take more than `IN_MEMORY`, every one that is not short is replaced by
+    its digest. So the values depend on nothing but the fields.
+
+    Raises:
+        RequestEntityTooLarge: it is beyond a limit.
+        FormTooLong: its names take more than 1 MiB.
+        ValueError: it is no such form.
+    """
+    if not boundary:
+        raise ValueError("no boundary")
+    decoder = MultipartDecoder(
+        boundary.encode("ascii"), max_form_memory_size, max_parts=max_form_parts
+    )
+    texts = _Texts(max_form_memory_size)
+    uploads: dict[str, list[list[str]]] = {}
+    of_names = 0
+    events = _events(decoder, stream)
+    for part in events:
+        if not isinstance(part, Field | File) or (isinstance(part, File) and not files):
+            continue
+        filename = part.filename if isinstance(part, File) else ""
+        of_names += len(part.name or "") + len(filename) + _LEAST_PART
+        if of_names > IN_MEMORY:
+            raise FormTooLong
+        if isinstance(part, Field):
+            texts.read(part, _content(events))
+        else:
+            digest = hashlib.sha256()
+            for piece in _content(events):
+                digest.update(piece.data)
+            uploads.setdefault(part.name, []).append([filename, digest.hexdigest()])
+    return Form(texts.fields, uploads)
+
+
+def _events(decoder: MultipartDecoder, stream: IO[bytes]) -> Iterator[Event]:
     """Yield the events of a decoder, fed with the same pieces as by Werkzeug's own parser."""
     is_more = True
     while is_more:
@@ -103,101 +120,54 @@ def _events(decoder: MultipartDecoder, stream: Any) -> Iterator[Any]:
             event = decoder.next_event()
 
 
-class _Parts:
-    """Collects the parts of a form.
-
-    Once all texts together take more than `IN_MEMORY`, every one that is not short is replaced by
-    its digest. So the values depend on nothing but the fields.
-    """
-
-    def __init__(self, max_form_memory_size: int | None, *, files: bool) -> None:
-        self.fields: Fields = {}
-        self.files: Files = {}
-        self._limit = max_form_memory_size
-        self._takes_files = files
-        self._of_names = self._of_texts = 0
-        self._name = ""
-        self._filename = ""
-        self._digest = hashlib.sha256()
-        self._text: _Text | None = None
-
-    def begin(self, event: Field | File) -> None:
-        """Begin a part."""
-        self._name = event.name
-        self._text = None
-        self._filename = event.filename if isinstance(event, File) else ""
-        self._digest = hashlib.sha256()
-        if isinstance(event, Field):
-            self._text = _Text(MultiPartParser().get_part_charset(event.headers))
-        elif not self._takes_files:
-            return
-        self._of_names += len(event.name or "") + len(self._filename) + _LEAST_PART
-        if self._of_names > IN_MEMORY:
-            raise FormTooLong
-
-    def add(self, event: Data) -> None:
-        """Add a piece of the content of the part."""
-        if self._text is not None:
-            self._add_text(self._text, event)
-        elif self._takes_files:
-            self._digest.update(event.data)
+def _content(events: Iterator[Event]) -> Iterator[Data]:
+    """Yield the pieces of one part."""
+    for event in events:
+        if isinstance(event, Data):
+            yield event
             if not event.more_data:
-                file: list[str | None] = [self._filename, self._digest.hexdigest()]
-                self.files.setdefault(self._name, []).append(file)
-
-    def _add_text(self, text: _Text, event: Data) -> None:
-        text.add(event.data, is_last=not event.more_data)
-        if self._limit is not None and text.size > self._limit:
-            raise RequestEntityTooLarge
-        was_long = self._of_texts > IN_MEMORY
-        self._of_texts += text.added
-        if self._of_texts > IN_MEMORY:
-            text.shorten()
-            if not was_long:
-                for values in self.fields.values():
-                    values[:] = map(_shortened, values)
-        if not event.more_data:
-            self.fields.setdefault(self._name, []).append(text.value())
+                return
 
 
-def _shortened(value: Value) -> Value:
-    if isinstance(value, tuple) or len(value) <= _SHORT:
-        return value
-    return "sha256", hashlib.sha256(value.encode()).hexdigest()
+class _Texts:
+    """The texts of a form's fields, long ones as digests once all take more than `IN_MEMORY`."""
 
+    def __init__(self, max_form_memory_size: int | None) -> None:
+        self.fields: dict[str, list[Text]] = {}
+        self._limit = max_form_memory_size
+        self._total = 0
 
-class _Text:
-    """The text of a field.
+    def read(self, field: Field, content: Iterator[Data]) -> None:
+        """Add the text of a field."""
+        charset = MultiPartParser().get_part_charset(field.headers)
+        decode = codecs.getincrementaldecoder(charset)("replace").decode
+        digest, pieces = hashlib.sha256(), []
+        size = length = 0
+        for piece in content:
+            size += len(piece.data)
+            if self._limit is not None and size > self._limit:
+                raise RequestEntityTooLarge
+            text = decode(piece.data, not piece.more_data)
+            length += len(text)
+            digest.update(text.encode())
+            pieces.append(text)
+            self._count(len(text))
+            if self._is_long(length):
+                pieces.clear()
+        value = ("sha256", digest.hexdigest()) if self._is_long(length) else "".join(pieces)
+        self.fields.setdefault(field.name, []).append(value)
 
-    Attributes:
-        size: the bytes so far.
-        added: the characters of the last piece.
-    """
+    def _count(self, characters: int) -> None:
+        was_small = self._total <= IN_MEMORY
+        self._total += characters
+        if was_small and self._total > IN_MEMORY:
+            for values in self.fields.values():
+                values[:] = map(self._shortened, values)
 
-    def __init__(self, charset: str) -> None:
-        self.size = self.added = 0
-        self._length = 0
-        self._decode = codecs.getincrementaldecoder(charset)("replace").decode
-        self._digest = hashlib.sha256()
-        self._pieces: list[str] | None = []
+    def _is_long(self, length: int) -> bool:
+        return length > _SHORT and self._total > IN_MEMORY
 
-    def add(self, data: bytes, *, is_last: bool) -> None:
-        """Add a piece."""
-        text = self._decode(data, is_last)
-        self.size += len(data)
-        self.added = len(text)
-        self._length += len(text)
-        self._digest.update(text.encode())
-        if self._pieces is not None:
-            self._pieces.append(text)
-
-    def shorten(self) -> None:
-        """Keep the digest alone of a text that is not short."""
-        if self._length > _SHORT:
-            self._pieces = None
-
-    def value(self) -> Value:
-        """Return the text or its digest."""
-        if self._pieces is None:
-            return "sha256", self._digest.hexdigest()
-        return "".join(self._pieces)
+    def _shortened(self, value: Text) -> Text:
+        if isinstance(value, tuple) or not self._is_long(len(value)):
+            return value
+        return "sha256", hashlib.sha256(value.encode()).hexdigest()

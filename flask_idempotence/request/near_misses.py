@@ -6,7 +6,7 @@ import difflib
 import itertools
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .forms import names_of
@@ -27,43 +27,35 @@ _STEM = "idempot"
 
 
 class NearMisses:
-    """Warns of near misses, once for each endpoint.
-
-    Args:
-        config: the settings.
-    """
+    """Warns of near misses, once for each endpoint."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._headers = {config.key_header.lower(), config.token_header.lower()}
-        self._told: set[tuple[str | None, str]] = set()
+        self._given: set[tuple[str | None, str]] = set()
 
     def look_for_key(self, endpoint: str | None, request: Request, header: str) -> None:
         """Look for a key in another header than the expected one, which is absent."""
         remedy = "IDEMPOTENCE_KEY_HEADER, or key= of the route"
-        self._look(endpoint, "header", self._others(request), header, remedy)
+        self._look(endpoint, "header", request.headers.keys(), header, remedy)
 
     def look_for_token(self, endpoint: str | None, request: Request) -> None:
         """Look for a token under other names than the expected ones, which are absent."""
-        config, fields = self._config, names_of(request)
-        headers, header = self._others(request), config.token_header
+        headers, header = request.headers.keys(), self._config.token_header
         self._look(endpoint, "header", headers, header, "IDEMPOTENCE_TOKEN_HEADER")
-        self._look(endpoint, "form field", fields, config.token_field, "IDEMPOTENCE_TOKEN_FIELD")
-
-    def _others(self, request: Request) -> Iterator[str]:
-        names = request.headers.keys()
-        return (name for name in names if name.lower() not in self._headers)
+        fields, field = names_of(request), self._config.token_field
+        self._look(endpoint, "form field", fields, field, "IDEMPOTENCE_TOKEN_FIELD")
 
     def _look(
         self, endpoint: str | None, kind: str, names: Iterable[str], expected: str, remedy: str
     ) -> None:
-        place = endpoint, expected
-        if place in self._told:
+        if (endpoint, expected) in self._given:
             return
-        some = itertools.islice(names, _MOST_NAMES)
+        ours = {self._config.key_header.lower(), self._config.token_header.lower()}
+        others = (name for name in names if kind != "header" or name.lower() not in ours)
+        some = itertools.islice(others, _MOST_NAMES)
         name = next((name for name in some if _is_near(name, expected)), None)
         if name is not None:
-            self._told.add(place)
+            self._given.add((endpoint, expected))
             _logger.warning(
                 "Flask-Idempotence: a request to %r came with the %s %r and without %r, which is "
                 "the one that is read. Rename it in the client, or here (%s).",

@@ -1,13 +1,16 @@
-"""Flask's proxies, opened: what they stand for is looked up once instead of at every use."""
+"""The objects behind Flask's proxies, looked up once instead of at every use."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
 
-from flask import session
 from flask.globals import request_ctx
+from werkzeug.exceptions import HTTPException
 
 if TYPE_CHECKING:
+    from flask import Request
     from flask.sessions import SessionMixin
 
 T = TypeVar("T")
@@ -22,10 +25,26 @@ def actual(proxied: T) -> T:
 def session_with_content() -> SessionMixin | None:
     """Return the current session, or None where it is empty.
 
-    Flask notes who looks at a session and adds `Vary: Cookie` to the response. An empty one is
-    passed over before that, where this Flask lets us: a response says nothing about it.
+    Flask adds `Vary: Cookie` to the response once a session is read. An empty one is passed over
+    before that, where Flask keeps it aside: a response says nothing about it.
     """
-    held: Any = getattr(actual(request_ctx), "_session", None)
+    context = actual(request_ctx)
+    held: SessionMixin | None = getattr(context, "_session", None)
     if held is not None and not held:
         return None
-    return actual(session)
+    return context.session
+
+
+def session_id() -> str | None:
+    """Return the id of a session that is kept on the server, or None."""
+    sid = getattr(session_with_content(), "sid", None)
+    return sid if sid and isinstance(sid, str) else None
+
+
+def matched_again(request: Request) -> Mapping[str, object]:
+    """Return the arguments in a request's path, as its route has matched them."""
+    adapter = actual(request_ctx).url_adapter
+    if adapter is not None:
+        with suppress(AttributeError, HTTPException):  # routes of another kind
+            return adapter.match(method=request.method)[1]
+    return {"": request.path}

@@ -1,12 +1,12 @@
-"""Status, headers and body of a response as bytes; a part of what a record is, see `records`.
+"""Codec for status, headers and body of a response, a part of its record; see `records`.
 
-The codes of names and pairs belong to the record's version: they may be added to, never changed.
+The codes of names and pairs belong to the record's version: they may be added to, never
+reordered.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from werkzeug.http import HTTP_STATUS_CODES
@@ -19,73 +19,53 @@ if TYPE_CHECKING:
 _END = 0x00
 _OTHER = 0x7F
 _REASON = 0x7E
-_NAMES = {
-    "Content-Type": 0x01,
-    "Location": 0x02,
-    "ETag": 0x03,
-    "Cache-Control": 0x04,
-    "Content-Language": 0x05,
-    "Content-Encoding": 0x06,
-    "Content-Disposition": 0x07,
-    "Vary": 0x08,
-    "Last-Modified": 0x09,
-    "Expires": 0x0A,
-    "Retry-After": 0x0B,
-    "Link": 0x0C,
-    "Access-Control-Allow-Origin": 0x0D,
+_NAMES = (
+    *("Content-Type", "Location", "ETag", "Cache-Control", "Content-Language", "Content-Encoding"),
+    *("Content-Disposition", "Vary", "Last-Modified", "Expires", "Retry-After", "Link"),
+    "Access-Control-Allow-Origin",
+)
+"""Names whose codes are their numbers, from 1."""
+
+_PAIRS = (
+    ("Content-Type", "application/json"),
+    ("Content-Type", "text/html; charset=utf-8"),
+    ("Content-Type", "text/plain; charset=utf-8"),
+    ("Content-Type", "application/problem+json"),
+)
+"""Pairs whose codes are their numbers, from 128."""
+
+_NAME_OF = dict(enumerate(_NAMES, 0x01))
+_PAIR_OF = dict(enumerate(_PAIRS, 0x80))
+_CODE_OF: dict[object, bytes] = {
+    known: bytes([code]) for code, known in (*_NAME_OF.items(), *_PAIR_OF.items())
 }
-_PAIRS = {
-    ("Content-Type", "application/json"): 0x80,
-    ("Content-Type", "text/html; charset=utf-8"): 0x81,
-    ("Content-Type", "text/plain; charset=utf-8"): 0x82,
-    ("Content-Type", "application/problem+json"): 0x83,
-}
-_NAME_OF = {code: name for name, code in _NAMES.items()}
-_PAIR_OF = {code: pair for pair, code in _PAIRS.items()}
 
 _FORGOTTEN = frozenset(
     {
-        # Whom and when it was meant for.
-        "set-cookie",
-        "date",
-        "authorization",
-        "authentication-info",
-        "www-authenticate",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-authentication-info",
-        # Of the one connection (RFC 9110, section 7.6.1).
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
+        # Of one sender or moment.
+        *("set-cookie", "date", "authorization", "authentication-info", "www-authenticate"),
+        *("proxy-authenticate", "proxy-authorization", "proxy-authentication-info"),
+        # Of one connection (RFC 9110, section 7.6.1).
+        *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
         "upgrade",
-        # Comes back by itself.
-        "content-length",
-        REPLAYED_HEADER.lower(),
-        STORED_HEADER.lower(),
+        # Made anew for each response.
+        *("content-length", REPLAYED_HEADER.lower(), STORED_HEADER.lower()),
     }
 )
 
 
 def head_of(response: Response) -> bytes:
-    """Return status and headers as bytes, without the headers that were about that one answer.
+    """Return status and headers as bytes, without the headers of that one response or connection.
 
     Raises:
         struct.error: a header of more than 64 kB.
     """
-    status = struct.pack(">H", response.status_code)
-    return b"".join([status, *_headers_of(response), bytes([_END])])
-
-
-def _headers_of(response: Response) -> Iterator[bytes]:
     code = response.status_code
+    parts = [struct.pack(">H", code)]
     if response.status != f"{code} {HTTP_STATUS_CODES.get(code, 'unknown').upper()}":
-        yield bytes([_REASON]) + _text(response.status)
+        parts += [bytes([_REASON]), _text(response.status)]
     headers = [(name.lower(), name, value) for name, value in response.headers]
-    # What `Connection` names is of the one connection, too.
+    # Those that `Connection` names are of one connection, too.
     named = {
         other.strip().lower()
         for lower, _, value in headers
@@ -95,16 +75,17 @@ def _headers_of(response: Response) -> Iterator[bytes]:
     for lower, name, value in headers:
         if lower in _FORGOTTEN or lower in named:
             continue
-        if (name, value) in _PAIRS:
-            yield bytes([_PAIRS[name, value]])
-        elif name in _NAMES:
-            yield bytes([_NAMES[name]]) + _text(value)
+        if pair := _CODE_OF.get((name, value)):
+            parts.append(pair)
+        elif known := _CODE_OF.get(name):
+            parts += [known, _text(value)]
         else:
-            yield bytes([_OTHER]) + _text(name) + _text(value)
+            parts += [bytes([_OTHER]), _text(name), _text(value)]
+    return b"".join([*parts, bytes([_END])])
 
 
 def fill(response: Response, content: bytes) -> None:
-    """Make a response what a head and a body behind it say.
+    """Fill a response from its head and the body behind it.
 
     Raises:
         struct.error, IndexError, KeyError, ValueError: it is damaged.

@@ -10,11 +10,11 @@
                / "N" status                         the response was streamed or too large
                / "J" JSON                           the result of `once`
     status     = 2 bytes
-    headers    = *( code [name] value )             see `contents`
+    headers    = *( code [name] value )             see `codec`
     name/value = 2 bytes of length, text
 
-The first byte is the version: whoever does not know it must not guess. Version 2, an encrypted
-record that was bound to its key alone, is refused.
+The first byte is the version; an unknown one is refused, as is version 2, an encrypted record
+that was bound to its key alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..config.settings import CLOCK_SKEW
 from ..errors import ConfigurationError
@@ -33,6 +33,7 @@ from ..stores.base import NO_FINGERPRINT
 from .codec import fill, head_of
 
 if TYPE_CHECKING:
+    from cryptography.fernet import MultiFernet
     from flask import Response
 
     from ..config.settings import Config
@@ -50,9 +51,8 @@ _MOST_HEADERS = 262_144
 _WORTH_COMPRESSING = 512
 """Bytes; below that there is little to be saved."""
 
-
-_BOUND = struct.Struct(">16s16sQ")
-"""What stands before an encrypted record: the request it is for, and when it expires."""
+_BINDING = struct.Struct(">16s16sQ")
+"""Head of an encrypted record: the digest of its store key, its fingerprint, and its expiry."""
 
 
 class UnreadableRecord(Exception):
@@ -60,28 +60,21 @@ class UnreadableRecord(Exception):
 
 
 class RecordOfAnotherRequest(UnreadableRecord):
-    """An encrypted record is for the same key, and was made for a request that asked otherwise."""
+    """An encrypted record is for the same key, and was made for another request."""
 
 
-class Claim(Protocol):
-    """The claim that a record completes, as far as an encrypted record is bound to it."""
-
-    @property
-    def key(self) -> str:
-        """The store key."""
+class _Binding(Protocol):
+    """The claim or request that an encrypted record is bound to."""
 
     @property
-    def fingerprint(self) -> bytes:
-        """What is asked, in 16 bytes."""
+    def key(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> bytes: ...
 
 
-class Asked(NamedTuple):
-    """A request that meets a record.
-
-    Attributes:
-        key: its store key.
-        fingerprint: what it asks, in 16 bytes.
-    """
+class RecordContext(NamedTuple):
+    """The request that meets a record: its store key, and its fingerprint of 16 bytes."""
 
     key: str
     fingerprint: bytes = NO_FINGERPRINT
@@ -97,7 +90,7 @@ class Records:
         clock: the wall clock, in seconds since 1970.
 
     Raises:
-        ConfigurationError: there are keys, and nothing to encrypt with.
+        ConfigurationError: there are keys, and the package cryptography is not installed.
     """
 
     def __init__(self, config: Config) -> None:
@@ -105,27 +98,29 @@ class Records:
         self._max_body = config.key_max_body
         self._vault = _vault(config.key_encryption_keys) if config.key_encryption_keys else None
 
-    def remember(self, claim: Claim, response: Response, ttl: float) -> bytes:
+    def remember(self, claim: _Binding, response: Response, ttl: float) -> bytes:
         """Return the record of a response.
 
         Args:
-            claim: what it is for; an encrypted record is good for no other key or request.
+            claim: an encrypted record is good for its key and fingerprint only.
             response: the response. Where it is streamed, or its body is too large, only its
                 status is remembered.
-            ttl: seconds for which an encrypted record is good, whatever the store says.
+            ttl: seconds for which an encrypted record is good, even if the store keeps it longer.
         """
-        content = self._content(response)
-        return self._seal(claim, content, ttl)
+        if (whole := self._whole(response)) is not None:
+            return self._seal(claim, _compact(whole), ttl)
+        status = response.status_code
+        return self.remember_status(claim, status if 0 <= status <= 0xFFFF else 0, ttl)
 
-    def remember_status(self, claim: Claim, status: int, ttl: float) -> bytes:
+    def remember_status(self, claim: _Binding, status: int, ttl: float) -> bytes:
         """Return a record that only says that there was a response."""
         return self._seal(claim, _WITHOUT_BODY + struct.pack(">H", status), ttl)
 
-    def remember_result(self, claim: Claim, result: Any, ttl: float) -> bytes:
+    def remember_result(self, claim: _Binding, result: object, ttl: float) -> bytes:
         """Return the record of a result; one over `IDEMPOTENCE_KEY_MAX_BODY` is left out of it.
 
         Raises:
-            TypeError: it is not made of what JSON is made of.
+            TypeError: it is no JSON value.
         """
         try:
             text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -136,11 +131,11 @@ class Records:
             return self.remember_status(claim, 0, ttl)
         return self._seal(claim, _RESULT + content, ttl)
 
-    def result(self, asked: Claim, record: bytes) -> Any:
+    def result(self, asked: _Binding, record: bytes) -> object:
         """Return the result that a record remembers.
 
         Raises:
-            UnreadableRecord: it remembers none, or it cannot be told what it holds.
+            UnreadableRecord: it remembers none, or it cannot be read.
         """
         content = self._open(asked, record)
         if content[:1] != _RESULT:
@@ -150,49 +145,43 @@ class Records:
         except (ValueError, RecursionError) as error:
             raise UnreadableRecord(f"damaged: {type(error).__name__}") from None
 
-    def replay(self, asked: Claim, record: bytes, response: Response) -> bool:
-        """Fill a response with what a record remembers.
+    def replay(self, asked: _Binding, record: bytes, response: Response) -> bool:
+        """Fill a response from a record.
 
         Returns:
-            Whether it holds a response at all.
+            Whether the record holds a response at all.
 
         Raises:
-            RecordOfAnotherRequest: it holds the response to a request that asked otherwise.
-            UnreadableRecord: it cannot be told what it holds.
+            RecordOfAnotherRequest: it holds the response to another request with the same key.
+            UnreadableRecord: it cannot be read.
         """
         content = self._open(asked, record)
         kind = content[:1]
+        if kind == _WITHOUT_BODY:
+            return False
+        if kind not in (_COMPRESSED, _WITH_BODY):
+            raise UnreadableRecord("an unknown kind of content")
         try:
-            if kind == _WITHOUT_BODY:
-                return False
-            if kind == _COMPRESSED:
-                fill(response, self._decompress(content[1:]))
-            elif kind == _WITH_BODY:
-                fill(response, content[1:])
-            else:
-                raise UnreadableRecord("an unknown kind of content")
+            whole = self._decompress(content[1:]) if kind == _COMPRESSED else content[1:]
+            fill(response, whole)
         except (struct.error, IndexError, KeyError, ValueError, zlib.error) as error:
             raise UnreadableRecord(f"damaged: {type(error).__name__}") from None
         return True
 
-    def _content(self, response: Response) -> bytes:
-        status = response.status_code
-        nothing = _WITHOUT_BODY + struct.pack(">H", status if 0 <= status <= 0xFFFF else 0)
+    def _whole(self, response: Response) -> bytes | None:
         if response.is_streamed or response.direct_passthrough:
-            return nothing
+            return None
         body = response.get_data()
         if len(body) > self._max_body:
-            return nothing
+            return None
         try:
             head = head_of(response)
         except struct.error:  # a header of more than 64 kB
-            return nothing
-        if len(head) > _MOST_HEADERS:
-            return nothing
-        return _compact(head + body)
+            return None
+        return head + body if len(head) <= _MOST_HEADERS else None
 
     def _decompress(self, compressed: bytes) -> bytes:
-        # A thousand times its size may be in it, and who can write to the store need not be kind.
+        # It may expand a thousandfold, and whoever can write to the store may be hostile.
         largest = _MOST_HEADERS + self._max_body
         decompressor = zlib.decompressobj()
         content = decompressor.decompress(compressed, largest + 1)
@@ -202,25 +191,21 @@ class Records:
             raise UnreadableRecord("damaged: it is cut off")
         return content
 
-    def _seal(self, claim: Claim, content: bytes, ttl: float) -> bytes:
+    def _seal(self, claim: _Binding, content: bytes, ttl: float) -> bytes:
         record = _PLAIN + struct.pack(">I", zlib.crc32(content)) + content
         if self._vault is None:
             return record
         expires = round((self.clock() + ttl) * 1000)
-        bound = _BOUND.pack(_digest(claim.key), claim.fingerprint, expires)
-        sealed: bytes = self._vault.encrypt(bound + record)
-        return _ENCRYPTED + sealed
+        bound = _BINDING.pack(_digest(claim.key), claim.fingerprint, expires)
+        return _ENCRYPTED + self._vault.encrypt(bound + record)
 
-    def _open(self, asked: Claim, record: bytes) -> bytes:
+    def _open(self, asked: _Binding, record: bytes) -> bytes:
         version = record[:1]
-        if self._vault is not None:
-            if version == _PLAIN:
-                raise UnreadableRecord("not encrypted, although there are keys to encrypt with")
-            if version == _ENCRYPTED:
-                record = self._unbound(asked, _decrypt(self._vault, record[1:]))
-                version = record[:1]
-        elif version == _ENCRYPTED:
-            raise UnreadableRecord("encrypted, and IDEMPOTENCE_KEY_ENCRYPTION_KEYS is empty")
+        if version == _PLAIN and self._vault is not None:
+            raise UnreadableRecord("not encrypted, although there are keys to encrypt with")
+        if version == _ENCRYPTED:
+            record = self._decrypt(asked, record[1:])
+            version = record[:1]
         if version != _PLAIN:
             raise UnreadableRecord(f"of an unknown version: {version.hex() or 'empty'}")
         content = record[5:]
@@ -228,18 +213,25 @@ class Records:
             raise UnreadableRecord("damaged: the checksum does not fit")
         return content
 
-    def _unbound(self, asked: Claim, opened: bytes) -> bytes:
-        """Return an encrypted record without what it is bound to, which is as it should be."""
-        if len(opened) < _BOUND.size:
+    def _decrypt(self, asked: _Binding, sealed: bytes) -> bytes:
+        if self._vault is None:
+            raise UnreadableRecord("encrypted, and IDEMPOTENCE_KEY_ENCRYPTION_KEYS is empty")
+        from cryptography.fernet import InvalidToken  # noqa: PLC0415 - an extra
+
+        try:
+            opened = self._vault.decrypt(sealed)
+        except InvalidToken:
+            raise UnreadableRecord("encrypted with another key, or forged") from None
+        if len(opened) < _BINDING.size:
             raise UnreadableRecord("damaged: it is cut off")
-        digest, fingerprint, expires = _BOUND.unpack_from(opened)
+        digest, fingerprint, expires = _BINDING.unpack_from(opened)
         if digest != _digest(asked.key):
             raise UnreadableRecord("made for another key")
         if fingerprint != asked.fingerprint:
             raise RecordOfAnotherRequest("made for another request with this key")
         if self.clock() > expires / 1000 + CLOCK_SKEW:
             raise UnreadableRecord("expired: the store has kept it, or been given it again")
-        return opened[_BOUND.size :]
+        return opened[_BINDING.size :]
 
 
 def _compact(whole: bytes) -> bytes:
@@ -252,17 +244,7 @@ def _compact(whole: bytes) -> bytes:
     return _WITH_BODY + whole
 
 
-def _decrypt(vault: Any, sealed: bytes) -> bytes:
-    from cryptography.fernet import InvalidToken  # noqa: PLC0415 - an extra
-
-    try:
-        opened: bytes = vault.decrypt(sealed)
-    except InvalidToken:
-        raise UnreadableRecord("encrypted with another key, or forged") from None
-    return opened
-
-
-def _vault(keys: tuple[bytes, ...]) -> Any:
+def _vault(keys: tuple[bytes, ...]) -> MultiFernet:
     try:
         from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415 - an extra
     except ImportError:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from flask import after_this_request, current_app, has_request_context
 from werkzeug.datastructures import MIMEAccept
@@ -34,15 +33,18 @@ class Refusal(IdempotenceError, HTTPException):
     A client that prefers HTML gets the framework's ordinary error page instead.
 
     Attributes:
+        code: the status.
         slug: the last part of the problem's `type`.
         title: the fixed summary of the problem type.
-        description: what is told to this caller, the problem's `detail`.
+        description: the problem's `detail`.
         retry_after: whole seconds for the `Retry-After` header, or None for no such header.
         problem_base: the first part of the problem's `type`.
     """
 
+    code: int
     slug: ClassVar[str]
     title: ClassVar[str]
+    description: str
     is_duplicate: ClassVar[bool] = False
     """Whether `IDEMPOTENCE_DUPLICATE_STATUS` replaces the status."""
 
@@ -50,6 +52,11 @@ class Refusal(IdempotenceError, HTTPException):
 
     reason: str = ""
     """The cause, for the log in debug mode; never sent."""
+
+    def __init_subclass__(cls, *, problem: tuple[int, str, str] | None = None) -> None:
+        """Take status, slug and title of a problem type."""
+        if problem is not None:
+            cls.code, cls.slug, cls.title = problem
 
     def __init__(self, description: object = None, *, retry_after: float | None = None) -> None:
         """Prepare the answer.
@@ -69,10 +76,15 @@ class Refusal(IdempotenceError, HTTPException):
         return self
 
     @property
-    def data(self) -> dict[str, str]:
-        """What flask-smorest looks for in an error; absent where it is not in use.
+    def type(self) -> str:
+        """The problem's type, a URI."""
+        return self.problem_base + self.slug
 
-        Flask-RESTX looks for it too, and would prefer it to what an error handler returned.
+    @property
+    def data(self) -> dict[str, str]:
+        """The payload that flask-smorest looks for in an error; absent where it is not in use.
+
+        Flask-RESTX looks for it too, and would prefer it to the answer of an error handler.
         """
         if not current_app or "flask-smorest" not in current_app.extensions:
             raise AttributeError("data")
@@ -107,17 +119,12 @@ class Refusal(IdempotenceError, HTTPException):
         return response
 
     def _has_left_the_view(self) -> bool:
-        # Whoever catches an exception is the outermost frame of its traceback.
+        # The outermost frame of a traceback is the one that caught the exception.
         frames = (frame for frame, _ in walk_tb(self.__traceback__))
         return any(frame.f_globals.get("__name__") == "flask.app" for frame in frames)
 
-    @property
-    def type(self) -> str:
-        """The problem's type, a URI."""
-        return self.problem_base + self.slug
-
     def get_headers(
-        self, environ: WSGIEnvironment | None = None, scope: dict[str, Any] | None = None
+        self, environ: WSGIEnvironment | None = None, scope: dict[str, object] | None = None
     ) -> list[tuple[str, str]]:
         """Return the headers of the answer."""
         if _prefers_html(environ):
@@ -130,18 +137,13 @@ class Refusal(IdempotenceError, HTTPException):
         return headers
 
     def get_body(
-        self, environ: WSGIEnvironment | None = None, scope: dict[str, Any] | None = None
+        self, environ: WSGIEnvironment | None = None, scope: dict[str, object] | None = None
     ) -> str:
         """Return the body of the answer: a problem document, or an HTML page."""
         if _prefers_html(environ):
             return super().get_body(environ, scope)
-        problem = {
-            "type": self.type,
-            "title": self.title,
-            "status": self.code,
-            "detail": self.description,
-        }
-        return json.dumps(problem)
+        document = {"type": self.type, "title": self.title}
+        return json.dumps({**document, "status": self.code, "detail": self.description})
 
 
 def _prefers_html(environ: WSGIEnvironment | None) -> bool:
@@ -149,20 +151,20 @@ def _prefers_html(environ: WSGIEnvironment | None) -> bool:
     if len(sent) > _LONGEST_ACCEPT:
         return False
     accept = parse_accept_header(sent, MIMEAccept)
-    return accept["text/html"] > _best(accept, ("application/json", PROBLEM_TYPE))
+    return accept["text/html"] > max(accept["application/json"], accept[PROBLEM_TYPE])
 
 
-def _best(accept: MIMEAccept, types: Iterable[str]) -> float:
-    return max(accept[mimetype] for mimetype in types)
+class _PassingRefusal(Refusal):
+    """A refusal after which the same request may soon succeed."""
+
+    def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
+        super().__init__(description, retry_after=retry_after)
 
 
-class RepeatSubmit(Refusal):
+class RepeatSubmit(Refusal, problem=(409, "repeat-submit", "Repeated submit")):
     """The same submit again within the interval, or while the first one runs."""
 
-    code: int = 409
-    slug = "repeat-submit"
-    title = "Repeated submit"
-    description: str = "This has just been submitted. Please do not submit it twice."
+    description = "This has just been submitted. Please do not submit it twice."
     is_duplicate = True
 
 
@@ -170,109 +172,72 @@ class TokenError(Refusal):
     """Base of the errors of one-time tokens."""
 
 
-class TokenMissing(TokenError):
+class TokenMissing(TokenError, problem=(400, "token-missing", "Token missing")):
     """The request carries no token."""
 
-    code: int = 400
-    slug = "token-missing"
-    title = "Token missing"
-    description: str = (
-        "This request needs a one-time token. Load the page again, or fetch a token."
-    )
+    description = "This request needs a one-time token. Load the page again, or fetch a token."
 
 
-class TokenInvalid(TokenError):
+class TokenInvalid(TokenError, problem=(400, "token-invalid", "Token invalid")):
     """The token is malformed, forged, or was issued for another purpose."""
 
-    code: int = 400
-    slug = "token-invalid"
-    title = "Token invalid"
-    description: str = (
-        "The one-time token is not valid here. Load the page again, or fetch a token."
-    )
+    description = "The one-time token is not valid here. Load the page again, or fetch a token."
 
 
-class TokenExpired(TokenError):
+class TokenExpired(TokenError, problem=(400, "token-expired", "Token expired")):
     """The token is older than its lifetime."""
 
-    code: int = 400
-    slug = "token-expired"
-    title = "Token expired"
-    description: str = "The one-time token has expired. Load the page again, or fetch a token."
+    description = "The one-time token has expired. Load the page again, or fetch a token."
 
 
-class TokenNotYours(TokenError):
+class TokenNotYours(TokenError, problem=(403, "token-not-yours", "Token of another user")):
     """The token was issued to another user; it stays unspent."""
 
-    code: int = 403
-    slug = "token-not-yours"
-    title = "Token of another user"
-    description: str = "The one-time token belongs to another user. Load the page again."
+    description = "The one-time token belongs to another user. Load the page again."
 
 
-class TokenSpent(TokenError):
+class TokenSpent(TokenError, problem=(409, "token-spent", "Token already spent")):
     """The token has been spent, or is no longer known."""
 
-    code: int = 409
-    slug = "token-spent"
-    title = "Token already spent"
-    description: str = "This has already been submitted. To submit again, load the page again."
+    description = "This has already been submitted. To submit again, load the page again."
     is_duplicate = True
 
 
-class KeyMissing(Refusal):
+class KeyMissing(Refusal, problem=(400, "key-missing", "Key missing")):
     """The request carries no idempotency key where one is required."""
 
-    code: int = 400
-    slug = "key-missing"
-    title = "Key missing"
-    description: str = "This request needs an idempotency key: a new one for every new operation."
+    description = "This request needs an idempotency key: a new one for every new operation."
 
 
-class KeyInvalid(Refusal):
+class KeyInvalid(Refusal, problem=(400, "key-invalid", "Key invalid")):
     """The idempotency key is empty, too long, not printable ASCII, or there are several."""
 
-    code: int = 400
-    slug = "key-invalid"
-    title = "Key invalid"
-    description: str = (
+    description = (
         "The idempotency key must be one value of 1 to 255 printable ASCII characters, bare or "
         "as a quoted string."
     )
 
 
-class KeyReused(Refusal):
+class KeyReused(Refusal, problem=(422, "key-reused", "Key reused")):
     """The idempotency key was sent before with another request."""
 
-    code: int = 422
-    slug = "key-reused"
-    title = "Key reused"
-    description: str = (
+    description = (
         "This idempotency key has been used for another request. Send the first request again "
         "unchanged, or use a new key."
     )
 
 
-class KeyInProgress(Refusal):
+class KeyInProgress(_PassingRefusal, problem=(409, "key-in-progress", "Request in progress")):
     """The first request with this idempotency key is still running."""
 
-    code: int = 409
-    slug = "key-in-progress"
-    title = "Request in progress"
-    description: str = (
-        "The first request with this idempotency key is still running. Ask again soon."
-    )
-
-    def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
-        super().__init__(description, retry_after=retry_after)
+    description = "The first request with this idempotency key is still running. Ask again soon."
 
 
 class Running(KeyInProgress):
-    """`once` has met another one that is at the same operation; also good as an answer.
+    """Another run of the same `once` operation is in progress; also good as an answer.
 
-    Attributes:
-        remaining: seconds until its lease ends if it is not renewed. If it has died, the operation
-            is free then.
+    After `remaining` seconds its lease ends, unless renewed: if the run has died, the operation
+    is free then.
     """
 
     title = "Operation in progress"
@@ -283,61 +248,38 @@ class Running(KeyInProgress):
         self.remaining = remaining
 
 
-class KeyRepeated(Refusal):
+class KeyRepeated(Refusal, problem=(409, "key-repeated", "Key repeated")):
     """The request with this idempotency key is done, and the route rejects repeats."""
 
-    code: int = 409
-    slug = "key-repeated"
-    title = "Key repeated"
-    description: str = "The request with this idempotency key has been carried out before."
+    description = "The request with this idempotency key has been carried out before."
     is_duplicate = True
 
 
-class OutcomeUnknown(Refusal):
-    """The first request died in mid-view, and the route must never run twice."""
+class OutcomeUnknown(Refusal, problem=(409, "outcome-unknown", "Outcome unknown")):
+    """The first request died in its view, and the route must never run twice."""
 
-    code: int = 409
-    slug = "outcome-unknown"
-    title = "Outcome unknown"
-    description: str = (
+    description = (
         "The first request with this idempotency key was interrupted, and whether it took effect "
         "is unknown. Look it up before you send it with a new key."
     )
 
 
-class ResponseNotStored(Refusal):
-    """The first request is done, but its response cannot be shown again."""
+class ResponseNotStored(Refusal, problem=(409, "response-not-stored", "Response not stored")):
+    """The first request is done, but its response cannot be replayed."""
 
-    code: int = 409
-    slug = "response-not-stored"
-    title = "Response not stored"
-    description: str = (
+    description = (
         "The request with this idempotency key has been carried out, but its response was not "
         "kept. Look its result up."
     )
 
 
-class LeaseLost(Refusal):
-    """The claim was lost while the view ran, and the view asked."""
+class LeaseLost(_PassingRefusal, problem=(409, "lease-lost", "Lease lost")):
+    """The claim was lost while the view ran, and the view checked it."""
 
-    code: int = 409
-    slug = "lease-lost"
-    title = "Lease lost"
-    description: str = "The operation took too long and was stopped. Please try again."
-
-    def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
-        super().__init__(description, retry_after=retry_after)
+    description = "The operation took too long and was stopped. Please try again."
 
 
-class StoreUnavailable(Refusal):
-    """The store does not answer, and the application chose to refuse requests then."""
+class StoreUnavailable(_PassingRefusal, problem=(503, "store-unavailable", "Store unavailable")):
+    """The store does not answer, and the policy is to refuse requests."""
 
-    code: int = 503
-    slug = "store-unavailable"
-    title = "Store unavailable"
-    description: str = (
-        "The request cannot be protected against repetition right now. Try again soon."
-    )
-
-    def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
-        super().__init__(description, retry_after=retry_after)
+    description = "The request cannot be protected against repetition right now. Try again soon."

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from ..config.misnamed import NAMESPACE
+from ..config.settings import NAMESPACE
 from ..errors import ConfigurationError
 from .base import Store
 from .memory import MemoryStore

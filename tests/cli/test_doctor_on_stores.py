@@ -49,8 +49,6 @@ def test_a_server_that_takes_no_writes(fresh_redis):
     app = production_app(
         IDEMPOTENCE_STORAGE_URI=fresh_redis.url, IDEMPOTENCE_STORAGE_OPTIONS=options
     )
-        IDEMPOTENCE_STORAGE_URI=fresh_redis.url, IDEMPOTENCE_STORAGE_OPTIONS=options
-    )
     [found] = CHECKS["store"](collect(app))
     assert found.severity is Severity.ERROR
     assert "ReadOnlyError" in found.finding

@@ -154,3 +154,11 @@ def test_no_more_than_a_hundred_fields_are_compared(caplog):
         fields = {f"field {n}": "1" for n in range(number)} | {"idempotency_token": VALUE}
         assert client.post("/pay", data=fields).status_code == 400
         assert len(told(caplog)) == expected
+
+
+def test_a_part_without_a_name_is_no_near_miss(caplog):
+    body = b"--x\r\nContent-Disposition: form-data\r\n\r\n1\r\n--x--\r\n"
+    client = shop(one_time_token()).test_client()
+    answer = client.post("/pay", data=body, content_type="multipart/form-data; boundary=x")
+    assert answer.json["type"].endswith(":token-missing")
+    assert told(caplog) == []

@@ -12,7 +12,7 @@ from helpers.once_operations import OnceApp, once_app_on
 
 from flask_idempotence import ResponseNotStored, current_guard
 from flask_idempotence.config.settings import Config
-from flask_idempotence.response.records import Asked, Records, UnreadableRecord
+from flask_idempotence.response.records import RecordContext, Records, UnreadableRecord
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -197,7 +197,7 @@ def test_a_result_that_was_brought_back_after_its_time_is_refused(caplog):
 
 
 PLAIN = Records(Config())
-K, TTL = Asked("k"), 60
+K, TTL = RecordContext("k"), 60
 
 
 def sealed(content):

@@ -1,0 +1,154 @@
+"""Warnings about identities, once an endpoint: a name is logged, and never a value."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from .credentials import FORGERY
+from .logins import ACCOUNTS
+from .proxies import session_with_content
+
+if TYPE_CHECKING:
+    from flask import Flask, Request
+
+    from ..config.settings import Config
+
+_logger = logging.getLogger("flask_idempotence")
+
+_SUSPICIOUS = re.compile(
+    r"key|token|auth|secret|sess|jwt|credential|passw|login|user|account|tenant|client-?id|"
+    r"cert|\bdn\b|principal|identity|oidc|e?mail|customer|merchant|consumer|member|remember|"
+    r"subject|\borg\b|organi[sz]ation|workspace|\buid\b",
+    re.IGNORECASE,
+)
+_HARMLESS = re.compile(r"user-agent|idempot|\bsec-", re.IGNORECASE)
+_OF_SESSION = re.compile(
+    r"user|account|login|logged|member|customer|client|tenant|mail|auth|profile|token|identity|"
+    r"openid|principal|subject|person|student|employee|patient|phone|nick|"
+    r"^_?[a-z]?id$|^(?:github|google|facebook|microsoft)_id$|^(?:full_?)?name$",
+    re.IGNORECASE,
+)
+_LONGEST_NAME = 64
+_MOST_NAMES = 1000
+
+_FORWARDED = {
+    "HTTP_X_FORWARDED_FOR": "X-Forwarded-For",
+    "HTTP_FORWARDED": "Forwarded",
+    "HTTP_X_REAL_IP": "X-Real-IP",
+}
+_SEPARATORS = re.compile(r'[],;="[\s]+')
+
+_CREDENTIAL = (
+    "Senders are told apart by address only, and a request carries a possible credential: %s. If "
+    "it identifies the sender, name it in IDEMPOTENCE_IDENTITY_%s, or register an "
+    "identity_loader; else users behind one address are one: endpoint=%s"
+)
+_SCHEME = (
+    "The Authorization header counts as a whole, its scheme is %s: if it changes between "
+    "attempts, a repeat is not recognised, and runs again. Register an identity_loader that "
+    "returns the constant part: endpoint=%s"
+)
+_PROXY = (
+    "Guests are told apart by address, and requests come through a proxy (%s) that is not "
+    "configured: all guests are one. Wrap app.wsgi_app in werkzeug's ProxyFix, or set "
+    "IDEMPOTENCE_IP_HEADER: endpoint=%s"
+)
+_NO_ADDRESS = (
+    "Guests are told apart by address, and the server passes none on, as behind a unix socket: "
+    "all guests are one. Have the proxy send X-Forwarded-For, and wrap app.wsgi_app in "
+    "werkzeug's ProxyFix: endpoint=%s"
+)
+
+
+class IdentityWarnings:
+    """Warns where senders may not be told apart, or a repeat not be recognised."""
+
+    def __init__(self, config: Config) -> None:
+        self._given: set[tuple[str, str | None]] = set()
+        self._harmless: set[str] = set()  # names in environments, seen before
+        self._checks_address = "ip" in config.identity and config.ip_header is None
+        listed = config.identity_headers if "credentials" in config.identity else ()
+        counted = {config.key_header, config.token_header, *listed}
+        self._counted = frozenset(name.lower() for name in counted)
+
+    def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
+        """Check a request whose sender is known by no more than an address.
+
+        The header that an idempotency key came in is no credential.
+        """
+        endpoint = request.endpoint
+        if (_CREDENTIAL, endpoint) not in self._given:
+            place = self._possible_credential(app, request, key_header)
+            if place is not None:
+                self._warn(_CREDENTIAL, *place, endpoint=endpoint)
+        address = (_PROXY, endpoint), (_NO_ADDRESS, endpoint)
+        if self._checks_address and self._given.isdisjoint(address):
+            self._check_address(request)
+
+    def about_scheme(self, request: Request, scheme: str) -> None:
+        """Warn that a repeat may not be recognised by credentials of an unknown scheme."""
+        if (_SCHEME, request.endpoint) not in self._given:
+            self._warn(_SCHEME, scheme or "unknown", endpoint=request.endpoint)
+
+    def _warn(self, text: str, *arguments: str, endpoint: str | None) -> None:
+        self._given.add((text, endpoint))
+        _logger.warning(text, *arguments, endpoint)
+
+    def _check_address(self, request: Request) -> None:
+        environ, endpoint = request.environ, request.endpoint
+        if "werkzeug.proxy_fix.orig" in environ:
+            return
+        for key, name in _FORWARDED.items():
+            value = environ.get(key)
+            # A middleware of another kind may have put the forwarded address in its place.
+            if value and request.remote_addr not in _SEPARATORS.split(value):
+                self._warn(_PROXY, name, endpoint=endpoint)
+                return
+        if not request.remote_addr:
+            self._warn(_NO_ADDRESS, endpoint=endpoint)
+
+    def _possible_credential(
+        self, app: Flask, request: Request, key_header: str | None
+    ) -> tuple[str, str] | None:
+        if len(self._harmless) > _MOST_NAMES:
+            self._harmless.clear()
+        for key in request.environ.keys() - self._harmless:
+            if not key.startswith("HTTP_") or not _is_suspicious(name := _header_name(key)):
+                self._harmless.add(key)
+                continue
+            is_ours = name in self._counted or name == (key_header or "").lower()
+            if not is_ours and request.environ[key]:
+                return f"the header {name}", "HEADERS"
+        if "HTTP_COOKIE" in request.environ:
+            of_session = app.config.get("SESSION_COOKIE_NAME")
+            for name in request.cookies:
+                if name != of_session and _is_suspicious(name):
+                    return f"the cookie {_shown(name)}", "COOKIES"
+            for name in session_with_content() or ():
+                if isinstance(name, str) and _is_of_user(name):
+                    return f"{_shown(name)} in the session", "SESSION_KEYS"
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_suspicious(name: str) -> bool:
+    short = name[:_LONGEST_NAME]
+    is_harmless = FORGERY.search(short) or _HARMLESS.search(short)
+    return not is_harmless and _SUSPICIOUS.search(short) is not None
+
+
+def _is_of_user(name: str) -> bool:
+    is_account = name in ACCOUNTS  # which counts already
+    return not is_account and bool(_OF_SESSION.search(name)) and not FORGERY.search(name)
+
+
+@functools.lru_cache(maxsize=1024)
+def _header_name(key: str) -> str:
+    return key[5:].replace("_", "-").lower()[:_LONGEST_NAME]
+
+
+def _shown(name: str) -> str:
+    return ascii(name[:_LONGEST_NAME])[1:-1]
