@@ -5,9 +5,9 @@ import time
 
 import pytest
 import yaml
-from docs.test_docs import ROOT, text_of
 from helpers.apps import bare_app, make_app
 from helpers.keeper_harness import KeeperHarness
+from helpers.repository import ROOT, text_of
 from helpers.servers.processes import Proxy, until
 from prometheus_client import CollectorRegistry
 
