@@ -8,7 +8,8 @@ import yaml
 from helpers.apps import bare_app, make_app
 from helpers.keeper_harness import KeeperHarness
 from helpers.repository import ROOT, text_of
-from helpers.servers.processes import Proxy, until
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import until
 from prometheus_client import CollectorRegistry
 
 from flask_idempotence import (

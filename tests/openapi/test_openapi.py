@@ -9,7 +9,7 @@ import pytest
 from flask import Response, abort
 from helpers.apps import make_app
 from helpers.node import MUST_RUN, NODE
-from helpers.servers.processes import SilentServer
+from helpers.servers.faults import SilentServer
 from helpers.smorest_app import (
     BASE,
     PATHS,
