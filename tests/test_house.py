@@ -1,9 +1,13 @@
-"""The package's wings: imports lead down only, types included, and stores know nothing of HTTP."""
+"""The package's wings and their tests: imports lead down only, and no folder is overfull."""
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+
+import pytest
+from helpers.repository import ROOT
 
 import flask_idempotence
 
@@ -24,6 +28,12 @@ FACE = {"", "extension", "web", "cli", "metrics", "openapi", "logs", "testing", 
 """Modules that no wing may import; `""` is the package itself."""
 
 MOST_ENTRIES = 19
+
+MOST_FILES = {"tests": 25, "benchmarks": 12}
+"""In one folder."""
+
+TESTED_ELSEWHERE = {"testing": "stores/test_stores.py"}
+"""The contract suite is tested by the stores that pass it."""
 
 
 def wing_of(parts):
@@ -96,6 +106,26 @@ def test_every_wing_says_what_lives_in_it():
 
 
 def test_the_page_of_the_architecture_names_every_wing():
-    text = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     for wing in FACE.union(*LEVELS) - {""}:
         assert f"`{wing}`" in text, wing
+
+
+@pytest.mark.parametrize("top", MOST_FILES)
+def test_no_folder_is_overfull(top):
+    files = Counter(
+        path.parent.relative_to(ROOT)
+        for path in (ROOT / top).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    )
+    assert {str(folder): n for folder, n in files.items() if n > MOST_FILES[top]} == {}
+
+
+def test_every_wing_has_a_folder_of_tests():
+    wings = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - set(TESTED_ELSEWHERE)
+    assert len(wings) > 8
+    assert [
+        wing for wing in sorted(wings) if not list((ROOT / "tests" / wing).rglob("test_*.py"))
+    ] == []
+    for path in TESTED_ELSEWHERE.values():
+        assert (ROOT / "tests" / path).exists()

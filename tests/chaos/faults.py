@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.servers.processes import Gunicorn, Proxy, RedisServer, until
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import Gunicorn, RedisServer, until
 from helpers.servers.topologies import SentinelGroup
 
 from .history import KILLED, STOPPED, Fault, runs_in

@@ -7,9 +7,9 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
-from docs.test_docs import ROOT, text_of
 from helpers.cli_shell import Shell
 from helpers.doctor_apps import GOOD, production_app
+from helpers.repository import ROOT, text_of
 
 from flask_idempotence.cli.doctor import collect, examine
 from flask_idempotence.cli.doctor.findings import Severity

@@ -16,7 +16,8 @@ from helpers.http_callers import (
     Script,
     serving,
 )
-from helpers.servers.processes import HOST, SilentServer, free_port
+from helpers.servers.faults import SilentServer
+from helpers.servers.processes import HOST, free_port
 from helpers.servers.topologies import make_certificate
 
 import flask_idempotence

@@ -15,7 +15,8 @@ import requests
 from flask import request
 from helpers.apps import make_app
 from helpers.http_callers import CALLERS, hang_up, serving
-from web.test_javascript import MUST_RUN, NODE, ROOT
+from helpers.node import MUST_RUN, NODE
+from helpers.repository import ROOT
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotence import MemoryStore, RepeatSubmit, idempotent, no_repeat_submit

@@ -2,13 +2,12 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
+from helpers.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
-from capacity import (  # noqa: E402 - beside the other scripts
+from capacity import (
     CONSTANTS,
     PAGE,
     SHARD_BYTES,

@@ -4,8 +4,9 @@ import re
 import shlex
 
 import pytest
-from docs.test_docs import CONTINUES, REFERENCE, text_of
 from helpers.cli_shell import Shell
+from helpers.http_transcripts import CONTINUES
+from helpers.repository import REFERENCE, text_of
 
 from flask_idempotence.cli import tools
 from flask_idempotence.cli.doctor import CHECKS

@@ -3,19 +3,28 @@
 import ast
 import dataclasses
 import re
-from pathlib import Path
 
 import pytest
 from blinker import NamedSignal
 from helpers.apps import make_app
 from helpers.http_transcripts import CONTINUES
+from helpers.repository import (
+    CHINESE,
+    PAGES,
+    README,
+    REFERENCE,
+    REFUSALS,
+    ROOT,
+    headings,
+    section,
+    text_of,
+)
 
 import flask_idempotence
 from flask_idempotence import (
     Idempotence,
     LeaseLost,
     MemoryStore,
-    Refusal,
     Running,
     client,
     current_guard,
@@ -25,18 +34,7 @@ from flask_idempotence import (
     testing,
 )
 from flask_idempotence.config.settings import SETTINGS
-from flask_idempotence.response import refusals
 from flask_idempotence.testing import record_signals
-
-ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
-REFERENCE = ROOT / "docs" / "reference"
-CHINESE = ROOT / "README.zh-CN.md"
-PAGES = [README, CHINESE, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/[a-z]*.md"))]
-
-
-def text_of(page):
-    return page.read_text(encoding="utf-8")
 
 
 def examples():
@@ -53,17 +51,6 @@ def examples():
     return chains
 
 
-def section(page, title):
-    """Return what stands between a heading and the next one of its level."""
-    found = re.search(rf"(?ms)^(##+) {re.escape(title)}\n(.*?)(?=^\1 |\Z)", text_of(page))
-    assert found, f"{page.name} has no section {title!r}"
-    return found[2]
-
-
-def headings(page, level):
-    return re.findall(rf"(?m)^{'#' * level} (.+)$", text_of(page))
-
-
 @pytest.mark.parametrize(("page", "chain"), examples())
 def test_every_example_runs(page, chain):
     namespace = {"__name__": "example"}
@@ -77,8 +64,8 @@ def test_there_are_examples_and_none_is_overlooked():
     assert sum(len(example.values[1]) for example in examples()) == fences > 20
     marks = sum(len(re.findall(rf"(?m)^{CONTINUES}$", text_of(page))) for page in PAGES)
     chained = sum(len(example.values[1]) - 1 for example in examples())
-    in_contributing = text_of(ROOT / "CONTRIBUTING.md").count(CONTINUES)  # it explains the mark
-    assert marks - in_contributing == chained
+    explained = text_of(ROOT / "docs" / "test-the-package.md").count(CONTINUES)
+    assert marks - explained == chained
 
 
 @pytest.mark.parametrize(
@@ -149,14 +136,6 @@ def test_no_page_names_a_setting_that_does_not_exist():
     misspelt_on_purpose = {"IDEMPOTENCE_LOCK_INTERVALL", "IDEMPOTENCE_REDIS_URL"}
     of_the_tests = {"IDEMPOTENCE_TEST_REDIS", "IDEMPOTENCE_TEST_POSTGRES"}
     assert named - misspelt_on_purpose - of_the_tests == set(SETTINGS)
-
-
-REFUSALS = {
-    error.slug: error
-    for error in vars(refusals).values()
-    if isinstance(error, type) and issubclass(error, Refusal) and "slug" in vars(error)
-}
-"""By what they are called over HTTP; `Running` shares its slug with the error it is a kind of."""
 
 
 @pytest.mark.parametrize("error", REFUSALS.values(), ids=REFUSALS)

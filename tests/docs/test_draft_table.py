@@ -2,9 +2,8 @@
 
 import ast
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from helpers.repository import ROOT
 
 
 def named_in_the_page():

@@ -1,9 +1,9 @@
 """The HTTP on the pages is what the applications say."""
 
 import pytest
-from docs.test_docs import PAGES, README, REFERENCE, REFUSALS, ROOT, section, text_of
 from helpers.http_transcripts import WRITE, blocks, chains, rewritten, run_chain
 from helpers.refusal_cases import REFUSAL_CASES
+from helpers.repository import PAGES, README, REFERENCE, REFUSALS, ROOT, section, text_of
 
 ERRORS = REFERENCE / "errors.md"
 

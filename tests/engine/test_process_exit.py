@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from helpers.servers.processes import Gunicorn, Proxy, until
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import Gunicorn, until
 
 from flask_idempotence.engine.keeper import EXIT_TIMEOUT
 from flask_idempotence.stores import open_store

@@ -5,7 +5,8 @@ import time
 
 import pytest
 from helpers.keeper_harness import KeeperHarness
-from helpers.servers.processes import Proxy, SilentServer, until
+from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.processes import until
 from helpers.store_assertions import claim
 
 from flask_idempotence import MemoryStore, StoreError

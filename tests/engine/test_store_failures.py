@@ -7,7 +7,8 @@ import time
 import pytest
 import redis
 from helpers.apps import make_app
-from helpers.servers.processes import Proxy, SilentServer, all_at_once, until
+from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.processes import all_at_once, until
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 

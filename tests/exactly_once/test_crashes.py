@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from helpers.killed_process import LEASE, STEPS
 from helpers.payment_database import PaymentApp
-from helpers.servers.processes import Proxy, until
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import until
 from sqlalchemy import event, text
 
 pytestmark = pytest.mark.database

@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 from flask import request
 from helpers.payment_database import Payment, PaymentApp, pay, payments
-from helpers.servers.processes import Proxy, until
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import until
 from sqlalchemy import event, select, text, update
 from sqlalchemy.exc import OperationalError
 

@@ -5,10 +5,11 @@ import time
 
 import pytest
 import yaml
-from docs.test_docs import ROOT, text_of
 from helpers.apps import bare_app, make_app
 from helpers.keeper_harness import KeeperHarness
-from helpers.servers.processes import Proxy, until
+from helpers.repository import ROOT, text_of
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import until
 from prometheus_client import CollectorRegistry
 
 from flask_idempotence import (

@@ -5,7 +5,7 @@ import re
 from urllib.parse import urlsplit
 
 import pytest
-from docs.test_docs import text_of
+from helpers.repository import text_of
 from helpers.servers.processes import Gunicorn, all_at_once
 from observability.test_metrics import PAGE
 

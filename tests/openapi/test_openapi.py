@@ -8,7 +8,8 @@ import flask_smorest
 import pytest
 from flask import Response, abort
 from helpers.apps import make_app
-from helpers.servers.processes import SilentServer
+from helpers.node import MUST_RUN, NODE
+from helpers.servers.faults import SilentServer
 from helpers.smorest_app import (
     BASE,
     PATHS,
@@ -22,7 +23,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
-from web.test_javascript import MUST_RUN, NODE
 
 from flask_idempotence import KeyInvalid, current_guard
 from flask_idempotence.request.key_header import VALUE_PATTERN, parse_key

@@ -9,8 +9,7 @@ from functools import partial
 import pytest
 from flask import request
 from helpers.apps import make_app
-from response.test_refusal_table import DECIDE
-from web.test_javascript import MUST_RUN, NODE
+from helpers.node import DECIDE, MUST_RUN, NODE
 
 from flask_idempotence import RepeatSubmit
 from flask_idempotence.client.answers import Answer

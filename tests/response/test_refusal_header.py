@@ -6,12 +6,12 @@ import time
 import flask_restx
 import flask_smorest
 import pytest
-from docs.test_docs import REFERENCE, section
 from flask import abort, request
 from helpers.apps import make_app
 from helpers.http_transcripts import BLOCK, TranscriptClient
 from helpers.payment_database import PaymentApp, lose_claim
 from helpers.refusal_cases import REFUSAL_CASES, RefusalCase
+from helpers.repository import REFERENCE, section
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotence import (

@@ -6,8 +6,8 @@ import re
 import subprocess
 
 import pytest
-from docs.test_docs import REFERENCE, REFUSALS, text_of
-from web.test_javascript import MUST_RUN, NODE, ROOT, SCRIPT
+from helpers.node import DECIDE, MUST_RUN, NODE, SCRIPT
+from helpers.repository import REFERENCE, REFUSALS, text_of
 
 from flask_idempotence.client import Retries
 from flask_idempotence.client.answers import FINAL_REFUSALS, PASSING_REFUSALS, Answer
@@ -15,7 +15,6 @@ from flask_idempotence.response.outcome import REFUSAL_HEADER
 from flask_idempotence.response.refusals import PROBLEM_TYPE
 
 STATUSES = [200, 201, 400, 403, 404, 409, 422, 429, 500, 502, 503, 504]
-DECIDE = ROOT / "tests" / "js" / "decide.mjs"
 
 
 def slugs_in_the_script(name):

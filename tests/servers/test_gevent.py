@@ -5,7 +5,8 @@ Needs gevent, which is in the dependency group of that name; without it the test
 
 import pytest
 from engine.test_process_exit import writes_what_is_pending
-from helpers.servers.processes import Proxy, all_at_once
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import all_at_once
 from servers.test_processes import Service
 
 from flask_idempotence.stores import open_store

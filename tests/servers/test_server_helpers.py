@@ -11,14 +11,8 @@ from pathlib import Path
 import pytest
 import redis
 from helpers.servers import processes as servers
-from helpers.servers.processes import (
-    Gunicorn,
-    Proxy,
-    RedisServer,
-    SilentServer,
-    all_at_once,
-    redis_binary,
-)
+from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.processes import Gunicorn, RedisServer, all_at_once, redis_binary
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 

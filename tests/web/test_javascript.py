@@ -1,22 +1,13 @@
 """The script for browsers: its own tests under node, and its size."""
 
 import gzip
-import os
 import re
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from helpers.node import MUST_RUN, NODE, SCRIPT
+from helpers.repository import ROOT
 
-import flask_idempotence
-
-ROOT = Path(__file__).parents[2]
-NODE = shutil.which("node")
-SCRIPT = Path(flask_idempotence.__file__).parent / "web" / "static" / "idempotence.js"
-
-os.environ["SCRIPT_UNDER_TEST"] = str(SCRIPT)  # read by what node runs in tests/js
-MUST_RUN = os.environ.get("CI") == "true"
 MOST_BYTES = 6 * 1024
 
 

@@ -7,7 +7,8 @@ from functools import partial
 
 import pytest
 from helpers.apps import make_app
-from helpers.servers.processes import Proxy, RedisServer, all_at_once, until
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import RedisServer, all_at_once, until
 
 from flask_idempotence import MemoryStore, RedisStore, idempotent
 from flask_idempotence.stores.base import Claimed, Running

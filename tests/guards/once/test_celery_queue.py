@@ -11,7 +11,7 @@ import re
 import time
 
 import pytest
-from docs.test_docs import ROOT, text_of
+from helpers.repository import ROOT, text_of
 from helpers.servers.processes import RedisServer, until
 
 from flask_idempotence import Running, StoreError, rejected

@@ -9,7 +9,8 @@ import time
 
 import pytest
 from helpers.once_operations import OnceApp
-from helpers.servers.processes import Proxy, until
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import until
 
 from flask_idempotence import MemoryStore, StoreError, StoreUnavailable, current_guard
 from flask_idempotence.testing import FakeClock, record_signals

@@ -8,11 +8,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import closing
-from pathlib import Path
 
+from helpers.repository import ROOT
 from helpers.servers.processes import HOST, Gunicorn, ServerProcess, free_port
 
-ROOT = Path(__file__).parents[3]
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.apps import make_app
-from helpers.servers.processes import Proxy, SilentServer, all_at_once, free_port, until
+from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.processes import all_at_once, free_port, until
 
 from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store

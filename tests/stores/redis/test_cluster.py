@@ -6,7 +6,8 @@ import time
 import pytest
 import redis
 from helpers.keeper_harness import KeeperHarness
-from helpers.servers.processes import HOST, SilentServer
+from helpers.servers.faults import SilentServer
+from helpers.servers.processes import HOST
 from helpers.servers.topologies import Cluster
 from helpers.store_assertions import assert_fork_safe, claim, owner, timed_failure, works
 from redis.cluster import ClusterNode

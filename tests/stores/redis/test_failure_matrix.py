@@ -4,7 +4,8 @@ import threading
 import time
 
 import pytest
-from helpers.servers.processes import HOST, Proxy, free_port
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import HOST, free_port
 from helpers.servers.topologies import SentinelGroup
 
 from flask_idempotence import StoreError

@@ -11,7 +11,8 @@ import time
 
 import pytest
 from helpers.apps import make_app
-from helpers.servers.processes import HOST, Proxy, SilentServer, all_at_once, free_port, until
+from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.processes import HOST, all_at_once, free_port, until
 from redis.exceptions import NoScriptError
 
 from flask_idempotence import (

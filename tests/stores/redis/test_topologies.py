@@ -4,7 +4,8 @@ import time
 
 import pytest
 import redis
-from helpers.servers.processes import HOST, Proxy, RedisServer, SilentServer, free_port
+from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.processes import HOST, RedisServer, free_port
 from helpers.servers.topologies import SERVICE, Sentinel
 from helpers.store_assertions import assert_fork_safe, claim, timed_failure, works
 from redis.sentinel import Sentinel as SentinelManager

@@ -7,7 +7,8 @@ import time
 
 import pytest
 from helpers.apps import make_app
-from helpers.servers.processes import Proxy, SilentServer, all_at_once, until
+from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.processes import all_at_once, until
 from helpers.store_assertions import claim, owner, timed_failure, works
 from sqlalchemy import NullPool, create_engine, text
 

@@ -1,0 +1,119 @@
+"""Servers that fail on purpose: one that never answers, and a proxy that loses what it carries."""
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from socketserver import ThreadingTCPServer
+
+from helpers.servers.processes import HOST, RedisServer
+
+
+class SilentServer:
+    """A port that takes connections (the kernel does) and never answers."""
+
+    def __enter__(self):
+        self._listener = socket.create_server((HOST, 0), backlog=128)
+        self.address = f"{HOST}:{self._listener.getsockname()[1]}"
+        self.url = f"redis://{self.address}/0"
+        return self
+
+    def __exit__(self, *_):
+        self._listener.close()
+
+
+class Proxy:
+    """A proxy in front of a server, with faults to switch on.
+
+    ``drop_replies``: a request reaches the server, its reply is swallowed and the connection
+    closed. ``black_hole``: connections are taken and nothing is forwarded either way. ``delay``:
+    seconds for which whatever arrives is held up before it is forwarded, even if its sender has
+    left meanwhile. ``forget_connections``: what arrives on those that are open goes nowhere from
+    now on, as behind a firewall that was restarted; new ones work.
+    """
+
+    def __init__(self, server: RedisServer):
+        self.port = 0
+        self.black_hole = False
+        self.delay = 0.0
+        self.drop_replies = False
+        self._server = server
+        self._drops_left, self._marker = 0, b""
+        self._lock = threading.Lock()
+        self._listening = False
+        self._forgotten = 0
+
+    def __enter__(self):
+        self.accept()
+        return self
+
+    def __exit__(self, *_):
+        self.refuse()
+
+    def drop_next_replies(self, count: int, *, after: bytes = b"") -> None:
+        """Lose the replies to the next requests that contain the marker."""
+        with self._lock:
+            self._drops_left, self._marker = count, after
+
+    def forget_connections(self) -> None:
+        """Forward nothing any more on the connections that are open, and leave them open."""
+        self._forgotten += 1
+
+    def lead_to(self, server: RedisServer) -> None:
+        """Carry new connections to another server; those that are open stay where they are."""
+        self._server = server
+
+    def accept(self) -> None:
+        """Listen: the first time on a free port, then always on the same."""
+        if not self._listening:
+            self._listener = _Listener((HOST, self.port), self._carry)
+            self._listening = True
+            self.port = self._listener.server_address[1]
+            self.url = f"redis://{HOST}:{self.port}/0"
+            self._thread = threading.Thread(target=self._listener.serve_forever, args=[0.02])
+            self._thread.start()
+
+    def refuse(self) -> None:
+        """Stop listening, so that new connections are refused, and cut the open ones."""
+        if self._listening:
+            self._listening = False
+            self._listener.shutdown()
+            self._thread.join()
+            self._listener.server_close()  # waits for the threads of the connections
+
+    def _carry(self, client: socket.socket, *_) -> None:
+        """Carry one connection until either side ends it or a fault does."""
+        address, forgotten = (HOST, self._server.port), self._forgotten
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(address, 10) as server,
+            selectors.DefaultSelector() as watch,
+        ):
+            for side in (client, server):
+                watch.register(side, selectors.EVENT_READ)
+            while self._listening:
+                for sender in [ready.fileobj for ready, _ in watch.select(0.02)]:
+                    chunk = sender.recv(65536)
+                    if not chunk:
+                        return
+                    if self.black_hole or forgotten < self._forgotten:
+                        continue
+                    if self.delay:
+                        time.sleep(self.delay)
+                    (server if sender is client else client).sendall(chunk)
+                    if sender is client and self._drops_reply_to(chunk):
+                        server.recv(65536)
+                        return
+
+    def _drops_reply_to(self, request: bytes) -> bool:
+        with self._lock:
+            if self._drops_left and self._marker in request:
+                self._drops_left -= 1
+                return True
+        return self.drop_replies
+
+
+class _Listener(ThreadingTCPServer):
+    allow_reuse_address = True
+    request_queue_size = 128
