@@ -5,7 +5,8 @@ import time
 
 import pytest
 import redis
-from helpers.servers.processes import HOST, SilentServer
+from helpers.servers.faults import SilentServer
+from helpers.servers.processes import HOST
 from helpers.store_assertions import works
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import RedisError, ResponseError
