@@ -22,7 +22,7 @@ from helpers.servers.processes import RedisServer
 from flask_idempotence import Idempotence
 from flask_idempotence.engine.claim import Attempt, Claim
 from flask_idempotence.engine.guard import Question
-from flask_idempotence.engine.instruments import Instrument
+from flask_idempotence.engine.store_calls import Instrument
 from flask_idempotence.response.records import RecordContext
 from flask_idempotence.stores.base import NO_FINGERPRINT
 

@@ -32,7 +32,7 @@ from .request.tokens import Tokens
 from .response.records import Records
 from .stores import Store, open_store
 from .web.routes import make_blueprint, token_url_faults
-from .web.templating import FUNCTIONS, keep_tokens_out_of_caches
+from .web.templating import FUNCTIONS
 
 if TYPE_CHECKING:
     from flask import Request
@@ -92,9 +92,6 @@ class Idempotence:
         app.register_blueprint(make_blueprint(app, config.token_url))
         _refuse(token_url_faults(app))
         app.jinja_env.globals.update(FUNCTIONS)
-        # The function registered first is called last, after the application's own hooks, which
-        # may set other headers for caches.
-        app.after_request_funcs.setdefault(None, []).insert(0, keep_tokens_out_of_caches)
         app.cli.add_command(tools)
         settling = state.engine.settling
         app.teardown_request(settling.tear_down)

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from . import signals
 from .engine.engine import engine_of
-from .engine.instruments import Instrument
+from .engine.store_calls import Instrument
 from .errors import ConfigurationError
 from .stores.process import call_in_children
 

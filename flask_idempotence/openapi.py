@@ -17,7 +17,7 @@ from .guards.key import KeyGuard
 from .guards.lock import LockGuard
 from .guards.token import TokenGuard
 from .guards.whole_app import speaks_for_itself
-from .guards.wrapping import guards_of
+from .guards.wrapping import covers, guards_of
 from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
 from .response import refusals
 from .response.outcome import REFUSAL_HEADER, REPLAYED_HEADER
@@ -190,8 +190,8 @@ def _guards_around(view: Callable[..., Any], method: str, config: Config) -> Ite
     # Whole-app mode adds its guards at the first request, which may come later.
     is_added = config.key_all_routes and method in config.key_methods
     if is_added and not speaks_for_itself(view, method):
-        yield KeyGuard(guarded_methods=frozenset({method}))
-    yield from (guard for guard in guards_of(view, method) if guard.covers(method))
+        yield KeyGuard(only_methods=frozenset({method}))
+    yield from (guard for guard in guards_of(view, method) if covers(guard, method))
 
 
 def _parameter_of(guard: ViewGuard, config: Config) -> _Object | None:

@@ -258,6 +258,12 @@ class Claim:
             return self.result
         return self._by_hand
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the operation may run again, by the verdict."""
+        verdict = self.verdict
+        return verdict is Verdict.FAILED or verdict is Verdict.RELEASED
+
     def ending(self, now: float) -> Ending:
         """Return the state of the claim at its end."""
         lease = self.lease
@@ -265,6 +271,7 @@ class Claim:
             self.question,
             self.sealed,
             self.verdict,
+            self.is_failure,
             self.record,
             lease.granted_at,
             lease.length,
@@ -280,7 +287,7 @@ class Claim:
         self._status = response.status_code
         self._body = response.response
 
-    def keep_record(self, record: bytes | None) -> None:
+    def keep_record(self, record: bytes) -> None:
         """Keep the record of the response."""
         self.record = record
 
@@ -339,11 +346,12 @@ def claims_of(request: Request) -> Sequence[Claim]:
     return claims
 
 
-def note_replay(request: Request) -> None:
-    """Note that a request is answered by a remembered response."""
-    vars(request)[_REPLAYED] = True
+def note_replay(request: Request, status: int = 0) -> None:
+    """Note that a request is answered by a remembered response; 0 until its status is certain."""
+    vars(request)[_REPLAYED] = status
 
 
-def is_replayed(request: Request) -> bool:
-    """Whether a request is answered by a remembered response."""
-    return _REPLAYED in vars(request)
+def replayed_status(request: Request) -> int | None:
+    """Return the status of the remembered response, 0 before it is certain; None for no replay."""
+    status: int | None = vars(request).get(_REPLAYED)
+    return status

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..response.refusals import LeaseLost
 from ..signals import completed
 from ..stores.base import Completion, Outcome
-from .guard import Complete
+from .guard import Complete, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ def end_transaction(
     Returns:
         The reason for which it was not committed although the verdict was to commit.
     """
-    if not claim.verdict.commits:
+    if claim.verdict not in {Verdict.SUCCEEDED, Verdict.KEPT}:
         transaction.roll_back()
         # A failure that is remembered stands in the store on its own.
         carry_out(claim)
@@ -52,11 +52,11 @@ def end_transaction(
         if claim.sealed.key:
             keeper.unwatch(claim)
             completion = _completion(claim, now())
-        outcome = policy.ask(
+        outcome = policy.before_view(
             claim.attempt,
             "commit",
             partial(transaction.commit, completion),
-            unsure=lambda: is_sent.append(True),
+            on_unknown=lambda: is_sent.append(True),
         )
     except Exception as error:  # noqa: BLE001 - the caller answers with it
         # Once a COMMIT was sent and its answer is not known, the claim must not be given up.

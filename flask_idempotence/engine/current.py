@@ -10,7 +10,7 @@ from operator import attrgetter
 from flask import has_request_context, request
 
 from ..request.proxies import actual
-from .claim import Claim, claims_of, is_replayed
+from .claim import Claim, claims_of, replayed_status
 from .engine import engine_of
 from .guard import Verdict
 
@@ -68,7 +68,7 @@ class CurrentGuard:
 
         A replay does not run the view: only `after_request` functions can see True here.
         """
-        return has_request_context() and is_replayed(actual(request))
+        return has_request_context() and replayed_status(actual(request)) is not None
 
     @property
     def lost(self) -> bool:

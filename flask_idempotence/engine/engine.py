@@ -113,8 +113,6 @@ class Engine:
             Refusal: the request is refused, and the view does not run.
             Exception: the view raised it.
         """
-        if not guard.covers(request.method):
-            return call()
         plan = self._plan(guard, request.endpoint)
         attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
         if self.is_on(app, guard.toggle):
@@ -289,11 +287,11 @@ class Engine:
         # A lease is counted from before the call: on the store it begins later, so it never ends
         # there before it ends here.
         now = self.now()
-        found = self.policy.ask(
+        found = self.policy.before_view(
             attempt,
             "claim",
             lambda: self.store.claim(key, owner, fingerprint, question.lease, question.keep),
-            unsure=lambda: self._take_back(attempt, question, key, owner),
+            on_unknown=lambda: self._take_back(attempt, question, key, owner),
         )
         if isinstance(found, Claimed):
             return Claim(attempt, plan, question, sealed, owner=owner, at=now)
@@ -315,7 +313,7 @@ class Engine:
     ) -> Claim | TokenOutcome | None:
         """Take the token of a question out of the store."""
         subject = self.services.keyring.subject(attempt.app, token.bearer)
-        outcome = self.policy.ask(
+        outcome = self.policy.before_view(
             attempt, "take_token", lambda: self.store.take_token(sealed.key, subject)
         )
         if outcome is TokenOutcome.TAKEN or outcome is TokenOutcome.TAKEN_AGAIN:
@@ -343,7 +341,7 @@ class Engine:
     def _open(
         self, attempt: Attempt, within: TransactionFactory, store: Store | None
     ) -> Transaction:
-        transaction = self.policy.ask(attempt, "begin", partial(within, store))
+        transaction = self.policy.before_view(attempt, "begin", partial(within, store))
         if transaction is None:
             raise RuntimeError("A view within= a session never runs without its transaction.")
         return transaction
@@ -351,7 +349,7 @@ class Engine:
     def _begin(self, claim: Claim, transaction: Transaction) -> Claim:
         claim.join(transaction)
         try:
-            self.policy.ask(claim.attempt, "begin", transaction.begin)
+            self.policy.before_view(claim.attempt, "begin", transaction.begin)
         except Exception:
             claim.judge(Verdict.FAILED)
             self.settling.settle(claim)

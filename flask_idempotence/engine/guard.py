@@ -110,16 +110,6 @@ class Verdict(IntEnum):
     RELEASED = 4
     """`current_guard.release()` was called."""
 
-    @property
-    def is_failure(self) -> bool:
-        """Whether the operation may run again."""
-        return self is Verdict.FAILED or self is Verdict.RELEASED
-
-    @property
-    def commits(self) -> bool:
-        """Whether the transaction of `within=` is committed."""
-        return self is Verdict.SUCCEEDED or self is Verdict.KEPT
-
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -129,6 +119,7 @@ class Ending:
         question: the operation.
         sealed: its store key and its fingerprint.
         verdict: the judgement about its result.
+        is_failure: whether the operation may run again, by the verdict.
         record: the record of the response; None where there is none.
         granted_at: the start of the first lease.
         lease: seconds of the lease.
@@ -140,6 +131,7 @@ class Ending:
     question: Question
     sealed: RecordContext
     verdict: Verdict
+    is_failure: bool
     record: bytes | None
     granted_at: float
     lease: float
@@ -189,6 +181,7 @@ class Plan(ABC, Generic[Reply_co]):
     Attributes:
         within: opens the transactions of `within=`; None for none.
         part: stands for the endpoint in store keys; None for the endpoint itself.
+        record: makes the record of a response; None where the mode keeps none.
         has_failed: tells whether the view's response frees the operation; None for the
             application's predicate.
         has_failed_since: the same for a response that was changed after the view.
@@ -196,6 +189,7 @@ class Plan(ABC, Generic[Reply_co]):
 
     within: TransactionFactory | None = None
     part: str | None = None
+    record: Callable[[RecordContext, Response], bytes] | None = None
     has_failed: FailedPredicate | None = None
     has_failed_since: FailedPredicate | None = None
 
@@ -213,11 +207,6 @@ class Plan(ABC, Generic[Reply_co]):
     @abstractmethod
     def settle(self, ending: Ending) -> Settlement:
         """Return how a claim ends."""
-
-    def record(self, sealed: RecordContext, response: Response) -> bytes | None:
-        """Return the record of a response; None where the mode keeps none."""
-        del sealed, response
-        return None
 
 
 class ViewPlan(Plan["Response"]):
@@ -257,17 +246,15 @@ class ViewGuard(Guard):
 
     Attributes:
         methods: safe methods that are guarded, too.
+        only_methods: the methods that are guarded; None for all but the safe ones.
     """
 
     methods: Collection[str] = frozenset()
+    only_methods: Collection[str] | None = None
 
     @abstractmethod
     def plan(self, services: Services, endpoint: str | None) -> ViewPlan:
         """Return the plan of a route."""
-
-    def covers(self, method: str) -> bool:
-        """Whether requests of this method are guarded."""
-        return method not in SAFE_METHODS or method in self.methods
 
     def accept(self, view: Callable[..., object]) -> None:
         """Check a view that is put behind the guard.

@@ -188,7 +188,7 @@ class Keeper:
                 return self._store.renew(renewals)
 
         try:
-            outcomes = self._policy.tell(claims[0].attempt, "renew", renew)
+            outcomes = self._policy.after_view(claims[0].attempt, "renew", renew)
         except Exception:
             _logger.exception("The store raised another error than StoreError.")
             if len(claims) == 1:
@@ -209,7 +209,9 @@ class Keeper:
         now = self._clock()
         renewal = Renewal(claim.sealed.key, claim.owner, self._lease)
         claim.lease.renewal_sent()
-        outcomes = self._policy.ask(claim.attempt, "renew", lambda: self._store.renew([renewal]))
+        outcomes = self._policy.before_view(
+            claim.attempt, "renew", lambda: self._store.renew([renewal])
+        )
         if outcomes is None:
             return
         if outcomes[0] is Outcome.STALE:

@@ -100,7 +100,9 @@ class RetryQueue:
         """Try a settlement; whether it has ended, be it by an error other than the store's."""
         outcome = None
         try:
-            outcome = self._policy.tell(settlement.attempt, settlement.operation, settlement.call)
+            outcome = self._policy.after_view(
+                settlement.attempt, settlement.operation, settlement.call
+            )
         except Exception:
             _logger.exception("A settlement failed: %s", settlement.attempt)
         else:

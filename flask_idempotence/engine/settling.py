@@ -28,12 +28,12 @@ from ..response.outcome import (
     REPLAYED_HEADER,
     STORED_HEADER,
     add_kept_headers,
-    keep_header,
+    note_streamed,
 )
 from ..response.refusals import Refusal
 from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
-from .claim import Claim, claims_of, is_replayed
+from .claim import Claim, claims_of, note_replay, replayed_status
 from .committing import end_transaction
 from .guard import Complete, HoldUntil, Keep, Release, Restore, Settlement, Verdict
 from .retry_queue import PendingSettlement
@@ -109,8 +109,12 @@ class Settling:
                 self._finish(claim, response)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
+        if replayed_status(request) == response.status_code:
+            response.headers.setdefault(REPLAYED_HEADER, "true")
         if KEPT_HEADERS in vars(request):
             add_kept_headers(request, response)
+        if response.is_streamed:
+            note_streamed(request, response)
 
     def _finish(self, claim: Claim, response: Response) -> None:
         if claim.is_changed(response):
@@ -166,7 +170,7 @@ class Settling:
         for claim in claims_of(request):
             if not claim.settled and not claim.in_view:  # a view may send the signal by itself
                 claim.leave_view(raised=True)
-        if is_replayed(request):
+        if replayed_status(request) is not None:
             _logger.error(
                 "Flask-Idempotence: an exception followed a replay of %r. A decorator outside the "
                 "guard gets a Response then: pass it on, or put the decorator inside the guard.",
@@ -191,7 +195,7 @@ class Settling:
             if self._is_own_answer(response, replay):
                 return response
             response.close()
-        keep_header(REPLAYED_HEADER, "true", status=replay.status_code)
+        note_replay(actual(request_ctx).request, replay.status_code)
         return replay
 
     def _is_own_answer(self, response: Response, replay: Response) -> bool:
@@ -226,6 +230,8 @@ class Settling:
 
     @staticmethod
     def _take_record(claim: Claim, response: Response) -> None:
+        if claim.plan.record is None:
+            return
         try:
             claim.keep_record(claim.plan.record(claim.sealed, response))
         except Exception:
@@ -277,7 +283,7 @@ class Settling:
             claim.attempt.emit(completed)
             return
         signal, operation, call = self._instruction(claim, settlement)
-        outcome = self._policy.tell(claim.attempt, operation, call) if is_quiet else None
+        outcome = self._policy.after_view(claim.attempt, operation, call) if is_quiet else None
         if outcome is not None:
             _acknowledge(claim, signal, outcome)
         elif not isinstance(settlement, Restore):

@@ -1,4 +1,7 @@
-"""What happens when the store does not answer: the only place that catches a `StoreError`."""
+"""The failure policy and the instruments around each call of the store.
+
+The only place that catches a `StoreError`.
+"""
 
 from __future__ import annotations
 
@@ -8,139 +11,160 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..config.settings import ALLOW, ON_STORE_ERROR, REJECT, Config
-from ..errors import ConfigurationError, StoreError
+from ..config.settings import REJECT, Config
+from ..errors import StoreError
 from ..response.refusals import StoreUnavailable
 from ..signals import store_failed
 from ..stores.process import call_in_children
 from .claim import Attempt
-from .instruments import Instrumentation
 
 _logger = logging.getLogger("flask_idempotence")
 
 T = TypeVar("T")
 
-TELL_EVERY = 5.0
+LOG_EVERY = 5.0
 """Seconds between two log lines about a store that does not answer."""
 
 
-def checked_policy(guard: str, value: str | None) -> str | None:
-    """Return what a route says of a store that does not answer.
-
-    Args:
-        guard: the name of its decorator.
-        value: `"reject"`, `"allow"`, or None for the setting.
-
-    Raises:
-        ConfigurationError: it is none of these.
-    """
-    if value is not None and value not in ON_STORE_ERROR:
-        raise ConfigurationError(
-            f"{guard}(on_store_error=...) must be {REJECT!r}, {ALLOW!r}, or None for the setting."
-        )
-    return value
-
-
 class FailurePolicy:
-    """Carries out store operations, and decides what a missing answer means.
+    """Calls the store, and applies the policy where it does not answer.
 
-    Before a view runs, a missing answer is a matter of what its route says, else of
-    `IDEMPOTENCE_ON_STORE_ERROR`: see `ask`.
-    After it has run, its answer goes out whatever the store does: see `tell`.
+    Before a view runs, `on_store_error` of its route applies, else `IDEMPOTENCE_ON_STORE_ERROR`:
+    see `before_view`. After it has run, its answer goes out in any case: see `after_view`.
 
-    Every failure is a signal. The log gets a line for the first one, and from then on one every
-    few seconds: in an outage, each request fails.
-
-    Args:
-        config: for the default.
-        clock: returns seconds that never go back.
+    Every failure is a signal. In an outage each request fails, so the log gets a line for the
+    first failure, and then one every few seconds.
 
     Attributes:
-        instrumentation: measures how long the store takes.
+        instrumentation: measures the calls.
     """
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
         self._default = config.on_store_error
         self._clock = clock
-        self._lines = _Sparing()
         self.instrumentation = Instrumentation()
-        call_in_children(self._forget)
+        self._renew_throttle()
+        call_in_children(self._renew_throttle)
 
-    def _forget(self) -> None:
-        self._lines = _Sparing()
+    def _renew_throttle(self) -> None:
+        self._throttle = LogThrottle()
 
-    def ask(
+    def before_view(
         self,
         attempt: Attempt,
         operation: str,
         call: Callable[[], T],
         *,
-        unsure: Callable[[], None] | None = None,
+        on_unknown: Callable[[], None] | None = None,
     ) -> T | None:
-        """Carry out an operation on which it depends whether the view may run.
+        """Call the store to learn whether a view may run.
 
         Args:
-            attempt: on whose behalf.
-            operation: its name.
-            call: carries it out.
-            unsure: is called where it is unknown whether the operation took effect.
+            attempt: the attempt.
+            operation: the name of the operation.
+            call: calls the store.
+            on_unknown: called where the operation was sent, and may have taken effect.
 
         Returns:
-            What the store answered; None where it did not and the view shall run unguarded.
+            The result of the call; None where the view runs unguarded.
 
         Raises:
-            StoreUnavailable: it did not answer, and the policy is to refuse.
+            StoreUnavailable: the store does not answer, and the policy is to reject.
         """
         try:
-            return self.instrumentation.timed(operation, call)
+            return self._timed(operation, call) if self.instrumentation else call()
         except StoreError as error:
             self._report(attempt, operation, error)
-            if unsure is not None and error.sent:
-                unsure()
+            if on_unknown is not None and error.sent:
+                on_unknown()
             if (attempt.on_store_error or self._default) == REJECT:
                 raise StoreUnavailable from error
             return None
 
-    def tell(self, attempt: Attempt, operation: str, call: Callable[[], T]) -> T | None:
-        """Carry out an operation whose outcome can no longer change the answer.
+    def after_view(self, attempt: Attempt, operation: str, call: Callable[[], T]) -> T | None:
+        """Call the store where the result can no longer change the answer.
 
         Returns:
-            What the store answered, a part of it where that is all there is; None for nothing.
+            The result of the call; the known part where some servers did not answer; None for no
+            answer.
         """
         try:
-            return self.instrumentation.timed(operation, call)
+            return self._timed(operation, call) if self.instrumentation else call()
         except StoreError as error:
             self._report(attempt, operation, error)
-            known: T | None = error.answers  # type: ignore[assignment]  # what `call` would return
+            known: T | None = error.answers  # type: ignore[assignment]  # the same type as `call`'s
             return known
 
+    def _timed(self, operation: str, call: Callable[[], T]) -> T:
+        began = time.perf_counter()
+        try:
+            return call()
+        finally:
+            seconds = time.perf_counter() - began
+            self.instrumentation.measure(lambda each: each.store_call(operation, seconds))
+
     def _report(self, attempt: Attempt, operation: str, error: StoreError) -> None:
-        more = self._lines.due(self._clock())
-        if more is not None:
+        withheld = self._throttle.take(self._clock())
+        if withheld is not None:
             _logger.warning(
                 "The store did not answer: operation=%s %s (%s)%s",
                 operation,
                 attempt,
                 error,
-                f"; {more} times more since the last such line" if more else "",
+                f"; {withheld} times more since the last such line" if withheld else "",
             )
         attempt.emit(store_failed, operation=operation, error=error)
 
 
-class _Sparing:
-    """Says when there may be a line again."""
+class LogThrottle:
+    """Lets one log line through in `LOG_EVERY` seconds, and counts the others."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._next_at = float("-inf")
         self._withheld = 0
 
-    def due(self, now: float) -> int | None:
-        """Return how many lines were withheld before this one; None where it is withheld, too."""
+    def take(self, now: float) -> int | None:
+        """Return the number of lines withheld before this one; None to withhold it, too."""
         with self._lock:
             if now < self._next_at:
                 self._withheld += 1
                 return None
-            self._next_at = now + TELL_EVERY
+            self._next_at = now + LOG_EVERY
             withheld, self._withheld = self._withheld, 0
             return withheld
+
+
+class Instrument:
+    """Takes measurements, each on the thread that it is about; override those of interest."""
+
+    def store_call(self, operation: str, seconds: float) -> None:
+        """Take the duration of a store operation, answered or not."""
+
+    def renewal_delay(self, seconds: float) -> None:
+        """Take the delay between the time when a renewal was due and its beginning."""
+
+    def retry_queue_length(self, count: int) -> None:
+        """Take the number of settlements in this process's retry queue."""
+
+
+class Instrumentation:
+    """The instruments of one application; their exceptions are logged, never passed on."""
+
+    def __init__(self) -> None:
+        self._instruments: tuple[Instrument, ...] = ()
+
+    def add(self, instrument: Instrument) -> None:
+        """Add an instrument."""
+        self._instruments += (instrument,)
+
+    def __bool__(self) -> bool:
+        return bool(self._instruments)
+
+    def measure(self, pass_on: Callable[[Instrument], None]) -> None:
+        """Pass a measurement on to each instrument."""
+        for instrument in self._instruments:
+            try:
+                pass_on(instrument)
+            except Exception:
+                _logger.exception("An instrument failed.")

@@ -34,7 +34,7 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
     subject = services.keyring.subject(app, token.bearer)
     # A page goes on working where tokens are switched off.
     is_on = engine.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
-    put = engine.policy.ask if is_on else engine.policy.tell
+    put = engine.policy.before_view if is_on else engine.policy.after_view
 
     def store() -> bool:
         engine.store.put_token(key, subject, services.config.token_ttl)

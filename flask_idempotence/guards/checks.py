@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
 from .faults import Fault
-from .wrapping import guards_of, is_guard, layers, standing, was_guarded
+from .wrapping import covers, guards_of, is_guard, layers, standing, was_guarded
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -82,7 +82,7 @@ def _idle(app: Flask) -> Iterator[Fault]:
                 place = id(guard), id(subject)
                 endpoints = stands.setdefault(place, (guard, {}))[1]
                 endpoints.setdefault(rule.endpoint, set()).add(method)
-                if guard.covers(method):
+                if covers(guard, method):
                     at_work.add(place)
     for place, (guard, endpoints) in stands.items():
         if place not in at_work:

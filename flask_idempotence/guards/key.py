@@ -56,11 +56,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class KeyGuard(ViewGuard):
-    """The arguments of `idempotent`, checked; None for the setting.
-
-    Attributes:
-        guarded_methods: methods that are guarded; None for all but the safe ones.
-    """
+    """The arguments of `idempotent`, checked; None for the setting."""
 
     mode = "key"
     decorator = "idempotent"
@@ -76,7 +72,7 @@ class KeyGuard(ViewGuard):
     wait: float | None = None
     on_store_error: str | None = None
     within: TransactionFactory | None = None
-    guarded_methods: frozenset[str] | None = None
+    only_methods: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         if self.within is not None:
@@ -86,12 +82,6 @@ class KeyGuard(ViewGuard):
     def plan(self, services: Services, endpoint: str | None) -> KeyPlan:
         """Return the plan of a route."""
         return KeyPlan(self, services, endpoint or "")
-
-    def covers(self, method: str) -> bool:
-        """Whether requests of this method are guarded."""
-        if self.guarded_methods is not None:
-            return method in self.guarded_methods
-        return super().covers(method)
 
     def accept(self, view: Callable[..., object]) -> None:
         """Refuse an async view whose writes would go into another thread's session."""
@@ -154,6 +144,9 @@ class KeyPlan(ViewPlan):
         self._at_most_once = guard.guarantee_in(config) == AT_MOST_ONCE
         self._keep = self._ttl if self._at_most_once else 0.0
         self.within = guard.within
+        self.record = lambda context, response: services.records.remember(
+            context, response, self._ttl
+        )
         remember = config.key_remember if guard.remember is None else guard.remember
         self._judge_by(remember)
 
@@ -215,14 +208,10 @@ class KeyPlan(ViewPlan):
         response.headers[REPLAYED_HEADER] = "true"
         return response
 
-    def record(self, sealed: RecordContext, response: Response) -> bytes:
-        """Return the record of a response."""
-        return self._services.records.remember(sealed, response, self._ttl)
-
     def settle(self, ending: Ending) -> Settlement:
         """Remember the response, or release an operation that may run again."""
         is_by_hand = ending.verdict is Verdict.RELEASED
-        if ending.verdict.is_failure and (is_by_hand or not self._at_most_once):
+        if ending.is_failure and (is_by_hand or not self._at_most_once):
             return Release()
         record = ending.record
         if record is None:

@@ -78,7 +78,7 @@ class LockPlan(ViewPlan):
 
     def settle(self, ending: Ending) -> Settlement:
         """Release a failure; hold a success until the interval is over."""
-        if ending.verdict.is_failure:
+        if ending.is_failure:
             return Release()
         if ending.is_overrun:
             # A slow view: requests that queued behind it come only now.

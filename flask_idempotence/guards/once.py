@@ -166,7 +166,7 @@ class Once:
         claim.leave_view(raised=error is not None)
         if error is not None:
             claim.judge(Verdict.FAILED)
-        problem = None if claim.verdict.is_failure else self._take_record(engine, claim)
+        problem = None if claim.is_failure else self._take_record(engine, claim)
         if problem is not None and claim.transaction is not None:
             claim.judge(Verdict.FAILED)  # and rolled back: the next call does it again
         problem = engine.settling.settle(claim) or problem

@@ -83,7 +83,7 @@ class OncePlan(Plan[Done]):
 
     def settle(self, ending: Ending) -> Settlement:
         """Remember that the operation is done, or release it."""
-        if ending.verdict.is_failure or ending.record is None:
+        if ending.is_failure or ending.record is None:
             return Release()
         return Complete(ending.record, self._ttl)
 

@@ -37,7 +37,7 @@ def guard_all(app: Flask, methods: Collection[str]) -> None:
             method for method in answered[endpoint] if not speaks_for_itself(view, method)
         )
         if open_to:
-            guard = KeyGuard(guarded_methods=open_to)
+            guard = KeyGuard(only_methods=open_to)
             views[endpoint] = put_behind(guard, view)
 
 

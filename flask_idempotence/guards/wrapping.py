@@ -6,15 +6,13 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from flask.globals import request_ctx
 
 from ..engine.engine import engine_of
+from ..engine.guard import SAFE_METHODS, ViewGuard
 from ..request.proxies import actual
-
-if TYPE_CHECKING:
-    from ..engine.guard import ViewGuard
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,14 +61,23 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(view)
     def behind_guard(*args: P.args, **kwargs: P.kwargs) -> Any:
         context = actual(request_ctx)
-        app = context.app
+        app, request = context.app, context.request
         call = functools.partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
-        return engine_of(app).run(app, context.request, guard, call)
+        if not covers(guard, request.method):
+            return call()
+        return engine_of(app).run(app, request, guard, call)
 
     # `functools.wraps` copies attributes from function to function: each mark names its bearer.
     setattr(behind_guard, _GUARD, behind_guard)
     setattr(behind_guard, _BY, guard)
     return behind_guard
+
+
+def covers(guard: ViewGuard, method: str) -> bool:
+    """Whether requests of a method are guarded."""
+    if guard.only_methods is not None:
+        return method in guard.only_methods
+    return method not in SAFE_METHODS or method in guard.methods
 
 
 def _mark(view: Callable[..., Any]) -> None:

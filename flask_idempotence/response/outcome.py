@@ -17,7 +17,10 @@ STORED_HEADER = "Idempotent-Stored"
 
 REPLAYED_HEADER = "Idempotent-Replayed"
 """`true` on a response that is not the first."""
+
 KEPT_HEADERS = "_flask_idempotence_headers"
+_STREAMED = "_flask_idempotence_streamed"
+_CACHE_CONTROL = "Cache-Control"
 _TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 
 
@@ -41,9 +44,38 @@ def keep_header(name: str, value: str, *, status: int | None = None) -> None:
     vars(current_request).setdefault(KEPT_HEADERS, {})[name] = (value, status)
 
 
+def forbid_storing(request: Request) -> None:
+    """Forbid caches to store the response, even where the application allows it.
+
+    Raises:
+        RuntimeError: the response is being streamed, and caches may store it.
+    """
+    streamed: Response | None = vars(request).get(_STREAMED)
+    if streamed is not None and not _is_unstorable(streamed):
+        raise RuntimeError(
+            "A token is issued while the page is being streamed: its headers were sent already, "
+            "and they allow caches to store it. Call idempotence_token() or idempotence_field() "
+            "in the view and pass the result on, or set Cache-Control: no-store there."
+        )
+    vars(request).setdefault(KEPT_HEADERS, {})[_CACHE_CONTROL] = ("no-store", None)
+
+
 def add_kept_headers(request: Request, response: Response) -> None:
-    """Add the headers of `keep_header` to the response that is sent."""
-    kept: dict[str, tuple[str, int | None]] | None = vars(request).get(KEPT_HEADERS)
-    for name, (value, status) in kept.items() if kept else ():
-        if status is None or status == response.status_code:
+    """Add the headers that were kept to the response that is sent."""
+    kept: dict[str, tuple[str, int | None]] = vars(request)[KEPT_HEADERS]
+    for name, (value, status) in kept.items():
+        if name == _CACHE_CONTROL:
+            if not _is_unstorable(response):
+                response.headers[name] = value
+        elif status is None or status == response.status_code:
             response.headers.setdefault(name, value)
+
+
+def note_streamed(request: Request, response: Response) -> None:
+    """Note a response whose headers are sent before its body is made."""
+    vars(request)[_STREAMED] = response
+
+
+def _is_unstorable(response: Response) -> bool:
+    lines = response.headers.getlist(_CACHE_CONTROL)
+    return any("no-store" in line.lower() for line in lines)

@@ -12,15 +12,11 @@ from markupsafe import Markup
 from ..engine.engine import engine_of
 from ..engine.tokens import issue_token
 from ..request.proxies import actual
+from ..response.outcome import forbid_storing
 from .routes import SCRIPT, SCRIPT_ENDPOINT, TOKEN_ENDPOINT, url_on_this_host, version_of
 
 if TYPE_CHECKING:
-    from flask import Request, Response
-
     from ..config.settings import Config
-
-_MUST_NOT_BE_STORED = "_idempotence_must_not_be_stored"
-_MAY_BE_STORED = "_idempotence_may_be_stored"
 
 
 def idempotence_token(purpose: str | None = None) -> str:
@@ -39,7 +35,7 @@ def idempotence_token(purpose: str | None = None) -> str:
     app = actual(current_app)
     page = actual(request) if has_request_context() else None
     if page is not None:
-        _forbid_storing(page)
+        forbid_storing(page)
     return issue_token(engine_of(app), app, page, purpose)
 
 
@@ -96,30 +92,6 @@ FUNCTIONS = {
     for function in (idempotence_field, idempotence_meta, idempotence_script, idempotence_token)
 }
 """The functions of all templates, by name."""
-
-
-def keep_tokens_out_of_caches(response: Response) -> Response:
-    """Forbid caches to store a response with a token, even where the application allows it."""
-    page = vars(actual(request))
-    if page.get(_MUST_NOT_BE_STORED) and not _is_unstorable(response):
-        response.headers["Cache-Control"] = "no-store"
-    page[_MAY_BE_STORED] = not _is_unstorable(response)
-    return response
-
-
-def _is_unstorable(response: Response) -> bool:
-    return any("no-store" in line.lower() for line in response.headers.getlist("Cache-Control"))
-
-
-def _forbid_storing(request: Request) -> None:
-    page = vars(request)
-    if page.get(_MAY_BE_STORED):
-        raise RuntimeError(
-            "A token is issued while the page is being streamed: its headers were sent already, "
-            "and they allow caches to store it. Call idempotence_token() or idempotence_field() "
-            "in the view and pass the result on, or set Cache-Control: no-store there."
-        )
-    page[_MUST_NOT_BE_STORED] = True
 
 
 def _config() -> Config:

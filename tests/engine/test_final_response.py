@@ -298,7 +298,7 @@ def test_restx_fields_outside_the_guard_leave_a_replay_as_it_was():
 
 def test_headers_of_ours_reach_the_response_that_is_sent():
     keyed = KeyedApp(lambda: "done")
-    keyed.engine.policy.tell = lambda *_: None  # the store does not acknowledge the record
+    keyed.engine.policy.after_view = lambda *_: None  # the store does not acknowledge the record
     keyed.app.after_request(lambda response: Response("another"))
     assert keyed.send().headers["Idempotent-Stored"] == "false"
 

@@ -21,7 +21,7 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.engine.instruments import Instrument
+from flask_idempotence.engine.store_calls import Instrument
 from flask_idempotence.metrics import Metrics
 from flask_idempotence.testing import FakeClock
 

@@ -9,7 +9,7 @@ from helpers.apps import make_app
 from flask_idempotence import StoreError
 from flask_idempotence.config.settings import Config
 from flask_idempotence.engine.claim import Attempt
-from flask_idempotence.engine.store_calls import TELL_EVERY, FailurePolicy
+from flask_idempotence.engine.store_calls import LOG_EVERY, FailurePolicy
 from flask_idempotence.testing import FakeClock, record_signals
 
 
@@ -27,7 +27,9 @@ class Outage:
             raise StoreError("away")
 
         for _ in range(times):
-            assert self.policy.tell(Attempt(self.app, "lock", "pay"), operation, away) is None
+            assert (
+                self.policy.after_view(Attempt(self.app, "lock", "pay"), operation, away) is None
+            )
 
     def lines(self):
         return [record.getMessage() for record in self._caplog.records]
@@ -48,7 +50,7 @@ def test_the_first_failure_is_told_at_once_and_whole(outage):
 def test_then_there_is_a_line_every_few_seconds_that_says_how_many_there_were(outage):
     outage.fail(100)
     assert len(outage.lines()) == 1
-    outage.clock.advance(TELL_EVERY - 0.01)
+    outage.clock.advance(LOG_EVERY - 0.01)
     outage.fail(20)
     assert len(outage.lines()) == 1
     outage.clock.advance(0.01)
@@ -61,7 +63,7 @@ def test_then_there_is_a_line_every_few_seconds_that_says_how_many_there_were(ou
 def test_one_that_comes_alone_is_told_as_the_first_was(outage):
     for _ in range(3):
         outage.fail()
-        outage.clock.advance(TELL_EVERY)
+        outage.clock.advance(LOG_EVERY)
     assert len(set(outage.lines())) == 1
     assert len(outage.lines()) == 3
 
@@ -74,7 +76,7 @@ def test_every_failure_is_a_signal(outage):
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_process_waits_for_no_line_of_its_parents(outage):
-    with outage.policy._lines._lock:  # another thread was about to write
+    with outage.policy._throttle._lock:  # another thread was about to write
         child = os.fork()
         if child == 0:
             signal.alarm(5)
