@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from werkzeug.datastructures import FileStorage, MultiDict
 
 MULTIPART = "multipart/form-data"
+FORMS = frozenset({FORM, MULTIPART})
 
 
 def form_of(request: Request, *, files: bool = False) -> Form | None:
@@ -33,7 +34,7 @@ def form_of(request: Request, *, files: bool = False) -> Form | None:
         FormTooLong: it is to be compared by its bytes.
         HTTPException, ConfigurationError: as from `body_of`.
     """
-    if request.mimetype not in (MULTIPART, FORM):
+    if request.mimetype not in FORMS:
         return None
     if was_parsed(request):
         if is_left_unparsed(request):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flask import Flask
+from flask import Flask, g
+from flask.globals import request_ctx
 
 from .authorization import read_authorization
 from .credentials import Credentials
 from .fingerprint import canonical_texts
 from .identity_warnings import IdentityWarnings
 from .logins import (
+    LEFT_BY_LIBRARIES,
     accounts_of_session,
     flask_login_user,
     id_of,
@@ -20,7 +22,7 @@ from .logins import (
     user_of_server,
     users_of,
 )
-from .proxies import session_with_content
+from .proxies import actual, session_with_content
 
 if TYPE_CHECKING:
     from flask import Request
@@ -100,6 +102,8 @@ class Identities:
         sources: dict[str, _Source],
         key_header: str | None = None,
     ) -> str:
+        if self._is_plain_guest(app, request):
+            return self._text(app, request, self._address(app, request) if "ip" in sources else [])
         source, found = self._first(app, request, sources)
         # A login that all share, such as a site's password, must not hide the users behind it.
         server = user_of_server(request) if "user" in sources and source != "loader" else []
@@ -112,6 +116,22 @@ class Identities:
         if accounts := self._accounts(request, source):
             found = [*found, f"account:{canonical_texts(*accounts).decode('ascii')}"]
         return self._text(app, request, found)
+
+    def _is_plain_guest(self, app: Flask, request: Request) -> bool:
+        """Whether no source can identify the sender, and no warning is due; the common case.
+
+        Every name in the environment was seen before then, and says nothing about the sender.
+        """
+        environ = request.environ
+        return (
+            environ.keys() <= self._warnings.harmless
+            and self._callbacks.load_identity is None
+            and "login_manager" not in vars(app)
+            and "JWT_HEADER_NAME" not in app.config
+            and LEFT_BY_LIBRARIES.isdisjoint(vars(actual(g)))
+            and not getattr(actual(request_ctx), "_session", True)
+            and bool(request.remote_addr)
+        )
 
     def _first(
         self, app: Flask, request: Request, sources: dict[str, _Source]

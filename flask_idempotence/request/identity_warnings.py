@@ -7,7 +7,7 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-from .credentials import FORGERY
+from .credentials import FORGERY, environ_key
 from .logins import ACCOUNTS
 from .proxies import session_with_content
 
@@ -68,11 +68,15 @@ class IdentityWarnings:
 
     def __init__(self, config: Config) -> None:
         self._given: set[tuple[str, str | None]] = set()
-        self._harmless: set[str] = set()  # names in environments, seen before
+        self.harmless: set[str] = set()
+        """Names in environments that say nothing about the sender, as far as they were seen."""
         self._checks_address = "ip" in config.identity and config.ip_header is None
         listed = config.identity_headers if "credentials" in config.identity else ()
         counted = {config.key_header, config.token_header, *listed}
         self._counted = frozenset(name.lower() for name in counted)
+        self._telling = {"HTTP_COOKIE", "REMOTE_USER", *map(environ_key, listed)}
+        if self._checks_address:
+            self._telling.update(_FORWARDED)
 
     def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
         """Check a request whose sender is known by no more than an address.
@@ -113,11 +117,12 @@ class IdentityWarnings:
     def _possible_credential(
         self, app: Flask, request: Request, key_header: str | None
     ) -> tuple[str, str] | None:
-        if len(self._harmless) > _MOST_NAMES:
-            self._harmless.clear()
-        for key in request.environ.keys() - self._harmless:
+        if len(self.harmless) > _MOST_NAMES:
+            self.harmless.clear()
+        for key in request.environ.keys() - self.harmless:
             if not key.startswith("HTTP_") or not _is_suspicious(name := _header_name(key)):
-                self._harmless.add(key)
+                if key not in self._telling:
+                    self.harmless.add(key)
                 continue
             is_ours = name in self._counted or name == (key_header or "").lower()
             if not is_ours and request.environ[key]:

@@ -26,6 +26,11 @@ ACCOUNTS = ("account_id", "tenant_id", "tenant", "organization_id", "org_id")
 _ISSUERS = ("iss", "provider", "tid", *ACCOUNTS)
 """Names in claims and other mappings within which alone an id names one user."""
 
+LEFT_BY_LIBRARIES = frozenset(
+    {"_jwt_extended_jwt", "flask_httpauth_user", "authlib_server_oauth2_token"}
+)
+"""Names in `flask.g` under which login libraries leave a user."""
+
 
 def users_of(app: Flask, request: Request) -> list[str]:
     """Return the users that login libraries have found; empty where none has found any.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from operator import methodcaller
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def actual(proxied: T) -> T:
-    """Return the object behind one of Flask's proxies."""
-    thing: T = proxied._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001 - a proxy
-    return thing
+class _Actual(Protocol):
+    def __call__(self, proxied: T, /) -> T: ...
+
+
+actual: _Actual = methodcaller("_get_current_object")
+"""Return the object behind one of Flask's proxies."""
 
 
 def session_with_content() -> SessionMixin | None:
