@@ -20,7 +20,7 @@ from .guards.whole_app import speaks_for_itself
 from .guards.wrapping import covers, guards_of
 from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
 from .response import refusals
-from .response.outcome import REFUSAL_HEADER, REPLAYED_HEADER
+from .response.headers import REFUSAL_HEADER, REPLAYED_HEADER
 from .response.refusals import PROBLEM_TYPE, Refusal
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import redis
+from flask_idempotence.stores.redis.scripts import CLAIM
 from helpers.servers.processes import HOST
 from measuring.command import microseconds, row_of
 from measuring.stopwatch import Stopwatch, watch
@@ -19,8 +20,7 @@ from modes.order_app import load, plain
 from reporting.stores import REDIS, REDIS_UNIX, Stores
 
 from flask_idempotence.stores.redis.connection.clients import deployment_at
-from flask_idempotence.stores.redis.connection.deadline import deadline
-from flask_idempotence.stores.redis.scripts import CLAIM
+from flask_idempotence.stores.redis.connection.wire import deadline
 
 LEASE = 30_000
 BARE, LINK, REDIS_PY = "bare socket", "our link", "redis-py"

@@ -23,7 +23,7 @@ from flask.globals import request_ctx
 from werkzeug.wsgi import ClosingIterator
 
 from ..request.proxies import actual
-from ..response.outcome import (
+from ..response.headers import (
     KEPT_HEADERS,
     REPLAYED_HEADER,
     STORED_HEADER,

@@ -32,7 +32,7 @@ from ..engine.guard import (
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
 from ..request.key_header import is_unguessable, key_in_header, key_of_value
-from ..response.outcome import REPLAYED_HEADER, is_transient
+from ..response.headers import REPLAYED_HEADER
 from ..response.records import RecordOfAnotherRequest, UnreadableRecord
 from ..response.refusals import (
     KeyInProgress,
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from ..response.records import RecordContext
 
 T = TypeVar("T")
+
+_TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 
 
 @dataclass(eq=False)
@@ -155,13 +157,13 @@ class KeyPlan(ViewPlan):
             self.has_failed = self.has_failed_since = _never
         elif callable(remember):
             self.has_failed = lambda response: not remember(response)
-            self.has_failed_since = is_transient
+            self.has_failed_since = _is_transient
         elif remember != SUCCESS:
-            self.has_failed, self.has_failed_since = self._may_fare_better, is_transient
+            self.has_failed, self.has_failed_since = self._may_fare_better, _is_transient
 
     def _may_fare_better(self, response: Response) -> bool:
         own = self._services.callbacks.result_failed
-        return is_transient(response) or (own is not None and own(response))
+        return _is_transient(response) or (own is not None and own(response))
 
     def question(self, request: Request) -> Question | Unguarded:
         """Ask for the key that the client sent."""
@@ -277,3 +279,12 @@ def _either(own: T | None, general: T) -> T:
 def _never(response: Response) -> bool:
     del response
     return False
+
+
+def _is_transient(response: Response) -> bool:
+    """Whether the same request may succeed at another time.
+
+    That is a status of 500 or more; one that asks for a pause or reports a conflict; or one about
+    credentials, which the client may send anew.
+    """
+    return response.status_code >= 500 or response.status_code in _TRANSIENT

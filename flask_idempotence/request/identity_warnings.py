@@ -12,6 +12,7 @@ from .logins import ACCOUNTS
 from .proxies import session_with_content
 
 if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
     from flask import Flask, Request
 
     from ..config.settings import Config
@@ -117,16 +118,8 @@ class IdentityWarnings:
     def _possible_credential(
         self, app: Flask, request: Request, key_header: str | None
     ) -> tuple[str, str] | None:
-        if len(self.harmless) > _MOST_NAMES:
-            self.harmless.clear()
-        for key in request.environ.keys() - self.harmless:
-            if not key.startswith("HTTP_") or not _is_suspicious(name := _header_name(key)):
-                if key not in self._telling:
-                    self.harmless.add(key)
-                continue
-            is_ours = name in self._counted or name == (key_header or "").lower()
-            if not is_ours and request.environ[key]:
-                return f"the header {name}", "HEADERS"
+        if (header := self._possible_header(request.environ, key_header)) is not None:
+            return f"the header {header}", "HEADERS"
         if "HTTP_COOKIE" in request.environ:
             of_session = app.config.get("SESSION_COOKIE_NAME")
             for name in request.cookies:
@@ -135,6 +128,19 @@ class IdentityWarnings:
             for name in session_with_content() or ():
                 if isinstance(name, str) and _is_of_user(name):
                     return f"{_shown(name)} in the session", "SESSION_KEYS"
+        return None
+
+    def _possible_header(self, environ: WSGIEnvironment, key_header: str | None) -> str | None:
+        if len(self.harmless) > _MOST_NAMES:
+            self.harmless.clear()
+        for key in environ.keys() - self.harmless:
+            name = _header_name(key) if key.startswith("HTTP_") else ""
+            if name and _is_suspicious(name):
+                is_ours = name in self._counted or name == (key_header or "").lower()
+                if not is_ours and environ[key]:
+                    return name
+            elif key not in self._telling:
+                self.harmless.add(key)
         return None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from werkzeug.http import HTTP_STATUS_CODES
 
-from .outcome import REPLAYED_HEADER, STORED_HEADER
+from .headers import REPLAYED_HEADER, STORED_HEADER
 
 if TYPE_CHECKING:
     from flask import Response

@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_accept_header
 
 from ..errors import IdempotenceError
-from .outcome import REFUSAL_HEADER, keep_header
+from .headers import REFUSAL_HEADER, keep_header
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

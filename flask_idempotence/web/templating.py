@@ -12,7 +12,7 @@ from markupsafe import Markup
 from ..engine.engine import engine_of
 from ..engine.tokens import issue_token
 from ..request.proxies import actual
-from ..response.outcome import forbid_storing
+from ..response.headers import forbid_storing
 from .routes import SCRIPT, SCRIPT_ENDPOINT, TOKEN_ENDPOINT, url_on_this_host, version_of
 
 if TYPE_CHECKING:

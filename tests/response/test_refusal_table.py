@@ -11,7 +11,7 @@ from helpers.repository import REFERENCE, REFUSALS, text_of
 
 from flask_idempotence.client import Retries
 from flask_idempotence.client.answers import FINAL_REFUSALS, PASSING_REFUSALS, Answer
-from flask_idempotence.response.outcome import REFUSAL_HEADER
+from flask_idempotence.response.headers import REFUSAL_HEADER
 from flask_idempotence.response.refusals import PROBLEM_TYPE
 
 STATUSES = [200, 201, 400, 403, 404, 409, 422, 429, 500, 502, 503, 504]

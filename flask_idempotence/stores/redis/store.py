@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 
 from redis import Redis, RedisCluster
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from ...errors import ConfigurationError, StoreError
 from ..base import (
@@ -32,13 +32,12 @@ from ..base import (
 from ..facts import ServerFacts
 from ..process import call_in_children
 from .connection.clients import deployment_of
-from .connection.deadline import deadline
 from .connection.deployment import Deployment
 from .connection.node import Node, Quorum
 from .connection.replies import error_code, failure
-from .connection.wire import Command, Reply
+from .connection.wire import Command, Reply, deadline
 from .inspection import entries_from, facts_of, inspect_commands
-from .scripts import CLAIM, COMPLETE, DISCARD, RELEASE, RENEW, TAKE_TOKEN, Script
+from .lua import CLAIM, COMPLETE, DISCARD, RELEASE, RENEW, TAKE_TOKEN, Script
 
 _SCAN_COUNT = 500
 _MAX_REPLICAS = 1000
@@ -112,8 +111,8 @@ class RedisStore(InspectableStore):
         return self._begin().gather(renewals, keys, self._renew)
 
     def _renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        calls = [RENEW.by_hash(key, owner, _milliseconds(lease)) for key, owner, lease in renewals]
-        replies = RENEW.run(self._deployment, calls, renewals[0].key)
+        calls = [_call(RENEW, key, owner, _milliseconds(lease)) for key, owner, lease in renewals]
+        replies = self._send(RENEW, calls, renewals[0].key)
         outcomes = [_renewed(reply) for reply in replies]
         if None in outcomes:  # the server refuses: read-only, loading, a slot on its way
             error = failure(replies[outcomes.index(None)])
@@ -186,8 +185,8 @@ class RedisStore(InspectableStore):
         """Remove keys that still hold the entries seen, in one round trip for each server."""
 
         def discard(seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-            calls = [DISCARD.by_hash(key, entry.mark) for key, entry in seen]
-            replies = DISCARD.run(self._deployment, calls, seen[0][0])
+            calls = [_call(DISCARD, key, entry.mark) for key, entry in seen]
+            replies = self._send(DISCARD, calls, seen[0][0])
             return [_OUTCOMES[_checked(reply)] for reply in replies]
 
         return self._begin().gather(seen, [key for key, _ in seen], discard)
@@ -229,10 +228,9 @@ class RedisStore(InspectableStore):
         """Run a script; a reply in `written` counts once enough replicas have the write."""
         wanted = self._wait_replicas if written else 0
         quorum = Quorum(wanted, written) if wanted else None
-        call = script.by_hash(key, *arguments)
-        reply, *counts = script.run(
-            self._begin(), [call], key, repeatable=repeatable, quorum=quorum
-        )
+        self._begin()
+        call = _call(script, key, *arguments)
+        reply, *counts = self._send(script, [call], key, repeatable=repeatable, quorum=quorum)
         if wanted and reply in written:
             [count] = counts
             if isinstance(count, ResponseError):  # of WAIT: the script has written
@@ -240,6 +238,30 @@ class RedisStore(InspectableStore):
             if count < wanted:
                 raise StoreError(f"The write has reached {count} replicas in time, not {wanted}.")
         return _checked(reply)
+
+    def _send(
+        self,
+        script: Script,
+        calls: list[Command],
+        key: str,
+        *,
+        repeatable: bool = True,
+        quorum: Quorum | None = None,
+    ) -> list[Reply]:
+        """Send calls of a script to the server of `key`, as `Deployment.send` does."""
+        send = partial(self._deployment.send, key=key, repeatable=repeatable, quorum=quorum)
+        replies = send(calls)
+        unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:  # the server was restarted or replaced; it has not run these
+            fresh = send([("EVAL", script.source, *calls[n][2:]) for n in unknown])
+            for n, reply in zip(unknown, fresh, strict=False):
+                replies[n] = reply
+            replies[len(calls) :] = fresh[len(unknown) :]  # the reply that a quorum adds
+        return replies
+
+
+def _call(script: Script, key: str, *arguments: bytes | int) -> Command:
+    return ("EVALSHA", script.digest, 1, key, *arguments)
 
 
 def _checked(reply: Reply) -> Reply:

@@ -22,8 +22,8 @@ from flask_idempotence import (
 )
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
-from flask_idempotence.stores.redis.connection.deadline import deadline
 from flask_idempotence.stores.redis.connection.node import Node
+from flask_idempotence.stores.redis.connection.wire import deadline
 
 
 def answer():

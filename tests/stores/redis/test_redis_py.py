@@ -14,10 +14,9 @@ from redis.sentinel import Sentinel
 
 from flask_idempotence import RedisStore, StoreError
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.redis.connection.deadline import deadline
 from flask_idempotence.stores.redis.connection.factory import ConnectionFactory
 from flask_idempotence.stores.redis.connection.replies import error_code
-from flask_idempotence.stores.redis.connection.wire import _DeadlinedSocket
+from flask_idempotence.stores.redis.connection.wire import _DeadlinedSocket, deadline
 
 RESPS = pytest.mark.parametrize("resp", [2, 3])
 

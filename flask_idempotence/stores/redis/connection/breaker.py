@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from .deadline import deadline
+from .wire import deadline
 
 OPEN_AFTER = 3
 """Failures in a row that open the circuit."""

@@ -10,11 +10,10 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
-from .deadline import deadline
 from .deployment import Deployment, Redirection
 from .node import Address, Node
 from .replies import error_code
-from .wire import Connection, Reply
+from .wire import Connection, Reply, deadline
 
 _PAUSE = 0.05
 """Seconds to wait for a cluster that is changing."""

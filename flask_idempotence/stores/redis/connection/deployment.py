@@ -10,10 +10,9 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ....errors import StoreError
-from .deadline import deadline
 from .node import Node, Quorum
 from .replies import error_code
-from .wire import Command, Connection, Reply
+from .wire import Command, Connection, Reply, deadline
 
 _ATTEMPTS = 2
 """Of a repeatable command: the server may have closed the idle connection of the first one."""

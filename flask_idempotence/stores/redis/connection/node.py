@@ -11,8 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .breaker import CircuitBreaker
-from .deadline import deadline
-from .wire import Command, Connection, Reply
+from .wire import Command, Connection, Reply, deadline
 
 Address = tuple[str, int]
 

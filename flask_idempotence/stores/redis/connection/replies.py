@@ -8,7 +8,7 @@ from redis import exceptions
 from redis.exceptions import ResponseError
 
 from ....errors import StoreError
-from .deadline import deadline
+from .wire import deadline
 
 _CLASSES: dict[type[ResponseError], str] = {
     exceptions.AskError: "ASK",

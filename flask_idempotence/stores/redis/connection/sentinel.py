@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
-from .deadline import deadline
 from .deployment import Deployment
 from .node import Address, Node
 from .replies import error_code
-from .wire import Connection
+from .wire import Connection, deadline
 
 
 class SentinelService(Deployment):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .deadline import deadline
+from .wire import deadline
 
 _FILES = ("ca_certs", "certfile", "keyfile", "ca_path")
 _Version = tuple[tuple[int, ...] | None, ...]

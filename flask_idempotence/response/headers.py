@@ -1,4 +1,4 @@
-"""The outcome of a response, and the headers that report it."""
+"""The headers of the library, and those that a response keeps even if a hook replaces it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,6 @@ REPLAYED_HEADER = "Idempotent-Replayed"
 KEPT_HEADERS = "_flask_idempotence_headers"
 _STREAMED = "_flask_idempotence_streamed"
 _CACHE_CONTROL = "Cache-Control"
-_TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
-
-
-def is_transient(response: Response) -> bool:
-    """Whether the same request may succeed at another time.
-
-    That is a status of 500 or more; one that asks for a pause or reports a conflict; or one about
-    credentials, which the client may send anew.
-    """
-    return response.status_code >= 500 or response.status_code in _TRANSIENT
 
 
 def keep_header(name: str, value: str, *, status: int | None = None) -> None:
