@@ -11,6 +11,7 @@ from modes import key_mode, lock_mode
 
 from flask_idempotence.guards import key as key_guard
 from flask_idempotence.guards import lock as lock_guard
+from flask_idempotence.guards import wrapping
 from flask_idempotence.request import fingerprint
 
 
@@ -84,7 +85,7 @@ def _steps(app: Flask) -> dict[str, list[tuple[object, str]]]:
     """Return the functions of each step, by what they are attributes of."""
     engine = app.extensions["idempotence"].engine
     return {
-        "the engine, around the view": [(engine, "run")],
+        "the engine, around the view": [(wrapping, "run")],
         "the guard's own rules": [
             (lock_guard.LockPlan, "question"),
             (key_guard.KeyPlan, "question"),
@@ -97,7 +98,10 @@ def _steps(app: Flask) -> dict[str, list[tuple[object, str]]]:
         ],
         "keyed hashes": [(engine.services.keyring, "digest")],
         "owner and hold": [(engine, "_claim_once")],
-        "what happens if the store fails": [(engine.policy, "ask"), (engine.policy, "tell")],
+        "what happens if the store fails": [
+            (engine.policy, "before_view"),
+            (engine.policy, "after_view"),
+        ],
         "commands for the store, and what its answers mean": [
             (engine.store, "claim"),
             (engine.store, "complete"),

@@ -1,4 +1,4 @@
-"""The engine: identify, claim, run the view, settle. The same for every mode."""
+"""The engine: puts the questions of plans to the store. The same for every mode."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from flask import after_this_request
-
 from ..errors import ConfigurationError
 from ..response.records import RecordContext, UnreadableRecord
 from ..response.refusals import Refusal
 from ..signals import claimed, rejected, replayed, token_spent
 from ..stores.base import OWNER_BYTES, Claimed, ClaimOutcome, Running, TokenOutcome
-from .claim import Attempt, Claim, claims_of, note_replay
+from .claim import Attempt, Claim
 from .debug_log import note, note_identity
 from .guard import (
     Finding,
@@ -34,13 +32,12 @@ from .keeper import Keeper
 from .retry_queue import PendingSettlement
 from .settling import Settling
 from .store_calls import FailurePolicy
+from .transactions import begin_transaction, open_transaction, shares_transaction
 
 if TYPE_CHECKING:
-    from flask import Flask, Request
+    from flask import Flask
 
     from ..config.runtime import Switches
-    from ..exactly_once.factory import TransactionFactory
-    from ..exactly_once.transaction import Transaction
     from ..request.tokens import Token
     from ..stores.base import Store
 
@@ -59,7 +56,7 @@ _MOST_PLANS = 10_000
 
 
 class Engine:
-    """Carries the guarded requests of one application through their steps.
+    """Claims the operations of one application, and answers for those that are claimed already.
 
     Attributes:
         services: the parts from which plans are made.
@@ -103,57 +100,14 @@ class Engine:
         """Return the clock's seconds."""
         return self.clock()
 
-    def run(self, app: Flask, request: Request, guard: ViewGuard, call: Callable[[], T]) -> T:
-        """Run a view behind its guard.
-
-        Returns:
-            The view's value, untouched, or the response that is replayed in its place.
-
-        Raises:
-            Refusal: the request is refused, and the view does not run.
-            Exception: the view raised it.
-        """
-        plan = self._plan(guard, request.endpoint)
-        attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
-        if self.is_on(app, guard.toggle):
-            question = partial(plan.question, request)
-            claim = self.admit(attempt, plan, question, claims_of(request))
-        else:
-            claim = self.bypass(attempt, plan, guard)
-        if claim is None:
-            return call()
-        if not isinstance(claim, Claim):
-            note_replay(request)
-            after_this_request(partial(self.settling.keep_replay, claim))
-            return claim  # type: ignore[return-value]  # views return responses, too
-        return self._run_view(request, claim, call)
-
-    def _run_view(self, request: Request, claim: Claim, call: Callable[[], T]) -> T:
-        claim.enter_view(request)
-        raised = True
-        try:
-            value = call()
-            raised = False
-        except Exception:
-            raise
-        except BaseException:
-            self.settling.abandon(claim)
-            raise
-        finally:
-            claim.leave_view(raised=raised)
-            # Runs after the view's own `after_this_request` callbacks.
-            after_this_request(partial(self.settling.record, claim))
-        return value
-
-    def _plan(self, guard: ViewGuard, endpoint: str | None) -> ViewPlan:
+    def plan_of(self, guard: ViewGuard, endpoint: str | None) -> ViewPlan:
+        """Return the plan of a route, made at its first request."""
         plan = self._plans.get((guard, endpoint))
         if plan is None:
             if len(self._plans) >= _MOST_PLANS:  # guards that are made anew for each request
                 self._plans.clear()
             plan = self._plans[guard, endpoint] = guard.plan(self.services, endpoint)
         return plan
-
-    # Claiming
 
     def admit(
         self,
@@ -223,14 +177,16 @@ class Engine:
         while True:
             sealed = self.seal(attempt, plan, question)
             if (held := self._held(claims, sealed.key)) is not None:
-                return None if _shares_transaction(plan, held) else self._unclaimed(attempt, plan)
+                return None if shares_transaction(plan, held) else self._unclaimed(attempt, plan)
             if plan.within is not None and transaction is None:
-                transaction = self._open(attempt, plan.within, self.store)
+                transaction = open_transaction(self.policy, attempt, plan.within, self.store)
             found = self._claim(attempt, plan, question, sealed)
             if found is None:
                 return None
             if isinstance(found, Claim):
-                return found if transaction is None else self._begin(found, transaction)
+                if transaction is None:
+                    return found
+                return begin_transaction(self.policy, self.settling.settle, found, transaction)
             reply = self._answer(attempt, plan, Finding(question, sealed, found))
             if not isinstance(reply, Question):
                 return reply
@@ -267,7 +223,7 @@ class Engine:
     ) -> Claim | ClaimOutcome | TokenOutcome | None:
         """Claim an operation, and wait for a running one as long as the question allows."""
         if question.spends is not None:
-            return self.spend(attempt, plan, question, question.spends, sealed)
+            return self.spend(attempt, plan, question, sealed, question.spends)
         wait_until, pause = self.now() + question.wait, SHORTEST_PAUSE
         while True:
             found = self._claim_once(attempt, plan, question, sealed)
@@ -308,10 +264,10 @@ class Engine:
         attempt: Attempt,
         plan: Plan[object],
         question: Question,
-        token: Token,
         sealed: RecordContext,
+        token: Token,
     ) -> Claim | TokenOutcome | None:
-        """Take the token of a question out of the store."""
+        """Take a token out of the store; return a claim if it was there."""
         subject = self.services.keyring.subject(attempt.app, token.bearer)
         outcome = self.policy.before_view(
             attempt, "take_token", lambda: self.store.take_token(sealed.key, subject)
@@ -330,31 +286,13 @@ class Engine:
                 _logger.error("A record cannot be read: it is %s: %s", refusal.__cause__, attempt)
             raise
 
-    # Transactions
-
     def _unclaimed(self, attempt: Attempt, plan: Plan[object]) -> Claim | None:
+        """Return the transaction of a view that is not claimed, as a claim without a key."""
         if plan.within is None:
             return None
-        transaction = self._open(attempt, plan.within, None)
-        return self._begin(Claim(attempt, plan, Question(b""), RecordContext("")), transaction)
-
-    def _open(
-        self, attempt: Attempt, within: TransactionFactory, store: Store | None
-    ) -> Transaction:
-        transaction = self.policy.before_view(attempt, "begin", partial(within, store))
-        if transaction is None:
-            raise RuntimeError("A view within= a session never runs without its transaction.")
-        return transaction
-
-    def _begin(self, claim: Claim, transaction: Transaction) -> Claim:
-        claim.join(transaction)
-        try:
-            self.policy.before_view(claim.attempt, "begin", transaction.begin)
-        except Exception:
-            claim.judge(Verdict.FAILED)
-            self.settling.settle(claim)
-            raise
-        return claim
+        transaction = open_transaction(self.policy, attempt, plan.within, None)
+        claim = Claim(attempt, plan, Question(b""), RecordContext(""))
+        return begin_transaction(self.policy, self.settling.settle, claim, transaction)
 
     def ensure_held(self, claim: Claim) -> None:
         """Renew the lease of a claim now.
@@ -382,7 +320,7 @@ class Engine:
     @staticmethod
     def _trace(attempt: Attempt, text: str) -> None:
         if attempt.app.debug:
-            note(attempt, text)
+            note(attempt, "%s", text)
 
     def _warn_of_memory(self, app: Flask) -> None:
         self._has_warned_of_memory = True
@@ -392,13 +330,6 @@ class Engine:
                 "do not see them, and a restart forgets them. Set IDEMPOTENCE_STORAGE_URI for "
                 "production."
             )
-
-
-def _shares_transaction(plan: Plan[object], held: Claim) -> bool:
-    within, transaction = plan.within, held.transaction
-    if within is None:
-        return True
-    return transaction is not None and within.session() is transaction.session
 
 
 def engine_of(app: Flask) -> Engine:

@@ -33,11 +33,11 @@ from ..response.headers import (
 from ..response.refusals import Refusal
 from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
-from .claim import Claim, claims_of, note_replay, replayed_status
-from .committing import end_transaction
+from .claim import Claim, claims_of, replayed_status
 from .guard import Complete, HoldUntil, Keep, Release, Restore, Settlement, Verdict
 from .retry_queue import PendingSettlement
 from .streams import settle_when_closed
+from .transactions import end_transaction
 
 if TYPE_CHECKING:
     from blinker import NamedSignal
@@ -184,29 +184,6 @@ class Settling:
             if claim.transaction is not None:
                 claim.transaction.roll_back()
             _logger.warning("A view was killed; its claim ends with its lease: %s", claim.attempt)
-
-    def keep_replay(self, replay: Response, response: Response) -> Response:
-        """Return the replay in place of the response that decorators outside the guard made of it.
-
-        The recorded response has been through them already. An answer of their own is passed on:
-        an error, a redirect or a failed result may come from a check after the view.
-        """
-        if response is not replay:
-            if self._is_own_answer(response, replay):
-                return response
-            response.close()
-        note_replay(actual(request_ctx).request, replay.status_code)
-        return replay
-
-    def _is_own_answer(self, response: Response, replay: Response) -> bool:
-        if response.status_code >= 300 and response.status_code != replay.status_code:
-            return True
-        has_failed = self._services.callbacks.result_failed or result_failed
-        try:
-            return has_failed(response) and not has_failed(replay)
-        except Exception:
-            _logger.exception("Cannot tell whether a later check has refused a replay.")
-            return True
 
     # Judging
 

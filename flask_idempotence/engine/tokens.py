@@ -67,7 +67,7 @@ def redeem_token(
         question = ask()
         sealed = engine.seal(attempt, plan, question)
         if question.spends is not None:
-            found = engine.spend(attempt, plan, question, question.spends, sealed)
+            found = engine.spend(attempt, plan, question, sealed, question.spends)
             if isinstance(found, TokenOutcome):
                 plan.answer(Finding(question, sealed, found))
     except Refusal as refusal:

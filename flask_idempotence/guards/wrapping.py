@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from flask import after_this_request
 from flask.globals import request_ctx
 
+from ..engine.claim import Attempt, Claim, claims_of, note_replay
 from ..engine.engine import engine_of
 from ..engine.guard import SAFE_METHODS, ViewGuard
+from ..engine.settling import result_failed
 from ..request.proxies import actual
+
+if TYPE_CHECKING:
+    from flask import Flask, Request, Response
+
+    from ..engine.engine import Engine
+    from ..engine.settling import Settling
+
+_logger = logging.getLogger("flask_idempotence")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,19 +70,88 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
     guard.accept(view)
     is_async = inspect.iscoroutinefunction(view)
 
-    @functools.wraps(view)
+    @wraps(view)
     def behind_guard(*args: P.args, **kwargs: P.kwargs) -> Any:
         context = actual(request_ctx)
         app, request = context.app, context.request
-        call = functools.partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
+        call = partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
         if not covers(guard, request.method):
             return call()
-        return engine_of(app).run(app, request, guard, call)
+        return run(app, request, guard, call)
 
-    # `functools.wraps` copies attributes from function to function: each mark names its bearer.
+    # `wraps` copies attributes from function to function: each mark names its bearer.
     setattr(behind_guard, _GUARD, behind_guard)
     setattr(behind_guard, _BY, guard)
     return behind_guard
+
+
+def run(app: Flask, request: Request, guard: ViewGuard, call: Callable[[], R]) -> R | Response:
+    """Run a view behind its guard.
+
+    Returns:
+        The view's value, untouched, or the response that is replayed in its place.
+
+    Raises:
+        Refusal: the request is refused, and the view does not run.
+        Exception: the view raised it.
+    """
+    engine = engine_of(app)
+    plan = engine.plan_of(guard, request.endpoint)
+    attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
+    if engine.is_on(app, guard.toggle):
+        claim = engine.admit(attempt, plan, partial(plan.question, request), claims_of(request))
+    else:
+        claim = engine.bypass(attempt, plan, guard)
+    if claim is None:
+        return call()
+    if not isinstance(claim, Claim):
+        note_replay(request)
+        after_this_request(partial(_keep_replay, engine, claim))
+        return claim
+    return _run_claimed(engine.settling, request, claim, call)
+
+
+def _run_claimed(settling: Settling, request: Request, claim: Claim, call: Callable[[], R]) -> R:
+    claim.enter_view(request)
+    raised = True
+    try:
+        value = call()
+        raised = False
+    except Exception:
+        raise
+    except BaseException:
+        settling.abandon(claim)
+        raise
+    finally:
+        claim.leave_view(raised=raised)
+        # Runs after the view's own `after_this_request` callbacks.
+        after_this_request(partial(settling.record, claim))
+    return value
+
+
+def _keep_replay(engine: Engine, replay: Response, response: Response) -> Response:
+    """Return the replay in place of the response that decorators outside the guard made of it.
+
+    The recorded response has been through them already. An answer of their own is passed on: an
+    error, a redirect or a failed result may come from a check after the view.
+    """
+    if response is not replay:
+        if _is_own_answer(engine, response, replay):
+            return response
+        response.close()
+    note_replay(actual(request_ctx).request, replay.status_code)
+    return replay
+
+
+def _is_own_answer(engine: Engine, response: Response, replay: Response) -> bool:
+    if response.status_code >= 300 and response.status_code != replay.status_code:
+        return True
+    has_failed = engine.services.callbacks.result_failed or result_failed
+    try:
+        return has_failed(response) and not has_failed(replay)
+    except Exception:
+        _logger.exception("Cannot tell whether a later check has refused a replay.")
+        return True
 
 
 def covers(guard: ViewGuard, method: str) -> bool:

@@ -1,4 +1,7 @@
-"""The end of a transaction of `within=`: committed together with the record, or rolled back."""
+"""The transactions of `within=`: opened before the claim, begun after it, ended with it.
+
+The end is a commit together with the record, or a rollback.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,58 @@ from .guard import Complete, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..exactly_once.factory import TransactionFactory
     from ..exactly_once.transaction import Transaction
-    from .claim import Claim
+    from ..stores.base import Store
+    from .claim import Attempt, Claim
+    from .guard import Plan
     from .keeper import Keeper
     from .store_calls import FailurePolicy
+
+
+def open_transaction(
+    policy: FailurePolicy, attempt: Attempt, within: TransactionFactory, store: Store | None
+) -> Transaction:
+    """Open the transaction of an attempt; it has not begun yet.
+
+    Raises:
+        ConfigurationError: the session cannot have one, or not beside this store.
+        StoreUnavailable: the database does not answer.
+    """
+    transaction = policy.before_view(attempt, "begin", partial(within, store))
+    if transaction is None:
+        raise RuntimeError("A view within= a session never runs without its transaction.")
+    return transaction
+
+
+def begin_transaction(
+    policy: FailurePolicy,
+    settle: Callable[[Claim], object],
+    claim: Claim,
+    transaction: Transaction,
+) -> Claim:
+    """Begin a transaction, which is settled with the claim.
+
+    Raises:
+        Exception: it cannot begin, and the claim is released: StoreUnavailable where the database
+            does not answer.
+    """
+    claim.join(transaction)
+    try:
+        policy.before_view(claim.attempt, "begin", transaction.begin)
+    except Exception:
+        claim.judge(Verdict.FAILED)
+        settle(claim)
+        raise
+    return claim
+
+
+def shares_transaction(plan: Plan[object], held: Claim) -> bool:
+    """Whether a view runs in the transaction of a guard further out, or needs none."""
+    within, transaction = plan.within, held.transaction
+    if within is None:
+        return True
+    return transaction is not None and within.session() is transaction.session
 
 
 def end_transaction(
