@@ -9,7 +9,7 @@ from pathlib import Path
 
 import capacity
 import redis
-from measuring.redis_costs import Shop, _maker, _order, _used
+from measuring.redis_costs import Shop, _maker, _order, _used, by_hash
 from redis.crc import key_slot
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
@@ -66,13 +66,13 @@ def costs(server: RedisServer) -> dict:
         keys = [f"idempotence:2:key:create_document:{os.urandom(16).hex()}" for _ in owners]
         both = list(zip(keys, owners, strict=True))
         steps = {
-            "claim": [CLAIM.by_hash(key, owner, ASKS, 30_000, 0) for key, owner in both],
-            "renew": [RENEW.by_hash(key, owner, 30_000) for key, owner in both],
-            "refusal": [CLAIM.by_hash(key, b"x" * 16, ASKS, 30_000, 0) for key in keys],
-            "complete": [COMPLETE.by_hash(key, owner, ASKS, record, ms) for key, owner in both],
-            "replay": [CLAIM.by_hash(key, b"x" * 16, ASKS, 30_000, 0) for key in keys],
+            "claim": [by_hash(CLAIM, key, owner, ASKS, 30_000, 0) for key, owner in both],
+            "renew": [by_hash(RENEW, key, owner, 30_000) for key, owner in both],
+            "refusal": [by_hash(CLAIM, key, b"x" * 16, ASKS, 30_000, 0) for key in keys],
+            "complete": [by_hash(COMPLETE, key, owner, ASKS, record, ms) for key, owner in both],
+            "replay": [by_hash(CLAIM, key, b"x" * 16, ASKS, 30_000, 0) for key in keys],
             "put": [("SET", f"{key}t", b"T", "PX", 300_000) for key in keys],
-            "take": [TAKE_TOKEN.by_hash(f"{key}t", b"") for key in keys],
+            "take": [by_hash(TAKE_TOKEN, f"{key}t", b"") for key in keys],
         }
         told = {name: _cost(server, client, commands) for name, commands in steps.items()}
         client.flushall()

@@ -71,6 +71,11 @@ class Shop:
         return server.status[:3]
 
 
+def by_hash(script, key, *arguments):
+    """Return the command that runs a script on a key."""
+    return ("EVALSHA", script.digest, 1, key, *arguments)
+
+
 def _order(size: int) -> bytes:
     """Return JSON of exactly this size, as services answer: the same names, other values."""
     order, some = {"id": str(uuid.UUID(int=1)), "lines": [], "note": ""}, random.Random(1)

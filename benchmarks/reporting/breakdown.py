@@ -12,6 +12,7 @@ from dataclasses import replace
 import redis
 from helpers.servers.processes import HOST
 from measuring.command import microseconds, row_of
+from measuring.redis_costs import by_hash
 from measuring.stopwatch import Stopwatch, watch
 from measuring.timing import BLOCK, Variant, interleave
 from modes import key_mode, lock_mode
@@ -90,7 +91,7 @@ def _packed(command: tuple) -> bytes:
 
 
 def _claim() -> tuple:
-    return CLAIM.by_hash(os.urandom(16).hex(), os.urandom(16), bytes(16), LEASE, 0)
+    return by_hash(CLAIM, os.urandom(16).hex(), os.urandom(16), bytes(16), LEASE, 0)
 
 
 def _in_turn(

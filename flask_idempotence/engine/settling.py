@@ -214,11 +214,12 @@ class Settling:
         except Exception:
             _logger.exception("The response could not be recorded: %s", claim.attempt)
 
-    @staticmethod
-    def _error_page(response: Response, claim: Claim, problem: Exception) -> Response:
+    def _error_page(self, response: Response, claim: Claim, problem: Exception) -> Response:
         """Answer a failed commit as if the view had raised it."""
         response.close()
         claim.leave_view(raised=True)
+        if isinstance(problem, Refusal):
+            problem.apply(self._config)
         app = claim.attempt.app
         page = app.make_response(app.handle_user_exception(problem))
         return problem.mark(page) if isinstance(problem, Refusal) else page

@@ -224,3 +224,15 @@ def test_an_accept_header_of_blanks_costs_its_length_and_no_more():
 
     costs_of(1)
     assert costs_of(32_000) <= 6 * costs_of(8000) + 0.2
+
+
+def test_a_failed_commit_is_answered_with_the_settings_of_refusals(tmp_path):
+    def view(session):
+        lose_claim()
+        return site.pay(session)
+
+    settings = {"IDEMPOTENCE_PROBLEM_BASE": "https://pay.example/problems/"}
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.sqlite3", view, settings=settings)
+    answer = site.post()
+    site.close()
+    assert answer.json["type"] == "https://pay.example/problems/lease-lost"
