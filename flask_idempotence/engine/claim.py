@@ -7,7 +7,9 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flask.globals import request_ctx
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("flask_idempotence")
 
 
+@dataclass(eq=False, slots=True)
 class Attempt:
     """A request, or a call outside one, at a guard; the subject of signals and log lines.
 
@@ -38,16 +41,11 @@ class Attempt:
         key: the store key; None before it is known.
     """
 
-    __slots__ = ("app", "endpoint", "key", "mode", "on_store_error")
-
-    def __init__(
-        self, app: Flask, mode: str, endpoint: str | None, on_store_error: str | None = None
-    ) -> None:
-        self.app = app
-        self.mode = mode
-        self.endpoint = endpoint
-        self.on_store_error = on_store_error
-        self.key: str | None = None
+    app: Flask
+    mode: str
+    endpoint: str | None
+    on_store_error: str | None = None
+    key: str | None = None
 
     @property
     def short_key(self) -> str | None:
@@ -121,6 +119,7 @@ class _View(Enum):
 _numbers = itertools.count()
 
 
+@dataclass(eq=False, slots=True)
 class Claim:
     """A granted claim, until it is settled.
 
@@ -133,6 +132,7 @@ class Claim:
         question: the operation.
         sealed: the store key and the fingerprint; the key is empty where nothing is claimed.
         owner: 16 random bytes; empty where there is no lease.
+        at: the time before the claim, on the engine's clock.
         lease: the lease.
         is_restored: whether the token that was spent had been put back before.
         transaction: the transaction of `within=`.
@@ -145,62 +145,32 @@ class Claim:
         number: rises from claim to claim.
     """
 
-    __slots__ = (
-        "_body",
-        "_by_hand",
-        "_process",
-        "_settling",
-        "_status",
-        "_view",
-        "attempt",
-        "context",
-        "is_restored",
-        "lease",
-        "lost",
-        "number",
-        "owner",
-        "plan",
-        "question",
-        "record",
-        "result",
-        "sealed",
-        "streaming",
-        "transaction",
-        "unacknowledged",
-    )
+    attempt: Attempt
+    plan: Plan[object]
+    question: Question
+    sealed: RecordContext
+    _: KW_ONLY
+    owner: bytes = b""
+    at: InitVar[float] = 0.0
+    is_restored: bool = False
+    lease: Lease = field(init=False)
+    transaction: Transaction | None = field(default=None, init=False)
+    context: int = field(default=0, init=False)
+    record: bytes | None = field(default=None, init=False)
+    result: Verdict = field(default=Verdict.SUCCEEDED, init=False)
+    lost: bool = field(default=False, init=False)
+    streaming: bool = field(default=False, init=False)
+    unacknowledged: bool = field(default=False, init=False)
+    number: int = field(default_factory=partial(next, _numbers), init=False)
+    _body: object = field(default=None, init=False)
+    _by_hand: Verdict | None = field(default=None, init=False)
+    _process: int = field(default_factory=os.getpid, init=False)
+    _settling: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _status: int = field(default=0, init=False)
+    _view: _View = field(default=_View.RETURNED, init=False)
 
-    def __init__(
-        self,
-        attempt: Attempt,
-        plan: Plan[object],
-        question: Question,
-        sealed: RecordContext,
-        *,
-        owner: bytes = b"",
-        at: float = 0.0,
-        is_restored: bool = False,
-    ) -> None:
-        self.attempt = attempt
-        self.plan = plan
-        self.question = question
-        self.sealed = sealed
-        self.owner = owner
-        self.lease = Lease(question.lease, at)
-        self.is_restored = is_restored
-        self.transaction: Transaction | None = None
-        self.context = 0
-        self.record: bytes | None = None
-        self.result = Verdict.SUCCEEDED
-        self.lost = False
-        self.streaming = False
-        self.unacknowledged = False
-        self.number = next(_numbers)
-        self._body: object = None
-        self._by_hand: Verdict | None = None
-        self._process = os.getpid()
-        self._settling = threading.Lock()
-        self._status = 0
-        self._view = _View.RETURNED
+    def __post_init__(self, at: float) -> None:
+        self.lease = Lease(self.question.lease, at)
 
     def join(self, transaction: Transaction) -> None:
         """Settle a transaction together with the claim."""
