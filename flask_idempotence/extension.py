@@ -18,8 +18,7 @@ from .engine.engine import Engine, engine_of
 from .engine.guard import Services
 from .engine.tokens import issue_token, redeem_token
 from .errors import ConfigurationError
-from .guards.checks import faults_of, faults_when_finished
-from .guards.faults import Fault, close_endpoint
+from .guards.checks import Fault, close_endpoint, faults_of, faults_when_finished
 from .guards.once import Once
 from .guards.operation import NO_ID, Id
 from .guards.token import TokenGuard

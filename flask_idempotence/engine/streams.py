@@ -1,4 +1,4 @@
-"""Responses whose body is made while it is being sent."""
+"""Streamed responses: their body is made while it is being sent."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def settle_when_closed(
     """Settle when a streamed response is closed, or is dropped without having been closed.
 
     Args:
-        response: its body is watched.
-        settle: is told whether the body broke off with an exception; may be called repeatedly.
-        abandon: is called where the body was killed by what is no `Exception`.
-        defer: calls something soon and in another thread. The garbage collector tells of a
-            dropped response in the middle of anything, where no lock may be waited for.
+        response: the response; its body is replaced.
+        settle: takes whether an exception ended the body; may be called more than once.
+        abandon: called where a `BaseException` that is no `Exception` ended it.
+        defer: runs a callback soon, in another thread: the garbage collector finalizes a dropped
+            response at any point, where waiting for a lock is not safe.
     """
     broken = [False]
 

@@ -1,12 +1,12 @@
-"""Checks of an application's guards, endpoint by endpoint."""
+"""Checks of an application's guards: the faults that they find, endpoint by endpoint."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..errors import ConfigurationError
-from .faults import Fault
 from .wrapping import covers, guards_of, is_guard, layers, standing, was_guarded
 
 if TYPE_CHECKING:
@@ -15,6 +15,35 @@ if TYPE_CHECKING:
 
     from ..config.settings import Config
     from ..engine.guard import ViewGuard
+
+_logger = logging.getLogger("flask_idempotence")
+
+
+class Fault(NamedTuple):
+    """A promise that cannot be kept.
+
+    Attributes:
+        endpoint: the endpoint that makes it.
+        text: the reason and the remedy.
+    """
+
+    endpoint: str
+    text: str
+
+
+def close_endpoint(app: Flask, fault: Fault) -> None:
+    """Answer every request to a faulty endpoint with a 500, and say so in the log.
+
+    Its view must not run unguarded; the rest of the application goes on.
+    """
+    _logger.error(
+        "Flask-Idempotence: every request to %r is answered 500. %s", fault.endpoint, fault.text
+    )
+
+    def refuse(**_: object) -> NoReturn:
+        raise ConfigurationError(fault.text)
+
+    app.view_functions[fault.endpoint] = refuse
 
 
 def faults_of(app: Flask, config: Config) -> Iterator[Fault]:

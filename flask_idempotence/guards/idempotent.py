@@ -1,4 +1,4 @@
-"""The decorator of key mode, and what it accepts."""
+"""The decorator of key mode, and its arguments."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Idempotent:
 
         Also bare: `@idempotent`. A key belongs to who sent it, and to the endpoint and method. It
         follows draft-ietf-httpapi-idempotency-key-header-07; where that leaves room, Stripe's
-        API. What is not given here is taken from the settings `IDEMPOTENCE_KEY_…`.
+        API. The settings `IDEMPOTENCE_KEY_…` stand for arguments that are not given.
 
         Args:
             view: the view function, where the decorator stands bare.
@@ -96,8 +96,8 @@ class Idempotent:
             ignore: names of arguments in which a repeat may differ, besides
                 `IDEMPOTENCE_IGNORED_ARGS`.
             on_repeat: `"replay"` the first response, or `"reject"` with an error.
-            guarantee: `"at-least-once"`: what failed, or died, may run again. `"at-most-once"`:
-                what has begun is never begun again, whatever came of it.
+            guarantee: `"at-least-once"`: a view that failed, or died, may run again.
+                `"at-most-once"`: a view that has begun never begins again, whatever its end.
             remember: the responses that are remembered, at-least-once: `"final"`, all but those of
                 500 and more and 401, 403, 408, 409, 425 and 429, and those that the application's
                 own `result_failed` calls failed; `"success"`, those that are no failed results; or
@@ -108,10 +108,10 @@ class Idempotent:
                 does not answer; at-most-once takes no `"allow"`.
             within: the SQLAlchemy session in which the view writes (Flask-SQLAlchemy's
                 `db.session`, another `scoped_session`, or a function that returns the session).
-                The view does not commit: the guard does, and with what is remembered of it, so
-                that it happens exactly once. The store must be a table in the same database.
-                A failed result is rolled back. It is a guarantee of its own, without
-                `guarantee`, and needs the extra `sql`.
+                The view does not commit: the guard does, together with the record of the
+                response, so that the view happens exactly once. The store must be a table in the
+                same database. A failed result is rolled back. It is a guarantee of its own,
+                without `guarantee`, and needs the extra `sql`.
 
         Raises:
             ConfigurationError: an argument of the wrong kind.

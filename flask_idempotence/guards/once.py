@@ -1,4 +1,4 @@
-"""`once`: what happens once by the name that the application gives it, in a request or outside."""
+"""`once`: operations that the application names, in a request or outside."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Once:
         if key is not None and (not callable(key) or inspect.iscoroutinefunction(key)):
             raise ConfigurationError(
                 "once(key=...) must be a function, and no async one: it is called with the "
-                "arguments of what is decorated, and returns the id."
+                "arguments of the decorated function, and returns the id."
             )
         self._scope: str = scope
         self._id: Id = id
@@ -84,10 +84,10 @@ class Once:
 
     @property
     def result(self) -> Any:
-        """What the operation came to.
+        """The result of the operation.
 
-        The first sets it, made of what JSON is made of; it is remembered when the block ends. The
-        others read what JSON makes of it: a tuple is a list then.
+        The first block sets it, to a value that JSON can hold; it is remembered when the block
+        ends. The others read the value as JSON gives it back: a tuple is a list then.
 
         Raises:
             ResponseNotStored: the operation was done, and its result was not stored, or cannot be
@@ -111,10 +111,10 @@ class Once:
         self._result = value
 
     def __enter__(self) -> Once:
-        """Claim the operation, or find out what came of it.
+        """Claim the operation, or read its result.
 
         Raises:
-            Running: another one is at it.
+            Running: it is running.
             StoreUnavailable: the store does not answer, and the policy is to refuse.
         """
         if self._engine is not None or self._key is not None:
@@ -151,8 +151,8 @@ class Once:
         """Settle: done, to be tried again, or (where the process is being ended) unknown.
 
         Raises:
-            TypeError: the result is not made of what JSON is made of; the operation counts as
-                done, unless it is rolled back.
+            TypeError: JSON cannot hold the result; the operation counts as done, unless it is
+                rolled back.
             LeaseLost: `within=` a session, the claim was lost: everything is rolled back.
             StoreUnavailable: `within=` a session, the database did not commit.
         """
@@ -234,7 +234,7 @@ def _returned(result: R) -> R:
         result.close()
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError(
-            "once() decorates a function that has done its work when it returns: what returned "
-            f"{type(result).__name__} has not done its work yet."
+            "once() decorates a function that has done its work when it returns. This one "
+            f"returned {type(result).__name__}, whose work is still to be done."
         )
     return result

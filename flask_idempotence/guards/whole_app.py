@@ -18,7 +18,7 @@ _EXEMPT = "__idempotence_exempt__"
 
 
 def exempt(view: V) -> V:
-    """Leave a view out: what `idempotent.exempt` does."""
+    """Leave a view out of whole-app mode, as `idempotent.exempt` does."""
     setattr(view, _EXEMPT, view)
     return view
 

@@ -1,4 +1,4 @@
-"""How a guard comes around a view, and how it is found there again."""
+"""The wrapper of a guard around a view: made by a decorator, run by requests, found by checks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BY = "__idempotence_by__"
 
 
 def guarded(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a view function by hand of its author, and remember to look at the order.
+    """Wrap a view function for a decorator, and mark it for the check of the order.
 
     Raises:
         TypeError: it is not a function.
@@ -46,7 +46,7 @@ def guarded(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
 
 
 def decorator_of(guard: ViewGuard) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return what puts a view behind a guard, and tells which one to whoever looks for it."""
+    """Return the decorator of a guard; the decorator bears the guard's mark."""
 
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
         return guarded(guard, view)
@@ -171,8 +171,8 @@ def guards_of(view: Any, method: str) -> Iterator[ViewGuard]:
     """Return the guards that stand around a view, outermost first.
 
     Args:
-        view: a view function, or what a class-based view was made into.
-        method: which of the class's methods is meant.
+        view: a view function, or one that `as_view` made.
+        method: the method of the request.
     """
     return (guard for guard, _ in standing(view, method))
 
@@ -204,7 +204,7 @@ def _guards_to_come(view_class: Any) -> Iterator[ViewGuard]:
 
 
 def layers(view: Any, method: str | None = None) -> Iterator[Any]:
-    """Return a view, what it wraps, and so on; with a method, also that of a class-based view."""
+    """Return a view and all that it wraps; with a method, also that method of its class."""
     view_class = getattr(view, "view_class", None)
     while view is not None:
         yield view
@@ -226,5 +226,5 @@ def was_guarded(layer: Any) -> bool:
 
 
 def bears(view: Any, mark: str) -> bool:
-    """Whether something was marked itself, and not only copied from what it wraps."""
+    """Whether a mark is the view's own, and not a copy by `functools.wraps`."""
     return getattr(view, mark, None) is view

@@ -13,7 +13,7 @@ from flask.globals import request_ctx
 
 from ..engine.engine import engine_of
 from ..engine.tokens import issue_token as issue
-from ..guards.faults import Fault
+from ..guards.checks import Fault
 from ..request.proxies import actual
 from ..request.tokens import PURPOSE_RULE
 
