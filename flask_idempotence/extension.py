@@ -95,7 +95,7 @@ class Idempotence:
         settling = state.engine.settling
         app.teardown_request(settling.tear_down)
         request_started.connect(state.check_once, app)
-        got_request_exception.connect(settling.raised, app)
+        got_request_exception.connect(settling.note_exception, app)
         request_finished.connect(settling.finish, app)
 
     def identity_loader(self, function: IdentityLoader) -> IdentityLoader:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from flask.globals import request_ctx
 
 from ..request.hashing import SHORT_HASH
+from ..request.proxies import actual
 from ..signals import emit, lease_lost
 from .guard import Ending, Verdict
 
@@ -180,7 +181,7 @@ class Claim:
 
     def enter_view(self, request: Request) -> None:
         """Note that the view of a request runs now; the request keeps the claim."""
-        self.context = id(request_ctx._get_current_object())  # type: ignore[attr-defined]  # noqa: SLF001 - a proxy
+        self.context = id(actual(request_ctx))
         self._view = _View.RUNNING
         vars(request).setdefault(_CLAIMS, []).append(self)
 

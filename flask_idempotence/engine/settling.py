@@ -86,12 +86,12 @@ class Settling:
             return response
         _make_error_page_whole(response, self._config.key_max_body)
         claim.note_response(response)
-        if self._is(claim, self._predicate(claim), response):
+        if self._judged(claim, self._predicate(claim), response):
             claim.judge(Verdict.FAILED)
         self._take_record(claim, response)
         if claim.transaction is None or claim.has_raised:
             return response
-        if self._is(claim, self._services.callbacks.result_failed or result_failed, response):
+        if self._judged(claim, self._services.callbacks.result_failed or result_failed, response):
             claim.judge(Verdict.FINAL)
         problem = self.settle(claim)
         return response if problem is None else self._error_page(response, claim, problem)
@@ -119,7 +119,7 @@ class Settling:
     def _finish(self, claim: Claim, response: Response) -> None:
         if claim.is_changed(response):
             # By the built-in rules: predicates of the application know the view's responses.
-            if self._is(claim, self._late_predicate(claim), response):
+            if self._judged(claim, self._late_predicate(claim), response):
                 claim.judge(Verdict.FAILED)
             if response.status_code >= 400 and claim.has_other_status(response):
                 # An error that was made after the view: the record must not claim a success.
@@ -158,7 +158,7 @@ class Settling:
                 claim.judge(Verdict.FAILED)
             self.settle(claim)
 
-    def raised(self, app: Flask, **_: object) -> None:
+    def note_exception(self, app: Flask, **_: object) -> None:
         """Note an exception without a handler; it may not be the view's.
 
         Receives Flask's signal `got_request_exception`, which an application may send by itself.
@@ -197,7 +197,7 @@ class Settling:
         return result_failed if is_built_in else _is_error
 
     @staticmethod
-    def _is(claim: Claim, predicate: FailedPredicate, response: Response) -> bool:
+    def _judged(claim: Claim, predicate: FailedPredicate, response: Response) -> bool:
         try:
             return predicate(response)
         except Exception:
