@@ -5,7 +5,7 @@ from pathlib import Path
 
 from helpers.servers.processes import Gunicorn
 
-from .checks import Workers, schedule
+from .faults import Workers, schedule
 from .history import History, faults_in, runs_in, stalls_in
 from .journal import read_journal
 from .load import Load

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from .checks import CHECKS, OneServer, Sentinels
+from .checks import CHECKS
 from .failover import fail_over_http
+from .faults import OneServer, Sentinels
 from .history import KEY_MODES, KILLED, STOPPED
 from .report import counts_of, report, worst_of
 from .scenario import play

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from .checks import LENGTHS, OneServer, Sentinels, Workers, schedule
+from .faults import LENGTHS, OneServer, Sentinels, Workers, schedule
 from .history import KILLED, Attempt, Fault, History, Run, runs_in, stalls_in
 from .journal import Journal, read_journal
 from .load import cases
