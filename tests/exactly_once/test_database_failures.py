@@ -26,7 +26,10 @@ def file(tmp_path):
 
 
 def is_free(site):
-    return list(site.store.scan("")) == []
+    try:
+        return list(site.store.scan("")) == []
+    except StoreError:  # the keeper is writing, on a machine that is slow
+        return False
 
 
 def at_once(number, act):
