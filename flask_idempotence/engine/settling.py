@@ -237,14 +237,15 @@ class Settling:
         except Exception:
             _logger.exception("The response could not be recorded: %s", claim.attempt)
 
-    @staticmethod
-    def _error_page(response: Response, claim: Claim, problem: Exception) -> Response:
+    def _error_page(self, response: Response, claim: Claim, problem: Exception) -> Response:
         """Answer a failed commit as if the view had raised it."""
         response.close()
         claim.leave_view(raised=True)
         app = claim.attempt.app
-        page = app.make_response(app.handle_user_exception(problem))
-        return problem.mark(page) if isinstance(problem, Refusal) else page
+        if not isinstance(problem, Refusal):
+            return app.make_response(app.handle_user_exception(problem))
+        problem.apply(self._config)
+        return problem.mark(app.make_response(app.handle_user_exception(problem)))
 
     # The settlement
 
