@@ -188,7 +188,7 @@ class Claim:
     def leave_view(self, *, raised: bool) -> None:
         """Note that the view has returned or raised; a transaction is rolled back with it."""
         self._view = _View.RAISED if raised else _View.RETURNED
-        if self.transaction is None:
+        if self.transaction is None or self._process != os.getpid():  # a child has its connection
             return
         if raised:
             self.result = max(self.result, Verdict.FINAL)

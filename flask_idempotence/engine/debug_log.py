@@ -30,24 +30,23 @@ _SENDER = re.compile(
 )
 
 
-def note(attempt: Attempt, text: str, *values: object) -> None:
+def note(attempt: Attempt, text: str) -> None:
     """Log a line about an attempt at a guard, if its application is in debug mode.
 
     Args:
         attempt: the attempt.
-        text: a format; never given credentials, addresses, arguments, keys or tokens.
-        values: its values.
+        text: the line; it must hold no credentials, addresses, arguments, keys or tokens.
     """
     if attempt.app.debug:
         _show()
         name = DECORATORS.get(attempt.mode, attempt.mode)
-        _logger.debug(f"Flask-Idempotence: %s at %r: {text}", name, attempt.endpoint, *values)
+        _logger.debug("Flask-Idempotence: %s at %r: %s", name, attempt.endpoint, text)
 
 
 def note_identity(attempt: Attempt, identity: str) -> None:
     """Log the sources of an identity, and nothing else of it."""
     if attempt.app.debug:
-        note(attempt, "identity: %s", " and ".join(_sources(identity)) or "nobody")
+        note(attempt, f"identity: {' and '.join(_sources(identity)) or 'nobody'}")
 
 
 def _sources(identity: str) -> list[str]:

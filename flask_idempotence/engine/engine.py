@@ -195,7 +195,7 @@ class Engine:
     def seal(self, attempt: Attempt, plan: Plan[object], question: Question) -> RecordContext:
         """Return the store key and the fingerprint of a question."""
         app, keyring = attempt.app, self.services.keyring
-        if app.debug:
+        if app.debug and question.identity is not None:
             note_identity(attempt, question.identity)
         part = plan.part or attempt.endpoint
         attempt.key = keyring.store_key(app, attempt.mode, part, question.name)

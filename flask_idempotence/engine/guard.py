@@ -63,7 +63,8 @@ class Question:
         keep: seconds for which the key outlives a claim that nobody settles.
         wait: seconds to wait for a running claim of the same request.
         spends: the token to take out of the store, in place of a claim.
-        identity: the sender; its sources go into the log in debug mode.
+        identity: the sender; its sources go into the log in debug mode. None where the sender
+            does not count.
     """
 
     name: bytes
@@ -72,7 +73,7 @@ class Question:
     keep: float = 0.0
     wait: float = 0.0
     spends: Token | None = None
-    identity: str = ""
+    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,8 +221,10 @@ class Settling:
         if isinstance(problem, Refusal):
             problem.apply(self._config)
         app = claim.attempt.app
-        page = app.make_response(app.handle_user_exception(problem))
-        return problem.mark(page) if isinstance(problem, Refusal) else page
+        if not isinstance(problem, Refusal):
+            return app.make_response(app.handle_user_exception(problem))
+        problem.apply(self._config)
+        return problem.mark(app.make_response(app.handle_user_exception(problem)))
 
     # The settlement
 

@@ -126,9 +126,9 @@ class Identities:
         return (
             environ.keys() <= self._warnings.harmless
             and self._callbacks.load_identity is None
-            and "login_manager" not in vars(app)
+            and getattr(app, "login_manager", None) is None
             and "JWT_HEADER_NAME" not in app.config
-            and LEFT_BY_LIBRARIES.isdisjoint(vars(actual(g)))
+            and LEFT_BY_LIBRARIES.isdisjoint(actual(g))
             and not getattr(actual(request_ctx), "_session", True)
             and bool(request.remote_addr)
         )

@@ -19,7 +19,7 @@ REPLAYED_HEADER = "Idempotent-Replayed"
 """`true` on a response that is not the first."""
 
 KEPT_HEADERS = "_flask_idempotence_headers"
-_STREAMED = "_flask_idempotence_streamed"
+_MAY_BE_STORED = "_flask_idempotence_may_be_stored"
 _CACHE_CONTROL = "Cache-Control"
 
 
@@ -40,8 +40,7 @@ def forbid_storing(request: Request) -> None:
     Raises:
         RuntimeError: the response is being streamed, and caches may store it.
     """
-    streamed: Response | None = vars(request).get(_STREAMED)
-    if streamed is not None and not _is_unstorable(streamed):
+    if vars(request).get(_MAY_BE_STORED):
         raise RuntimeError(
             "A token is issued while the page is being streamed: its headers were sent already, "
             "and they allow caches to store it. Call idempotence_token() or idempotence_field() "
@@ -62,8 +61,9 @@ def add_kept_headers(request: Request, response: Response) -> None:
 
 
 def note_streamed(request: Request, response: Response) -> None:
-    """Note a response whose headers are sent before its body is made."""
-    vars(request)[_STREAMED] = response
+    """Note whether caches may store a response whose headers are sent before its body is made."""
+    # Not the response: a body with its request's context would keep it from being collected.
+    vars(request)[_MAY_BE_STORED] = not _is_unstorable(response)
 
 
 def _is_unstorable(response: Response) -> bool:

@@ -292,8 +292,9 @@ def test_a_streamed_response_that_a_hook_drops_is_settled_by_what_is_sent(
     assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard][outcome]
 
 
-def test_a_streamed_response_that_is_never_opened_is_settled_when_it_is_collected():
-    site = stream("lock")
+@pytest.mark.parametrize("wrap", [iter, stream_with_context])
+def test_a_streamed_response_that_is_never_opened_is_settled_when_it_is_collected(wrap):
+    site = stream("lock", lambda: wrap(part for part in ["one ", "two"]))
     with site.app.test_request_context("/", method="POST"):
         assert site.app.full_dispatch_request().is_streamed
     gc.collect()

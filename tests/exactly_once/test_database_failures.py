@@ -13,7 +13,8 @@ from helpers.servers.processes import until
 from sqlalchemy import event, select, text, update
 from sqlalchemy.exc import OperationalError
 
-from flask_idempotence import StoreError, current_guard
+from flask_idempotence import LeaseLost, StoreError, current_guard
+from flask_idempotence.stores.base import Outcome
 from flask_idempotence.testing import record_signals
 
 UNAVAILABLE = "urn:flask-idempotence:store-unavailable"
@@ -184,6 +185,17 @@ def test_a_database_that_cannot_be_begun_on_is_503_with_a_time_to_wait(pay_app, 
     assert is_free(site)
     assert signals.names.count("rejected") == 1
     assert site.post().status_code == 201
+
+
+@pytest.mark.parametrize("is_handled", [False, True])
+def test_a_refusal_in_place_of_the_commit_follows_the_settings(pay_app, monkeypatch, is_handled):
+    handlers = {LeaseLost: lambda error: ("lost", error.code)} if is_handled else {}
+    site = pay_app(settings={"IDEMPOTENCE_PROBLEM_BASE": "x:"}, handlers=handlers)
+    monkeypatch.setattr(site.store, "complete_in", lambda *_: Outcome.STALE)
+    answer = site.post()
+    assert (answer.status_code, answer.headers["Retry-After"]) == (409, "1")
+    assert answer.headers["Idempotence-Refusal"] == "lease-lost"
+    assert is_handled or answer.json["type"] == "x:lease-lost"
 
 
 def test_after_a_commit_whose_end_nobody_knows_nothing_is_released(pay_app, monkeypatch):

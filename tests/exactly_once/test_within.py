@@ -1,5 +1,6 @@
 """Exactly once: what the view writes and what is remembered of it, in one transaction."""
 
+import os
 from contextlib import contextmanager
 
 import pytest
@@ -274,3 +275,31 @@ def test_on_postgresql_reading_first_costs_one_look_more(postgres):
     assert len(looks) == 1
     assert len(seen) == 5  # the application's two, the claim, the look, the completion
     site.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads, and forks
+@pytest.mark.parametrize("way_out", [SystemExit, ValueError])
+def test_a_forked_child_does_not_roll_back_what_its_parent_writes(pay_app, way_out):
+    """It would do so on the parent's connection."""
+    rollbacks, parent = [], os.getpid()
+
+    def view(session):
+        event.listen(session(), "after_rollback", rollbacks.append)
+        answer = site.pay(session)
+        if (child := os.fork()) == 0:
+            raise way_out
+        assert os.waitpid(child, 0)[1] == 0
+        return answer
+
+    def outermost():
+        try:
+            return guarded()
+        finally:
+            if os.getpid() != parent:
+                os._exit(len(rollbacks))
+
+    site = pay_app(view)
+    guarded = site.app.view_functions["pay"]
+    site.app.view_functions["pay"] = outermost
+    assert site.post().status_code == 201
+    assert site.amounts() == [1]

@@ -9,7 +9,13 @@ import pytest
 from flask import session
 from helpers.apps import make_app
 
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence import (
+    Idempotence,
+    TokenInvalid,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
 from flask_idempotence.testing import FakeClock
 
 SECRET = "hunter2-hunter2"
@@ -174,6 +180,21 @@ def test_a_token_of_another_user_is_told_with_the_reason(shop):
     shop.idempotence.identity_loader(lambda: "somebody")
     end = "token-not-yours: it was issued to another user than this one"
     assert shop.refusal("/token", token).endswith(end)
+
+
+def test_a_reason_with_a_percent_sign_is_logged_as_it_is(shop):
+    with shop.app.app_context(), pytest.raises(TokenInvalid):
+        shop.idempotence.redeem_token(shop.token(), "100%s")
+    (line,) = [r.getMessage() for r in shop.log.records if "token-invalid" in r.getMessage()]
+    assert line.endswith("and this is for the purpose '100%s'")
+
+
+def test_once_has_no_sender(shop):
+    shop.log.clear()
+    with shop.app.app_context(), shop.idempotence.once("invoice", 7):
+        pass
+    lines = [r.getMessage() for r in shop.log.records if r.name == "flask_idempotence.debug"]
+    assert lines == ["Flask-Idempotence: once at 'invoice': claimed"]
 
 
 def test_outside_debug_mode_nothing_of_it_is_logged_or_sent(caplog):
