@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from flask import jsonify
+from flask import Flask, jsonify
 from helpers.apps import make_app
 from helpers.repository import ROOT, section
 from helpers.wings import PACKAGE, level_of
@@ -29,6 +29,17 @@ MOST = {
 """Files and climbs of each request, at most. A change that needs fewer lowers them."""
 
 SENT = {"a": 1}
+
+
+def keeps_session_aside():
+    """Whether an empty session is seen without `Vary: Cookie` on the response: Flask 3.1.3."""
+    with Flask("probe").test_request_context() as context:
+        return hasattr(context, "_session")
+
+
+pytestmark = pytest.mark.skipif(
+    not keeps_session_aside(), reason="an older Flask: the long way to a guest's identity"
+)
 
 
 class Recorder:
