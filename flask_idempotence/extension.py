@@ -149,7 +149,7 @@ class Idempotence:
             ConfigurationError: an argument of the wrong kind.
             Running: when it begins, the same operation is running elsewhere.
             StoreUnavailable: when it begins, the store does not answer, and the policy is to
-                refuse.
+                reject.
         """
         return Once(scope, id, key=key, ttl=ttl, within=within)
 
@@ -161,7 +161,7 @@ class Idempotence:
 
         Raises:
             ValueError: the purpose has another form.
-            StoreUnavailable: the store does not answer, and the policy is to refuse.
+            StoreUnavailable: the store does not answer, and the policy is to reject.
         """
         app = actual(current_app)
         return issue_token(engine_of(app), app, _current_request(), purpose)
@@ -175,7 +175,7 @@ class Idempotence:
 
         Raises:
             TokenError: a check failed; each has a subclass.
-            StoreUnavailable: the store does not answer, and the policy is to refuse.
+            StoreUnavailable: the store does not answer, and the policy is to reject.
         """
         app, current = actual(current_app), _current_request()
         engine = engine_of(app)

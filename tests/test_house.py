@@ -1,31 +1,20 @@
-"""The package's wings and their tests: imports lead down only, and no folder is overfull."""
+"""The package's wings and their tests: imports lead down, in no circle; no folder is overfull."""
 
 import ast
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
+from graphlib import TopologicalSorter
 
 import pytest
 from helpers.repository import ROOT
+from helpers.wings import FACE, LEVELS, MODULES, PACKAGE, imports_of, level_of, wing_of
 
-import flask_idempotence
-
-PACKAGE = Path(flask_idempotence.__file__).parent
-
-LEVELS = (
-    {"errors", "signals"},
-    {"config"},
-    {"stores"},
-    {"response"},
-    {"request", "exactly_once"},
-    {"engine"},
-    {"guards"},
-)
-"""Each wing may import those of the levels before its own. The face may import all of them."""
-
-FACE = {"", "extension", "web", "cli", "metrics", "openapi", "logs", "testing", "client"}
-"""Modules that no wing may import; `""` is the package itself."""
+RULES = [
+    *(PACKAGE / "guards" / f"{mode}.py" for mode in ("lock", "token", "key", "operation")),
+    ROOT / "tests" / "guards" / "test_new_mode.py",
+]
+"""The rules of each mode, and those of one that is made as an application would make it."""
 
 MOST_ENTRIES = 19
 
@@ -36,45 +25,32 @@ TESTED_ELSEWHERE = {"testing": "stores/test_stores.py"}
 """The contract suite is tested by the stores that pass it."""
 
 
-def wing_of(parts):
-    return parts[0] if parts else ""
-
-
-def imports_of(path):
-    """Return the wings that a module imports, also those that only its types need."""
-    here = path.relative_to(PACKAGE).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.ImportFrom) or not node.level:
-            continue
-        base = here[: len(here) - (node.level - 1)]
-        module = [*base, *(node.module.split(".") if node.module else ())]
-        if module:
-            yield wing_of(module)
-        else:
-            yield from (alias.name for alias in node.names)
-
-
-def modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        wing = wing_of(path.relative_to(PACKAGE).with_suffix("").parts)
-        yield "" if wing == "__init__" else wing, path
-
-
 def test_every_wing_has_its_level():
-    wings = {wing for wing, _ in modules()}
-    assert wings == FACE.union(*LEVELS)
+    assert {wing_of(module) for module in MODULES} == FACE.union(*LEVELS)
 
 
 def test_imports_lead_down_only():
-    level_of = {wing: level for level, wings in enumerate(LEVELS) for wing in wings}
     upward = [
-        (str(path.relative_to(PACKAGE)), imported)
-        for wing, path in modules()
-        if wing in level_of
+        (module, imported)
+        for module, path in MODULES.items()
+        if wing_of(module) not in FACE
         for imported in imports_of(path)
-        if imported != wing and level_of.get(imported, len(LEVELS)) >= level_of[wing]
+        if wing_of(imported) != wing_of(module)
+        and level_of(wing_of(imported)) >= level_of(wing_of(module))
     ]
     assert upward == []
+
+
+def test_no_modules_import_one_another_in_a_circle():
+    graph = {module: imports_of(path) - {module} for module, path in MODULES.items()}
+    assert sum(map(len, graph.values())) > 200
+    TopologicalSorter(graph).prepare()  # CycleError names the circle
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
+def test_the_rules_of_a_mode_know_the_values_of_the_engine_only(path):
+    of_engine = {module for module in imports_of(path) if wing_of(module) == "engine"}
+    assert of_engine == {"engine.guard"}
 
 
 def test_the_root_shows_what_a_user_imports():

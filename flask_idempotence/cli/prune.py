@@ -7,7 +7,7 @@ import time
 import click
 from flask.cli import with_appcontext
 
-from ..stores.sql_extra import BATCH, REST
+from ..stores.pruning import BATCH, REST
 from .init_db import this_sql_store
 from .output import print_aside, progress
 

@@ -280,6 +280,6 @@ class LeaseLost(_PassingRefusal, problem=(409, "lease-lost", "Lease lost")):
 
 
 class StoreUnavailable(_PassingRefusal, problem=(503, "store-unavailable", "Store unavailable")):
-    """The store does not answer, and the policy is to refuse requests."""
+    """The store does not answer, and the policy is to reject requests."""
 
     description = "The request cannot be protected against repetition right now. Try again soon."

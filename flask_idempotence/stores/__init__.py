@@ -3,6 +3,7 @@
 base     the contract, and the optional interface for commands
 uris     a URI becomes a store
 memory   in this process; `redis` on a server, `sql` in a table
+pruning  removes expired rows in small batches; it needs no SQLAlchemy
 facts    servers' versions, settings and state; `process` forks, exit and threads
 """
 

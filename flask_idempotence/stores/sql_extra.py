@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 DATABASES = ("sqlite", "postgresql")
 """The first part of a scheme; a driver may follow a plus."""
 
-BATCH = 100
-"""Rows that one statement of pruning removes: it locks them for milliseconds."""
-
-REST = 0.02
-"""Seconds between two batches, for other writers."""
-
 _OWN_OPTIONS = ("deadline",)
 
 

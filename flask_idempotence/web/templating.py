@@ -29,7 +29,7 @@ def idempotence_token(purpose: str | None = None) -> str:
 
     Raises:
         ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
-        StoreUnavailable: the store does not answer, and the policy is to refuse.
+        StoreUnavailable: the store does not answer, and the policy is to reject.
         RuntimeError: the page is being streamed, and its headers were sent without `no-store`.
     """
     app = actual(current_app)

@@ -10,7 +10,7 @@ local request = require "idempotence.request"
 local gateway = {}
 
 local TIMEOUT = 100 -- milliseconds for each step of a look at the store
-local REST = 1 -- seconds for which a store that did not answer is left alone
+local REST = 1 -- seconds without another attempt after the store did not answer
 local IDLE, POOL = 60000, 100 -- milliseconds, and connections of each worker
 
 local IN_PROGRESS = '{"type": "%skey-in-progress", "title": "Request in progress", "status": 409, '

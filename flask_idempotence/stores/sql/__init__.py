@@ -5,7 +5,6 @@ statements  the operations as statements; `inspection` those of the commands
 dialect     the base class of a database: one subclass a file (`postgresql`, `sqlite`)
 executor    one deadline an operation, retries, errors
 pool        connections of the store's own; `watchdog` gives up on a server that does not answer
-pruning     removes expired rows in small batches
 table       the table, and its creation
 """
 

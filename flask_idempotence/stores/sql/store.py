@@ -19,13 +19,12 @@ from ..base import (
     TokenOutcome,
 )
 from ..facts import DatabaseFacts
-from ..sql_extra import BATCH
+from ..pruning import BATCH, Pruning
 from . import inspection
 from .dialect import Dialect, Trouble
 from .executor import Executor, store_error, trouble_of
 from .pool import twin_of
 from .postgresql import PostgreSQL
-from .pruning import Pruning
 from .sqlite import SQLite
 from .table import NAME, TOKEN, TOKEN_AGAIN, create, ddl, milliseconds
 

@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 
 from flask_idempotence import SqlStore, idempotent, no_repeat_submit, one_time_token
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed
-from flask_idempotence.stores.sql.pruning import EVERY
+from flask_idempotence.stores.pruning import EVERY
 
 KEY = {"Idempotency-Key": "k"}
 

@@ -6,11 +6,16 @@ import logging
 import time
 from collections.abc import Callable
 
-from ...errors import StoreError
-from ..process import call_in_children, start_daemon
-from ..sql_extra import BATCH, REST
+from ..errors import StoreError
+from .process import call_in_children, start_daemon
 
 _logger = logging.getLogger("flask_idempotence")
+
+BATCH = 100
+"""Rows that one statement of pruning removes: it locks them for milliseconds."""
+
+REST = 0.02
+"""Seconds between two batches, for other writers."""
 
 EVERY = 500
 """Keys that this process writes between two rounds."""

@@ -1,0 +1,205 @@
+"""The walk of one request: the files of the package whose functions run, and its climbs.
+
+A climb is a call from a lower wing into a higher one. The engine's calls of a plan are climbs by
+design; every other one is a detour.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from flask import Flask, jsonify
+from helpers.apps import make_app
+from helpers.repository import ROOT, section
+from helpers.wings import PACKAGE, level_of
+
+from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
+
+PAGE = ROOT / "docs" / "architecture.md"
+
+MOST = {
+    "lock, first": {"memory": (12, 2), "redis": (15, 2)},
+    "lock, refused": {"memory": (13, 2), "redis": (16, 2)},
+    "token, spent": {"memory": (14, 2), "redis": (17, 2)},
+    "key, first": {"memory": (15, 4), "redis": (18, 4)},
+    "key, replayed": {"memory": (14, 2), "redis": (17, 2)},
+    "once, first": {"memory": (16, 2), "redis": (19, 2)},
+}
+"""Files and climbs of each request, at most. A change that needs fewer lowers them."""
+
+SENT = {"a": 1}
+
+
+def keeps_session_aside():
+    """Whether an empty session is seen without `Vary: Cookie` on the response: Flask 3.1.3."""
+    with Flask("probe").test_request_context() as context:
+        return hasattr(context, "_session")
+
+
+pytestmark = pytest.mark.skipif(
+    not keeps_session_aside(), reason="an older Flask: the long way to a guest's identity"
+)
+
+
+class Recorder:
+    """Notes the files in which functions run, and the calls that lead up."""
+
+    def __init__(self):
+        self.files = set()
+        self.climbs = []
+        self._file_of = {}
+
+    def __enter__(self):
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+    def _called(self, frame, event, arg):
+        if event != "call" or (callee := self._file(frame)) is None:
+            return
+        self.files.add(callee)
+        caller, outer = None, frame.f_back
+        while outer is not None and caller is None:
+            caller, outer = self._file(outer), outer.f_back
+        if caller is not None and level_of(wing(callee)) > level_of(wing(caller)):
+            self.climbs.append(f"{caller} -> {callee}:{frame.f_code.co_name}")
+
+    @property
+    def length(self):
+        return len(self.files), len(self.climbs)
+
+    def _file(self, frame):
+        name = frame.f_code.co_filename
+        if name not in self._file_of:
+            path = Path(name)
+            inside = path.is_relative_to(PACKAGE)
+            self._file_of[name] = path.relative_to(PACKAGE) if inside else None
+        return self._file_of[name]
+
+
+def wing(path):
+    return path.with_suffix("").parts[0]
+
+
+def guarded_client(uri):
+    """Return a client that sends no cookies, to views behind each guard."""
+    idempotence = Idempotence()
+    app = make_app(idempotence=idempotence, IDEMPOTENCE_STORAGE_URI=uri)
+
+    @app.post("/lock/<name>")
+    @no_repeat_submit(interval=60)
+    def lock(name):
+        return jsonify(name=name)
+
+    @app.post("/token")
+    @one_time_token()
+    def token():
+        return jsonify(done=True)
+
+    @app.post("/key")
+    @idempotent()
+    def key():
+        return jsonify(done=True)
+
+    @app.post("/once/<name>")
+    def once(name):
+        with idempotence.once("walk", name) as operation:
+            return jsonify(first=operation.first)
+
+    return app.test_client(use_cookies=False)
+
+
+def sender(client, path, headers=None):
+    """Return a call that sends one request."""
+    return lambda: client.post(path, json=SENT, headers=headers)
+
+
+def keyed(client, name):
+    return sender(client, "/key", {"Idempotency-Key": f"{name}-4f1d2c7a90b84e55"})
+
+
+def spender(client):
+    return sender(client, "/token", {"Idempotence-Token": client.get("/token").json["token"]})
+
+
+def walks_at(uri):
+    """Return the walk of each request, warmed up by three of its kind.
+
+    They are fewer than the 64 after which late changes of settings are searched for again.
+    """
+    client = guarded_client(uri)
+    for name in ("one", "two", "three"):
+        for send in (
+            *(sender(client, f"/lock/{name}"),) * 2,
+            spender(client),
+            *(keyed(client, name),) * 2,
+            sender(client, f"/once/{name}"),
+        ):
+            send()
+    requests = {
+        "lock, first": (200, sender(client, "/lock/now")),
+        "lock, refused": (409, sender(client, "/lock/now")),
+        "token, spent": (200, spender(client)),
+        "key, first": (200, keyed(client, "now")),
+        "key, replayed": (200, keyed(client, "now")),
+        "once, first": (200, sender(client, "/once/now")),
+    }
+    found = {}
+    for name, (status, send) in requests.items():
+        with Recorder() as recorder:
+            response = send()
+        assert response.status_code == status, name
+        assert ("Idempotent-Replayed" in response.headers) == (name == "key, replayed")
+        found[name] = recorder
+    return found
+
+
+@pytest.fixture
+def walks(redis_url):
+    return {"memory": walks_at("memory://"), "redis": walks_at(redis_url)}
+
+
+def report(walks):
+    """Return the files of each request, and its climbs."""
+    lines = []
+    for store, found in walks.items():
+        for name, walk in found.items():
+            lines.append("{}, {}: {} files, {} climbs".format(name, store, *walk.length))
+            lines += [f"    {path}" for path in sorted(walk.files)]
+            lines += [f"    up: {climb}" for climb in walk.climbs]
+    return "\n".join(lines)
+
+
+def table(walks):
+    """Return the table of the page."""
+    rows = ["| request | files, memory | files, Redis | climbs |", "|---|---|---|---|"]
+    for name, walk in walks["memory"].items():
+        (memory, climbs), (redis, _) = walk.length, walks["redis"][name].length
+        rows.append(f"| {name} | {memory} | {redis} | {climbs} |")
+    return "\n".join(rows)
+
+
+def test_no_request_crosses_more_files_or_climbs_more_often(walks):
+    print(report(walks))  # noqa: T201 - pytest -s shows the files
+    longer = {
+        (name, store): walk.length
+        for store, found in walks.items()
+        for name, walk in found.items()
+        if any(map(int.__gt__, walk.length, MOST[name][store]))
+    }
+    assert longer == {}, report(walks)
+
+
+def test_only_the_engine_climbs_and_only_to_a_plan(walks):
+    climbs = {
+        climb for found in walks.values() for walk in found.values() for climb in walk.climbs
+    }
+    assert climbs
+    assert [climb for climb in climbs if not re.match("engine/.* -> guards/", climb)] == []
+
+
+def test_the_page_has_the_measured_table(walks):
+    assert table(walks) in section(PAGE, "Files by request"), "\n" + table(walks)
