@@ -320,7 +320,7 @@ class Engine:
     @staticmethod
     def _trace(attempt: Attempt, text: str) -> None:
         if attempt.app.debug:
-            note(attempt, "%s", text)
+            note(attempt, text)
 
     def _warn_of_memory(self, app: Flask) -> None:
         self._has_warned_of_memory = True

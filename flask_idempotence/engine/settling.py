@@ -218,8 +218,6 @@ class Settling:
         """Answer a failed commit as if the view had raised it."""
         response.close()
         claim.leave_view(raised=True)
-        if isinstance(problem, Refusal):
-            problem.apply(self._config)
         app = claim.attempt.app
         if not isinstance(problem, Refusal):
             return app.make_response(app.handle_user_exception(problem))
