@@ -63,9 +63,10 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         context = actual(request_ctx)
         app, request = context.app, context.request
         call = functools.partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
+        engine = engine_of(app)  # which fails for safe methods, too, where there is none
         if not covers(guard, request.method):
             return call()
-        return engine_of(app).run(app, request, guard, call)
+        return engine.run(app, request, guard, call)
 
     # `functools.wraps` copies attributes from function to function: each mark names its bearer.
     setattr(behind_guard, _GUARD, behind_guard)
