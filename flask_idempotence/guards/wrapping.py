@@ -75,9 +75,10 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         context = actual(request_ctx)
         app, request = context.app, context.request
         call = partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
+        engine = engine_of(app)  # which fails for safe methods, too, where there is none
         if not covers(guard, request.method):
             return call()
-        return run(app, request, guard, call)
+        return run(engine, app, request, guard, call)
 
     # `wraps` copies attributes from function to function: each mark names its bearer.
     setattr(behind_guard, _GUARD, behind_guard)
@@ -85,7 +86,9 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
     return behind_guard
 
 
-def run(app: Flask, request: Request, guard: ViewGuard, call: Callable[[], R]) -> R | Response:
+def run(
+    engine: Engine, app: Flask, request: Request, guard: ViewGuard, call: Callable[[], R]
+) -> R | Response:
     """Run a view behind its guard.
 
     Returns:
@@ -95,7 +98,6 @@ def run(app: Flask, request: Request, guard: ViewGuard, call: Callable[[], R]) -
         Refusal: the request is refused, and the view does not run.
         Exception: the view raised it.
     """
-    engine = engine_of(app)
     plan = engine.plan_of(guard, request.endpoint)
     attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
     if engine.is_on(app, guard.toggle):

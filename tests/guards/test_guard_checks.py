@@ -233,3 +233,11 @@ def test_methods_are_known_in_either_case():
 def test_an_option_without_its_name_is_told_with_how_it_is_given(option):
     with pytest.raises(TypeError, match=r"Options are given by name, as in idempotent\(ttl=60\)"):
         idempotent(option)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_application_without_the_extension_fails_at_the_first_request(method):
+    app = bare_app()
+    app.add_url_rule("/", "view", idempotent(lambda: "done"), methods=["GET", "POST"])
+    with pytest.raises(ConfigurationError, match="not registered"):
+        app.test_client().open("/", method=method)
