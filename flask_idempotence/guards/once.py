@@ -115,7 +115,7 @@ class Once:
 
         Raises:
             Running: it is running.
-            StoreUnavailable: the store does not answer, and the policy is to refuse.
+            StoreUnavailable: the store does not answer, and the policy is to reject.
         """
         if self._engine is not None or self._key is not None:
             raise RuntimeError(
