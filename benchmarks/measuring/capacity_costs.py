@@ -13,9 +13,10 @@ from measuring.redis_costs import Shop, _maker, _order, _used
 from redis.crc import key_slot
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
-from flask_idempotence.stores.redis.scripts import CLAIM, COMPLETE, RENEW, TAKE_TOKEN
 from helpers.servers.processes import HOST, RedisServer
 from helpers.servers.topologies import Cluster
+
+from flask_idempotence.stores.redis.scripts import CLAIM, COMPLETE, RENEW, TAKE_TOKEN
 
 SIZES = (0, 100, 1_000, 10_000, 100_000)
 OPERATIONS = 20_000

@@ -6,14 +6,14 @@ import time
 from functools import partial
 
 import pytest
-from flask_idempotence.stores.redis.scripts import CLAIM as CLAIM_SCRIPT
-from flask_idempotence.stores.redis.scripts import COMPLETE as COMPLETE_SCRIPT
 from helpers.apps import make_app
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import RedisServer, all_at_once, until
 
 from flask_idempotence import MemoryStore, RedisStore, idempotent
 from flask_idempotence.stores.base import Claimed, Running
+from flask_idempotence.stores.redis.scripts import CLAIM as CLAIM_SCRIPT
+from flask_idempotence.stores.redis.scripts import COMPLETE as COMPLETE_SCRIPT
 from flask_idempotence.testing import FakeClock, record_signals
 
 CLAIM, COMPLETE = (each.digest.encode() for each in (CLAIM_SCRIPT, COMPLETE_SCRIPT))
