@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from helpers.servers.processes import HOST, RedisServer
 from helpers.servers.topologies import Cluster
 
-from flask_idempotence.stores.redis.scripts import CLAIM, COMPLETE, RENEW, TAKE_TOKEN
+from flask_idempotence.stores.redis.lua import CLAIM, COMPLETE, RENEW, TAKE_TOKEN
 
 SIZES = (0, 100, 1_000, 10_000, 100_000)
 OPERATIONS = 20_000

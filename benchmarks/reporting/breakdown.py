@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import replace
 
 import redis
-from flask_idempotence.stores.redis.scripts import CLAIM
 from helpers.servers.processes import HOST
 from measuring.command import microseconds, row_of
 from measuring.stopwatch import Stopwatch, watch
@@ -21,6 +20,7 @@ from reporting.stores import REDIS, REDIS_UNIX, Stores
 
 from flask_idempotence.stores.redis.connection.clients import deployment_at
 from flask_idempotence.stores.redis.connection.wire import deadline
+from flask_idempotence.stores.redis.lua import CLAIM
 
 LEASE = 30_000
 BARE, LINK, REDIS_PY = "bare socket", "our link", "redis-py"

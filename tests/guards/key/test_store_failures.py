@@ -12,8 +12,8 @@ from helpers.servers.processes import RedisServer, all_at_once, until
 
 from flask_idempotence import MemoryStore, RedisStore, idempotent
 from flask_idempotence.stores.base import Claimed, Running
-from flask_idempotence.stores.redis.scripts import CLAIM as CLAIM_SCRIPT
-from flask_idempotence.stores.redis.scripts import COMPLETE as COMPLETE_SCRIPT
+from flask_idempotence.stores.redis.lua import CLAIM as CLAIM_SCRIPT
+from flask_idempotence.stores.redis.lua import COMPLETE as COMPLETE_SCRIPT
 from flask_idempotence.testing import FakeClock, record_signals
 
 CLAIM, COMPLETE = (each.digest.encode() for each in (CLAIM_SCRIPT, COMPLETE_SCRIPT))
