@@ -193,12 +193,18 @@ class Engine:
             question = reply
 
     def seal(self, attempt: Attempt, plan: Plan[object], question: Question) -> RecordContext:
-        """Return the store key and the fingerprint of a question."""
+        """Return the store key and the fingerprint of a question.
+
+        Raises:
+            Refusal: the question has one; signals and log lines have the key by now.
+        """
         app, keyring = attempt.app, self.services.keyring
-        if app.debug and question.identity is not None:
-            note_identity(attempt, question.identity)
         part = plan.part or attempt.endpoint
         attempt.key = keyring.store_key(app, attempt.mode, part, question.name)
+        if question.refusal is not None:
+            raise question.refusal
+        if app.debug and question.identity is not None:
+            note_identity(attempt, question.identity)
         if question.content is None:
             return RecordContext(attempt.key)
         return RecordContext(attempt.key, keyring.digest(app, question.content))

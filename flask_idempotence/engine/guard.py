@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..request.near_misses import NearMisses
     from ..request.tokens import Token, Tokens
     from ..response.records import RecordContext, Records
+    from ..response.refusals import Refusal
 
 Reply_co = TypeVar("Reply_co", covariant=True)
 
@@ -63,6 +64,7 @@ class Question:
         keep: seconds for which the key outlives a claim that nobody settles.
         wait: seconds to wait for a running claim of the same request.
         spends: the token to take out of the store, in place of a claim.
+        refusal: the reason for which the operation is refused whatever the store holds.
         identity: the sender; its sources go into the log in debug mode. None where the sender
             does not count.
     """
@@ -73,6 +75,7 @@ class Question:
     keep: float = 0.0
     wait: float = 0.0
     spends: Token | None = None
+    refusal: Refusal | None = None
     identity: str | None = None
 
 

@@ -168,6 +168,8 @@ class KeyPlan(ViewPlan):
     def question(self, request: Request) -> Question | Unguarded:
         """Ask for the key that the client sent."""
         sent = self._sent(request)
+        if isinstance(sent, Question):
+            return sent
         if sent is None:
             self._warn_of_near_miss(request)
             if self._required:
@@ -222,14 +224,14 @@ class KeyPlan(ViewPlan):
 
     # The key
 
-    def _sent(self, request: Request) -> str | None:
+    def _sent(self, request: Request) -> str | Question | None:
         if self._read is not None:
             return key_of_value(self._read())
         if self._takes_token:
             return self._token(request)
         return key_in_header(request, self._header)
 
-    def _token(self, request: Request) -> str | None:
+    def _token(self, request: Request) -> str | Question | None:
         tokens = self._services.tokens
         text = tokens.sent_with(request)
         if text is None:
@@ -238,7 +240,8 @@ class KeyPlan(ViewPlan):
         # Good for as long as its response is certain to be remembered: a late repeat is refused,
         # and never runs again.
         if tokens.clock() - issued > self._ttl - CLOCK_SKEW:
-            raise TokenExpired().because("its response may be remembered no longer")
+            refusal = TokenExpired().because("its response may be remembered no longer")
+            return Question(name, refusal=refusal)
         return name.decode("ascii")
 
     def _identity(self, request: Request, sent: str) -> str:

@@ -60,12 +60,13 @@ class TokenPlan(ViewPlan):
         """Ask for a token by its text.
 
         Raises:
-            TokenInvalid, TokenExpired: its signature or its age is wrong.
+            TokenInvalid: its signature is wrong.
         """
         if not isinstance(text, str):
             raise TokenInvalid().because("it is not a text")
         token = self._tokens.read(self._app, request, text, self._purpose)
-        return Question(token.name, spends=token, identity=token.bearer)
+        refusal = self._tokens.refusal_of(token)
+        return Question(token.name, spends=token, refusal=refusal, identity=token.bearer)
 
     def answer(self, finding: Finding) -> NoReturn:
         """Refuse a token that is not in the store, or another user's."""
@@ -75,7 +76,7 @@ class TokenPlan(ViewPlan):
             sender = "another user than this one" if is_user else "a user, and this is a guest"
             raise TokenNotYours().because(f"it was issued to {sender}")
         if token is not None and token.expires < self._tokens.clock():
-            raise self._tokens.expired(token.issued)
+            raise self._tokens.expired(token)
         raise TokenSpent().because("it has been spent, or the store no longer knows it")
 
     def settle(self, ending: Ending) -> Settlement:

@@ -110,17 +110,13 @@ class Tokens:
         return tokens.pop() if tokens else None
 
     def read(self, app: Flask, request: Request | None, text: str, purpose: str | None) -> Token:
-        """Check a token's signature and age.
+        """Return a token and its bearer, its age unchecked.
 
         Raises:
             TokenInvalid: this application has not issued it for this purpose.
-            TokenExpired: it is older than its lifetime.
         """
         name, issued = self.verify(app, text, purpose)
-        expires = issued + self._ttl
-        if expires < self.clock() - CLOCK_SKEW:
-            raise self.expired(issued)
-        return Token(name, purpose, issued, expires, self._bearer(app, request))
+        return Token(name, purpose, issued, issued + self._ttl, self._bearer(app, request))
 
     def verify(self, app: Flask, text: str, purpose: str | None = None) -> tuple[bytes, float]:
         """Check a token's signature alone.
@@ -142,9 +138,13 @@ class Tokens:
     def _bearer(self, app: Flask, request: Request | None) -> str:
         return "" if request is None else self._identities.bearer_of(app, request)
 
-    def expired(self, issued: float) -> TokenExpired:
-        """Return the refusal of a token that was issued too long ago."""
-        age = self.clock() - issued
+    def refusal_of(self, token: Token) -> TokenExpired | None:
+        """Return the refusal of a token that has expired by every clock; None for another one."""
+        return self.expired(token) if token.expires < self.clock() - CLOCK_SKEW else None
+
+    def expired(self, token: Token) -> TokenExpired:
+        """Return the refusal of a token that has expired."""
+        age = self.clock() - token.issued
         return TokenExpired().because(
             f"it is {age:.0f} seconds old, and IDEMPOTENCE_TOKEN_TTL is {self._ttl:g}"
         )

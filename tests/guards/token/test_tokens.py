@@ -225,6 +225,16 @@ class TestLifetime:
         assert shop.slug(token) == "400 token-expired"
         assert shop.store.asked == 0
 
+    def test_its_refusal_bears_the_key_that_its_issue_had(self):
+        shop = Shop()
+        with record_signals(shop.app) as signals:
+            token = shop.token()
+            shop.clock.advance(331)
+            shop.slug(token)
+        assert signals.names == ["token_issued", "rejected"]
+        issued, rejected = (arguments["key"] for _, arguments in signals.events)
+        assert rejected == issued
+
     def test_right_after_its_lifetime_it_has_expired_too(self):
         shop = Shop()
         token = shop.token()
