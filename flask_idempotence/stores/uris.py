@@ -60,7 +60,7 @@ def _open(scheme: str, uri: str, options: Mapping[str, Any]) -> Store:
         return MemoryStore(**options)
     if scheme in SCHEMES:
         deployment, own = deployment_at(uri, options)
-        return RedisStore(deployment, **own)
+        return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not of the public type
     return sql_store_at(scheme + uri[len(scheme) :], options)
 
 

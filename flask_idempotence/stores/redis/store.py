@@ -68,7 +68,7 @@ class RedisStore(InspectableStore):
 
     def __init__(
         self,
-        client: Redis | RedisCluster | Deployment,
+        client: Redis | RedisCluster,
         *,
         deadline: float = 1.0,
         wait_replicas: int = 0,
@@ -79,6 +79,7 @@ class RedisStore(InspectableStore):
         if not isinstance(wait_replicas, int) or not 0 <= wait_replicas <= _MAX_REPLICAS:
             raise ConfigurationError("wait_replicas must be a number of replicas, 0 for none.")
         self._deadline = deadline
+        # That of a URI is set up already.
         self._deployment = client if isinstance(client, Deployment) else deployment_of(client)
         self._wait_replicas = int(wait_replicas)
         call_in_children(self._deployment.forget)
