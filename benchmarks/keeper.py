@@ -68,7 +68,7 @@ class Measured:
 
     def _claim(self, key):
         attempt = Attempt(self.app, "lock", "bench")
-        attempt.key = key
+        attempt.name(key)
         now, lease = self.engine.now(), self.engine.config.lease
         question = Question(b"", lease=lease)
         claim = Claim(attempt, None, question, RecordContext(key), owner=os.urandom(16), at=now)

@@ -48,6 +48,11 @@ class Attempt:
     on_store_error: str | None = None
     key: str | None = None
 
+    def name(self, key: str) -> str:
+        """Note the store key, and return it."""
+        self.key = key
+        return key
+
     @property
     def short_key(self) -> str | None:
         """The first characters of the key's hash: enough to follow it, too few to find it out."""
@@ -229,12 +234,6 @@ class Claim:
             return self.result
         return self._by_hand
 
-    @property
-    def is_failure(self) -> bool:
-        """Whether the operation may run again, by the verdict."""
-        verdict = self.verdict
-        return verdict is Verdict.FAILED or verdict is Verdict.RELEASED
-
     def ending(self, now: float) -> Ending:
         """Return the state of the claim at its end."""
         lease = self.lease
@@ -242,7 +241,6 @@ class Claim:
             self.question,
             self.sealed,
             self.verdict,
-            self.is_failure,
             self.record,
             lease.granted_at,
             lease.length,

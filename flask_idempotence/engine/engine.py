@@ -200,14 +200,14 @@ class Engine:
         """
         app, keyring = attempt.app, self.services.keyring
         part = plan.part or attempt.endpoint
-        attempt.key = keyring.store_key(app, attempt.mode, part, question.name)
+        key = attempt.name(keyring.store_key(app, attempt.mode, part, question.name))
         if question.refusal is not None:
             raise question.refusal
         if app.debug and question.identity is not None:
             note_identity(attempt, question.identity)
         if question.content is None:
-            return RecordContext(attempt.key)
-        return RecordContext(attempt.key, keyring.digest(app, question.content))
+            return RecordContext(key)
+        return RecordContext(key, keyring.digest(app, question.content))
 
     def _held(self, claims: Sequence[Claim], key: str) -> Claim | None:
         """Return the request's own claim of a key, from a guard further out.

@@ -115,6 +115,13 @@ class Verdict(IntEnum):
     """`current_guard.release()` was called."""
 
 
+FAILURES = (Verdict.FAILED, Verdict.RELEASED)
+"""The operation may run again."""
+
+SUCCESSES = (Verdict.SUCCEEDED, Verdict.KEPT)
+"""The transaction of `within=` is committed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """A claim at its end; times are those of the engine's clock.
@@ -123,7 +130,6 @@ class Ending:
         question: the operation.
         sealed: its store key and its fingerprint.
         verdict: the judgement about its result.
-        is_failure: whether the operation may run again, by the verdict.
         record: the record of the response; None where there is none.
         granted_at: the start of the first lease.
         lease: seconds of the lease.
@@ -135,7 +141,6 @@ class Ending:
     question: Question
     sealed: RecordContext
     verdict: Verdict
-    is_failure: bool
     record: bytes | None
     granted_at: float
     lease: float

@@ -28,7 +28,7 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
     services = engine.services
     token, text = services.tokens.make(app, request, purpose)
     attempt = Attempt(app, "token", None if request is None else request.endpoint)
-    key = attempt.key = services.keyring.store_key(app, "token", purpose or "-", token.name)
+    key = attempt.name(services.keyring.store_key(app, "token", purpose or "-", token.name))
     if app.debug:
         note_identity(attempt, token.bearer)
     subject = services.keyring.subject(app, token.bearer)

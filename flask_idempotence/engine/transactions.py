@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..response.refusals import LeaseLost
 from ..signals import completed
 from ..stores.base import Completion, Outcome
-from .guard import Complete, Verdict
+from .guard import SUCCESSES, Complete, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +92,7 @@ def end_transaction(
     Returns:
         The reason for which it was not committed although the verdict was to commit.
     """
-    if claim.verdict not in {Verdict.SUCCEEDED, Verdict.KEPT}:
+    if claim.verdict not in SUCCESSES:
         transaction.roll_back()
         # A failure that is remembered stands in the store on its own.
         carry_out(claim)

@@ -17,6 +17,7 @@ from ..config.settings import (
     Config,
 )
 from ..engine.guard import (
+    FAILURES,
     Complete,
     Ending,
     Finding,
@@ -215,7 +216,7 @@ class KeyPlan(ViewPlan):
     def settle(self, ending: Ending) -> Settlement:
         """Remember the response, or release an operation that may run again."""
         is_by_hand = ending.verdict is Verdict.RELEASED
-        if ending.is_failure and (is_by_hand or not self._at_most_once):
+        if ending.verdict in FAILURES and (is_by_hand or not self._at_most_once):
             return Release()
         record = ending.record
         if record is None:

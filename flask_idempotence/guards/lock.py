@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
 from ..config.settings import SHORTEST_LEASE
 from ..engine.guard import (
+    FAILURES,
     SAFE_METHODS,
     Ending,
     Finding,
@@ -78,7 +79,7 @@ class LockPlan(ViewPlan):
 
     def settle(self, ending: Ending) -> Settlement:
         """Release a failure; hold a success until the interval is over."""
-        if ending.is_failure:
+        if ending.verdict in FAILURES:
             return Release()
         if ending.is_overrun:
             # A slow view: requests that queued behind it come only now.

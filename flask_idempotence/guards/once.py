@@ -16,7 +16,7 @@ from flask import current_app
 from ..engine.claim import Attempt, Claim
 from ..engine.current import block_of
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import Verdict
+from ..engine.guard import FAILURES, Verdict
 from ..errors import ConfigurationError
 from ..exactly_once.factory import transaction_factory
 from ..request.proxies import actual
@@ -166,7 +166,7 @@ class Once:
         claim.leave_view(raised=error is not None)
         if error is not None:
             claim.judge(Verdict.FAILED)
-        problem = None if claim.is_failure else self._take_record(engine, claim)
+        problem = None if claim.verdict in FAILURES else self._take_record(engine, claim)
         if problem is not None and claim.transaction is not None:
             claim.judge(Verdict.FAILED)  # and rolled back: the next call does it again
         problem = engine.settling.settle(claim) or problem

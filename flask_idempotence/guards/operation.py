@@ -9,6 +9,7 @@ from uuid import UUID
 
 from ..config.settings import REJECT
 from ..engine.guard import (
+    FAILURES,
     Complete,
     Ending,
     Finding,
@@ -83,7 +84,7 @@ class OncePlan(Plan[Done]):
 
     def settle(self, ending: Ending) -> Settlement:
         """Remember that the operation is done, or release it."""
-        if ending.is_failure or ending.record is None:
+        if ending.verdict in FAILURES or ending.record is None:
             return Release()
         return Complete(ending.record, self._ttl)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
 from ..engine.guard import (
+    FAILURES,
     Ending,
     Finding,
     Keep,
@@ -83,7 +84,7 @@ class TokenPlan(ViewPlan):
         """Leave the token spent, or put it back once if the route says so."""
         verdict, token = ending.verdict, ending.question.spends
         restores = self._restores or verdict is Verdict.RELEASED
-        if token is None or ending.is_restored or not (ending.is_failure and restores):
+        if token is None or ending.is_restored or not (verdict in FAILURES and restores):
             return Keep()
         return Restore(token)
 

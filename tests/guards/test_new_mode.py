@@ -10,6 +10,7 @@ from helpers.apps import make_app
 
 from flask_idempotence import MemoryStore, RepeatSubmit
 from flask_idempotence.engine.guard import (
+    FAILURES,
     HoldUntil,
     Question,
     Release,
@@ -37,7 +38,7 @@ class QuotaPlan(ViewPlan):
         return replace(finding.question, name=b"%d %s" % (int(slot) + 1, sender))
 
     def settle(self, ending):
-        return Release() if ending.is_failure else HoldUntil(ending.granted_at + 60)
+        return Release() if ending.verdict in FAILURES else HoldUntil(ending.granted_at + 60)
 
 
 class QuotaGuard(ViewGuard):

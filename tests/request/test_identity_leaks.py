@@ -376,7 +376,7 @@ class TestHost:
 
 def test_a_session_that_the_server_keeps_counts_by_its_id(guard):
     """What is in it may have any name; a visitor without a cookie has a new one each time."""
-    from flask.sessions import SecureCookieSession, SessionInterface  # noqa: PLC0415
+    from flask.sessions import SecureCookieSession, SessionInterface  # noqa: PLC0415 - for this alone
 
     class Kept(SecureCookieSession):
         sid = ""

@@ -19,6 +19,7 @@ assert_type(new_key(), str)
 assert_type(was_replayed(session.post("https://shop.test")), bool)
 assert_type(was_replayed(client.post("https://shop.test")), bool)
 
+# Errors, all of them: where mypy finds none, the ignore is unused, which fails.
 Retries(attempts="3")  # type: ignore
 Retries().attempts = 4  # type: ignore
 httpx.AsyncClient(transport=IdempotentTransport())  # type: ignore

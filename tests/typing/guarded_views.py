@@ -83,6 +83,7 @@ async def in_a_loop() -> None:
     assert_type(await with_token(1), Response)
 
 
+# Errors, all of them: where mypy finds none, the ignore is unused, which fails.
 bare("one")  # type: ignore
 bare()  # type: ignore
 with_key(1, True)  # type: ignore
