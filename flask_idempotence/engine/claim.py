@@ -271,8 +271,9 @@ class Claim:
         """
         if self.has_other_status(response):
             return True
-        is_readable = not response.is_streamed and "Content-Encoding" not in response.headers
-        return response.response is not self._body and is_readable
+        if response.response is self._body:
+            return False
+        return not response.is_streamed and "Content-Encoding" not in response.headers
 
     # The end
 

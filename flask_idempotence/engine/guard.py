@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..stores.base import ClaimOutcome, TokenOutcome
 
@@ -52,8 +52,7 @@ class Services:
     tokens: Tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """An operation to claim.
 
     Attributes:
@@ -86,8 +85,7 @@ class Unguarded:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """The state of an operation that could not be claimed.
 
     Attributes:
@@ -122,8 +120,7 @@ SUCCESSES = (Verdict.SUCCEEDED, Verdict.KEPT)
 """The transaction of `within=` is committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """A claim at its end; times are those of the engine's clock.
 
     Attributes:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("flask_idempotence")
 
+_LOOKS_STREAMED = (ClosingIterator, chain)
+_SUCCESS = b'"success"'
 _BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
 
 
@@ -340,7 +342,12 @@ def result_failed(response: Response) -> bool:
     """
     if response.status_code >= 400:
         return True
-    if response.is_streamed or b'"success"' not in response.data or not response.is_json:
+    chunks: object = response.response
+    if type(chunks) is list and len(chunks) == 1:  # as Flask makes it, and read without a copy
+        [body] = chunks
+        if type(body) is bytes and _SUCCESS not in body:
+            return False
+    if response.is_streamed or _SUCCESS not in response.data or not response.is_json:
         return False
     result = response.get_json(silent=True)
     return isinstance(result, dict) and result.get("success") is False
@@ -356,7 +363,7 @@ def _make_error_page_whole(response: Response, most: int) -> None:
     It looks streamed, and is complete. Another WSGI application that a view returned is read as
     well, where it declares a length that can be recorded.
     """
-    if not isinstance(response.response, ClosingIterator | chain):
+    if not isinstance(response.response, _LOOKS_STREAMED):
         return
     length = response.content_length
     if response.status_code in _BODYLESS or (length is not None and length <= most):

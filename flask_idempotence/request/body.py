@@ -179,7 +179,8 @@ def _read_and_keep(request: Request, length: int | None) -> Body:
     limit = request.max_content_length
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge
-    source, most = known.get("stream", environ["wsgi.input"]), math.inf
+    source: IO[bytes] = known.get("stream") or environ["wsgi.input"]
+    most = math.inf
     if "stream" not in known and "wsgi.input_terminated" not in environ:
         most = length or 0  # the server may wait for more
     body = _read(source, most, limit)

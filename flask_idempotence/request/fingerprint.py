@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -111,7 +111,7 @@ def canonical(value: object) -> bytes:
     Raises:
         TypeError: it holds something else.
     """
-    return _encode(value).encode("ascii")
+    return "".join(_encode(value, 0)).encode("ascii")
 
 
 def canonical_texts(*texts: str) -> bytes:
@@ -119,7 +119,23 @@ def canonical_texts(*texts: str) -> bytes:
     return f"[{','.join(map(json.encoder.encode_basestring_ascii, texts))}]".encode("ascii")
 
 
-_encode = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode
+def _make_encoder() -> Callable[[object, int], Iterable[str]]:
+    """Return a function that yields the canonical text of a value in pieces.
+
+    The encoder of `json` makes this anew for each value, which takes as long as its use.
+    """
+    encoder = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # an interpreter other than CPython
+        return lambda value, _: encoder.iterencode(value)
+    text = json.encoder.encode_basestring_ascii
+    made: Callable[[object, int], Iterable[str]] = make(
+        None, encoder.default, text, None, ":", ",", True, False, True
+    )
+    return made
+
+
+_encode = _make_encoder()
 
 
 def _path_arguments(request: Request, selection: Selection) -> _Arguments:

@@ -35,6 +35,8 @@ _Source = Callable[[Flask, "Request"], list[str]]
 GUEST = "guest"
 """Identity of a sender whom no source identifies."""
 
+_AUTHORIZATION = {"HTTP_AUTHORIZATION"}
+
 _SECOND = {"user": "session", "authorization": "credentials", "credentials": "authorization"}
 """Sources that count together with the one that has identified the sender."""
 
@@ -62,6 +64,8 @@ class Identities:
         }
         self._sources = {name: sources[name] for name in config.identity}
         self._known = {name: self._sources[name] for name in self._sources if name != "ip"}
+        by_request = [name for name in self._sources if name in {"authorization", "ip"}]
+        self._prefers_authorization = by_request[:1] == ["authorization"]
         # A token is issued at a URL of its own: only sources that are the same there count.
         sources = {"session": self._session, "authorization": self._stable_authorization}
         sources["user"] = flask_login_user
@@ -92,7 +96,10 @@ class Identities:
         An address does not count: a guest's changes with the network. Nor does a cookie: a
         guest's changes with the login.
         """
-        _, found = self._first(app, request, self._binding)
+        found = self._plain_sender(app, request, self._binding)
+        if found is None:
+            self._warnings.learn(request.environ)
+            _, found = self._first(app, request, self._binding)
         return self._text(app, request, found) if found else ""
 
     def _identity(
@@ -102,8 +109,9 @@ class Identities:
         sources: dict[str, _Source],
         key_header: str | None = None,
     ) -> str:
-        if self._is_plain_guest(app, request):
-            return self._text(app, request, self._address(app, request) if "ip" in sources else [])
+        if (plain := self._plain_sender(app, request, sources)) is not None:
+            return self._text(app, request, plain)
+        self._warnings.learn(request.environ)
         source, found = self._first(app, request, sources)
         # A login that all share, such as a site's password, must not hide the users behind it.
         server = user_of_server(request) if "user" in sources and source != "loader" else []
@@ -117,21 +125,30 @@ class Identities:
             found = [*found, f"account:{canonical_texts(*accounts).decode('ascii')}"]
         return self._text(app, request, found)
 
-    def _is_plain_guest(self, app: Flask, request: Request) -> bool:
-        """Whether no source can identify the sender, and no warning is due; the common case.
+    def _plain_sender(
+        self, app: Flask, request: Request, sources: dict[str, _Source]
+    ) -> list[str] | None:
+        """Return the sender where only `Authorization` or an address can identify one.
 
-        Every name in the environment was seen before then, and says nothing about the sender.
+        These are the common cases; the result is that of the long way. None for all other
+        requests, and where a warning may be due.
         """
-        environ = request.environ
-        return (
-            environ.keys() <= self._warnings.harmless
-            and self._callbacks.load_identity is None
-            and getattr(app, "login_manager", None) is None
-            and "JWT_HEADER_NAME" not in app.config
-            and LEFT_BY_LIBRARIES.isdisjoint(actual(g))
-            and not getattr(actual(request_ctx), "_session", True)
-            and bool(request.remote_addr)
-        )
+        telling = request.environ.keys() - self._warnings.meaningless
+        if telling and (telling != _AUTHORIZATION or not self._prefers_authorization):
+            return None
+        if (
+            self._callbacks.load_identity is not None
+            or getattr(app, "login_manager", None) is not None
+            or "JWT_HEADER_NAME" in app.config
+            or not LEFT_BY_LIBRARIES.isdisjoint(actual(g))
+            or getattr(actual(request_ctx), "_session", True)
+        ):
+            return None
+        if telling:  # credentials that are none are no sender
+            return sources["authorization"](app, request) or None
+        if not request.remote_addr:
+            return None
+        return self._address(app, request) if "ip" in sources else []
 
     def _first(
         self, app: Flask, request: Request, sources: dict[str, _Source]

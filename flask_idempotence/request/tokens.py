@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from itsdangerous import BadSignature, TimestampSigner
+from itsdangerous.signer import SigningAlgorithm
 
 from ..config.settings import CLOCK_SKEW
 from ..response.refusals import TokenExpired, TokenInvalid
@@ -62,6 +63,14 @@ def is_purpose(text: str) -> bool:
 
 def _quoted(purpose: str | None) -> str:
     return "no purpose" if purpose is None else f"the purpose {purpose!r}"
+
+
+class _HmacSha256(SigningAlgorithm):
+    """The algorithm that itsdangerous would use, in a third of its time."""
+
+    def get_signature(self, key: bytes, value: bytes) -> bytes:
+        """Return the signature of a value."""
+        return hmac.digest(key, value, "sha256")
 
 
 class Tokens:
@@ -165,6 +174,7 @@ class Tokens:
             [hmac.digest(secret, salt, "sha256") for secret in secrets],
             key_derivation="none",
             digest_method=hashlib.sha256,
+            algorithm=_HmacSha256(),
         )
         signer.get_timestamp = lambda: int(self.clock())  # type: ignore[method-assign]  # injected
         return signer
