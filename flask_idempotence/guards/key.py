@@ -246,13 +246,19 @@ class KeyPlan(ViewPlan):
         return name.decode("ascii")
 
     def _identity(self, request: Request, sent: str) -> str:
-        of_key = self._services.identities.of_key
+        return self._services.identities.of_key(
+            self._services.app,
+            request,
+            is_unguessable=lambda: self._is_unguessable(sent),
+            header=None if self._read is not None else self._header,
+        )
+
+    def _is_unguessable(self, sent: str) -> bool:
         if self._read is not None:
             # Made by the application, from values that two guests may both send.
-            return of_key(self._services.app, request, unguessable=False)
+            return False
         # A token is as random as a key can be.
-        unguessable = self._takes_token or is_unguessable(sent)
-        return of_key(self._services.app, request, unguessable=unguessable, header=self._header)
+        return self._takes_token or is_unguessable(sent)
 
     def _warn_of_near_miss(self, request: Request) -> None:
         if self._takes_token:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from uuid import UUID
 
 from .body import body_of
@@ -29,7 +29,6 @@ _Arguments = Mapping[str, object]
 
 _PLAIN = frozenset({str, int, float})
 
-_FRACTION = re.compile(r"[0-9][.eE]")
 _SURE_LENGTH = 16
 """15 digits and a point: so many come back from a double as they were."""
 
@@ -224,15 +223,22 @@ def _read_json(data: bytes, loads: Callable[[str], object]) -> tuple[str, object
             parsers choose different ones.
         RecursionError: it is nested too deep.
     """
-    text = data.decode(json.detect_encoding(data), "surrogatepass")
-    if not _FRACTION.search(text):
+    encoding = "utf-8" if data.startswith(b'{"') else json.detect_encoding(data)
+    text = data.decode(encoding, "surrogatepass")
+    try:
         return "json", _read(text)
+    except _FractionError:
+        pass
     if _reads_doubles(loads):
         try:
             return "json", _read_doubles(text)
         except _InexactError:
             pass
     return "exact", _marked(_read_as_written(text))
+
+
+class _FractionError(Exception):
+    """A number has a fraction or an exponent."""
 
 
 class _InexactError(Exception):
@@ -248,6 +254,10 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(value) != len(pairs):
         raise ValueError("An object has two values of one name.")
     return value
+
+
+def _refuse(_: str) -> NoReturn:
+    raise _FractionError
 
 
 def _double(text: str) -> float:
@@ -277,6 +287,6 @@ def _marked(value: object) -> object:
     return ["number", str(value)] if isinstance(value, _Written) else value
 
 
-_read = json.JSONDecoder(object_pairs_hook=_object).decode
+_read = json.JSONDecoder(object_pairs_hook=_object, parse_float=_refuse).decode
 _read_doubles = json.JSONDecoder(object_pairs_hook=_object, parse_float=_double).decode
 _read_as_written = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Written).decode

@@ -73,22 +73,28 @@ class Identities:
 
     def of(self, app: Flask, request: Request) -> str:
         """Return the identity of a request's sender."""
-        return self._identity(app, request, self._sources)
+        return self._identity(app, request, lambda: self._sources)
 
     def of_key(
-        self, app: Flask, request: Request, *, unguessable: bool, header: str | None = None
+        self,
+        app: Flask,
+        request: Request,
+        *,
+        is_unguessable: Callable[[], bool],
+        header: str | None = None,
     ) -> str:
         """Return the identity of the sender of an idempotency key.
 
         Args:
             app: the application.
             request: the request.
-            unguessable: whether the key itself tells a guest from all others. Then the address
+            is_unguessable: whether the key itself tells a guest from all others. Then the address
                 does not count, which may change between two attempts.
             header: the header that the key came in.
         """
-        sources = self._known if unguessable else self._sources
-        return self._identity(app, request, sources, header)
+        return self._identity(
+            app, request, lambda: self._known if is_unguessable() else self._sources, header
+        )
 
     def bearer_of(self, app: Flask, request: Request) -> str:
         """Return the signed-in user to whom a token is bound; empty for none.
@@ -96,7 +102,7 @@ class Identities:
         An address does not count: a guest's changes with the network. Nor does a cookie: a
         guest's changes with the login.
         """
-        found = self._plain_sender(app, request, self._binding)
+        found = self._plain_sender(app, request, self._stable_authorization)
         if found is None:
             self._warnings.learn(request.environ)
             _, found = self._first(app, request, self._binding)
@@ -106,11 +112,15 @@ class Identities:
         self,
         app: Flask,
         request: Request,
-        sources: dict[str, _Source],
+        choose: Callable[[], dict[str, _Source]],
         key_header: str | None = None,
     ) -> str:
-        if (plain := self._plain_sender(app, request, sources)) is not None:
+        plain = self._plain_sender(app, request, self._authorization)
+        if plain:
             return self._text(app, request, plain)
+        sources = choose()
+        if plain is not None:
+            return self._text(app, request, self._address(app, request) if "ip" in sources else [])
         self._warnings.learn(request.environ)
         source, found = self._first(app, request, sources)
         # A login that all share, such as a site's password, must not hide the users behind it.
@@ -126,12 +136,13 @@ class Identities:
         return self._text(app, request, found)
 
     def _plain_sender(
-        self, app: Flask, request: Request, sources: dict[str, _Source]
+        self, app: Flask, request: Request, authorization: _Source
     ) -> list[str] | None:
         """Return the sender where only `Authorization` or an address can identify one.
 
-        These are the common cases; the result is that of the long way. None for all other
-        requests, and where a warning may be due.
+        These are the common cases, and the result is that of the long way: the sender by
+        `authorization`; empty for a guest; None for all other requests, and where a warning may
+        be due.
         """
         telling = request.environ.keys() - self._warnings.meaningless
         if telling and (telling != _AUTHORIZATION or not self._prefers_authorization):
@@ -145,10 +156,8 @@ class Identities:
         ):
             return None
         if telling:  # credentials that are none are no sender
-            return sources["authorization"](app, request) or None
-        if not request.remote_addr:
-            return None
-        return self._address(app, request) if "ip" in sources else []
+            return authorization(app, request) or None
+        return [] if request.remote_addr else None
 
     def _first(
         self, app: Flask, request: Request, sources: dict[str, _Source]
