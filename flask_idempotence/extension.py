@@ -34,7 +34,7 @@ from .web.routes import make_blueprint, token_url_faults
 from .web.templating import FUNCTIONS
 
 if TYPE_CHECKING:
-    from flask import Request
+    from flask import Request, Response
     from sqlalchemy.orm import Session, scoped_session
 
 
@@ -92,11 +92,10 @@ class Idempotence:
         _refuse(token_url_faults(app))
         app.jinja_env.globals.update(FUNCTIONS)
         app.cli.add_command(tools)
-        settling = state.engine.settling
-        app.teardown_request(settling.tear_down)
+        app.teardown_request(state.tear_down)
         request_started.connect(state.check_once, app)
-        got_request_exception.connect(settling.note_exception, app)
-        request_finished.connect(settling.finish, app)
+        got_request_exception.connect(_note_exception, app)
+        request_finished.connect(_finish, app)
 
     def identity_loader(self, function: IdentityLoader) -> IdentityLoader:
         """Register the application's own source of identities, the first that is used.
@@ -206,7 +205,13 @@ class State:
             Records(config),
             Tokens(config, identities, keyring),
         )
-        self.engine = Engine(services, store, Switches(app, config))
+        self.engine = engine = Engine(services, store, Switches(app, config))
+
+        # Plain functions: Flask looks through each method for a coroutine at every request.
+        def tear_down(error: BaseException | None) -> None:
+            engine.settling.tear_down(error)
+
+        self.tear_down = tear_down
         self._lock = threading.Lock()
         self._is_checked = False
 
@@ -228,11 +233,19 @@ class State:
     def _tear_down_first(self, app: Flask) -> None:
         # The function registered last is called first, those of blueprints before the
         # application's; and none is called after one that has raised.
-        tear_down = self.engine.settling.tear_down
+        tear_down = self.tear_down
         for functions in app.teardown_request_funcs.values():
             if tear_down in functions:
                 functions.remove(tear_down)
             functions.append(tear_down)
+
+
+def _finish(app: Flask, response: Response, **_: object) -> None:
+    engine_of(app).settling.finish(response)
+
+
+def _note_exception(app: Flask, **_: object) -> None:
+    engine_of(app).settling.note_exception()
 
 
 def _refuse(faults: Iterable[Fault]) -> None:

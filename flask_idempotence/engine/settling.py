@@ -41,7 +41,7 @@ from .transactions import end_transaction
 
 if TYPE_CHECKING:
     from blinker import NamedSignal
-    from flask import Flask, Response
+    from flask import Response
 
     from ..config.runtime import FailedPredicate
     from ..stores.base import Store
@@ -98,12 +98,8 @@ class Settling:
         problem = self.settle(claim)
         return response if problem is None else self._error_page(response, claim, problem)
 
-    def finish(self, app: Flask, response: Response, **_: object) -> None:
-        """Settle by the response that is sent: now, or when a streamed one is closed.
-
-        Receives Flask's signal `request_finished`.
-        """
-        del app
+    def finish(self, response: Response) -> None:
+        """Settle by the response that is sent: now, or when a streamed one is closed."""
         context = actual(request_ctx)
         request = context.request
         for claim in reversed(claims_of(request)):
@@ -111,11 +107,12 @@ class Settling:
                 self._finish(claim, response)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
-        if replayed_status(request) == response.status_code:
+        status = replayed_status(request)
+        if status is not None and status == response.status_code:
             response.headers.setdefault(REPLAYED_HEADER, "true")
         if KEPT_HEADERS in vars(request):
             add_kept_headers(request, response)
-        if response.is_streamed:
+        if type(response.response) is not list and response.is_streamed:
             note_streamed(request, response)
 
     def _finish(self, claim: Claim, response: Response) -> None:
@@ -160,12 +157,11 @@ class Settling:
                 claim.judge(Verdict.FAILED)
             self.settle(claim)
 
-    def note_exception(self, app: Flask, **_: object) -> None:
+    def note_exception(self) -> None:
         """Note an exception without a handler; it may not be the view's.
 
-        Receives Flask's signal `got_request_exception`, which an application may send by itself.
+        Flask's signal for it may be sent by an application, too.
         """
-        del app
         if not has_request_context():
             return
         request = actual(request_ctx).request
