@@ -25,23 +25,44 @@ def verdict(missed: bool) -> str:
     return MISSED if missed else "kept"
 
 
+class Table:
+    """Aims by name, with a column for each circumstance.
+
+    Args:
+        rows: rows of `aim`, each of which is one cell.
+    """
+
+    def __init__(self, rows: Iterable[dict]):
+        self._aims: dict[str, dict[str, dict]] = {}
+        for row in rows:
+            self._aims.setdefault(row["aim"], {})[row["at"]] = row
+        self.columns = list(dict.fromkeys(at for cells in self._aims.values() for at in cells))
+
+    def show(self, title: str) -> None:
+        """Print a line for each aim."""
+        head = "".join(f" {at:>14}" for at in self.columns)
+        print(f"\n{title:<38} {'aim':>9}{head}")
+        for name, bound, values, word in self._lines():
+            print(f"  {name:<36} {bound:>9}{''.join(f' {value:>14}' for value in values)}  {word}")
+
+    def in_markdown(self) -> str:
+        """Return the table for a page."""
+        head = ["", "aim", *self.columns, ""]
+        lines = [head, ["---"] * len(head)]
+        lines += [[name, bound, *values, word] for name, bound, values, word in self._lines()]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def _lines(self) -> Iterable[tuple[str, str, list[str], str]]:
+        for name, cells in self._aims.items():
+            first = next(iter(cells.values()))
+            bound = f"{'≥' if first['at_least'] else '≤'} {first['limit']:.2f}"
+            values = [f"{cells[at]['value']:.3f}" if at in cells else "" for at in self.columns]
+            yield name, bound, values, verdict(any(row["missed"] for row in cells.values()))
+
+
 def show(title: str, rows: Iterable[dict]) -> None:
     """Print a line for each aim, with its values and whether all of them are within its limit."""
-    aims: dict[str, dict[str, dict]] = {}
-    for row in rows:
-        aims.setdefault(row["aim"], {})[row["at"]] = row
-    columns = list(dict.fromkeys(at for by_column in aims.values() for at in by_column))
-    print(f"\n{title:<40} {'aim':>7}" + "".join(f" {at:>14}" for at in columns))
-    for name, by_column in aims.items():
-        first = next(iter(by_column.values()))
-        bound = ("≥" if first["at_least"] else "≤") + f" {first['limit']:.2f}"
-        values = "".join(_cell(by_column.get(at)) for at in columns)
-        missed = any(row["missed"] for row in by_column.values())
-        print(f"  {name:<38} {bound:>7}{values}  {verdict(missed)}")
-
-
-def _cell(row: dict | None) -> str:
-    return " " * 15 if row is None else f" {row['value']:14.3f}"
+    Table(rows).show(title)
 
 
 def rows_of(report: object) -> list[dict]:
