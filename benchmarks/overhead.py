@@ -25,8 +25,6 @@ from measuring.aims import Table, rows_of
 from measuring.command import finish, parser_of, quiet
 
 SOCKETS = ("tcp", "unix")
-PAGE = Path(__file__).parents[1] / "docs" / "overhead.md"
-BEGIN, END = "<!-- the tables: benchmarks/overhead.py --docs -->\n", "<!-- the tables end -->\n"
 TITLES = {"redis": "on Redis", "memory_store": "on the memory store"}
 
 
@@ -39,26 +37,13 @@ def main() -> int:
         return 0
     wanted = (False, True) if arguments.hiredis is None else (arguments.hiredis,)
     report = [part for has_hiredis in wanted for part in _in_child(has_hiredis, arguments)]
-    tables = _tables(report)
-    for title, table in tables.items():
-        table.show(title)
-    if arguments.docs:
-        _write(tables)
-    return finish(report, arguments)
+    return finish(report, arguments, _tables(report))
 
 
 def _tables(report: list[dict]) -> dict[str, Table]:
     """Return a table for each kind of store that was measured, by its title."""
     parts = {title: [one[part] for one in report if part in one] for part, title in TITLES.items()}
     return {title: Table(rows_of(rows)) for title, rows in parts.items() if rows}
-
-
-def _write(tables: dict[str, Table]) -> None:
-    """Write the tables into the page."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    body = "\n".join(table.in_markdown() for table in tables.values())
-    PAGE.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
 
 
 def _arguments() -> argparse.Namespace:
@@ -69,7 +54,6 @@ def _arguments() -> argparse.Namespace:
         action=argparse.BooleanOptionalAction,
         help="whether redis-py parses with hiredis (default: each)",
     )
-    parser.add_argument("--docs", action="store_true", help=f"write the tables into {PAGE.name}")
     parser.add_argument("--part", type=Path, help=argparse.SUPPRESS)  # of a child process
     return parser.parse_args()
 

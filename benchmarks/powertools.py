@@ -18,7 +18,7 @@ from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idemp
 from aws_lambda_powertools.utilities.idempotency.persistence.cache import CachePersistenceLayer
 from flask import request
 from helpers.servers.processes import RedisServer
-from measuring.aims import aim, rows_of, show
+from measuring.aims import Table, aim, rows_of
 from measuring.command import finish, microseconds, parser_of, quiet, row_of, versions_of
 from measuring.timing import Variant, added, interleave
 from modes import key_mode
@@ -174,8 +174,7 @@ def main() -> int:
             group = compare(title, compared, arguments.requests)
             report["groups"].append(group)
             show_group(group)
-    show("ours / Powertools, full", rows_of(report))
-    return finish(report, arguments)
+    return finish(report, arguments, {"ours / Powertools, full": Table(rows_of(report))})
 
 
 if __name__ == "__main__":

@@ -60,11 +60,6 @@ class Table:
             yield name, bound, values, verdict(any(row["missed"] for row in cells.values()))
 
 
-def show(title: str, rows: Iterable[dict]) -> None:
-    """Print a line for each aim, with its values and whether all of them are within its limit."""
-    Table(rows).show(title)
-
-
 def rows_of(report: object) -> list[dict]:
     """Return the rows of all aims in a report."""
     if isinstance(report, dict):

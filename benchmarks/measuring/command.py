@@ -5,11 +5,15 @@ import json
 import logging
 import platform
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from measuring.aims import missed_in
+from measuring.aims import Table, missed_in
+from measuring.pages import write_part
 from measuring.timing import Spread
+
+ROOT = Path(__file__).parents[2]
 
 
 def parser_of(description: str, requests: int = 5000) -> argparse.ArgumentParser:
@@ -28,10 +32,11 @@ def parser_of(description: str, requests: int = 5000) -> argparse.ArgumentParser
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add the arguments of a report: --check and --json."""
+    """Add the arguments of a report: --check, --docs and --json."""
     parser.add_argument(
         "--check", action="store_true", help="end with status 1 if an aim is missed"
     )
+    parser.add_argument("--docs", action="store_true", help="write the tables into overhead.md")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     return parser
 
@@ -50,8 +55,17 @@ def quiet() -> None:
     logging.getLogger("flask_idempotence").setLevel(logging.ERROR)
 
 
-def finish(report: dict | list, arguments: argparse.Namespace) -> int:
-    """Write the report where it is wanted, and print its verdict; return the status."""
+def finish(report: dict | list, arguments: argparse.Namespace, tables: Mapping[str, Table]) -> int:
+    """Print the tables of the aims, and write them and the report where they are wanted.
+
+    Returns:
+        The status to exit with.
+    """
+    for title, table in tables.items():
+        table.show(title)
+    if arguments.docs:
+        command = Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix()
+        write_part(command, "\n".join(table.in_markdown() for table in tables.values()))
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     count = missed_in(report)

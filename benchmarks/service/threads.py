@@ -22,7 +22,7 @@ sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "te
 from helpers.lock_profile import LockProfile
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import RedisServer, all_at_once
-from measuring.aims import aim, rows_of, show
+from measuring.aims import Table, aim, rows_of
 from measuring.command import add_report_arguments, finish, positive, quiet
 from measuring.timing import Server, Variant
 from modes import key_mode, lock_mode
@@ -100,8 +100,7 @@ def main() -> int:
                 aim(f"{mode}: receives with a lock held", held, 0, at=at),
             ]
             _show(f"{mode}, {at}", profile)
-    show("no lock held during a round trip", rows_of(report))
-    return finish(report, arguments)
+    return finish(report, arguments, {"no lock held in a round trip": Table(rows_of(report))})
 
 
 def _show(name: str, profile: LockProfile) -> None:

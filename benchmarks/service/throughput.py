@@ -21,8 +21,8 @@ from pathlib import Path
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tests")]
 from helpers.servers.processes import HOST, Gunicorn, RedisServer
-from measuring.aims import aim, rows_of, show
-from measuring.command import add_report_arguments, finish, positive, quiet, row_of
+from measuring.aims import Table, aim, rows_of
+from measuring.command import add_report_arguments, finish, positive, quiet, row_of, versions_of
 from measuring.timing import Spread
 
 CONNECTIONS = 16
@@ -168,13 +168,13 @@ def main() -> int:
             print("left out: gevent, which is not installed")
             continue
         with RedisServer() as redis:
+            versions_of("flask", "gunicorn", "redis", Redis=redis.version)
             rows = measure(
                 redis, arguments.rounds, arguments.seconds, views=("fast",), worker_class=worker
             )
         report[worker] = [{**row, "aims": _aims(row, worker)} for row in rows]
         _show(worker, rows)
-    show("a fast view, of the unguarded", rows_of(report))
-    return finish(report, arguments)
+    return finish(report, arguments, {"a fast view, of the unguarded": Table(rows_of(report))})
 
 
 def _show(worker: str, rows: list[dict]) -> None:

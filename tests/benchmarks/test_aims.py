@@ -7,6 +7,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from measuring.aims import Table, aim, missed_in, rows_of
+from measuring.pages import PAGE, with_part
 from measuring.timing import Variant, added, difference, ratio
 
 
@@ -23,6 +24,7 @@ def test_a_limit_itself_keeps_the_aim(value, limit, at_least, missed):
     assert aim("lock", value, limit, at_least=at_least)["missed"] is missed
 
 
+SERVICE = ("throughput", "threads", "expiry")
 REPORT = {
     "parts": [
         [aim("lock", 1.0, 1.03, at="tcp"), aim("lock", 1.2, 1.03, at="unix")],
@@ -48,6 +50,26 @@ def test_the_table_of_a_page_has_as_many_cells_in_every_line():
         "| key | ≥ 0.60 |  | 0.900 | kept |",
     ]
     assert {line.count("|") for line in lines} == {6}
+
+
+def test_a_benchmark_replaces_its_own_part_of_the_page():
+    page = "above\n<!-- begin: a.py --docs -->\nold\n<!-- end: a.py -->\nbelow\n"
+    once = with_part(page, "a.py", "| new |\n")
+    assert once == page.replace("old\n", "\n| new |\n\n")
+    assert with_part(once, "a.py", "| new |\n") == once
+    with pytest.raises(ValueError, match="no marks for b.py"):
+        with_part(page, "b.py", "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["overhead.py", "powertools.py", *(f"service/{name}.py" for name in SERVICE)],
+)
+def test_the_page_has_a_part_for_each_benchmark(command):
+    text = PAGE.read_text(encoding="utf-8")
+    command = f"benchmarks/{command}"
+    assert (PAGE.parents[1] / command).exists()
+    assert with_part(text, command, "new\n").count("\nnew\n") == 1
 
 
 def test_every_figure_beyond_its_limit_counts():
