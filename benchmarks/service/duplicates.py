@@ -18,7 +18,7 @@ DUPLICATES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def measure(stores: Stores, rounds: int) -> list[dict]:
-    """Send duplicates at once over HTTP, to a view that takes 50 ms; return a row for each burst."""
+    """Send bursts of duplicates over HTTP, to a view that takes 50 ms; return a row for each."""
     environment = {"IDEMPOTENCE_STORAGE_URI": stores.redis.url}
     here = Path(__file__).parent
     with Gunicorn(
