@@ -89,7 +89,7 @@ def _order(size: int) -> bytes:
 def round_trips(url: str) -> list[dict]:
     """Count the commands that come over connections, by watching the server with MONITOR.
 
-    The commands of a script, inside the server, are no round trips and are not counted.
+    What a script calls inside the server is no round trip and is not counted.
     """
     shop = Shop(url)
     tokens = [shop.token()]  # also connects and loads the scripts
@@ -132,12 +132,12 @@ def _count(url: str, steps: dict) -> list[dict]:
 
 def _until(monitor, name: str):
     while True:
-        seen = monitor.next_command()
-        if seen["client_type"] == "lua":
+        told = monitor.next_command()
+        if told["client_type"] == "lua":
             continue
-        if seen["command"] == f"ECHO {name}":
+        if told["command"] == f"ECHO {name}":
             return
-        yield seen["command"].split(" ", 1)[0]
+        yield told["command"].split(" ", 1)[0]
 
 
 def memory(url: str) -> list[dict]:
