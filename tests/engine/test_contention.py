@@ -27,9 +27,10 @@ def test_threads_do_not_wait_for_the_round_trips_of_others(fresh_redis, guard, t
         app.add_url_rule("/", "order", guard(lambda: "created"), methods=["POST"])
         Idempotence(app)
         everybody = threading.Barrier(THREADS, lambda: setattr(proxy, "delay", DELAY / 2))
-        began = []
+        began, threads = [], set()
 
         def thread(number):
+            threads.add(threading.get_ident())
             for request in range(REQUESTS + 1):
                 name = f"{number}-{request}"
                 answer = app.test_client().post(
@@ -43,6 +44,7 @@ def test_threads_do_not_wait_for_the_round_trips_of_others(fresh_redis, guard, t
         all_at_once([lambda number=number: thread(number) for number in range(THREADS)])
         took = time.monotonic() - min(began)
 
+    assert threads <= profile.receivers
     assert sum(usage.taken for usage in profile.usage.values()) > 0
     assert profile.held_in_receive == {}
     of_one = REQUESTS * trips * DELAY

@@ -27,11 +27,13 @@ class LockProfile:
 
     Attributes:
         usage: of each lock, by the class that made it.
+        receivers: the identifiers of the threads that received from a socket.
         held_in_receive: receives from a socket by threads that held a lock, by that lock.
     """
 
     def __init__(self):
         self.usage: dict[str, Usage] = {}
+        self.receivers: set[int] = set()
         self.held_in_receive = Counter()
         self._held = threading.local()
 
@@ -64,6 +66,7 @@ class LockProfile:
 
     def _watched(self, receive):
         def watched(connection, *arguments):
+            self.receivers.add(threading.get_ident())
             self.held_in_receive.update(self.held())
             return receive(connection, *arguments)
 
