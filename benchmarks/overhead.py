@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from measuring.aims import Table, rows_of
 from measuring.command import finish, parser_of, quiet
 
+HERE = Path(__file__).resolve()
 SOCKETS = ("tcp", "unix")
 TITLES = {"redis": "on Redis", "memory_store": "on the memory store"}
 
@@ -65,10 +66,10 @@ def _in_child(has_hiredis: bool, arguments: argparse.Namespace) -> list[dict]:
         print("\nleft out: with hiredis, since neither hiredis nor uv is installed")
         return []
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        command = [*python, __file__, "--hiredis" if has_hiredis else "--no-hiredis"]
+        command = [*python, str(HERE), "--hiredis" if has_hiredis else "--no-hiredis"]
         command += ["--requests", str(arguments.requests), "--part", file.name]
         command += ["--socket", arguments.socket] if arguments.socket else []
-        subprocess.run(command, check=True, env=_environment())
+        subprocess.run(command, check=True, env=_environment(), cwd=HERE.parent)
         return [json.loads(Path(file.name).read_text(encoding="utf-8"))]
 
 
