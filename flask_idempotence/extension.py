@@ -14,7 +14,13 @@ from .cli import tools
 from .config.reading import read_config
 from .config.runtime import Callbacks, FailedPredicate, IdentityLoader, Switches
 from .config.settings import SETTINGS, Config
-from .engine.engine import Engine, engine_of
+from .engine.engine import (
+    Engine,
+    engine_of,
+    finish_request,
+    note_exception,
+    tear_down_request,
+)
 from .engine.guard import Services
 from .engine.tokens import issue_token, redeem_token
 from .errors import ConfigurationError
@@ -34,7 +40,7 @@ from .web.routes import make_blueprint, token_url_faults
 from .web.templating import FUNCTIONS
 
 if TYPE_CHECKING:
-    from flask import Request, Response
+    from flask import Request
     from sqlalchemy.orm import Session, scoped_session
 
 
@@ -92,10 +98,10 @@ class Idempotence:
         _refuse(token_url_faults(app))
         app.jinja_env.globals.update(FUNCTIONS)
         app.cli.add_command(tools)
-        app.teardown_request(state.tear_down)
+        app.teardown_request(tear_down_request)
         request_started.connect(state.check_once, app)
-        got_request_exception.connect(_note_exception, app)
-        request_finished.connect(_finish, app)
+        got_request_exception.connect(note_exception, app)
+        request_finished.connect(finish_request, app)
 
     def identity_loader(self, function: IdentityLoader) -> IdentityLoader:
         """Register the application's own source of identities, the first that is used.
@@ -205,13 +211,7 @@ class State:
             Records(config),
             Tokens(config, identities, keyring),
         )
-        self.engine = engine = Engine(services, store, Switches(app, config))
-
-        # Plain functions: Flask looks through each method for a coroutine at every request.
-        def tear_down(error: BaseException | None) -> None:
-            engine.settling.tear_down(error)
-
-        self.tear_down = tear_down
+        self.engine = Engine(services, store, Switches(app, config))
         self._lock = threading.Lock()
         self._is_checked = False
 
@@ -226,26 +226,18 @@ class State:
             for fault in {fault.endpoint: fault for fault in reversed(faults)}.values():
                 close_endpoint(app, fault)
             self.engine.switches.report_foreign(app)
-            self._tear_down_first(app)
+            _tear_down_first(app)
             self._is_checked = True
             request_started.disconnect(self.check_once)
 
-    def _tear_down_first(self, app: Flask) -> None:
-        # The function registered last is called first, those of blueprints before the
-        # application's; and none is called after one that has raised.
-        tear_down = self.tear_down
-        for functions in app.teardown_request_funcs.values():
-            if tear_down in functions:
-                functions.remove(tear_down)
-            functions.append(tear_down)
 
-
-def _finish(app: Flask, response: Response, **_: object) -> None:
-    engine_of(app).settling.finish(response)
-
-
-def _note_exception(app: Flask, **_: object) -> None:
-    engine_of(app).settling.note_exception()
+def _tear_down_first(app: Flask) -> None:
+    # The function registered last is called first, those of blueprints before the application's;
+    # and none is called after one that has raised.
+    for functions in app.teardown_request_funcs.values():
+        if tear_down_request in functions:
+            functions.remove(tear_down_request)
+        functions.append(tear_down_request)
 
 
 def _refuse(faults: Iterable[Fault]) -> None:

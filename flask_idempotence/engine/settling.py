@@ -18,7 +18,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from flask import has_request_context
 from flask.globals import request_ctx
 from werkzeug.wsgi import ClosingIterator
 
@@ -41,7 +40,7 @@ from .transactions import end_transaction
 
 if TYPE_CHECKING:
     from blinker import NamedSignal
-    from flask import Response
+    from flask import Request, Response
 
     from ..config.runtime import FailedPredicate
     from ..stores.base import Store
@@ -140,14 +139,17 @@ class Settling:
             claim.judge(Verdict.FAILED)
         self.settle(claim)
 
-    def tear_down(self, error: BaseException | None) -> None:
+    def tear_down(self, request: Request, context: int, error: BaseException | None) -> None:
         """Settle the claims that no response has settled, when their context ends.
 
-        A copy of the context, in a thread that the view has started, ends earlier.
+        Args:
+            request: the request.
+            context: the id of its context; a copy, in a thread that the view has started, ends
+                earlier.
+            error: the exception that ended it.
         """
-        context = actual(request_ctx)
-        for claim in reversed(claims_of(context.request)):
-            if claim.settled or claim.streaming or claim.context != id(context):
+        for claim in reversed(claims_of(request)):
+            if claim.settled or claim.streaming or claim.context != context:
                 continue
             if error is not None and not isinstance(error, Exception):
                 self.abandon(claim)
@@ -158,12 +160,7 @@ class Settling:
             self.settle(claim)
 
     def note_exception(self) -> None:
-        """Note an exception without a handler; it may not be the view's.
-
-        Flask's signal for it may be sent by an application, too.
-        """
-        if not has_request_context():
-            return
+        """Note an exception without a handler; it may not be the view's."""
         request = actual(request_ctx).request
         for claim in claims_of(request):
             if not claim.settled and not claim.in_view:  # a view may send the signal by itself

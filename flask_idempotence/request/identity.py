@@ -12,6 +12,7 @@ from .authorization import read_authorization
 from .credentials import Credentials
 from .fingerprint import canonical_texts
 from .identity_warnings import IdentityWarnings
+from .key_header import is_unguessable
 from .logins import (
     LEFT_BY_LIBRARIES,
     accounts_of_session,
@@ -79,8 +80,9 @@ class Identities:
         self,
         app: Flask,
         request: Request,
+        key: str,
         *,
-        is_unguessable: Callable[[], bool],
+        unguessable: bool | None = None,
         header: str | None = None,
     ) -> str:
         """Return the identity of the sender of an idempotency key.
@@ -88,13 +90,17 @@ class Identities:
         Args:
             app: the application.
             request: the request.
-            is_unguessable: whether the key itself tells a guest from all others. Then the address
-                does not count, which may change between two attempts.
+            key: the key.
+            unguessable: whether the key itself tells a guest from all others; None to judge it by
+                its form. The address does not count then, which may change between two attempts.
             header: the header that the key came in.
         """
-        return self._identity(
-            app, request, lambda: self._known if is_unguessable() else self._sources, header
-        )
+
+        def choose() -> dict[str, _Source]:
+            is_secret = is_unguessable(key) if unguessable is None else unguessable
+            return self._known if is_secret else self._sources
+
+        return self._identity(app, request, choose, header)
 
     def bearer_of(self, app: Flask, request: Request) -> str:
         """Return the signed-in user to whom a token is bound; empty for none.

@@ -22,6 +22,7 @@ from itsdangerous.signer import SigningAlgorithm
 from ..config.settings import CLOCK_SKEW
 from ..response.refusals import TokenExpired, TokenInvalid
 from .forms import values_of
+from .hashing import as_bytes
 
 if TYPE_CHECKING:
     from flask import Flask, Request
@@ -166,12 +167,14 @@ class Tokens:
         return f"it was altered, or signed with another SECRET_KEY, or not for {_quoted(purpose)}"
 
     def _signer(self, app: Flask, purpose: str | None) -> TimestampSigner:
-        return self._signer_with(tuple(self._keyring.signing_keys(app)), purpose)
+        return self._signer_with(self._keyring.secrets(app), purpose)
 
-    def _make_signer(self, secrets: tuple[bytes, ...], purpose: str | None) -> TimestampSigner:
+    def _make_signer(
+        self, secrets: tuple[str | bytes, ...], purpose: str | None
+    ) -> TimestampSigner:
         salt = f"flask-idempotence/token/{purpose or ''}".encode()
         signer = TimestampSigner(
-            [hmac.digest(secret, salt, "sha256") for secret in secrets],
+            [hmac.digest(as_bytes(secret), salt, "sha256") for secret in secrets],
             key_derivation="none",
             digest_method=hashlib.sha256,
             algorithm=_HmacSha256(),

@@ -48,7 +48,7 @@ def seen(app, identities):
     """Return all identities of the current request."""
     return (
         identities.of(app, request),
-        identities.of_key(app, request, is_unguessable=lambda: True),
+        identities.of_key(app, request, "k", unguessable=True),
         identities.bearer_of(app, request),
     )
 
