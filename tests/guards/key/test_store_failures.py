@@ -7,16 +7,15 @@ from functools import partial
 
 import pytest
 from helpers.apps import make_app
-from helpers.servers.faults import Proxy
+from helpers.servers.faults import CLAIM, Proxy
 from helpers.servers.processes import RedisServer, all_at_once, until
 
 from flask_idempotence import MemoryStore, RedisStore, idempotent
 from flask_idempotence.stores.base import Claimed, Running
-from flask_idempotence.stores.redis.lua import CLAIM as CLAIM_SCRIPT
 from flask_idempotence.stores.redis.lua import COMPLETE as COMPLETE_SCRIPT
 from flask_idempotence.testing import FakeClock, record_signals
 
-CLAIM, COMPLETE = (each.digest.encode() for each in (CLAIM_SCRIPT, COMPLETE_SCRIPT))
+COMPLETE = COMPLETE_SCRIPT.digest.encode()
 PATIENCE = 1.5  # seconds that a request may wait for a store that is away
 GUARANTEES = pytest.mark.parametrize("path", ["/pay", "/once"])
 
