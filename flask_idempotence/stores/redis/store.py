@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from redis import Redis, RedisCluster
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import ResponseError
 
 from ...errors import ConfigurationError, StoreError
 from ..base import (
@@ -36,6 +36,9 @@ from .lua import CLAIM, COMPLETE, RELEASE, RENEW, TAKE_TOKEN, Script
 
 _MAX_REPLICAS = 1000
 _MAX_DIGITS = 15  # of `keep`: as a number in Lua, more are not exact
+_BEFORE_REDIS_7 = "syntax error"
+"""The error of SET with NX and GET on a server that does not allow both."""
+
 _PTTL = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%b\r\n"
 _SET = (
     b"*7\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
@@ -82,7 +85,7 @@ class RedisStore(Inspection):
         # That of a URI is set up already.
         self._deployment = client if isinstance(client, Deployment) else deployment_of(client)
         self._wait_replicas = int(wait_replicas)
-        # Until a server refuses them: Redis before 7.0 takes no GET beside NX.
+        # WAIT would come behind both commands.
         self._claims_by_commands = not wait_replicas
         call_in_children(self._deployment.forget)
         # Closing them is better than Python's warnings; at exit other threads may still use them.
@@ -100,7 +103,7 @@ class RedisStore(Inspection):
             outcome = _claim_outcome(replies, owner, fingerprint)
             if outcome is not None:
                 return outcome
-            if any(map(_refuses_for_good, replies)):
+            if isinstance(replies[1], ResponseError) and str(replies[1]) == _BEFORE_REDIS_7:
                 self._claims_by_commands = False
         arguments = (owner, fingerprint, b"%d" % milliseconds, b"%d" % kept)
         reply = self._run(CLAIM, key, *arguments, written=(0,))
@@ -222,12 +225,6 @@ def _claim_outcome(
         if keep:
             return Crashed(matches)
     return None
-
-
-def _refuses_for_good(reply: Reply) -> bool:
-    """Whether a server will refuse such a command the next time as well."""
-    is_syntax = isinstance(reply, ResponseError) and str(reply) == "syntax error"
-    return is_syntax or isinstance(reply, NoPermissionError)
 
 
 def _renewed(reply: Reply) -> Outcome | None:
