@@ -174,12 +174,13 @@ class Connection:
             RedisConnectionError: the connection has ended, or the server refuses all commands.
             InvalidResponse: this is not Redis' protocol.
         """
-        end = self._data.find(_END, self._at)
+        data, at = self._data, self._at
+        end = data.find(_END, at)
         while end < 0:
-            self._data, self._at = self._data[self._at :] + self._wait(), 0
-            end = self._data.find(_END)
-        kind, text = self._data[self._at], self._data[self._at + 1 : end]
-        self._at = end + 2
+            data, at = data[at:] + self._wait(), 0
+            end = data.find(_END)
+        kind, text = data[at], data[at + 1 : end]
+        self._data, self._at = data, end + 2
         if kind == _NUMBER:
             return int(text)
         if kind == _BULK:
