@@ -108,9 +108,9 @@ class TestStores:
         redis_store.put_token("q", b"", 60)
         trips, exchange = [], Node.exchange
 
-        def counted(node, commands, quorum=None, **options):
+        def counted(node, commands, *arguments, **options):
             trips.append(commands)
-            return exchange(node, commands, quorum, **options)
+            return exchange(node, commands, *arguments, **options)
 
         monkeypatch.setattr(Node, "exchange", counted)
         assert redis_store.clear("p:") == 1200
@@ -185,6 +185,7 @@ class TestLink:
 
     def test_it_does_without_poll_where_there_is_none(self, redis_server, redis_url, monkeypatch):
         monkeypatch.delattr("select.poll")
+        monkeypatch.setattr("redis._parsers.hiredis._HAS_POLL", False, raising=False)
         store = open_store(redis_url, {})
         store.ping()
         redis_server.client().client_kill_filter(_type="normal", skipme=True)
