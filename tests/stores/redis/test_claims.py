@@ -7,15 +7,20 @@ from contextlib import contextmanager
 import pytest
 from helpers.servers.packets import packets
 from helpers.servers.processes import free_port
+from redis.exceptions import ResponseError
 
 from flask_idempotence import RedisStore, StoreError
 from flask_idempotence.stores.base import CLAIMED, Claimed, Crashed, Done, Running
 from flask_idempotence.stores.redis.connection.wire import pack
+from flask_idempotence.stores.redis.store import _claim_outcome
 
 OURS, OTHER = b"o" * 16, b"x" * 16
 FINGERPRINTS = (b"f" * 16, b"g" * 16, bytes(16))
 KEEPS = ("", "0", "00", "1", "60000", "86400000", " 7", "7.5", "-1", "1e3", "0x10", "9" * 15)
-DAMAGED = (b"", b"C", b"D", b"C" + OTHER, b"D" + OTHER, b"T" + OTHER, b"R", b"text", b"\xff\r\n")
+DAMAGED = (
+    *(b"", b"C", b"D", b"C" + OTHER, b"D" + OTHER, b"T" + OTHER, b"R", b"text", b"\xff\r\n"),
+    *(b"T" + OTHER + bytes(16) + b"0", b"c" + OTHER + bytes(16) + b"0"),
+)
 LIVES = (None, 1_000, 59_000, 61_000, 86_399_000, 86_401_000, 10**15 + 60_000)
 STATES = 2_000
 
@@ -149,6 +154,7 @@ RECORD = b"D" + OTHER + bytes(16) + b"record"
         ((CLAIM + b"60000", 50_000), (RECORD, 86_400_000), Done(True, b"record")),
         ((CLAIM + b"60000", 50_000), (None, None), CLAIMED),
         ((None, None), (CLAIM + b"60000", 50_000), Crashed(True)),
+        ((None, None), (CLAIM + b"60000", 70_000), Running(True, 10)),
         ((CLAIM + b"0", 10_000), (["another type"], None), "WRONGTYPE"),
     ],
 )
@@ -166,6 +172,11 @@ def test_a_change_between_the_two_commands_gives_an_outcome_of_before_or_after(
         assert outcome in found[0]
     else:
         assert found == outcome
+
+
+@pytest.mark.parametrize("left", [0, -1, -2, ResponseError("refused")])
+def test_a_claim_whose_lease_has_just_ended_is_for_the_script_to_grant(left):
+    assert _claim_outcome([left, CLAIM + b"0"], OURS, bytes(16)) is None
 
 
 def test_our_own_claim_is_granted_again_and_never_for_less(by_commands, redis_server):

@@ -180,6 +180,7 @@ class Server:
         self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/0?protocol=2"
         self.packets = []
         self.connections = []
+        self.behind_handshake = b""
         self.answer = lambda connection, packet: connection.sendall(b"+PONG\r\n")
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -191,10 +192,13 @@ class Server:
                 threading.Thread(target=self._serve, args=[connection], daemon=True).start()
 
     def _serve(self, connection):
+        named = 0
         with contextlib.suppress(OSError):
             while packet := connection.recv(65536):
-                if b"SETINFO" in packet:
-                    connection.sendall(b"+OK\r\n" * packet.count(b"SETINFO"))
+                if names := packet.count(b"SETINFO"):
+                    named += names
+                    rest = self.behind_handshake if named == 2 else b""
+                    connection.sendall(b"+OK\r\n" * names + rest)
                 else:
                     self.packets.append(packet)
                     self.answer(connection, packet)
@@ -211,6 +215,13 @@ def server(kind):
     made = Server()
     yield made
     made.close()
+
+
+def test_a_push_that_begins_in_the_packet_of_the_handshake_is_skipped(server):
+    server.behind_handshake = b">2\r\n+invalidate\r\n$4\r\na"
+    server.answer = lambda connection, packet: connection.sendall(b"\r\nb\r\n:1\r\n")
+    assert open_store(server.url, {}).release("k", OWNER) is Outcome.OK
+    assert len(server.connections) == 1
 
 
 def test_a_connection_with_more_replies_than_were_asked_for_is_not_used_again(server):
