@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..stores.base import ClaimOutcome, TokenOutcome
 
@@ -38,8 +38,7 @@ Reply_co = TypeVar("Reply_co", covariant=True)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(NamedTuple):
     """The parts of one application that plans are made from."""
 
     app: Flask
@@ -52,8 +51,7 @@ class Services:
     tokens: Tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """An operation to claim.
 
     Attributes:
@@ -79,15 +77,13 @@ class Question:
     identity: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unguarded:
+class Unguarded(NamedTuple):
     """The view runs without a claim, for this reason."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """The state of an operation that could not be claimed.
 
     Attributes:
@@ -122,8 +118,7 @@ SUCCESSES = (Verdict.SUCCEEDED, Verdict.KEPT)
 """The transaction of `within=` is committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """A claim at its end; times are those of the engine's clock.
 
     Attributes:
@@ -159,23 +154,20 @@ class Release:
     """Give the claim up."""
 
 
-@dataclass(frozen=True, slots=True)
-class HoldUntil:
+class HoldUntil(NamedTuple):
     """Hold the claim until a moment of the engine's clock."""
 
     moment: float
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(NamedTuple):
     """Put a record in the claim's place, for `ttl` seconds."""
 
     record: bytes
     ttl: float
 
 
-@dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(NamedTuple):
     """Put a spent token back, for the rest of its lifetime."""
 
     token: Token

@@ -50,7 +50,7 @@ class Form(NamedTuple):
     files: Mapping[str, Sequence[Sequence[str | None]]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Body:
     """The bytes of a body, in a file from which the view reads them."""
 
@@ -58,7 +58,7 @@ class Body:
     size: int
     data: bytes | None
     """None where the bytes are in a temporary file."""
-    forms: dict[tuple[object, ...], Form | None] = field(default_factory=dict, compare=False)
+    forms: dict[tuple[object, ...], Form | None] = field(default_factory=dict)
 
     def digest(self) -> str:
         """Return their SHA-256 in hexadecimal."""

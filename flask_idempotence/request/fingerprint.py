@@ -13,9 +13,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from .body import body_of
@@ -34,8 +33,7 @@ _SURE_LENGTH = 16
 """15 digits and a point: so many come back from a double as they were."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The arguments that count.
 
     Attributes:

@@ -1,7 +1,6 @@
 """A mode of ten lines: three runs in a minute for each sender."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from threading import Barrier
 
 import pytest
@@ -35,7 +34,7 @@ class QuotaPlan(ViewPlan):
         slot, _, sender = finding.question.name.partition(b" ")
         if slot == b"3":
             raise RepeatSubmit("Three in a minute are enough.", retry_after=60)
-        return replace(finding.question, name=b"%d %s" % (int(slot) + 1, sender))
+        return finding.question._replace(name=b"%d %s" % (int(slot) + 1, sender))
 
     def settle(self, ending):
         return Release() if ending.verdict in FAILURES else HoldUntil(ending.granted_at + 60)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
 from ...errors import StoreError
 from ..base import Entry
-from ..facts import ServerFacts
 from .connection.replies import error_code
 from .connection.wire import Command, Reply
+
+if TYPE_CHECKING:
+    from ..facts import ServerFacts
 
 _KINDS = {b"C": "claim", b"D": "record", b"T": "token", b"R": "token"}
 _LAST_BYTE = 63
@@ -57,6 +60,8 @@ def facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> Server
         ask: sends a command and returns its reply, also an error reply.
         replicas_wanted: how many replicas the store waits for.
     """
+    from ..facts import ServerFacts  # noqa: PLC0415 - for the commands only
+
     info = _info(ask(("INFO",)))
     is_valkey = "valkey_version" in info
     clock_ahead = _clock_ahead(ask)

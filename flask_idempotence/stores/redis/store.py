@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from redis import Redis, RedisCluster
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
@@ -29,7 +30,6 @@ from ..base import (
     Running,
     TokenOutcome,
 )
-from ..facts import ServerFacts
 from ..process import call_in_children
 from .connection.clients import deployment_of
 from .connection.deployment import Deployment
@@ -38,6 +38,9 @@ from .connection.replies import error_code, failure
 from .connection.wire import Command, Reply, deadline
 from .inspection import entries_from, facts_of, inspect_commands
 from .lua import CLAIM, COMPLETE, DISCARD, RELEASE, RENEW, TAKE_TOKEN, Script
+
+if TYPE_CHECKING:
+    from ..facts import ServerFacts
 
 _SCAN_COUNT = 500
 _MAX_REPLICAS = 1000
