@@ -41,10 +41,11 @@ from .signals import (
     token_issued,
     token_spent,
 )
-from .stores import MemoryStore, RedisStore, Store
+from .stores import MemoryStore, Store
 
-if TYPE_CHECKING:
-    from .stores.sql import SqlStore as SqlStore  # not in __all__: it takes an extra
+if TYPE_CHECKING:  # imported with their first use
+    from .stores.redis import RedisStore as RedisStore
+    from .stores.sql import SqlStore as SqlStore
 
 __version__ = "0.1.0"
 
@@ -91,10 +92,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> type[SqlStore]:
-    """Import `SqlStore`, which needs the extra `sql`, at its first use."""
-    if name != "SqlStore":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .stores.sql_extra import sql_store_class
+def __getattr__(name: str) -> type[RedisStore | SqlStore]:
+    """Import a store's class at its first use; redis-py takes longer than all the rest."""
+    if name == "RedisStore":
+        from .stores.redis import RedisStore
 
-    return sql_store_class()
+        return RedisStore
+    if name == "SqlStore":
+        from .stores.sql_extra import sql_store_class
+
+        return sql_store_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -161,7 +161,7 @@ def _setting(
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Config:
     """All settings of one application, validated and immutable.
 

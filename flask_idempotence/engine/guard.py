@@ -38,8 +38,7 @@ Reply_co = TypeVar("Reply_co", covariant=True)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(NamedTuple):
     """The parts of one application that plans are made from."""
 
     app: Flask
@@ -78,8 +77,7 @@ class Question(NamedTuple):
     identity: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unguarded:
+class Unguarded(NamedTuple):
     """The view runs without a claim, for this reason."""
 
     reason: str
@@ -156,23 +154,20 @@ class Release:
     """Give the claim up."""
 
 
-@dataclass(frozen=True, slots=True)
-class HoldUntil:
+class HoldUntil(NamedTuple):
     """Hold the claim until a moment of the engine's clock."""
 
     moment: float
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(NamedTuple):
     """Put a record in the claim's place, for `ttl` seconds."""
 
     record: bytes
     ttl: float
 
 
-@dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(NamedTuple):
     """Put a spent token back, for the rest of its lifetime."""
 
     token: Token

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class TransactionFactory:
     """Opens transactions, each in the current session.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.request import parse_http_list
 
 from werkzeug.http import unquote_header_value
 
@@ -87,6 +86,8 @@ def _sender(scheme: str, credentials: str, parameters: dict[str, str]) -> list[s
 
 
 def _parameters(text: str) -> dict[str, str]:
+    from urllib.request import parse_http_list  # noqa: PLC0415 - heavy, and for few schemes
+
     found: dict[str, str] = {}
     for item in parse_http_list(text):
         name, is_one, value = item.partition("=")

@@ -13,9 +13,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from uuid import UUID
 
 from .body import body_of
@@ -33,8 +32,7 @@ _SURE_LENGTH = 16
 """15 digits and a point: so many come back from a double as they were."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The arguments that count.
 
     Attributes:

@@ -19,18 +19,16 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("flask_idempotence")
 
-_SUSPICIOUS = re.compile(
-    r"key|token|auth|secret|sess|jwt|credential|passw|login|user|account|tenant|client-?id|"
+_SUSPICIOUS = (
+    r"(?i)key|token|auth|secret|sess|jwt|credential|passw|login|user|account|tenant|client-?id|"
     r"cert|\bdn\b|principal|identity|oidc|e?mail|customer|merchant|consumer|member|remember|"
-    r"subject|\borg\b|organi[sz]ation|workspace|\buid\b",
-    re.IGNORECASE,
+    r"subject|\borg\b|organi[sz]ation|workspace|\buid\b"
 )
-_HARMLESS = re.compile(r"user-agent|idempot|\bsec-", re.IGNORECASE)
-_OF_SESSION = re.compile(
-    r"user|account|login|logged|member|customer|client|tenant|mail|auth|profile|token|identity|"
+_HARMLESS = r"(?i)user-agent|idempot|\bsec-"
+_OF_SESSION = (
+    r"(?i)user|account|login|logged|member|customer|client|tenant|mail|auth|profile|token|identity|"
     r"openid|principal|subject|person|student|employee|patient|phone|nick|"
-    r"^_?[a-z]?id$|^(?:github|google|facebook|microsoft)_id$|^(?:full_?)?name$",
-    re.IGNORECASE,
+    r"^_?[a-z]?id$|^(?:github|google|facebook|microsoft)_id$|^(?:full_?)?name$"
 )
 _LONGEST_NAME = 64
 _MOST_NAMES = 1000
@@ -40,7 +38,7 @@ _FORWARDED = {
     "HTTP_FORWARDED": "Forwarded",
     "HTTP_X_REAL_IP": "X-Real-IP",
 }
-_SEPARATORS = re.compile(r'[],;="[\s]+')
+_SEPARATORS = r'[],;="[\s]+'
 
 _CREDENTIAL = (
     "Senders are told apart by address only, and a request carries a possible credential: %s. If "
@@ -121,7 +119,7 @@ class IdentityWarnings:
         for key, name in _FORWARDED.items():
             value = environ.get(key)
             # A middleware of another kind may have put the forwarded address in its place.
-            if value and request.remote_addr not in _SEPARATORS.split(value):
+            if value and request.remote_addr not in re.split(_SEPARATORS, value):
                 self._warn(_PROXY, name, endpoint=endpoint)
                 return
         if not request.remote_addr:
@@ -155,13 +153,13 @@ class IdentityWarnings:
 @functools.lru_cache(maxsize=1024)
 def _is_suspicious(name: str) -> bool:
     short = name[:_LONGEST_NAME]
-    is_harmless = FORGERY.search(short) or _HARMLESS.search(short)
-    return not is_harmless and _SUSPICIOUS.search(short) is not None
+    is_harmless = FORGERY.search(short) or re.search(_HARMLESS, short)
+    return not is_harmless and re.search(_SUSPICIOUS, short) is not None
 
 
 def _is_of_user(name: str) -> bool:
     is_account = name in ACCOUNTS  # which counts already
-    return not is_account and bool(_OF_SESSION.search(name)) and not FORGERY.search(name)
+    return not is_account and bool(re.search(_OF_SESSION, name)) and not FORGERY.search(name)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -13,8 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from itsdangerous import BadSignature, TimestampSigner
 from itsdangerous.signer import SigningAlgorithm
@@ -38,8 +37,7 @@ _PURPOSE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 PURPOSE_RULE = "A token's purpose is 1 to 64 letters, digits, '_', '.' and '-'."
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """A token whose signature is good, and its bearer.
 
     Attributes:

@@ -7,10 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import ConfigurationError
-from .facts import DatabaseFacts, ServerFacts
+
+if TYPE_CHECKING:
+    from .facts import DatabaseFacts, ServerFacts
 
 OWNER_BYTES = 16
 """An owner is this many random bytes: 128 bits."""
@@ -27,8 +29,7 @@ class Claimed:
     """The claim is granted: the caller is the first, or already held it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(NamedTuple):
     """Another owner holds a live claim.
 
     Attributes:
@@ -40,8 +41,7 @@ class Running:
     remaining: float
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """The operation was completed before.
 
     Attributes:
@@ -53,8 +53,7 @@ class Done:
     record: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Crashed:
+class Crashed(NamedTuple):
     """Another owner's lease ended without a settlement, and its claim asked to be kept.
 
     Attributes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import Final
 
 from ..errors import ConfigurationError, StoreError
 from .base import (
@@ -23,29 +22,68 @@ from .base import (
 )
 from .process import call_in_children
 
+_PART = 512
+"""Keys of a part in a full store, about: its dictionary grows, and is swept, within 0.1 ms."""
 
-@dataclass(slots=True)
-class _Held:
-    """The value of a key: a claim, a record or a token."""
+_MOST_PARTS = 4096
 
-    kind: str
-    owner: bytes  # of a token: its subject
-    expires: float
-    fingerprint: bytes = b""
-    lease_end: float = 0.0
-    keep: float = 0.0
-    record: bytes = b""
-    again: bool = False
+_TURN = 128
+"""Stored values between two turns of sweeping; a turn visits as many parts at most."""
+
+_VALUES_A_TURN = 512
+"""Values after which a turn ends: four for each that was stored."""
+
+_VALUES_FOR_ROOM = 8192
+"""Values after which an operation on a full store searches no further: a millisecond or two."""
+
+_Held = tuple[str, bytes, float, bytes, float, float, bytes, bool]
+"""The value of a key. A tuple of such values, unlike an object with attributes, is not visited by
+the collector of cyclic garbage: with a million objects that would be a pause, too."""
+
+_KIND: Final = 0
+_OWNER: Final = 1  # of a token: its subject
+_EXPIRES: Final = 2
+_FINGERPRINT: Final = 3
+_LEASE_END: Final = 4
+_KEEP: Final = 5
+_RECORD: Final = 6
+_AGAIN: Final = 7
+
+_NEVER = float("inf")
+
+
+class _Part:
+    """The keys with some of the hashes.
+
+    Attributes:
+        values: the values by key, expired ones included until the next sweep.
+        earliest: none of them expires before.
+    """
+
+    __slots__ = ("earliest", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, _Held] = {}
+        self.earliest = _NEVER
+
+    def sweep(self, now: float) -> int:
+        """Drop the values that have expired; return how many they were."""
+        before = len(self.values)
+        # A new dictionary, since one whose keys are deleted keeps its size.
+        self.values = {key: held for key, held in self.values.items() if held[_EXPIRES] > now}
+        self.earliest = min([held[_EXPIRES] for held in self.values.values()], default=_NEVER)
+        return before - len(self.values)
 
 
 class MemoryStore(InspectableStore):
     """Claims and tokens in this process: for development, tests, and a single worker.
 
-    Expired keys are forgotten at the next operation on any key. Others are never evicted, since
-    that would let a repeat through: a full store refuses instead.
+    Expired keys are dropped little by little, as others are stored. Keys that have not expired are
+    never evicted, since that would let a repeat through: a full store refuses instead.
 
     Args:
-        max_entries: how many keys it holds at most; beyond that, `StoreError`.
+        max_entries: how many keys it holds at most; beyond that, `StoreError`. Of more than 8,192,
+            it may be exceeded by one in 256.
         clock: returns seconds that never go back.
 
     Raises:
@@ -64,125 +102,151 @@ class MemoryStore(InspectableStore):
             raise ConfigurationError("clock must be a function that returns seconds.")
         self._max_entries = max_entries
         self._clock = clock
-        self._entries: dict[str, _Held] = {}
-        self._expiries: list[tuple[float, str]] = []
+        count = 1  # a power of two, for the mask
+        while count < min(max_entries / _PART, _MOST_PARTS):
+            count *= 2
+        self._parts = tuple(_Part() for _ in range(count))
+        self._mask = count - 1
+        self._size = 0
+        self._stored = 0
+        self._next = 0
         self._lock = threading.Lock()
         call_in_children(self._unlock)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(len(self._live(part)) for part in self._parts)
 
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
         """Take the key for its first caller, or return its holder's state."""
         with self._lock:
-            now = self._forget_expired()
-            held, lease_end = self._entries.get(key), now + lease
-            if held is not None and held.kind == "record":
-                return Done(held.fingerprint == fingerprint, held.record)
-            if held is not None and held.kind == "claim":
-                if held.owner != owner:
-                    matches, left = held.fingerprint == fingerprint, held.lease_end - now
-                    return Running(matches, left) if left > 0 else Crashed(matches)
-                # A claim that was sent twice may arrive after its first renewal.
-                lease_end = max(lease_end, held.lease_end)
+            now = self._clock()
+            part = self._parts[hash(key) & self._mask]
+            held, lease_end = part.values.get(key), now + lease
+            if held is not None and held[_EXPIRES] > now:
+                if held[_KIND] == "record":
+                    return Done(held[_FINGERPRINT] == fingerprint, held[_RECORD])
+                if held[_KIND] == "claim":
+                    if held[_OWNER] != owner:
+                        matches, left = held[_FINGERPRINT] == fingerprint, held[_LEASE_END] - now
+                        return Running(matches, left) if left > 0 else Crashed(matches)
+                    # A claim that was sent twice may arrive after its first renewal.
+                    lease_end = max(lease_end, held[_LEASE_END])
             expires = lease_end + keep
-            self._put(key, _Held("claim", owner, expires, fingerprint, lease_end, keep))
+            value = ("claim", owner, expires, fingerprint, lease_end, keep, b"", False)
+            self._put(part, key, value, now)
             return CLAIMED
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew."""
-        with self._lock:
-            now = self._forget_expired()
-            return [self._renew(now, *renewal) for renewal in renewals]
+        return [self._renew(*renewal) for renewal in renewals]
 
-    def _renew(self, now: float, key: str, owner: bytes, lease: float) -> Outcome:
-        held = self._entries.get(key)
-        if held is None or not _is_claim_of(owner, held) or held.lease_end <= now:
-            return Outcome.STALE
-        held.lease_end = now + lease
-        held.expires = held.lease_end + held.keep
-        self._put(key, held)
-        return Outcome.OK
+    def _renew(self, key: str, owner: bytes, lease: float) -> Outcome:
+        with self._lock:
+            now = self._clock()
+            part = self._parts[hash(key) & self._mask]
+            held = part.values.get(key)
+            if held is None or not _is_claim_of(owner, held) or held[_LEASE_END] <= now:
+                return Outcome.STALE
+            end, keep = now + lease, held[_KEEP]
+            value = ("claim", owner, end + keep, held[_FINGERPRINT], end, keep, b"", False)
+            self._put(part, key, value, now)
+            return Outcome.OK
 
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
         """Replace the claim by a record."""
         with self._lock:
-            now = self._forget_expired()
-            held = self._entries.get(key)
-            if held is not None and (held.owner != owner or held.kind == "token"):
+            now = self._clock()
+            part = self._parts[hash(key) & self._mask]
+            held = part.values.get(key)
+            if (
+                held is not None
+                and held[_EXPIRES] > now
+                and (held[_OWNER] != owner or held[_KIND] == "token")
+            ):
                 return Outcome.STALE
-            self._put(key, _Held("record", owner, now + keep, fingerprint, record=record))
+            value = ("record", owner, now + keep, fingerprint, 0.0, 0.0, record, False)
+            self._put(part, key, value, now)
             return Outcome.OK
 
     def release(self, key: str, owner: bytes) -> Outcome:
         """Give the claim up."""
         with self._lock:
-            self._forget_expired()
-            held = self._entries.get(key)
-            if held is not None and not _is_claim_of(owner, held):
+            part = self._parts[hash(key) & self._mask]
+            held = part.values.get(key)
+            if held is None:
+                return Outcome.OK
+            if not _is_claim_of(owner, held) and held[_EXPIRES] > self._clock():
                 return Outcome.STALE
-            self._entries.pop(key, None)
+            del part.values[key]
+            self._size -= 1
             return Outcome.OK
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
         """Store a token."""
         with self._lock:
-            now = self._forget_expired()
-            self._put(key, _Held("token", subject, now + ttl, again=again))
+            now = self._clock()
+            part = self._parts[hash(key) & self._mask]
+            value = ("token", subject, now + ttl, b"", 0.0, 0.0, b"", again)
+            self._put(part, key, value, now)
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         """Compare and remove a token."""
         with self._lock:
-            self._forget_expired()
-            held = self._entries.get(key)
-            if held is None or held.kind != "token":
+            part = self._parts[hash(key) & self._mask]
+            held = part.values.get(key)
+            if held is None or held[_KIND] != "token" or held[_EXPIRES] <= self._clock():
                 return TokenOutcome.ABSENT
-            if held.owner not in (b"", subject):
+            if held[_OWNER] and held[_OWNER] != subject:
                 return TokenOutcome.NOT_YOURS
-            del self._entries[key]
-            return TokenOutcome.TAKEN_AGAIN if held.again else TokenOutcome.TAKEN
+            del part.values[key]
+            self._size -= 1
+            return TokenOutcome.TAKEN_AGAIN if held[_AGAIN] else TokenOutcome.TAKEN
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
         """Return the entries of some keys."""
-        with self._lock:
-            now = self._forget_expired()
-            return [self._peek(now, key) for key in keys]
+        return [self._peek(key) for key in keys]
 
-    def _peek(self, now: float, key: str) -> Entry | None:
-        held = self._entries.get(key)
-        if held is None:
+    def _peek(self, key: str) -> Entry | None:
+        now = self._clock()
+        held = self._part_of(key).values.get(key)
+        if held is None or held[_EXPIRES] <= now:
             return None
-        lease = max(0.0, held.lease_end - now) if held.kind == "claim" else None
-        return Entry(held.kind, held.expires - now, len(held.record), lease, held.owner)
+        kind, owner, expires, _, lease_end, _, record, _ = held
+        lease = max(0.0, lease_end - now) if kind == "claim" else None
+        return Entry(kind, expires - now, len(record), lease, owner)
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`."""
-        with self._lock:
-            self._forget_expired()
-            keys = [key for key in self._entries if key.startswith(prefix)]
-        return iter(keys)
+        for part in self._parts:
+            yield from [key for key in self._live(part) if key.startswith(prefix)]
 
     def remove(self, key: str) -> None:
         """Remove a key of any kind."""
         with self._lock:
-            self._entries.pop(key, None)
+            part = self._part_of(key)
+            if key in part.values:
+                del part.values[key]
+                self._size -= 1
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
         """Remove keys whose entries are still the same."""
-        with self._lock:
-            self._forget_expired()
-            return [self._discard(key, entry) for key, entry in seen]
+        return [self._discard(key, entry) for key, entry in seen]
 
     def _discard(self, key: str, seen: Entry) -> Outcome:
-        held = self._entries.get(key)
-        if held is not None and (held.kind, held.owner) != (seen.kind, seen.mark):
-            return Outcome.STALE
-        self._entries.pop(key, None)
-        return Outcome.OK
+        with self._lock:
+            part = self._part_of(key)
+            held = part.values.get(key)
+            if held is None or held[_EXPIRES] <= self._clock():
+                return Outcome.OK
+            if (held[_KIND], held[_OWNER]) != (seen.kind, seen.mark):
+                return Outcome.STALE
+            del part.values[key]
+            self._size -= 1
+            return Outcome.OK
 
     def count_all(self) -> int:
         """Return how many keys there are."""
@@ -191,28 +255,63 @@ class MemoryStore(InspectableStore):
     def ping(self) -> None:
         """Return: there is no server that could fail to answer."""
 
-    def _put(self, key: str, entry: _Held) -> None:
-        if key not in self._entries and len(self._entries) >= self._max_entries:
-            raise StoreError(f"The memory store is full ({self._max_entries} entries).")
-        self._entries[key] = entry
-        heapq.heappush(self._expiries, (entry.expires, key))
-        if len(self._expiries) > 2 * len(self._entries) + 64:
-            # Renewed and removed entries leave their old expiries behind: drop them together.
-            self._expiries = [(entry.expires, key) for key, entry in self._entries.items()]
-            heapq.heapify(self._expiries)
+    def _part_of(self, key: str) -> _Part:
+        return self._parts[hash(key) & self._mask]
 
-    def _forget_expired(self) -> float:
-        now = self._clock()
-        while self._expiries and self._expiries[0][0] <= now:
-            _, key = heapq.heappop(self._expiries)
-            entry = self._entries.get(key)
-            if entry is not None and entry.expires <= now:
-                del self._entries[key]
-        return now
+    def _live(self, part: _Part) -> list[str]:
+        with self._lock:
+            now = self._clock()
+            return [key for key, held in part.values.items() if held[_EXPIRES] > now]
+
+    def _put(self, part: _Part, key: str, value: _Held, now: float) -> None:
+        if key not in part.values:
+            if self._size >= self._max_entries:
+                self._make_room(now)
+            self._size += 1
+        part.values[key] = value
+        if value[_EXPIRES] < part.earliest:
+            part.earliest = value[_EXPIRES]
+        self._stored += 1
+        if not self._stored % _TURN:
+            self._sweep_in_turn(now)
+
+    def _sweep_in_turn(self, now: float) -> None:
+        seen = 0
+        for _ in range(min(_TURN, len(self._parts))):
+            seen += self._sweep_next(now)
+            if seen >= _VALUES_A_TURN:
+                return
+
+    def _sweep_next(self, now: float) -> int:
+        """Sweep the next part, if a value of it may have expired; return how many it has seen."""
+        part = self._parts[self._next]
+        self._next = (self._next + 1) & self._mask
+        if part.earliest > now:
+            return 0
+        seen = len(part.values)
+        self._size -= part.sweep(now)
+        return seen
+
+    def _make_room(self, now: float) -> None:
+        """Sweep until there is room for another key.
+
+        Where no value of many has expired, the key is taken in all the same, since one of the rest
+        may have. At most one key a part comes in like that.
+
+        Raises:
+            StoreError: no value has expired.
+        """
+        seen = 0
+        for _ in self._parts:
+            seen += self._sweep_next(now)
+            excess = self._size - self._max_entries
+            if excess < 0 or (seen > _VALUES_FOR_ROOM and excess < len(self._parts)):
+                return
+        raise StoreError(f"The memory store is full ({self._max_entries} entries).")
 
     def _unlock(self) -> None:
         self._lock = threading.Lock()
 
 
 def _is_claim_of(owner: bytes, held: _Held) -> bool:
-    return held.kind == "claim" and held.owner == owner
+    return held[_KIND] == "claim" and held[_OWNER] == owner

@@ -11,12 +11,18 @@ from ..config.settings import NAMESPACE
 from ..errors import ConfigurationError
 from .base import Store
 from .memory import MemoryStore
-from .redis.connection.clients import SCHEMES, deployment_at
-from .redis.store import RedisStore
 from .sql_extra import DATABASES, sql_store_at
 
 _URI = "IDEMPOTENCE_STORAGE_URI"
 _OPTIONS = "IDEMPOTENCE_STORAGE_OPTIONS"
+
+_TRANSPORTS = ("redis", "rediss", "valkey", "valkeys")
+
+_OF_REDIS = (
+    *_TRANSPORTS,
+    "unix",
+    *(f"{transport}+{kind}" for kind in ("sentinel", "cluster") for transport in _TRANSPORTS),
+)
 
 
 def open_store(uri: str, options: Mapping[str, Any]) -> Store:
@@ -58,7 +64,10 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
 def _open(scheme: str, uri: str, options: Mapping[str, Any]) -> Store:
     if scheme == "memory":
         return MemoryStore(**options)
-    if scheme in SCHEMES:
+    if scheme in _OF_REDIS:
+        from .redis.connection.clients import deployment_at
+        from .redis.store import RedisStore
+
         deployment, own = deployment_at(uri, options)
         return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not of the public type
     return sql_store_at(scheme + uri[len(scheme) :], options)
@@ -72,12 +81,12 @@ def _mistake_in(scheme: str, uri: str) -> str | None:
     if kind == "sqlite":  # two slashes and nothing else mean in memory
         is_path = rest.startswith("///") or rest.partition("?")[0] == "//"
         return None if is_path else _SQLITE
-    if scheme in SCHEMES:
+    if scheme in _OF_REDIS:
         return _mistake_of_redis(scheme, rest)
     if kind == "postgres":
         return _POSTGRES
     if kind not in DATABASES:
-        known = ", ".join(f"{name}://" for name in ("memory", *SCHEMES, *DATABASES))
+        known = ", ".join(f"{name}://" for name in ("memory", *_OF_REDIS, *DATABASES))
         return f"the scheme must be one of {known}."
     return None
 

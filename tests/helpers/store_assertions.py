@@ -56,3 +56,8 @@ def assert_fork_safe(store):
         signal.alarm(5)
         os._exit(1 if set(connections()) & set(ours) else 0)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def values_of(store):
+    """Return all values that a memory store holds, also those that have expired."""
+    return {key: held for part in store._parts for key, held in part.values.items()}

@@ -6,17 +6,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from redis.exceptions import NoPermissionError, ResponseError
 
 from ...errors import StoreError
 from ..base import Entry, InspectableStore, Outcome
-from ..facts import ServerFacts
 from .connection.deployment import Deployment
 from .connection.node import Node
 from .connection.replies import checked, error_code
 from .connection.wire import Command, Reply, deadline, fill, pack
 from .lua import DISCARD
+
+if TYPE_CHECKING:
+    from ..facts import ServerFacts
 
 _SCAN_COUNT = 500
 _KINDS = {b"C": "claim", b"D": "record", b"T": "token", b"R": "token"}
@@ -152,6 +155,8 @@ def _facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> Serve
         ask: sends a command and returns its reply, also an error reply.
         replicas_wanted: how many replicas the store waits for.
     """
+    from ..facts import ServerFacts  # noqa: PLC0415 - for the commands only
+
     info = _info(ask(pack("INFO")))
     is_valkey = "valkey_version" in info
     clock_ahead = _clock_ahead(ask)

@@ -6,6 +6,7 @@ from enum import IntEnum
 import pytest
 from flask import abort, request
 from helpers.apps import KeyedApp, fail, verdict
+from helpers.store_assertions import values_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -234,7 +235,7 @@ def uri(request):
 def stored_in(keyed, server):
     """Return all that the store holds, keys and values."""
     if server is None:
-        return repr(keyed.store._entries).encode()
+        return repr(values_of(keyed.store)).encode()
     with server.client() as client:
         return b"".join(key + client.get(key) for key in client.keys("*"))
 

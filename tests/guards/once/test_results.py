@@ -9,6 +9,7 @@ import pytest
 from cryptography.fernet import Fernet
 from flask import Response
 from helpers.once_operations import OnceApp, once_app_on
+from helpers.store_assertions import values_of
 
 from flask_idempotence import ResponseNotStored, current_guard
 from flask_idempotence.config.settings import Config
@@ -152,7 +153,7 @@ def encrypting(store, *keys):
 def test_with_keys_a_result_is_encrypted_and_old_keys_go_on_reading():
     first = encrypting(None, OTHER)
     first.work(result="iban 42")
-    [stored] = first.store._entries.values()
+    [stored] = values_of(first.store).values()
     assert b"iban" not in repr(stored).encode()
     assert encrypting(first.store, KEY, OTHER).work() == (False, "iban 42")
 
@@ -160,7 +161,7 @@ def test_with_keys_a_result_is_encrypted_and_old_keys_go_on_reading():
 def test_without_keys_a_result_stands_there_for_all_to_read():
     once_app = OnceApp()
     once_app.work(result="iban 42")
-    assert "iban 42" in str(list(once_app.store._entries.values()))
+    assert "iban 42" in str(values_of(once_app.store))
 
 
 @pytest.mark.parametrize("keys", [(), (KEY,)], ids=["without keys", "with another key"])
@@ -178,8 +179,9 @@ def test_what_cannot_be_read_is_never_guessed_nor_done_again(keys, caplog):
 def test_a_result_is_good_for_no_other_operation():
     once_app = encrypting(None, KEY)
     key, other = once_app.key_of("1"), once_app.key_of("2")
-    entries = once_app.store._entries
-    entries[key], entries[other] = entries[other], entries[key]
+    entries = values_of(once_app.store)
+    once_app.store._part_of(key).values[key] = entries[other]
+    once_app.store._part_of(other).values[other] = entries[key]
     for id_ in "12":
         with pytest.raises(ResponseNotStored):
             once_app.work(id_)

@@ -24,13 +24,6 @@ _PORTS = {"sentinel": 26379, "cluster": 6379}
 
 _TRANSPORTS = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
 
-SCHEMES = (
-    *_TRANSPORTS,
-    "unix",
-    *(f"{transport}+{kind}" for kind in _PORTS for transport in _TRANSPORTS),
-)
-"""The schemes that a Redis URI may have."""
-
 _STORE_OPTIONS: dict[str, Callable[[str], float]] = {"deadline": float, "wait_replicas": int}
 """Options of the store, which a URI may have in its query, and how they are read there."""
 
@@ -39,7 +32,7 @@ def deployment_at(uri: str, options: Mapping[str, Any]) -> tuple[Deployment, dic
     """Return the deployment that a URI names, without connecting to it, and the store's options.
 
     Args:
-        uri: with one of `SCHEMES`. Options in its query win.
+        uri: with one of the schemes in `stores.uris`. Options in its query win.
         options: arguments of the store and of redis-py's connections; for sentinels also
             `sentinel_kwargs`, those of the connections to the sentinels themselves.
 

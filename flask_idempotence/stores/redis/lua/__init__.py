@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from importlib import resources
+import pkgutil
 
 
 class Script:
@@ -23,9 +23,9 @@ class Script:
     """
 
     def __init__(self, name: str, arguments: int) -> None:
-        file = resources.files(__package__) / f"{name}.lua"
-        self.source: str = file.read_text(encoding="utf-8")
-        self.digest: str = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        text = pkgutil.get_data(__package__, f"{name}.lua") or b""
+        self.source: str = text.decode()
+        self.digest: str = hashlib.sha1(text, usedforsecurity=False).hexdigest()
         words = 4 + arguments
         self.head: bytes = _head(words, "EVALSHA", self.digest)
         self.head_in_full: bytes = _head(words, "EVAL", self.source)

@@ -1,0 +1,66 @@
+"""The root imports what every application needs, and nothing else."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import flask_idempotence
+
+PROGRAM = """
+import json, sys
+import flask, marshmallow
+known = set(sys.modules)
+{}
+print(json.dumps(sorted(set(sys.modules) - known)))
+"""
+
+HEAVY = {
+    "redis",
+    "sqlalchemy",
+    "cryptography",
+    "apispec",
+    "prometheus_client",
+    "httpx",
+    "requests",
+}
+FOR_FEW = {
+    *("cli.doctor", "cli.inspect", "client", "metrics", "openapi", "testing"),
+    *("stores.facts", "stores.pruning", "stores.redis", "stores.sql", "exactly_once.transaction"),
+}
+
+
+def newly_imported(program):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(program)], check=True, capture_output=True, text=True
+    )
+    return set(json.loads(done.stdout))
+
+
+def test_the_root_imports_no_client_of_a_store_and_nothing_for_commands():
+    found = newly_imported("import flask_idempotence")
+    assert {name.partition(".")[0] for name in found} & HEAVY == set()
+    assert {f"flask_idempotence.{name}" for name in FOR_FEW} & found == set()
+
+
+def test_the_root_imports_little_of_the_standard_library():
+    found = newly_imported("import flask_idempotence")
+    assert {name for name in found if not name.startswith("flask_idempotence")} == set()
+
+
+def test_an_application_in_memory_does_without_redis_py():
+    found = newly_imported(
+        "import flask_idempotence\n"
+        "flask_idempotence.Idempotence(flask.Flask('shop', root_path='.'))"
+    )
+    assert {name.partition(".")[0] for name in found} & HEAVY == set()
+
+
+def test_every_public_name_can_be_imported_and_is_listed():
+    for name in flask_idempotence.__all__:
+        assert getattr(flask_idempotence, name).__name__ if name.endswith("Store") else name
+        assert name in dir(flask_idempotence)
+    assert flask_idempotence.RedisStore is flask_idempotence.RedisStore
+    with pytest.raises(AttributeError, match="has no attribute 'RedisStor'"):
+        flask_idempotence.RedisStor  # noqa: B018 - read
