@@ -116,9 +116,10 @@ class Lease:
     __slots__ = ("began_at", "granted_at", "length", "renew_at", "was_renewed")
 
     def __init__(self, length: float, at: float) -> None:
-        self.granted_at = at
+        self.granted_at = self.began_at = at
         self.was_renewed = False
-        self.begin(length, at)
+        self.length = length
+        self.renew_at = at + length / 3
 
     def begin(self, length: float, at: float) -> None:
         """Note a lease of so many seconds, claimed or renewed at this time."""
@@ -153,7 +154,7 @@ class _View(Enum):
 _numbers = itertools.count()
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Claim:
     """A granted claim, until it is settled.
 

@@ -85,11 +85,13 @@ class Settling:
         """
         if claim.settled:
             return response
-        _make_error_page_whole(response, self._config.key_max_body)
+        if isinstance(response.response, _LOOKS_STREAMED):
+            _make_error_page_whole(response, self._config.key_max_body)
         claim.note_response(response)
         if self._judged(claim, self._predicate(claim), response):
             claim.judge(Verdict.FAILED)
-        self._take_record(claim, response)
+        if claim.plan.record is not None:
+            self._take_record(claim, response)
         if claim.transaction is None or claim.has_raised:
             return response
         if self._judged(claim, self._services.callbacks.result_failed or result_failed, response):
@@ -111,7 +113,7 @@ class Settling:
             response.headers.setdefault(REPLAYED_HEADER, "true")
         if KEPT_HEADERS in vars(request):
             add_kept_headers(request, response)
-        if type(response.response) is not list and response.is_streamed:
+        if _is_streamed(response):
             note_streamed(request, response)
 
     def _finish(self, claim: Claim, response: Response) -> None:
@@ -123,7 +125,7 @@ class Settling:
                 # An error that was made after the view: the record must not claim a success.
                 self._take_record(claim, response)
         # A file is sent by the server itself, which forgets the response before it begins.
-        if response.is_streamed and not response.direct_passthrough:
+        if _is_streamed(response) and not response.direct_passthrough:
             claim.stream()
             settle_when_closed(
                 response,
@@ -250,7 +252,7 @@ class Settling:
         """End a claim at the store, as its plan says; one without a key has nothing there."""
         if not claim.sealed.key:
             return
-        is_quiet = self._keeper.unwatch(claim)
+        is_quiet = not claim.owner or self._keeper.unwatch(claim)
         settlement = claim.plan.settle(claim.ending(self._now()))
         if isinstance(settlement, Keep):
             claim.attempt.emit(completed)
@@ -346,6 +348,10 @@ def result_failed(response: Response) -> bool:
     return isinstance(result, dict) and result.get("success") is False
 
 
+def _is_streamed(response: Response) -> bool:
+    return type(response.response) is not list and response.is_streamed
+
+
 def _is_error(response: Response) -> bool:
     return response.status_code >= 400
 
@@ -356,8 +362,6 @@ def _make_error_page_whole(response: Response, most: int) -> None:
     It looks streamed, and is complete. Another WSGI application that a view returned is read as
     well, where it declares a length that can be recorded.
     """
-    if not isinstance(response.response, _LOOKS_STREAMED):
-        return
     length = response.content_length
     if response.status_code in _BODYLESS or (length is not None and length <= most):
         response.make_sequence()

@@ -36,7 +36,7 @@ _Source = Callable[[Flask, "Request"], list[str]]
 GUEST = "guest"
 """Identity of a sender whom no source identifies."""
 
-_AUTHORIZATION = {"HTTP_AUTHORIZATION"}
+_AUTHORIZATION = "HTTP_AUTHORIZATION"
 
 _SECOND = {"user": "session", "authorization": "credentials", "credentials": "authorization"}
 """Sources that count together with the one that has identified the sender."""
@@ -66,7 +66,8 @@ class Identities:
         self._sources = {name: sources[name] for name in config.identity}
         self._known = {name: self._sources[name] for name in self._sources if name != "ip"}
         by_request = [name for name in self._sources if name in {"authorization", "ip"}]
-        self._prefers_authorization = by_request[:1] == ["authorization"]
+        self._always_plain = {_AUTHORIZATION} if by_request[:1] == ["authorization"] else set()
+        self._plain_names: set[str] = set()
         # A token is issued at a URL of its own: only sources that are the same there count.
         sources = {"session": self._session, "authorization": self._stable_authorization}
         sources["user"] = flask_login_user
@@ -110,7 +111,7 @@ class Identities:
         """
         found = self._plain_sender(app, request, self._stable_authorization)
         if found is None:
-            self._warnings.learn(request.environ)
+            self._learn(request)
             _, found = self._first(app, request, self._binding)
         return self._text(app, request, found) if found else ""
 
@@ -127,7 +128,7 @@ class Identities:
         sources = choose()
         if plain is not None:
             return self._text(app, request, self._address(app, request) if "ip" in sources else [])
-        self._warnings.learn(request.environ)
+        self._learn(request)
         source, found = self._first(app, request, sources)
         # A login that all share, such as a site's password, must not hide the users behind it.
         server = user_of_server(request) if "user" in sources and source != "loader" else []
@@ -150,20 +151,24 @@ class Identities:
         `authorization`; empty for a guest; None for all other requests, and where a warning may
         be due.
         """
-        telling = request.environ.keys() - self._warnings.meaningless
-        if telling and (telling != _AUTHORIZATION or not self._prefers_authorization):
-            return None
+        environ = request.environ
         if (
-            self._callbacks.load_identity is not None
+            not environ.keys() <= self._plain_names
+            or self._callbacks.load_identity is not None
             or getattr(app, "login_manager", None) is not None
             or "JWT_HEADER_NAME" in app.config
             or not LEFT_BY_LIBRARIES.isdisjoint(actual(g))
             or getattr(actual(request_ctx), "_session", True)
         ):
             return None
-        if telling:  # credentials that are none are no sender
+        if _AUTHORIZATION in environ:  # credentials that are none are no sender
             return authorization(app, request) or None
         return [] if request.remote_addr else None
+
+    def _learn(self, request: Request) -> None:
+        """Note the names in an environment by which nobody needs to be looked for the long way."""
+        self._warnings.learn(request.environ)
+        self._plain_names = self._always_plain | self._warnings.meaningless
 
     def _first(
         self, app: Flask, request: Request, sources: dict[str, _Source]
@@ -219,13 +224,13 @@ class Identities:
         return found
 
     def _authorization(self, _: Flask, request: Request) -> list[str]:
-        sent = read_authorization(request.environ.get("HTTP_AUTHORIZATION", ""))
+        sent = read_authorization(request.environ.get(_AUTHORIZATION, ""))
         if sent is not None and not sent.is_stable:
             self._warnings.about_scheme(request, sent.scheme)
         return [] if sent is None else [sent.text]
 
     def _stable_authorization(self, _: Flask, request: Request) -> list[str]:
-        sent = read_authorization(request.environ.get("HTTP_AUTHORIZATION", ""))
+        sent = read_authorization(request.environ.get(_AUTHORIZATION, ""))
         return [sent.text] if sent is not None and sent.is_stable else []
 
     def _listed(self, app: Flask, request: Request) -> list[str]:
