@@ -217,7 +217,7 @@ class Claim:
         """Note that the view of a request runs now; the request keeps the claim."""
         self.context = id(actual(request_ctx))
         self._view = _View.RUNNING
-        vars(request).setdefault(_CLAIMS, []).append(self)
+        vars(request).setdefault(CLAIMS, []).append(self)
 
     def leave_view(self, *, raised: bool) -> None:
         """Note that the view has returned or raised; a transaction is rolled back with it."""
@@ -335,22 +335,23 @@ class Claim:
             self.attempt.emit(lease_lost, during=during)
 
 
-_CLAIMS = "_flask_idempotence_claims"
-_REPLAYED = "_flask_idempotence_replayed"
+# Notes that a request carries.
+CLAIMS = "_flask_idempotence_claims"
+REPLAYED = "_flask_idempotence_replayed"
 
 
 def claims_of(request: Request) -> Sequence[Claim]:
     """Return the claims of a request, outermost first."""
-    claims: Sequence[Claim] = vars(request).get(_CLAIMS, ())
+    claims: Sequence[Claim] = vars(request).get(CLAIMS, ())
     return claims
 
 
 def note_replay(request: Request, status: int = 0) -> None:
     """Note that a request is answered by a remembered response; 0 until its status is certain."""
-    vars(request)[_REPLAYED] = status
+    vars(request)[REPLAYED] = status
 
 
 def replayed_status(request: Request) -> int | None:
     """Return the status of the remembered response, 0 before it is certain; None for no replay."""
-    status: int | None = vars(request).get(_REPLAYED)
+    status: int | None = vars(request).get(REPLAYED)
     return status

@@ -14,11 +14,12 @@ from flask.globals import request_ctx
 
 from ..errors import ConfigurationError
 from ..request.proxies import actual
+from ..response.headers import KEPT_HEADERS
 from ..response.records import RecordContext, UnreadableRecord
 from ..response.refusals import Refusal
 from ..signals import claimed, rejected, replayed, token_spent
 from ..stores.base import Claimed, ClaimOutcome, Running, TokenOutcome
-from .claim import Attempt, Claim, Owners
+from .claim import CLAIMS, REPLAYED, Attempt, Claim, Owners, claims_of
 from .debug_log import note, note_identity
 from .guard import (
     Finding,
@@ -359,12 +360,18 @@ def engine_of(app: Flask) -> Engine:
     return engine
 
 
-# The ends of a request. Functions and no methods: Flask searches each for a coroutine, every time.
+# The ends of a request, of one without a guard, too. Flask searches each for a coroutine every time,
+# which takes longer for a method than for a function.
+
+_NOTES = {CLAIMS, REPLAYED, KEPT_HEADERS}
 
 
 def finish_request(app: Flask, response: Response, **_: object) -> None:
     """Settle by the response that is sent; receives the signal `request_finished`."""
-    engine_of(app).settling.finish(response)
+    context = actual(request_ctx)
+    is_whole = type(response.response) is list
+    if not is_whole or not vars(context.request).keys().isdisjoint(_NOTES):
+        engine_of(app).settling.finish(context.request, id(context), response)
 
 
 def note_exception(app: Flask, **_: object) -> None:
@@ -379,4 +386,5 @@ def note_exception(app: Flask, **_: object) -> None:
 def tear_down_request(error: BaseException | None) -> None:
     """Settle the claims that no response has settled, when their context ends."""
     context = actual(request_ctx)
-    engine_of(context.app).settling.tear_down(context.request, id(context), error)
+    if claims := claims_of(context.request):
+        engine_of(context.app).settling.tear_down(claims, id(context), error)

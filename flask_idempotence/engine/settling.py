@@ -13,7 +13,7 @@ makes it a failure.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -99,12 +99,16 @@ class Settling:
         problem = self.settle(claim)
         return response if problem is None else self._error_page(response, claim, problem)
 
-    def finish(self, response: Response) -> None:
-        """Settle by the response that is sent: now, or when a streamed one is closed."""
-        context = actual(request_ctx)
-        request = context.request
+    def finish(self, request: Request, context: int, response: Response) -> None:
+        """Settle by the response that is sent: now, or when a streamed one is closed.
+
+        Args:
+            request: the request.
+            context: the id of its context.
+            response: the response.
+        """
         for claim in reversed(claims_of(request)):
-            if not claim.settled and claim.context == id(context):
+            if not claim.settled and claim.context == context:
                 self._finish(claim, response)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
@@ -141,16 +145,18 @@ class Settling:
             claim.judge(Verdict.FAILED)
         self.settle(claim)
 
-    def tear_down(self, request: Request, context: int, error: BaseException | None) -> None:
+    def tear_down(
+        self, claims: Sequence[Claim], context: int, error: BaseException | None
+    ) -> None:
         """Settle the claims that no response has settled, when their context ends.
 
         Args:
-            request: the request.
+            claims: the claims of a request, outermost first.
             context: the id of its context; a copy, in a thread that the view has started, ends
                 earlier.
             error: the exception that ended it.
         """
-        for claim in reversed(claims_of(request)):
+        for claim in reversed(claims):
             if claim.settled or claim.streaming or claim.context != context:
                 continue
             if error is not None and not isinstance(error, Exception):
