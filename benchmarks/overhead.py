@@ -2,115 +2,103 @@
 """Measure what the extension adds to a request, in ratios that hold on any machine.
 
 The same request goes, in turn and in one process, to a guarded view, to a view that only sends
-the store's commands ("floor"), and to what a developer would have written by hand. A Redis server
-is started for it on loopback. Also counted at that server: round trips, and bytes per key.
+the store's commands ("floor"), and to the lines that a developer would write by hand. A Redis
+server is started on loopback. The round trips to it are counted, and the bytes of each key.
+
+Everything is measured over TCP and over a Unix socket, in one process without hiredis and in
+another with it; the options choose one of each. Where hiredis is not installed, `uv run --with
+hiredis` adds it to the second process. The table at the end has a line for each aim.
 """
 
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-from measuring.command import RedisServer, microseconds, row_of, run, tell_versions
-from measuring.redis_costs import memory, round_trips
-from measuring.timing import Variant, interleave, ratio
-from modes import key_mode, lock_mode, token_mode
-from modes.order_app import plain
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from measuring.aims import Table, rows_of
+from measuring.command import finish, parser_of, quiet
 
-PACKAGES = ("flask", "werkzeug", "redis", "itsdangerous")
-OURS = 0
-LIMITS = {  # title: one (limit, aim) for each variant that ours is compared with
-    "lock on Redis": [(1.15, 1.05), (1.30, 1.15)],
-    "token on Redis": [(1.15, 1.05), (1.30, 1.15)],
-    "lock in memory": [(1.50, 1.35)],
-    "token in memory": [None],
-    "key on Redis, first request": [(1.15, 1.05), (1.25, 1.15)],
-    "key on Redis, replay": [(1.15, 1.05), (1.25, 1.15)],
-    "key in memory, first request": [None],
-    "key in memory, replay": [None],
-}
+HERE = Path(__file__).resolve()
+SOCKETS = ("tcp", "unix")
+TITLES = {"redis": "on Redis", "memory_store": "on the memory store"}
 
 
-def groups(url: str) -> dict[str, list[Variant]]:
-    """Return what is compared; the first of each group is ours."""
-    memory_uri = "memory://"
-    return {
-        "lock on Redis": [lock_mode.ours(url), lock_mode.by_hand(url), lock_mode.floor(url)],
-        "token on Redis": [token_mode.ours(url), token_mode.by_hand(url), token_mode.floor(url)],
-        "lock in memory": [lock_mode.ours(memory_uri), plain()],
-        "token in memory": [token_mode.ours(memory_uri), plain()],
-        "key on Redis, first request": [
-            key_mode.ours(url),
-            key_mode.by_hand(url),
-            key_mode.floor(url),
-        ],
-        "key on Redis, replay": [
-            key_mode.our_replay(url),
-            key_mode.replay_by_hand(url),
-            key_mode.replay_floor(url),
-        ],
-        "key in memory, first request": [
-            key_mode.ours(memory_uri),
-            plain(key_mode.first_requests),
-        ],
-        "key in memory, replay": [
-            key_mode.our_replay(memory_uri),
-            plain(key_mode.first_requests),
-        ],
-    }
+def main() -> int:
+    """Run the benchmark from the command line; return the status to exit with."""
+    arguments = _arguments()
+    quiet()
+    if arguments.part:
+        _measure_part(arguments)
+        return 0
+    wanted = (False, True) if arguments.hiredis is None else (arguments.hiredis,)
+    report = [part for has_hiredis in wanted for part in _in_child(has_hiredis, arguments)]
+    return finish(report, arguments, _tables(report))
 
 
-def compare(title: str, compared: list[Variant], requests: int) -> dict:
-    """Measure one group and return its part of the report."""
-    interleave(title, compared, requests)
-    ours = compared[OURS]
-    result = {"title": title, "variants": [], "ratios": []}
-    for variant in compared:
-        times = microseconds(variant.nanoseconds)
-        result["variants"].append({"name": variant.name, **row_of(times, 1)})
-    for variant, limits in zip(compared[1:], LIMITS[title], strict=True):
-        against = ratio(ours, variant)
-        limit, aim = limits or (None, None)
-        missed = limit is not None and against.median > limit
-        row = {"against": variant.name, **row_of(against, 3)}
-        result["ratios"].append({**row, "limit": limit, "aim": aim, "missed": missed})
-    return result
+def _tables(report: list[dict]) -> dict[str, Table]:
+    """Return a table for each kind of store that was measured, by its title."""
+    parts = {title: [one[part] for one in report if part in one] for part, title in TITLES.items()}
+    return {title: Table(rows_of(rows)) for title, rows in parts.items() if rows}
 
 
-def show_group(group: dict) -> None:
-    print(f"\n{group['title']}" + " " * (51 - len(group["title"])) + "median     p10     p90")
-    for row in group["variants"]:
-        print(f"  {row['name']:<45} {row['median']:7.1f} {row['p10']:7.1f} {row['p90']:7.1f} µs")
-    for row in group["ratios"]:
-        limit = "no limit"
-        if row["limit"]:
-            limit = f"limit {row['limit']:.2f}, aim {row['aim']:.2f}"
-            limit += "  MISSED" if row["missed"] else ""
-        name = f"ours / {row['against']}"
-        print(f"  {name:<45} {row['median']:7.3f} {row['p10']:7.3f} {row['p90']:7.3f} x  {limit}")
+def _arguments() -> argparse.Namespace:
+    parser = parser_of(__doc__)
+    parser.add_argument("--socket", choices=SOCKETS, help="the socket (default: each)")
+    parser.add_argument(
+        "--hiredis",
+        action=argparse.BooleanOptionalAction,
+        help="whether redis-py parses with hiredis (default: each)",
+    )
+    parser.add_argument("--part", type=Path, help=argparse.SUPPRESS)  # of a child process
+    return parser.parse_args()
 
 
-def show_server(told: dict) -> None:
-    print("\nround trips to the server" + " " * 23 + "limit")
-    for row in told["round_trips"]:
-        missed = "  MISSED" if row["missed"] else ""
-        names = ", ".join(row["commands"])
-        print(f"  {row['step']:<39} {row['round_trips']:4d}  {row['limit']:4d}  {names}{missed}")
-    print(f"\nMEMORY USAGE of one key, Redis {told['redis']:<12} bytes  limit")
-    for row in told["memory"]:
-        missed = "  MISSED" if row["missed"] else ""
-        print(f"  {row['what']:<37} {row['bytes']:7d} {row['limit']:6d}  {row['key']}{missed}")
+def _in_child(has_hiredis: bool, arguments: argparse.Namespace) -> list[dict]:
+    """Measure with or without hiredis in a process of its own; return its report, if any."""
+    python = _python(has_hiredis)
+    if not python:
+        print("\nleft out: with hiredis, since neither hiredis nor uv is installed")
+        return []
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        command = [*python, str(HERE), "--hiredis" if has_hiredis else "--no-hiredis"]
+        command += ["--requests", str(arguments.requests), "--part", file.name]
+        command += ["--socket", arguments.socket] if arguments.socket else []
+        subprocess.run(command, check=True, env=_environment(), cwd=HERE.parent)
+        return [json.loads(Path(file.name).read_text(encoding="utf-8"))]
 
 
-def measure(server: RedisServer, requests: int, told: dict) -> None:
-    """Measure everything and show it as it comes."""
-    tell_versions(server, PACKAGES, told)
-    told["round_trips"] = round_trips(server.url)
-    told["memory"] = memory(server.url)
-    show_server(told)
-    told["groups"] = []
-    for title, compared in groups(server.url).items():
-        group = compare(title, compared, requests)
-        told["groups"].append(group)
-        show_group(group)
+def _python(has_hiredis: bool) -> list[str]:
+    if not has_hiredis or importlib.util.find_spec("hiredis"):
+        return [sys.executable]
+    uv = shutil.which("uv")
+    return [uv, "run", "--quiet", "--with", "hiredis", "python"] if uv else []
+
+
+def _environment() -> dict[str, str]:
+    """Return an environment in which every child starts the same Redis server."""
+    from helpers.servers.processes import (  # noqa: PLC0415 - a child may import redis-py late only
+        BINARY_VARIABLE,
+        redis_binary,
+    )
+
+    return {**os.environ, BINARY_VARIABLE: redis_binary()}
+
+
+def _measure_part(arguments: argparse.Namespace) -> None:
+    if not arguments.hiredis:
+        sys.modules["hiredis"] = None  # redis-py looks for it once, when it is imported
+    from measuring import overheads  # noqa: PLC0415 - imports redis-py
+
+    sockets = [arguments.socket] if arguments.socket else SOCKETS
+    report = overheads.measure(sockets, arguments.requests)
+    arguments.part.write_text(json.dumps(report), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__, measure))
+    sys.exit(main())

@@ -2,45 +2,50 @@
 """Compare key mode with AWS Lambda Powertools' `idempotent_function` on Redis.
 
 Both guard the same Flask route, in one process, one run, requests interleaved, over redis-py's
-synchronous client and TCP to the same server, which is started for it on loopback. Told is the
-time that each adds to a request: its median less that of the route without a guard.
+synchronous client and TCP to the same server, which is started on loopback. The figure is the time
+that each adds to a request: its median less that of the route without a guard.
 
     uv run --group bench python benchmarks/powertools.py
 """
 
 import sys
 import warnings
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
 import redis
 from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
 from aws_lambda_powertools.utilities.idempotency.persistence.cache import CachePersistenceLayer
 from flask import request
-from measuring.command import RedisServer, microseconds, row_of, run, tell_versions
+from helpers.servers.processes import RedisServer
+from measuring.aims import Table, aim, rows_of
+from measuring.command import finish, microseconds, parser_of, quiet, row_of, versions_of
 from measuring.timing import Variant, added, interleave
 from modes import key_mode
 from modes.order_app import answer, application, plain
 
-PACKAGES = ("flask", "redis", "aws-lambda-powertools")
+LIMITS = {"first request": 0.75, "replay": 0.33}
+"""Ours to theirs at most, where both compare the same."""
+
 FULL = "Powertools, full"
 SETTINGS = """\
 Both: a remembered response lives for a day. Ours: @idempotent(required=True), else the defaults.
 It scopes the key by sender, endpoint and method, compares method, query and body with those of the
 first request, and remembers status, headers and body.
-Powertools: expires_after_seconds as ours; a Lambda context that tells 30 s of remaining time, as
-its documentation asks for (without one it warns at every call, and the claim of a process that
-died stays); md5 and no local cache, which are its defaults. It remembers what the function
-returned.
+Powertools: expires_after_seconds as ours; a Lambda context with 30 s of remaining time, as its
+documentation demands (without one it warns at every call, and the claim of a process that died
+stays); md5 and no local cache, which are its defaults. It remembers the function's return value.
   full   event_key_jmespath="[sender, key]" and, on first requests,
          payload_validation_jmespath="body". Not on replays: in its Redis persistence (3.37), the
          record of a completed call has lost the hash of the payload, and every replay raises
          IdempotencyValidationError.
-  least  the key alone, as data_keyword_argument; nothing else is looked at.
+  least  the key alone, as data_keyword_argument.
   cached full and validating, with use_local_cache: a replay that comes to the process of the
-         first request is answered from its memory, and Redis is not asked."""
+         first request is answered from its memory, without Redis."""
 
 
 class Lambda:
-    """What Powertools asks of a Lambda context."""
+    """The part of a Lambda context that Powertools reads."""
 
     @staticmethod
     def get_remaining_time_in_millis() -> int:
@@ -48,7 +53,7 @@ class Lambda:
 
 
 def full(url: str, *, validates: bool, cached: bool = False):
-    """Return a view that has Powertools look at what we look at."""
+    """Return a view whose Powertools settings are as complete as our defaults."""
     config = IdempotencyConfig(
         event_key_jmespath="[sender, key]",
         payload_validation_jmespath="body" if validates else "",
@@ -58,22 +63,22 @@ def full(url: str, *, validates: bool, cached: bool = False):
     )
 
     @idempotent_function(
-        data_keyword_argument="asked", config=config, persistence_store=_persistence(url)
+        data_keyword_argument="call", config=config, persistence_store=_persistence(url)
     )
-    def create(*, asked: dict) -> dict:
-        del asked
+    def create(*, call: dict) -> dict:
+        del call
         return answer()
 
     def view() -> dict:
         sender = request.headers.get("Authorization") or request.remote_addr
         key = request.headers["Idempotency-Key"]
-        return create(asked={"sender": sender, "key": key, "body": request.get_json()})
+        return create(call={"sender": sender, "key": key, "body": request.get_json()})
 
     return view
 
 
 def least(url: str):
-    """Return a view that has Powertools look at the key, and at nothing else."""
+    """Return a view in which Powertools takes the key alone."""
     config = IdempotencyConfig(expires_after_seconds=key_mode.TTL, lambda_context=Lambda())
 
     @idempotent_function(
@@ -105,37 +110,28 @@ def replay(name: str, view) -> Variant:
     return Variant(name, app, key_mode.replays(app), replays=True)
 
 
-def groups(url: str) -> dict[str, tuple[float, list[Variant]]]:
-    """Return what is compared: the route without a guard, ours, bare round trips, and theirs.
-
-    The number is the limit of ours to theirs where both look at the same.
-    """
+def groups(url: str) -> dict[str, list[Variant]]:
+    """Return the variants of each group: no guard, ours, bare round trips, and theirs."""
     return {
-        "first request": (
-            0.75,
-            [
-                plain(key_mode.first_requests),
-                key_mode.ours(url),
-                key_mode.floor(url),
-                first(FULL, full(url, validates=True)),
-                first("Powertools, least", least(url)),
-            ],
-        ),
-        "replay": (
-            0.40,
-            [
-                plain(key_mode.first_requests),
-                key_mode.our_replay(url),
-                key_mode.replay_floor(url),
-                replay(FULL, full(url, validates=False)),
-                replay("Powertools, least", least(url)),
-                replay("Powertools, cached", full(url, validates=True, cached=True)),
-            ],
-        ),
+        "first request": [
+            plain(key_mode.first_requests),
+            key_mode.ours(url),
+            key_mode.floor(url),
+            first(FULL, full(url, validates=True)),
+            first("Powertools, least", least(url)),
+        ],
+        "replay": [
+            plain(key_mode.first_requests),
+            key_mode.our_replay(url),
+            key_mode.replay_floor(url),
+            replay(FULL, full(url, validates=False)),
+            replay("Powertools, least", least(url)),
+            replay("Powertools, cached", full(url, validates=True, cached=True)),
+        ],
     }
 
 
-def compare(title: str, limit: float, compared: list[Variant], requests: int) -> dict:
+def compare(title: str, compared: list[Variant], requests: int) -> dict:
     """Measure one group and return its part of the report."""
     interleave(title, compared, requests)
     bare, ours, *others = compared
@@ -147,35 +143,39 @@ def compare(title: str, limit: float, compared: list[Variant], requests: int) ->
         result["variants"].append({**row, "added": round(times.median - base, 1)})
     for variant in others:
         against = added(ours, variant, bare)
-        row = {"against": variant.name, **row_of(against, 3), "limit": None, "missed": False}
+        result["ratios"].append({"against": variant.name, **row_of(against, 3)})
         if variant.name == FULL:
-            row |= {"limit": limit, "missed": against.median > limit}
-        result["ratios"].append(row)
+            name = f"added to a {title}"
+            result["aims"] = [aim(name, against.median, LIMITS[title], at="TCP")]
     return result
 
 
-def show(group: dict) -> None:
+def show_group(group: dict) -> None:
     print(f"\n{group['title']:<44}  median     p10     p90   added")
     for row in group["variants"]:
         times = " ".join(f"{row[name]:7.1f}" for name in ("median", "p10", "p90", "added"))
         print(f"  {row['name']:<42} {times} µs")
     for row in group["ratios"]:
         name = f"added, ours / {row['against']}"
-        ratio = " ".join(f"{row[name]:7.3f}" for name in ("median", "p10", "p90"))
-        limit = f"limit {row['limit']:.2f}" if row["limit"] else "no limit"
-        print(f"  {name:<56} {ratio} x  {limit}{'  MISSED' if row['missed'] else ''}")
+        print(f"  {name:<42} {row['median']:7.3f} {row['p10']:7.3f} {row['p90']:7.3f}")
 
 
-def measure(server: RedisServer, requests: int, told: dict) -> None:
-    """Measure everything and show it as it comes."""
-    tell_versions(server, PACKAGES, told)
-    print(SETTINGS)
-    told["groups"] = []
-    for title, (limit, compared) in groups(server.url).items():
-        group = compare(title, limit, compared, requests)
-        told["groups"].append(group)
-        show(group)
+def main() -> int:
+    """Run the benchmark from the command line; return the status to exit with."""
+    arguments = parser_of(__doc__).parse_args()
+    quiet()
+    report = {"groups": []}
+    with RedisServer() as server:
+        report["versions"] = versions_of(
+            "flask", "redis", "aws-lambda-powertools", Redis=server.version
+        )
+        print(SETTINGS)
+        for title, compared in groups(server.url).items():
+            group = compare(title, compared, arguments.requests)
+            report["groups"].append(group)
+            show_group(group)
+    return finish(report, arguments, {"ours / Powertools, full": Table(rows_of(report))})
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__, measure))
+    sys.exit(main())

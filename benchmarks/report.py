@@ -24,9 +24,10 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from measuring.machine import machine, processor_times, stolen_since
-from reporting import breakdown, duplicates, every_mode, growth, key_requests, throughput
+from reporting import breakdown, every_mode, growth, key_requests
 from reporting.page import page
 from reporting.stores import Stores, open_stores
+from service import duplicates, throughput
 
 ROOT = Path(__file__).parents[1]
 DIRECTORY = ROOT / "docs" / "benchmarks"
@@ -38,7 +39,7 @@ PARTS: dict[str, Measure] = {
     "modes": lambda stores, requests, _: every_mode.measure(stores, requests),
     "breakdown": lambda stores, requests, _: breakdown.measure(stores, requests),
     "service": lambda stores, _, quick: throughput.measure(
-        stores, *((1, 1) if quick else (15, 2))
+        stores.redis, *((1, 1) if quick else (15, 2))
     ),
     "growth": lambda stores, requests, quick: growth.measure(
         stores, requests, 10_000 if quick else 1_000_000

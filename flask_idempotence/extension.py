@@ -14,7 +14,13 @@ from .cli import tools
 from .config.reading import read_config
 from .config.runtime import Callbacks, FailedPredicate, IdentityLoader, Switches
 from .config.settings import SETTINGS, Config
-from .engine.engine import Engine, engine_of
+from .engine.engine import (
+    Engine,
+    engine_of,
+    finish_request,
+    note_exception,
+    tear_down_request,
+)
 from .engine.guard import Services
 from .engine.tokens import issue_token, redeem_token
 from .errors import ConfigurationError
@@ -92,11 +98,10 @@ class Idempotence:
         _refuse(token_url_faults(app))
         app.jinja_env.globals.update(FUNCTIONS)
         app.cli.add_command(tools)
-        settling = state.engine.settling
-        app.teardown_request(settling.tear_down)
+        app.teardown_request(tear_down_request)
         request_started.connect(state.check_once, app)
-        got_request_exception.connect(settling.note_exception, app)
-        request_finished.connect(settling.finish, app)
+        got_request_exception.connect(note_exception, app)
+        request_finished.connect(finish_request, app)
 
     def identity_loader(self, function: IdentityLoader) -> IdentityLoader:
         """Register the application's own source of identities, the first that is used.
@@ -221,18 +226,18 @@ class State:
             for fault in {fault.endpoint: fault for fault in reversed(faults)}.values():
                 close_endpoint(app, fault)
             self.engine.switches.report_foreign(app)
-            self._tear_down_first(app)
+            _tear_down_first(app)
             self._is_checked = True
             request_started.disconnect(self.check_once)
 
-    def _tear_down_first(self, app: Flask) -> None:
-        # The function registered last is called first, those of blueprints before the
-        # application's; and none is called after one that has raised.
-        tear_down = self.engine.settling.tear_down
-        for functions in app.teardown_request_funcs.values():
-            if tear_down in functions:
-                functions.remove(tear_down)
-            functions.append(tear_down)
+
+def _tear_down_first(app: Flask) -> None:
+    # The function registered last is called first, those of blueprints before the application's;
+    # and none is called after one that has raised.
+    for functions in app.teardown_request_funcs.values():
+        if tear_down_request in functions:
+            functions.remove(tear_down_request)
+        functions.append(tear_down_request)
 
 
 def _refuse(faults: Iterable[Fault]) -> None:

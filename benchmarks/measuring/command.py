@@ -1,81 +1,91 @@
-"""A benchmark as a command: arguments, a Redis server, and the report."""
+"""A benchmark as a command: its arguments, its report, and the status to exit with."""
 
 import argparse
 import json
 import logging
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
+from measuring.aims import Table, missed_in
+from measuring.pages import write_part
 from measuring.timing import Spread
 
-sys.path.append(str(Path(__file__).parents[2] / "tests"))
-from helpers.servers.processes import RedisServer
+ROOT = Path(__file__).parents[2]
 
 
-def run(description: str, measure: Callable[[RedisServer, int, dict], None]) -> int:
-    """Run a benchmark from the command line; return the status to exit with.
-
-    Args:
-        description: what it does.
-        measure: is given the server, the number of requests, and the report to fill. A row of it
-            that has a limit says whether that is `missed`.
-    """
+def parser_of(description: str, requests: int = 5000) -> argparse.ArgumentParser:
+    """Return a parser with the arguments that every benchmark of requests has."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--requests",
-        type=int,
-        default=5000,
+        type=positive,
+        default=requests,
         metavar="N",
         help="requests of each variant (default: %(default)s)",
     )
+    return add_report_arguments(parser)
+
+
+def add_report_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add the arguments of a report: --check, --docs and --json."""
     parser.add_argument(
-        "--check", action="store_true", help="end with status 1 if a limit is missed"
+        "--check", action="store_true", help="end with status 1 if an aim is missed"
     )
+    parser.add_argument("--docs", action="store_true", help="write the tables into overhead.md")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
-    arguments = parser.parse_args()
-    if arguments.requests < 1:
-        parser.error("--requests: at least 1")
+    return parser
+
+
+def positive(text: str) -> int:
+    """Return an integer from 1 on, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+def quiet() -> None:
+    """Show each line at once, and silence the warning about the memory store."""
     sys.stdout.reconfigure(line_buffering=True)
-    logging.getLogger("flask_idempotence").setLevel(logging.ERROR)  # memory is meant here
-    told = {"requests": arguments.requests}
-    with RedisServer() as server:
-        measure(server, arguments.requests, told)
+    logging.getLogger("flask_idempotence").setLevel(logging.ERROR)
+
+
+def finish(report: dict | list, arguments: argparse.Namespace, tables: Mapping[str, Table]) -> int:
+    """Print the tables of the aims, and write them and the report where they are wanted.
+
+    Returns:
+        The status to exit with.
+    """
+    for title, table in tables.items():
+        table.show(title)
+    if arguments.docs:
+        command = Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix()
+        write_part(command, "\n".join(table.in_markdown() for table in tables.values()))
     if arguments.json:
-        arguments.json.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    count = _missed(told)
-    print(f"\nlimits missed: {count}" if count else "\nall limits kept")
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    count = missed_in(report)
+    print(f"\nfigures beyond their limits: {count}" if count else "\nall aims kept")
     return 1 if arguments.check and count else 0
 
 
-def tell_versions(server: RedisServer, packages: tuple[str, ...], told: dict) -> None:
-    """Say what is measured with."""
-    told["python"] = platform.python_version()
-    told["packages"] = {name: version(name) for name in packages}
-    told["redis"] = server.client().info("server")["redis_version"]
-    names = ", ".join(f"{name} {number}" for name, number in told["packages"].items())
-    print(f"Python {told['python']}, {names}; Redis {told['redis']} over TCP on loopback")
-    print(f"{told['requests']} requests of each variant, interleaved; microseconds a request")
+def versions_of(*packages: str, **others: str) -> dict:
+    """Return the versions of Python and of packages, and print them."""
+    versions = {"Python": platform.python_version()}
+    versions |= {name: version(name) for name in packages} | others
+    print(", ".join(f"{name} {number}" for name, number in versions.items()))
+    return versions
 
 
 def row_of(spread: Spread, digits: int) -> dict:
-    """Return a spread as it stands in the report."""
+    """Return a spread as a row of the report."""
     return {name: round(value, digits) for name, value in vars(spread).items()}
 
 
 def microseconds(nanoseconds: list[int]) -> Spread:
     """Return the spread of times, in microseconds."""
     return Spread.of([time / 1000 for time in nanoseconds])
-
-
-def _missed(told: Any) -> int:
-    if isinstance(told, list):
-        return sum(map(_missed, told))
-    if isinstance(told, dict):
-        return told.get("missed", 0) + sum(map(_missed, told.values()))
-    return 0

@@ -11,7 +11,7 @@ from typing import Any
 
 BLOCK = 100
 """Requests of each variant between two collections of garbage; also the size of one sample of a
-ratio, from which its spread is told."""
+ratio, for its spread."""
 
 
 Prepare = Callable[[int], list[dict]]
@@ -19,7 +19,7 @@ Prepare = Callable[[int], list[dict]]
 
 
 DONE = "benchmark.done"
-"""What the work leaves in the environment of the request that it was done for."""
+"""The mark that the work leaves in the environment of its request."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Variant:
 
 
 class Server:
-    """What a WSGI server does for a request, and no more: call, read the body, close it."""
+    """The least that a WSGI server does for a request: call, read the body, close it."""
 
     def __init__(self):
         self.status = ""
@@ -81,7 +81,7 @@ def interleave(title: str, variants: list[Variant], requests: int) -> None:
         count = min(BLOCK, requests - done)
         _run_block(variants, count)
         done += count
-        progress.tell(done)
+        progress.show(done)
 
 
 def _run_block(variants: list[Variant], count: int) -> None:
@@ -106,7 +106,7 @@ def _run_block(variants: list[Variant], count: int) -> None:
 
 @dataclass(frozen=True)
 class Spread:
-    """A median and what lies around it."""
+    """A median, and the first and last decile."""
 
     median: float
     p10: float
@@ -149,6 +149,15 @@ def added(one: Variant, other: Variant, bare: Variant) -> Spread:
     return Spread(whole, of_blocks.p10, of_blocks.p90)
 
 
+def difference(one: Variant, other: Variant) -> Spread:
+    """Return the nanoseconds by which one variant is slower than another, by the medians."""
+    of_blocks = Spread.of(
+        [_added(mine, its) for mine, its in zip(one.blocks, other.blocks, strict=True)]
+    )
+    whole = _added(one.nanoseconds, other.nanoseconds)
+    return Spread(whole, of_blocks.p10, of_blocks.p90)
+
+
 def _added(times: list[int], base: list[int]) -> float:
     return statistics.median(times) - statistics.median(base)
 
@@ -158,10 +167,10 @@ class _Progress:
 
     def __init__(self, title: str, total: int):
         self._title, self._total = title, total
-        self._told = time.monotonic()
+        self._shown = time.monotonic()
 
-    def tell(self, done: int) -> None:
+    def show(self, done: int) -> None:
         now = time.monotonic()
-        if now > self._told + self.EVERY:
-            self._told = now
+        if now > self._shown + self.EVERY:
+            self._shown = now
             print(f"... {self._title}: {done} of {self._total}", file=sys.stderr, flush=True)

@@ -35,7 +35,7 @@ def first_requests(count: int) -> list[dict]:
 
 
 def replays(app: Flask, make_body: Callable[[], bytes] = order) -> Prepare:
-    """Return what prepares replays: it sends the requests that they repeat."""
+    """Return the preparation of replays, which sends the requests that they repeat."""
 
     def prepare(count: int) -> list[dict]:
         server = Server()
@@ -52,9 +52,9 @@ def replays(app: Flask, make_body: Callable[[], bytes] = order) -> Prepare:
 # --- the extension ---------------------------------------------------------------------------
 
 
-def ours(uri: str) -> Variant:
+def ours(uri: str, on_repeat: str = "replay") -> Variant:
     """Return first requests to the view behind `@idempotent`."""
-    return Variant("ours: idempotent", our_application(uri), first_requests)
+    return Variant("ours: idempotent", our_application(uri, on_repeat), first_requests)
 
 
 def our_replay(uri: str) -> Variant:
@@ -63,10 +63,10 @@ def our_replay(uri: str) -> Variant:
     return Variant("ours: idempotent", app, replays(app), replays=True)
 
 
-def our_application(uri: str) -> Flask:
+def our_application(uri: str, on_repeat: str = "replay") -> Flask:
     """Return an application whose view is guarded by the extension."""
 
-    @idempotent(required=True)
+    @idempotent(required=True, on_repeat=on_repeat)
     def view() -> dict:
         return answer()
 
@@ -95,7 +95,7 @@ def floor(uri: str) -> Variant:
 
 
 def replay_floor(uri: str) -> Variant:
-    """Return a view that asks the store for a record that is there, and has its answer ready."""
+    """Return a view that reads a record from the store, and has its answer ready."""
     store = bare_store(uri)
     keys = []
     ready = Response(b'{"order":10000000,"status":"created"}\n', mimetype="application/json")
@@ -118,22 +118,22 @@ def replay_floor(uri: str) -> Variant:
 # --- written by hand -------------------------------------------------------------------------
 
 
-def by_hand(uri: str) -> Variant:
-    """Return first requests to what a developer would write."""
+def by_hand(uri: str, *, rejects: bool = False) -> Variant:
+    """Return first requests to the lines that a developer would write."""
     store = bare_store(uri)
     name = f"by hand: sha256, two times {store.how}"
-    return Variant(name, application(name, _view_by_hand(store)), first_requests)
+    return Variant(name, application(name, _view_by_hand(store, rejects)), first_requests)
 
 
 def replay_by_hand(uri: str) -> Variant:
-    """Return replays of what a developer would write."""
+    """Return replays by the lines that a developer would write."""
     store = bare_store(uri)
     name = f"by hand: sha256, {store.how}"
     app = application(name, _view_by_hand(store))
     return Variant(name, app, replays(app), replays=True)
 
 
-def _view_by_hand(store: BareStore):
+def _view_by_hand(store: BareStore, rejects: bool = False):
     def view() -> Response:
         key = request.headers.get("Idempotency-Key", "").strip('"')
         if not 0 < len(key) <= LONGEST_KEY:
@@ -144,7 +144,7 @@ def _view_by_hand(store: BareStore):
         owner = os.urandom(16)
         found = store.claim(name, owner, fingerprint, LEASE)
         if found != 0:
-            return _answer_by_hand(found)
+            return _answer_by_hand(found, rejects)
         try:
             response = make_response(answer())
         except Exception:
@@ -160,11 +160,11 @@ def _view_by_hand(store: BareStore):
     return view
 
 
-def _answer_by_hand(found: list) -> Response:
+def _answer_by_hand(found: list, rejects: bool) -> Response:
     state, matches, *rest = found
     if not matches:
         abort(422)
-    if state != 2:
+    if state != 2 or rejects:
         abort(409)
     head, _, body = rest[0].partition(b"\n")
     status, content_type = head.decode().split(" ", 1)
@@ -172,6 +172,6 @@ def _answer_by_hand(found: list) -> Response:
     return Response(body, int(status), headers)
 
 
-def _sha256(asked) -> bytes:
-    text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+def _sha256(content) -> bytes:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()

@@ -1,4 +1,4 @@
-"""What all variants have in common: one view, the same settings and the same requests.
+"""The common parts of all variants: one view, the same settings and the same requests.
 
 Every variant is a Flask application of its own. Its view reads the JSON body and answers with a
 small dict.
@@ -30,7 +30,7 @@ def order() -> bytes:
 
 
 def environ(headers: dict[str, str] = HEADERS, *, body: bytes | None = None) -> dict:
-    """Return what a WSGI server passes on of a POST."""
+    """Return the WSGI environment of a POST."""
     if body is None:
         body = order()
     return {
@@ -64,10 +64,10 @@ def orders(count: int) -> list[dict]:
 
 
 def answer() -> dict:
-    """Do what every view does."""
+    """Do the work of every view."""
     request.environ[DONE] = True
-    asked = request.get_json()
-    return {"order": asked["order"], "status": "created"}
+    order = request.get_json()
+    return {"order": order["order"], "status": "created"}
 
 
 def application(name: str, view=answer, **settings) -> Flask:

@@ -20,7 +20,7 @@ from modes.order_app import load, plain
 from reporting.stores import REDIS, REDIS_UNIX, Stores
 
 from flask_idempotence.stores.redis.connection.clients import deployment_at
-from flask_idempotence.stores.redis.connection.wire import deadline
+from flask_idempotence.stores.redis.connection.wire import deadline, pack
 from flask_idempotence.stores.redis.lua import CLAIM
 
 LEASE = 30_000
@@ -53,7 +53,7 @@ def _round_trips(transport: str, uri: str, count: int) -> list[dict]:
         deadline.begin(600)
         ways = {
             BARE: lambda command: _ask(bare, command),
-            LINK: lambda command: deployment.send([command], key="any"),
+            LINK: lambda command: deployment.send([pack(*command)], key="any"),
             REDIS_PY: lambda command: client.execute_command(*command),
         }
         rows = []

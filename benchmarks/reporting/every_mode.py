@@ -1,20 +1,16 @@
 """Each mode, first request and repeat, on each store: against no guard, by hand, and the floor."""
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from measuring.command import microseconds, row_of
-from measuring.timing import Server, Variant, interleave, ratio
-from modes import key_mode, lock_mode, token_mode
+from measuring.timing import Variant, interleave, ratio
+from modes import key_mode, lock_mode, refusals, token_mode
 from modes.order_app import plain
 from reporting.stores import Stores, requests_for
 
 Build = Callable[[str], Variant]
 FIRST = "first request"
-INTERVAL = 60
-"""Seconds of the lock whose repeats are measured: a block is sent before they are over."""
 
 
 @dataclass(frozen=True)
@@ -28,40 +24,21 @@ class Case:
     floor: Build
 
 
-def refused(build: Build) -> Build:
-    """Return what builds the repeats of a variant's requests, which it refuses."""
-
-    def built(uri: str) -> Variant:
-        first = build(uri)
-
-        def prepare(count: int) -> list[dict]:
-            server, repeats = Server(), []
-            for environ in first.prepare(count):
-                body = environ["wsgi.input"].getvalue()
-                repeats.append({**environ, "wsgi.input": io.BytesIO(body)})
-                server.send(first.app, environ)
-            return repeats
-
-        return Variant(first.name, first.app, prepare, replays=True, status="409")
-
-    return built
-
-
 CASES = (
     Case("lock", FIRST, lock_mode.ours, lock_mode.by_hand, lock_mode.floor),
     Case(
         "lock",
         "repeat, refused",
-        refused(partial(lock_mode.ours, interval=INTERVAL)),
-        refused(partial(lock_mode.by_hand, interval=INTERVAL)),
+        refusals.our_lock,
+        refusals.lock_by_hand,
         lock_mode.repeat_floor,
     ),
     Case("token", FIRST, token_mode.ours, token_mode.by_hand, token_mode.floor),
     Case(
         "token",
         "repeat, refused",
-        refused(token_mode.ours),
-        refused(token_mode.by_hand),
+        refusals.refused(token_mode.ours),
+        refusals.refused(token_mode.by_hand),
         token_mode.repeat_floor,
     ),
     Case("key", FIRST, key_mode.ours, key_mode.by_hand, key_mode.floor),

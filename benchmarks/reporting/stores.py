@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from measuring.command import RedisServer
+from helpers.servers.processes import RedisServer
 
 MEMORY, REDIS, REDIS_UNIX = "memory", "Redis, TCP", "Redis, Unix socket"
 SQLITE, POSTGRESQL = "SQLite", "PostgreSQL"

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from flask import has_request_context
+from flask.globals import request_ctx
+
 from ..errors import ConfigurationError
+from ..request.proxies import actual
 from ..response.records import RecordContext, UnreadableRecord
 from ..response.refusals import Refusal
 from ..signals import claimed, rejected, replayed, token_spent
-from ..stores.base import OWNER_BYTES, Claimed, ClaimOutcome, Running, TokenOutcome
-from .claim import Attempt, Claim
+from ..stores.base import Claimed, ClaimOutcome, Running, TokenOutcome
+from .claim import Attempt, Claim, Owners
 from .debug_log import note, note_identity
 from .guard import (
     Finding,
@@ -35,7 +38,7 @@ from .store_calls import FailurePolicy
 from .transactions import begin_transaction, open_transaction, shares_transaction
 
 if TYPE_CHECKING:
-    from flask import Flask
+    from flask import Flask, Response
 
     from ..config.runtime import Switches
     from ..request.tokens import Token
@@ -79,6 +82,7 @@ class Engine:
         self.policy = FailurePolicy(self.config, self.now)
         self.keeper = Keeper(store, self.policy, self.config, self.now)
         self.settling = Settling(services, store, self.policy, self.keeper, self.now)
+        self._owners = Owners()
         self._requests = itertools.count()
         self._plans: dict[tuple[ViewGuard, str | None], ViewPlan] = {}
         self._has_warned_of_memory = store.shared
@@ -245,7 +249,7 @@ class Engine:
     def _claim_once(
         self, attempt: Attempt, plan: Plan[object], question: Question, sealed: RecordContext
     ) -> Claim | ClaimOutcome | None:
-        (key, fingerprint), owner = sealed, os.urandom(OWNER_BYTES)
+        (key, fingerprint), owner = sealed, self._owners.draw()
         # A lease is counted from before the call: on the store it begins later, so it never ends
         # there before it ends here.
         now = self.now()
@@ -353,3 +357,26 @@ def engine_of(app: Flask) -> Engine:
         )
     engine: Engine = state.engine
     return engine
+
+
+# The ends of a request. Functions and no methods: Flask searches each for a coroutine, every time.
+
+
+def finish_request(app: Flask, response: Response, **_: object) -> None:
+    """Settle by the response that is sent; receives the signal `request_finished`."""
+    engine_of(app).settling.finish(response)
+
+
+def note_exception(app: Flask, **_: object) -> None:
+    """Note an exception without a handler; receives the signal `got_request_exception`.
+
+    An application may send that signal, too, at any time.
+    """
+    if has_request_context():
+        engine_of(app).settling.note_exception()
+
+
+def tear_down_request(error: BaseException | None) -> None:
+    """Settle the claims that no response has settled, when their context ends."""
+    context = actual(request_ctx)
+    engine_of(context.app).settling.tear_down(context.request, id(context), error)

@@ -70,7 +70,8 @@ class Keeper:
         call_at_exit(self._shut_down)
 
     def _forget(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._held: set[Claim] = set()
         self._retry_queue = RetryQueue(self._policy, self._clock)
         self._deferred: deque[Callable[[], None]] = deque()
@@ -83,10 +84,13 @@ class Keeper:
 
     def watch(self, claim: Claim) -> None:
         """Renew a claim's lease from now on."""
-        with self._changed:
+        lease = claim.lease
+        with self._lock:  # directly: the methods of a condition are Python's own, and slower
             self._held.add(claim)
-            self._pace = min(self._pace, claim.lease.length / 3)
-            thread = self._schedule(claim.lease.renew_at)
+            self._pace = min(self._pace, lease.length / 3)
+            if self._thread is not None and lease.renew_at >= self._wake_at:
+                return
+            thread = self._schedule(lease.renew_at)
         self._start(thread)
 
     def unwatch(self, claim: Claim, *, timeout: float = RENEWAL_TIMEOUT) -> bool:
@@ -95,7 +99,7 @@ class Keeper:
         Returns:
             Whether no renewal is under way; false after `timeout` seconds of waiting for one.
         """
-        with self._changed:
+        with self._lock:
             self._held.discard(claim)
             if claim not in self._renewing:
                 return True

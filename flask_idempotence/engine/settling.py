@@ -18,7 +18,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from flask import has_request_context
 from flask.globals import request_ctx
 from werkzeug.wsgi import ClosingIterator
 
@@ -41,7 +40,7 @@ from .transactions import end_transaction
 
 if TYPE_CHECKING:
     from blinker import NamedSignal
-    from flask import Flask, Response
+    from flask import Request, Response
 
     from ..config.runtime import FailedPredicate
     from ..stores.base import Store
@@ -51,6 +50,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("flask_idempotence")
 
+_LOOKS_STREAMED = (ClosingIterator, chain)
+_SUCCESS = b'"success"'
 _BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
 
 
@@ -84,11 +85,13 @@ class Settling:
         """
         if claim.settled:
             return response
-        _make_error_page_whole(response, self._config.key_max_body)
+        if isinstance(response.response, _LOOKS_STREAMED):
+            _make_error_page_whole(response, self._config.key_max_body)
         claim.note_response(response)
         if self._judged(claim, self._predicate(claim), response):
             claim.judge(Verdict.FAILED)
-        self._take_record(claim, response)
+        if claim.plan.record is not None:
+            self._take_record(claim, response)
         if claim.transaction is None or claim.has_raised:
             return response
         if self._judged(claim, self._services.callbacks.result_failed or result_failed, response):
@@ -96,12 +99,8 @@ class Settling:
         problem = self.settle(claim)
         return response if problem is None else self._error_page(response, claim, problem)
 
-    def finish(self, app: Flask, response: Response, **_: object) -> None:
-        """Settle by the response that is sent: now, or when a streamed one is closed.
-
-        Receives Flask's signal `request_finished`.
-        """
-        del app
+    def finish(self, response: Response) -> None:
+        """Settle by the response that is sent: now, or when a streamed one is closed."""
         context = actual(request_ctx)
         request = context.request
         for claim in reversed(claims_of(request)):
@@ -109,11 +108,12 @@ class Settling:
                 self._finish(claim, response)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
-        if replayed_status(request) == response.status_code:
+        status = replayed_status(request)
+        if status is not None and status == response.status_code:
             response.headers.setdefault(REPLAYED_HEADER, "true")
         if KEPT_HEADERS in vars(request):
             add_kept_headers(request, response)
-        if response.is_streamed:
+        if _is_streamed(response):
             note_streamed(request, response)
 
     def _finish(self, claim: Claim, response: Response) -> None:
@@ -125,7 +125,7 @@ class Settling:
                 # An error that was made after the view: the record must not claim a success.
                 self._take_record(claim, response)
         # A file is sent by the server itself, which forgets the response before it begins.
-        if response.is_streamed and not response.direct_passthrough:
+        if _is_streamed(response) and not response.direct_passthrough:
             claim.stream()
             settle_when_closed(
                 response,
@@ -141,14 +141,17 @@ class Settling:
             claim.judge(Verdict.FAILED)
         self.settle(claim)
 
-    def tear_down(self, error: BaseException | None) -> None:
+    def tear_down(self, request: Request, context: int, error: BaseException | None) -> None:
         """Settle the claims that no response has settled, when their context ends.
 
-        A copy of the context, in a thread that the view has started, ends earlier.
+        Args:
+            request: the request.
+            context: the id of its context; a copy, in a thread that the view has started, ends
+                earlier.
+            error: the exception that ended it.
         """
-        context = actual(request_ctx)
-        for claim in reversed(claims_of(context.request)):
-            if claim.settled or claim.streaming or claim.context != id(context):
+        for claim in reversed(claims_of(request)):
+            if claim.settled or claim.streaming or claim.context != context:
                 continue
             if error is not None and not isinstance(error, Exception):
                 self.abandon(claim)
@@ -158,14 +161,8 @@ class Settling:
                 claim.judge(Verdict.FAILED)
             self.settle(claim)
 
-    def note_exception(self, app: Flask, **_: object) -> None:
-        """Note an exception without a handler; it may not be the view's.
-
-        Receives Flask's signal `got_request_exception`, which an application may send by itself.
-        """
-        del app
-        if not has_request_context():
-            return
+    def note_exception(self) -> None:
+        """Note an exception without a handler; it may not be the view's."""
         request = actual(request_ctx).request
         for claim in claims_of(request):
             if not claim.settled and not claim.in_view:  # a view may send the signal by itself
@@ -255,7 +252,7 @@ class Settling:
         """End a claim at the store, as its plan says; one without a key has nothing there."""
         if not claim.sealed.key:
             return
-        is_quiet = self._keeper.unwatch(claim)
+        is_quiet = not claim.owner or self._keeper.unwatch(claim)
         settlement = claim.plan.settle(claim.ending(self._now()))
         if isinstance(settlement, Keep):
             claim.attempt.emit(completed)
@@ -340,10 +337,19 @@ def result_failed(response: Response) -> bool:
     """
     if response.status_code >= 400:
         return True
-    if response.is_streamed or b'"success"' not in response.data or not response.is_json:
+    chunks: object = response.response
+    if type(chunks) is list and len(chunks) == 1:  # as Flask makes it, and read without a copy
+        [body] = chunks
+        if type(body) is bytes and _SUCCESS not in body:
+            return False
+    if response.is_streamed or _SUCCESS not in response.data or not response.is_json:
         return False
     result = response.get_json(silent=True)
     return isinstance(result, dict) and result.get("success") is False
+
+
+def _is_streamed(response: Response) -> bool:
+    return type(response.response) is not list and response.is_streamed
 
 
 def _is_error(response: Response) -> bool:
@@ -356,8 +362,6 @@ def _make_error_page_whole(response: Response, most: int) -> None:
     It looks streamed, and is complete. Another WSGI application that a view returned is read as
     well, where it declares a length that can be recorded.
     """
-    if not isinstance(response.response, ClosingIterator | chain):
-        return
     length = response.content_length
     if response.status_code in _BODYLESS or (length is not None and length <= most):
         response.make_sequence()

@@ -32,7 +32,7 @@ from ..engine.guard import (
 )
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
-from ..request.key_header import is_unguessable, key_in_header, key_of_value
+from ..request.key_header import key_in_header, key_of_value
 from ..response.headers import REPLAYED_HEADER
 from ..response.records import RecordOfAnotherRequest, UnreadableRecord
 from ..response.refusals import (
@@ -249,10 +249,11 @@ class KeyPlan(ViewPlan):
         of_key = self._services.identities.of_key
         if self._read is not None:
             # Made by the application, from values that two guests may both send.
-            return of_key(self._services.app, request, unguessable=False)
-        # A token is as random as a key can be.
-        unguessable = self._takes_token or is_unguessable(sent)
-        return of_key(self._services.app, request, unguessable=unguessable, header=self._header)
+            return of_key(self._services.app, request, sent, unguessable=False)
+        unguessable = True if self._takes_token else None  # a token is drawn at random
+        return of_key(
+            self._services.app, request, sent, unguessable=unguessable, header=self._header
+        )
 
     def _warn_of_near_miss(self, request: Request) -> None:
         if self._takes_token:

@@ -98,8 +98,9 @@ def run(
         Refusal: the request is refused, and the view does not run.
         Exception: the view raised it.
     """
-    plan = engine.plan_of(guard, request.endpoint)
-    attempt = Attempt(app, guard.mode, request.endpoint, guard.on_store_error)
+    endpoint = request.endpoint
+    plan = engine.plan_of(guard, endpoint)
+    attempt = Attempt(app, guard.mode, endpoint, guard.on_store_error)
     if engine.is_on(app, guard.toggle):
         claim = engine.admit(attempt, plan, partial(plan.question, request), claims_of(request))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,11 +21,12 @@ from werkzeug.exceptions import (
     RequestEntityTooLarge,
     ServiceUnavailable,
 )
-from werkzeug.wsgi import get_content_length, get_input_stream
+from werkzeug.wsgi import get_content_length
 
 from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
     from flask import Request, Response
 
 FORM = "application/x-www-form-urlencoded"
@@ -36,6 +38,8 @@ PIECE = 1 << 16
 """Bytes that are read at a time."""
 
 _KEPT = "flask_idempotence.body"
+
+_MOST_DIGITS = 19
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -76,17 +80,16 @@ def body_of(request: Request) -> Body:
     """
     if (kept := _kept(request)) is not None:
         return kept
-    length = get_content_length(request.environ)
+    length = _length_of(request.environ)
     if data := vars(request).get("_cached_data"):  # the application has read it, and keeps it
         body = _in_memory(data)
     else:
-        body = _read(request, length)
+        body = _read_and_keep(request, length)
         if not body.size and "stream" in vars(request) and _is_announced(request, length):
             raise ConfigurationError(
                 f"The body of a request to {request.endpoint!r} was read before its guard. Read "
                 "it with request.get_data(), which keeps it (or give a lock a key=)."
             )
-        _keep(request, body)
     _check_whole(body.size, length)
     return body
 
@@ -103,15 +106,14 @@ def is_left_unparsed(request: Request) -> bool:
     Raises:
         HTTPException: as from `body_of`.
     """
-    length = get_content_length(request.environ)
-    _check_known(request, length)
+    length = _length_of(request.environ)
+    _check_known(request.environ, length)
     if request.form or request.files:
         return False
     if request.mimetype == FORM:
         _check_whole(0, length)
         return False
-    _keep(request, rest := _read(request, length))
-    return rest.size > 0
+    return _read_and_keep(request, length).size > 0
 
 
 def digest_of(stream: IO[bytes]) -> str:
@@ -139,20 +141,20 @@ def _kept(request: Request) -> Body | None:
     return body if body and body.stream is request.environ["wsgi.input"] else None
 
 
-def _keep(request: Request, body: Body) -> None:
-    if "stream" in vars(request):
-        vars(request)["stream"] = body.stream
-    request.environ["wsgi.input"] = body.stream
-    request.environ[_KEPT] = body
+def _length_of(environ: WSGIEnvironment) -> int | None:
+    """Return the announced length of a body as Werkzeug does, at once in the usual case."""
+    text = environ.get("CONTENT_LENGTH", "")
+    if text.isdecimal() and len(text) < _MOST_DIGITS and "HTTP_TRANSFER_ENCODING" not in environ:
+        return int(text)
+    return get_content_length(environ)
 
 
 def _is_announced(request: Request, length: int | None) -> bool:
     return bool(length or request.environ.get("HTTP_TRANSFER_ENCODING"))
 
 
-def _check_known(request: Request, length: int | None) -> None:
+def _check_known(environ: WSGIEnvironment, length: int | None) -> None:
     # Werkzeug reads a body without an end as an empty one, so that all of them would look alike.
-    environ = request.environ
     if length is not None or environ.get("wsgi.input_terminated"):
         return
     has_frames = environ.get("SERVER_PROTOCOL", "").startswith(("HTTP/2", "HTTP/3"))
@@ -170,25 +172,43 @@ def _check_whole(size: int, length: int | None) -> None:
         raise ClientDisconnected
 
 
-def _read(request: Request, length: int | None) -> Body:
-    _check_known(request, length)
-    limit, known = request.max_content_length, vars(request)
+def _read_and_keep(request: Request, length: int | None) -> Body:
+    """Read the body, and put a file of it in the place of the server's."""
+    environ, known = request.environ, vars(request)
+    _check_known(environ, length)
+    limit = request.max_content_length
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge
-    # Without the limit: at just the limit, Werkzeug's stream cannot tell the end from an excess.
-    source = known["stream"] if "stream" in known else get_input_stream(request.environ)
-    pieces = _pieces(source, min(length or PIECE, PIECE))
+    source: IO[bytes] = known.get("stream") or environ["wsgi.input"]
+    most = math.inf
+    if "stream" not in known and "wsgi.input_terminated" not in environ:
+        most = length or 0  # the server may wait for more
+    body = _read(source, most, limit)
+    environ["wsgi.input"] = body.stream
+    environ[_KEPT] = body
+    if "stream" in known:
+        known["stream"] = body.stream
+    # The file ends where the body does: nothing has to count its bytes again. Not under a limit:
+    # Werkzeug then takes a body of just that length for too long, in some ways of reading.
+    if limit is None:
+        environ["wsgi.input_terminated"] = True
+    return body
+
+
+def _read(source: IO[bytes], most: float, limit: int | None) -> Body:
+    pieces = _pieces(source, most)
     data, more = next(pieces, b""), next(pieces, b"")
     if not more and (limit is None or len(data) <= limit):
         return _in_memory(data)
     return _spooled(chain((data, more), pieces), limit)
 
 
-def _pieces(source: IO[bytes], size: int) -> Iterator[bytes]:
+def _pieces(source: IO[bytes], most: float) -> Iterator[bytes]:
     try:
-        while piece := source.read(size):
+        while most and (piece := source.read(PIECE if most > PIECE else int(most))):
+            most -= len(piece)
             yield piece
-    except OSError:  # how a server reports a broken chunk, or a client that has disconnected
+    except (OSError, ValueError):  # how servers report a broken chunk, or a disconnected client
         raise ClientDisconnected from None
 
 

@@ -12,9 +12,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from uuid import UUID
 
 from .body import body_of
@@ -28,7 +28,6 @@ _Arguments = Mapping[str, object]
 
 _PLAIN = frozenset({str, int, float})
 
-_FRACTION = re.compile(r"[0-9][.eE]")
 _SURE_LENGTH = 16
 """15 digits and a point: so many come back from a double as they were."""
 
@@ -109,7 +108,7 @@ def canonical(value: object) -> bytes:
     Raises:
         TypeError: it holds something else.
     """
-    return _encode(value).encode("ascii")
+    return "".join(_encode(value, 0)).encode("ascii")
 
 
 def canonical_texts(*texts: str) -> bytes:
@@ -117,7 +116,23 @@ def canonical_texts(*texts: str) -> bytes:
     return f"[{','.join(map(json.encoder.encode_basestring_ascii, texts))}]".encode("ascii")
 
 
-_encode = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode
+def _make_encoder() -> Callable[[object, int], Iterable[str]]:
+    """Return a function that yields the canonical text of a value in pieces.
+
+    The encoder of `json` makes this anew for each value, which takes as long as its use.
+    """
+    encoder = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # an interpreter other than CPython
+        return lambda value, _: encoder.iterencode(value)
+    text = json.encoder.encode_basestring_ascii
+    made: Callable[[object, int], Iterable[str]] = make(
+        None, encoder.default, text, None, ":", ",", True, False, True
+    )
+    return made
+
+
+_encode = _make_encoder()
 
 
 def _path_arguments(request: Request, selection: Selection) -> _Arguments:
@@ -206,15 +221,22 @@ def _read_json(data: bytes, loads: Callable[[str], object]) -> tuple[str, object
             parsers choose different ones.
         RecursionError: it is nested too deep.
     """
-    text = data.decode(json.detect_encoding(data), "surrogatepass")
-    if not _FRACTION.search(text):
+    encoding = "utf-8" if data.startswith(b'{"') else json.detect_encoding(data)
+    text = data.decode(encoding, "surrogatepass")
+    try:
         return "json", _read(text)
+    except _FractionError:
+        pass
     if _reads_doubles(loads):
         try:
             return "json", _read_doubles(text)
         except _InexactError:
             pass
     return "exact", _marked(_read_as_written(text))
+
+
+class _FractionError(Exception):
+    """A number has a fraction or an exponent."""
 
 
 class _InexactError(Exception):
@@ -230,6 +252,10 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(value) != len(pairs):
         raise ValueError("An object has two values of one name.")
     return value
+
+
+def _refuse(_: str) -> NoReturn:
+    raise _FractionError
 
 
 def _double(text: str) -> float:
@@ -259,6 +285,6 @@ def _marked(value: object) -> object:
     return ["number", str(value)] if isinstance(value, _Written) else value
 
 
-_read = json.JSONDecoder(object_pairs_hook=_object).decode
+_read = json.JSONDecoder(object_pairs_hook=_object, parse_float=_refuse).decode
 _read_doubles = json.JSONDecoder(object_pairs_hook=_object, parse_float=_double).decode
 _read_as_written = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Written).decode

@@ -39,7 +39,7 @@ class Keyring:
         """
         secret, prepared = self._configured or _oldest_secret(app), self._prepared
         if prepared is None or prepared[0] != secret:
-            key = hmac.digest(_as_bytes(secret), b"flask-idempotence/hash", "sha256")
+            key = hmac.digest(as_bytes(secret), b"flask-idempotence/hash", "sha256")
             prepared = self._prepared = secret, _Hmac(key)
         return prepared[1].digest(message)[:HASH_BYTES]
 
@@ -60,20 +60,23 @@ class Keyring:
             return b""
         return self.digest(app, f"subject {bearer}".encode("utf-8", "surrogatepass"))
 
-    def signing_keys(self, app: Flask) -> list[bytes]:
-        """Return the keys for signatures, oldest first: the last one signs, all are accepted."""
-        newest = app.secret_key or self._configured
+    def secrets(self, app: Flask) -> tuple[str | bytes, ...]:
+        """Return the secrets for signatures, oldest first: the last one signs, all are accepted.
+
+        Raises:
+            ConfigurationError: the application has none.
+        """
+        newest = app.config.get("SECRET_KEY") or self._configured
         if newest is None:
             raise _no_secret()
-        fallbacks = app.config.get("SECRET_KEY_FALLBACKS") or ()
-        return [_as_bytes(secret) for secret in (*reversed(fallbacks), newest)]
+        return (*reversed(app.config.get("SECRET_KEY_FALLBACKS") or ()), newest)
 
 
 def _oldest_secret(app: Flask) -> str | bytes:
     # Flask lists its fallbacks most recent first. The oldest one keeps the hashes as they are
     # while a secret is being rotated, until it is dropped from the list.
     fallbacks = app.config.get("SECRET_KEY_FALLBACKS")
-    secret = fallbacks[-1] if fallbacks else app.secret_key
+    secret: str | bytes | None = fallbacks[-1] if fallbacks else app.config.get("SECRET_KEY")
     if not secret:
         raise _no_secret()
     return secret
@@ -86,7 +89,8 @@ def _no_secret() -> ConfigurationError:
     )
 
 
-def _as_bytes(secret: str | bytes) -> bytes:
+def as_bytes(secret: str | bytes) -> bytes:
+    """Return a secret as bytes."""
     return secret.encode() if isinstance(secret, str) else secret
 
 

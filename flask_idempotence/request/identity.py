@@ -12,6 +12,7 @@ from .authorization import read_authorization
 from .credentials import Credentials
 from .fingerprint import canonical_texts
 from .identity_warnings import IdentityWarnings
+from .key_header import is_unguessable
 from .logins import (
     LEFT_BY_LIBRARIES,
     accounts_of_session,
@@ -34,6 +35,8 @@ _Source = Callable[[Flask, "Request"], list[str]]
 
 GUEST = "guest"
 """Identity of a sender whom no source identifies."""
+
+_AUTHORIZATION = "HTTP_AUTHORIZATION"
 
 _SECOND = {"user": "session", "authorization": "credentials", "credentials": "authorization"}
 """Sources that count together with the one that has identified the sender."""
@@ -62,6 +65,9 @@ class Identities:
         }
         self._sources = {name: sources[name] for name in config.identity}
         self._known = {name: self._sources[name] for name in self._sources if name != "ip"}
+        by_request = [name for name in self._sources if name in {"authorization", "ip"}]
+        self._always_plain = {_AUTHORIZATION} if by_request[:1] == ["authorization"] else set()
+        self._plain_names: set[str] = set()
         # A token is issued at a URL of its own: only sources that are the same there count.
         sources = {"session": self._session, "authorization": self._stable_authorization}
         sources["user"] = flask_login_user
@@ -69,22 +75,33 @@ class Identities:
 
     def of(self, app: Flask, request: Request) -> str:
         """Return the identity of a request's sender."""
-        return self._identity(app, request, self._sources)
+        return self._identity(app, request, lambda: self._sources)
 
     def of_key(
-        self, app: Flask, request: Request, *, unguessable: bool, header: str | None = None
+        self,
+        app: Flask,
+        request: Request,
+        key: str,
+        *,
+        unguessable: bool | None = None,
+        header: str | None = None,
     ) -> str:
         """Return the identity of the sender of an idempotency key.
 
         Args:
             app: the application.
             request: the request.
-            unguessable: whether the key itself tells a guest from all others. Then the address
-                does not count, which may change between two attempts.
+            key: the key.
+            unguessable: whether the key itself tells a guest from all others; None to judge it by
+                its form. The address does not count then, which may change between two attempts.
             header: the header that the key came in.
         """
-        sources = self._known if unguessable else self._sources
-        return self._identity(app, request, sources, header)
+
+        def choose() -> dict[str, _Source]:
+            is_secret = is_unguessable(key) if unguessable is None else unguessable
+            return self._known if is_secret else self._sources
+
+        return self._identity(app, request, choose, header)
 
     def bearer_of(self, app: Flask, request: Request) -> str:
         """Return the signed-in user to whom a token is bound; empty for none.
@@ -92,18 +109,26 @@ class Identities:
         An address does not count: a guest's changes with the network. Nor does a cookie: a
         guest's changes with the login.
         """
-        _, found = self._first(app, request, self._binding)
+        found = self._plain_sender(app, request, self._stable_authorization)
+        if found is None:
+            self._learn(request)
+            _, found = self._first(app, request, self._binding)
         return self._text(app, request, found) if found else ""
 
     def _identity(
         self,
         app: Flask,
         request: Request,
-        sources: dict[str, _Source],
+        choose: Callable[[], dict[str, _Source]],
         key_header: str | None = None,
     ) -> str:
-        if self._is_plain_guest(app, request):
+        plain = self._plain_sender(app, request, self._authorization)
+        if plain:
+            return self._text(app, request, plain)
+        sources = choose()
+        if plain is not None:
             return self._text(app, request, self._address(app, request) if "ip" in sources else [])
+        self._learn(request)
         source, found = self._first(app, request, sources)
         # A login that all share, such as a site's password, must not hide the users behind it.
         server = user_of_server(request) if "user" in sources and source != "loader" else []
@@ -117,21 +142,33 @@ class Identities:
             found = [*found, f"account:{canonical_texts(*accounts).decode('ascii')}"]
         return self._text(app, request, found)
 
-    def _is_plain_guest(self, app: Flask, request: Request) -> bool:
-        """Whether no source can identify the sender, and no warning is due; the common case.
+    def _plain_sender(
+        self, app: Flask, request: Request, authorization: _Source
+    ) -> list[str] | None:
+        """Return the sender where only `Authorization` or an address can identify one.
 
-        Every name in the environment was seen before then, and says nothing about the sender.
+        These are the common cases, and the result is that of the long way: the sender by
+        `authorization`; empty for a guest; None for all other requests, and where a warning may
+        be due.
         """
         environ = request.environ
-        return (
-            environ.keys() <= self._warnings.harmless
-            and self._callbacks.load_identity is None
-            and getattr(app, "login_manager", None) is None
-            and "JWT_HEADER_NAME" not in app.config
-            and LEFT_BY_LIBRARIES.isdisjoint(actual(g))
-            and not getattr(actual(request_ctx), "_session", True)
-            and bool(request.remote_addr)
-        )
+        if (
+            not environ.keys() <= self._plain_names
+            or self._callbacks.load_identity is not None
+            or getattr(app, "login_manager", None) is not None
+            or "JWT_HEADER_NAME" in app.config
+            or not LEFT_BY_LIBRARIES.isdisjoint(actual(g))
+            or getattr(actual(request_ctx), "_session", True)
+        ):
+            return None
+        if _AUTHORIZATION in environ:  # credentials that are none are no sender
+            return authorization(app, request) or None
+        return [] if request.remote_addr else None
+
+    def _learn(self, request: Request) -> None:
+        """Note the names in an environment by which nobody needs to be looked for the long way."""
+        self._warnings.learn(request.environ)
+        self._plain_names = self._always_plain | self._warnings.meaningless
 
     def _first(
         self, app: Flask, request: Request, sources: dict[str, _Source]
@@ -187,13 +224,13 @@ class Identities:
         return found
 
     def _authorization(self, _: Flask, request: Request) -> list[str]:
-        sent = read_authorization(request.environ.get("HTTP_AUTHORIZATION", ""))
+        sent = read_authorization(request.environ.get(_AUTHORIZATION, ""))
         if sent is not None and not sent.is_stable:
             self._warnings.about_scheme(request, sent.scheme)
         return [] if sent is None else [sent.text]
 
     def _stable_authorization(self, _: Flask, request: Request) -> list[str]:
-        sent = read_authorization(request.environ.get("HTTP_AUTHORIZATION", ""))
+        sent = read_authorization(request.environ.get(_AUTHORIZATION, ""))
         return [sent.text] if sent is not None and sent.is_stable else []
 
     def _listed(self, app: Flask, request: Request) -> list[str]:

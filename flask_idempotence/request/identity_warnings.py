@@ -67,7 +67,7 @@ class IdentityWarnings:
 
     def __init__(self, config: Config) -> None:
         self._given: set[tuple[str, str | None]] = set()
-        self.harmless: set[str] = set()
+        self.meaningless: set[str] = set()
         """Names in environments that say nothing about the sender, as far as they were seen."""
         self._checks_address = "ip" in config.identity and config.ip_header is None
         listed = config.identity_headers if "credentials" in config.identity else ()
@@ -76,6 +76,18 @@ class IdentityWarnings:
         self._telling = {"HTTP_COOKIE", "REMOTE_USER", *map(environ_key, listed)}
         if self._checks_address:
             self._telling.update(_FORWARDED)
+
+    def learn(self, environ: WSGIEnvironment) -> None:
+        """Note the names in an environment that say nothing about the sender."""
+        if len(self.meaningless) > _MOST_NAMES:
+            self.meaningless.clear()
+        for key in environ.keys() - self.meaningless:
+            if key in _FORWARDED and "werkzeug.proxy_fix.orig" in environ:
+                is_telling = False  # the address is right
+            else:
+                is_telling = key in self._telling or _is_suspicious(_header_name(key))
+            if not is_telling:
+                self.meaningless.add(key)
 
     def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
         """Check a request whose sender is known by no more than an address.
@@ -129,16 +141,12 @@ class IdentityWarnings:
         return None
 
     def _possible_header(self, environ: WSGIEnvironment, key_header: str | None) -> str | None:
-        if len(self.harmless) > _MOST_NAMES:
-            self.harmless.clear()
-        for key in environ.keys() - self.harmless:
-            name = _header_name(key) if key.startswith("HTTP_") else ""
-            if name and _is_suspicious(name):
+        for key in environ.keys() - self.meaningless:
+            name = _header_name(key)
+            if _is_suspicious(name):
                 is_ours = name in self._counted or name == (key_header or "").lower()
                 if not is_ours and environ[key]:
                     return name
-            elif key not in self._telling:
-                self.harmless.add(key)
         return None
 
 
@@ -156,7 +164,8 @@ def _is_of_user(name: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _header_name(key: str) -> str:
-    return key[5:].replace("_", "-").lower()[:_LONGEST_NAME]
+    """Return the name of a header; empty for other entries of an environment."""
+    return key[5:].replace("_", "-").lower()[:_LONGEST_NAME] if key.startswith("HTTP_") else ""
 
 
 def _shown(name: str) -> str:

@@ -16,10 +16,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from itsdangerous import BadSignature, TimestampSigner
+from itsdangerous.signer import SigningAlgorithm
 
 from ..config.settings import CLOCK_SKEW
 from ..response.refusals import TokenExpired, TokenInvalid
 from .forms import values_of
+from .hashing import as_bytes
 
 if TYPE_CHECKING:
     from flask import Flask, Request
@@ -60,6 +62,14 @@ def is_purpose(text: str) -> bool:
 
 def _quoted(purpose: str | None) -> str:
     return "no purpose" if purpose is None else f"the purpose {purpose!r}"
+
+
+class _HmacSha256(SigningAlgorithm):
+    """The algorithm that itsdangerous would use, in a third of its time."""
+
+    def get_signature(self, key: bytes, value: bytes) -> bytes:
+        """Return the signature of a value."""
+        return hmac.digest(key, value, "sha256")
 
 
 class Tokens:
@@ -155,14 +165,17 @@ class Tokens:
         return f"it was altered, or signed with another SECRET_KEY, or not for {_quoted(purpose)}"
 
     def _signer(self, app: Flask, purpose: str | None) -> TimestampSigner:
-        return self._signer_with(tuple(self._keyring.signing_keys(app)), purpose)
+        return self._signer_with(self._keyring.secrets(app), purpose)
 
-    def _make_signer(self, secrets: tuple[bytes, ...], purpose: str | None) -> TimestampSigner:
+    def _make_signer(
+        self, secrets: tuple[str | bytes, ...], purpose: str | None
+    ) -> TimestampSigner:
         salt = f"flask-idempotence/token/{purpose or ''}".encode()
         signer = TimestampSigner(
-            [hmac.digest(secret, salt, "sha256") for secret in secrets],
+            [hmac.digest(as_bytes(secret), salt, "sha256") for secret in secrets],
             key_derivation="none",
             digest_method=hashlib.sha256,
+            algorithm=_HmacSha256(),
         )
         signer.get_timestamp = lambda: int(self.clock())  # type: ignore[method-assign]  # injected
         return signer

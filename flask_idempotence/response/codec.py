@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flask import Response
 
 _END = 0x00
+_HEAD_ENDS = bytes([_END])
 _OTHER = 0x7F
 _REASON = 0x7E
 _NAMES = (
@@ -40,6 +41,8 @@ _CODE_OF: dict[object, bytes] = {
     known: bytes([code]) for code, known in (*_NAME_OF.items(), *_PAIR_OF.items())
 }
 
+_STATUS_OF = {code: f"{code} {reason.upper()}" for code, reason in HTTP_STATUS_CODES.items()}
+
 _FORGOTTEN = frozenset(
     {
         # Of one sender or moment.
@@ -62,26 +65,24 @@ def head_of(response: Response) -> bytes:
     """
     code = response.status_code
     parts = [struct.pack(">H", code)]
-    if response.status != f"{code} {HTTP_STATUS_CODES.get(code, 'unknown').upper()}":
+    if response.status != (_STATUS_OF.get(code) or f"{code} UNKNOWN"):
         parts += [bytes([_REASON]), _text(response.status)]
-    headers = [(name.lower(), name, value) for name, value in response.headers]
-    # Those that `Connection` names are of one connection, too.
-    named = {
-        other.strip().lower()
-        for lower, _, value in headers
-        if lower == "connection"
-        for other in value.split(",")
-    }
-    for lower, name, value in headers:
-        if lower in _FORGOTTEN or lower in named:
+    names = [name.lower() for name, _ in response.headers]
+    forgotten = _FORGOTTEN
+    if "connection" in names:  # those that it names are of one connection, too
+        named = ",".join(response.headers.getlist("Connection")).split(",")
+        forgotten = _FORGOTTEN.union(name.strip().lower() for name in named)
+    for name, pair in zip(names, response.headers, strict=True):
+        if name in forgotten:
             continue
-        if pair := _CODE_OF.get((name, value)):
-            parts.append(pair)
-        elif known := _CODE_OF.get(name):
-            parts += [known, _text(value)]
+        if code_of_pair := _CODE_OF.get(pair):
+            parts.append(code_of_pair)
+        elif code_of_name := _CODE_OF.get(pair[0]):
+            parts += [code_of_name, _text(pair[1])]
         else:
-            parts += [bytes([_OTHER]), _text(name), _text(value)]
-    return b"".join([*parts, bytes([_END])])
+            parts += [bytes([_OTHER]), _text(pair[0]), _text(pair[1])]
+    parts.append(_HEAD_ENDS)
+    return b"".join(parts)
 
 
 def fill(response: Response, content: bytes) -> None:

@@ -29,7 +29,8 @@ class Claimed:
     """The claim is granted: the caller is the first, or already held it."""
 
 
-class Running(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Running:
     """Another owner holds a live claim.
 
     Attributes:
@@ -41,7 +42,8 @@ class Running(NamedTuple):
     remaining: float
 
 
-class Done(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Done:
     """The operation was completed before.
 
     Attributes:
@@ -53,7 +55,8 @@ class Done(NamedTuple):
     record: bytes
 
 
-class Crashed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Crashed:
     """Another owner's lease ended without a settlement, and its claim asked to be kept.
 
     Attributes:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.servers.faults import Proxy
+from helpers.servers.faults import CLAIM, Proxy
 from helpers.servers.processes import Gunicorn, RedisServer, until
 from helpers.servers.topologies import SentinelGroup
 
@@ -186,7 +186,7 @@ class OneServer:
 
     @contextlib.contextmanager
     def _replies_dropped(self, plan):
-        self._proxy.drop_next_replies(8, after=b"EVALSHA")
+        self._proxy.drop_next_replies(8, after=(b"EVALSHA", *CLAIM))
         yield
         self._proxy.drop_next_replies(0)
 

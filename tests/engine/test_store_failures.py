@@ -7,7 +7,7 @@ import time
 import pytest
 import redis
 from helpers.apps import make_app
-from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.faults import CLAIM, Proxy, SilentServer
 from helpers.servers.processes import all_at_once, until
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
@@ -146,7 +146,7 @@ def test_an_answer_goes_out_when_settling_is_not_answered_and_the_keeper_settles
 def test_a_claim_whose_answer_was_lost_is_granted_when_it_is_sent_again(proxy):
     shop = Shop(proxy.url)
     shop.client.get("/token")  # a connection
-    proxy.drop_next_replies(1, after=b"EVAL")
+    proxy.drop_next_replies(1, after=CLAIM)
     assert shop.client.post("/lock").status_code == 200
     assert shop.client.post("/lock").status_code == 409
     assert shop.runs == ["lock"]

@@ -37,7 +37,8 @@ class TestTheHash:
         at = {"base_url": f"http://{HOST}", "method": "POST"}
         with app.test_request_context(PAY, **at, headers=headers, data=body):
             sent = key_in_header(request, "Idempotency-Key")
-            identity = engine.services.identities.of_key(app, request, unguessable=False)
+            identities = engine.services.identities
+            identity = identities.of_key(app, request, sent, unguessable=False)
             name = name_of(identity, "POST", request.endpoint, sent)
             name = engine.services.keyring.store_key(app, "key", request.endpoint, name)
             selection = selection_of(None, frozenset(), (), files=True)

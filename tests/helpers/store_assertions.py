@@ -10,6 +10,7 @@ import pytest
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal
+from flask_idempotence.stores.redis.connection.wire import pack
 
 KEYSPACE = Path(__file__).parents[2] / "docs" / "reference" / "keyspace.md"
 
@@ -45,7 +46,7 @@ def assert_fork_safe(store):
     def connections():
         ids = []
         for node in store._begin().primaries():
-            ids += store._begin().send([("CLIENT", "ID")], node=node)
+            ids += store._begin().send([pack("CLIENT", "ID")], node=node)
         return ids
 
     ours = connections()

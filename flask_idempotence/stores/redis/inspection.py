@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from ...errors import StoreError
-from ..base import Entry
-from .connection.replies import error_code
-from .connection.wire import Command, Reply
+from ..base import Entry, InspectableStore, Outcome
+from .connection.deployment import Deployment
+from .connection.node import Node
+from .connection.replies import checked, error_code
+from .connection.wire import Command, Reply, deadline, fill, pack
+from .lua import DISCARD
 
 if TYPE_CHECKING:
     from ..facts import ServerFacts
 
+_SCAN_COUNT = 500
 _KINDS = {b"C": "claim", b"D": "record", b"T": "token", b"R": "token"}
 _LAST_BYTE = 63
 """The part of a value that is read holds a claim, or the beginning of a record."""
@@ -24,17 +30,106 @@ _MARK = 17  # state and owner, or state and subject
 _KEEP = 33  # where it begins in a claim
 
 
-def inspect_commands(keys: Sequence[str]) -> list[Command]:
+class Inspection(InspectableStore):
+    """The part of the store that no request needs."""
+
+    _deployment: Deployment
+    _deadline: float
+    _wait_replicas: int
+
+    def _begin(self) -> Deployment:
+        """Begin an operation, with a deadline of its own."""
+        deadline.begin(self._deadline)
+        return self._deployment
+
+    def peek(self, key: str) -> Entry | None:
+        """Return the entry of a key, or None."""
+        return self.peek_all([key])[0]
+
+    def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
+        """Return the entry of each key, in one round trip for each server."""
+
+        def peek(keys: Sequence[str]) -> list[Entry | None]:
+            return _entries_from(self._deployment.send(_inspect_commands(keys), key=keys[0]))
+
+        return self._begin().gather(keys, keys, peek)
+
+    def scan(self, prefix: str) -> Iterator[str]:
+        """Iterate over the keys that begin with `prefix`; a key may come twice, as with SCAN."""
+        pattern = "".join(f"\\{one}" if one in "*?[]\\^-" else one for one in prefix) + "*"
+        for node in self._begin().primaries():
+            cursor: Reply = b"0"
+            while True:
+                command = pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+                cursor, keys = checked(self._ask(node, command))
+                yield from (key.decode("utf-8", "surrogateescape") for key in keys)
+                if cursor in {b"0", 0}:
+                    break
+
+    def remove(self, key: str) -> None:
+        """Remove a key, whatever it holds."""
+        checked(self._begin().send([pack("DEL", key)], key=key)[0])
+
+    def clear(self, prefix: str) -> int:
+        """Remove every key that begins with `prefix`, in batches; return their number."""
+
+        def delete(keys: Sequence[str]) -> list[int]:
+            replies = self._deployment.send([pack("DEL", key) for key in keys], key=keys[0])
+            return [int(checked(reply)) for reply in replies]
+
+        found, removed = self.scan(prefix), 0
+        while batch := list(islice(found, _SCAN_COUNT)):
+            removed += sum(self._begin().gather(batch, batch, delete))
+        return removed
+
+    def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
+        """Remove keys that still hold the entries seen, in one round trip for each server."""
+
+        def discard(seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
+            calls = [fill(DISCARD.call, key, entry.mark) for key, entry in seen]
+            replies = self._deployment.run(DISCARD, calls, key=seen[0][0])
+            return [Outcome.OK if checked(reply) else Outcome.STALE for reply in replies]
+
+        return self._begin().gather(seen, [key for key, _ in seen], discard)
+
+    def count_all(self) -> int | None:
+        """Return how many keys the database holds, others' too; None without permission."""
+        replies = [self._ask(node, pack("DBSIZE")) for node in self._begin().primaries()]
+        if any(isinstance(reply, NoPermissionError) for reply in replies):
+            return None
+        return sum(int(checked(reply)) for reply in replies)
+
+    def facts(self) -> Sequence[ServerFacts]:
+        """Return the facts of each server that holds keys."""
+        return [
+            _facts_of(partial(self._ask, node), replicas_wanted=self._wait_replicas)
+            for node in self._begin().primaries()
+        ]
+
+    def ping(self) -> None:
+        """Return if the server answers, or all primaries of a cluster do."""
+        for node in self._begin().primaries():
+            checked(self._ask(node, pack("PING")))
+
+    def _ask(self, node: Node, command: Command) -> Reply:
+        return self._begin().send([command], node=node)[0]
+
+
+def _inspect_commands(keys: Sequence[str]) -> list[Command]:
     """Return three commands a key; they read no record as a whole."""
     return [
         command
         for key in keys
-        for command in (("GETRANGE", key, 0, _LAST_BYTE), ("STRLEN", key), ("PTTL", key))
+        for command in (
+            pack("GETRANGE", key, 0, _LAST_BYTE),
+            pack("STRLEN", key),
+            pack("PTTL", key),
+        )
     ]
 
 
-def entries_from(replies: Sequence[Reply]) -> list[Entry | None]:
-    """Return the entry of each key, from the replies to `inspect_commands`."""
+def _entries_from(replies: Sequence[Reply]) -> list[Entry | None]:
+    """Return the entry of each key, from the replies to `_inspect_commands`."""
     return [_entry(*replies[n : n + 3]) for n in range(0, len(replies), 3)]
 
 
@@ -53,7 +148,7 @@ def _entry(beginning: Reply, size: Reply, left: Reply) -> Entry | None:
     return Entry(kind, left / 1000, size, lease, beginning[:_MARK])
 
 
-def facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> ServerFacts:
+def _facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> ServerFacts:
     """Return the facts of a server; None stands for those that a hosted one keeps to itself.
 
     Args:
@@ -62,7 +157,7 @@ def facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> Server
     """
     from ..facts import ServerFacts  # noqa: PLC0415 - for the commands only
 
-    info = _info(ask(("INFO",)))
+    info = _info(ask(pack("INFO")))
     is_valkey = "valkey_version" in info
     clock_ahead = _clock_ahead(ask)
     eviction = info.get("maxmemory_policy")
@@ -92,7 +187,7 @@ def _info(reply: Reply) -> dict[str, str]:
 
 
 def _setting(ask: Callable[[Command], Reply], name: str) -> str | None:
-    reply = ask(("CONFIG", "GET", name))
+    reply = ask(pack("CONFIG", "GET", name))
     if isinstance(reply, ResponseError) or not reply:
         return None
     value = reply[name.encode()] if isinstance(reply, dict) else reply[1]  # RESP3, RESP2
@@ -101,7 +196,7 @@ def _setting(ask: Callable[[Command], Reply], name: str) -> str | None:
 
 def _clock_ahead(ask: Callable[[Command], Reply]) -> float | None:
     before = time.time()
-    reply = ask(("TIME",))
+    reply = ask(pack("TIME"))
     here = (before + time.time()) / 2
     if isinstance(reply, ResponseError):
         return None

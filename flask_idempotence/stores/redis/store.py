@@ -1,4 +1,4 @@
-"""A store on Redis or Valkey: every operation is one Lua script on one key.
+"""A store on Redis or Valkey: an operation is one Lua script on one key, or plain commands.
 
 The keyspace is documented (`docs/reference/keyspace.md`): one string a key, since a hash would
 cost twice the memory. Time is the server's.
@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING
 
 from redis import Redis, RedisCluster
-from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+from redis.exceptions import ResponseError
 
 from ...errors import ConfigurationError, StoreError
 from ..base import (
@@ -23,8 +20,6 @@ from ..base import (
     ClaimOutcome,
     Crashed,
     Done,
-    Entry,
-    InspectableStore,
     Outcome,
     Renewal,
     Running,
@@ -33,17 +28,22 @@ from ..base import (
 from ..process import call_in_children
 from .connection.clients import deployment_of
 from .connection.deployment import Deployment
-from .connection.node import Node, Quorum
-from .connection.replies import error_code, failure
-from .connection.wire import Command, Reply, deadline
-from .inspection import entries_from, facts_of, inspect_commands
-from .lua import CLAIM, COMPLETE, DISCARD, RELEASE, RENEW, TAKE_TOKEN, Script
+from .connection.node import Quorum
+from .connection.replies import checked, error_code, failure
+from .connection.wire import Command, Reply, deadline, fill, pack
+from .inspection import Inspection
+from .lua import CLAIM, COMPLETE, RELEASE, RENEW, TAKE_TOKEN, Script
 
-if TYPE_CHECKING:
-    from ..facts import ServerFacts
-
-_SCAN_COUNT = 500
 _MAX_REPLICAS = 1000
+_MAX_DIGITS = 15  # of `keep`: as a number in Lua, more are not exact
+_BEFORE_REDIS_7 = "syntax error"
+"""The error of SET with NX and GET on a server that does not allow both."""
+
+_PTTL = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%b\r\n"
+_SET = (
+    b"*7\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
+    b"$2\r\nNX\r\n$3\r\nGET\r\n$2\r\nPX\r\n$%d\r\n%b\r\n"
+)
 _OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}
 _TOKEN_OUTCOMES = {
     -1: TokenOutcome.NOT_YOURS,
@@ -53,7 +53,7 @@ _TOKEN_OUTCOMES = {
 }
 
 
-class RedisStore(InspectableStore):
+class RedisStore(Inspection):
     """Claims, records and tokens on Redis (6.2 or later) or Valkey: a server or a cluster.
 
     Args:
@@ -85,20 +85,27 @@ class RedisStore(InspectableStore):
         # That of a URI is set up already.
         self._deployment = client if isinstance(client, Deployment) else deployment_of(client)
         self._wait_replicas = int(wait_replicas)
+        # WAIT would come behind both commands.
+        self._claims_by_commands = not wait_replicas
         call_in_children(self._deployment.forget)
         # Closing them is better than Python's warnings; at exit other threads may still use them.
         weakref.finalize(self, self._deployment.close).atexit = False
-
-    def _begin(self) -> Deployment:
-        """Begin an operation, with a deadline of its own."""
-        deadline.begin(self._deadline)
-        return self._deployment
 
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
         """Take the key for its first caller, or return who has it."""
-        arguments = (owner, fingerprint, _milliseconds(lease), round(keep * 1000))
+        milliseconds, kept = _milliseconds(lease), round(keep * 1000)
+        deadline.begin(self._deadline)
+        if self._claims_by_commands:
+            commands = _claim_commands(key, owner, fingerprint, milliseconds, kept)
+            replies = self._deployment.send(commands, key=key, follow=False)
+            outcome = _claim_outcome(replies, owner, fingerprint)
+            if outcome is not None:
+                return outcome
+            if isinstance(replies[1], ResponseError) and str(replies[1]) == _BEFORE_REDIS_7:
+                self._claims_by_commands = False
+        arguments = (owner, fingerprint, b"%d" % milliseconds, b"%d" % kept)
         reply = self._run(CLAIM, key, *arguments, written=(0,))
         if reply == 0:
             return CLAIMED
@@ -112,11 +119,15 @@ class RedisStore(InspectableStore):
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew, in one round trip for each server."""
         keys = [renewal.key for renewal in renewals]
-        return self._begin().gather(renewals, keys, self._renew)
+        deadline.begin(self._deadline)
+        return self._deployment.gather(renewals, keys, self._renew)
 
     def _renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        calls = [_call(RENEW, key, owner, _milliseconds(lease)) for key, owner, lease in renewals]
-        replies = self._send(RENEW, calls, renewals[0].key)
+        calls = [
+            fill(RENEW.call, key, owner, b"%d" % _milliseconds(lease))
+            for key, owner, lease in renewals
+        ]
+        replies = self._deployment.run(RENEW, calls, key=renewals[0].key)
         outcomes = [_renewed(reply) for reply in replies]
         if None in outcomes:  # the server refuses: read-only, loading, a slot on its way
             error = failure(replies[outcomes.index(None)])
@@ -128,150 +139,92 @@ class RedisStore(InspectableStore):
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
         """Replace the claim by a record."""
-        arguments = (owner, fingerprint, record, _milliseconds(keep))
+        arguments = (owner, fingerprint, record, b"%d" % _milliseconds(keep))
+        deadline.begin(self._deadline)
         return _OUTCOMES[self._run(COMPLETE, key, *arguments, written=(1,))]
 
     def release(self, key: str, owner: bytes) -> Outcome:
         """Give the claim up."""
+        deadline.begin(self._deadline)
         return _OUTCOMES[self._run(RELEASE, key, owner)]
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
         """Store a token."""
-        command = ("SET", key, (b"R" if again else b"T") + subject, "PX", _milliseconds(ttl))
-        _checked(self._begin().send([command], key=key, repeatable=False)[0])
+        command = pack("SET", key, (b"R" if again else b"T") + subject, "PX", _milliseconds(ttl))
+        deadline.begin(self._deadline)
+        checked(self._deployment.send([command], key=key, repeatable=False)[0])
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         """Compare and remove a token."""
+        deadline.begin(self._deadline)
         reply = self._run(TAKE_TOKEN, key, subject, repeatable=False, written=(1, 2))
         return _TOKEN_OUTCOMES[reply]
-
-    def peek(self, key: str) -> Entry | None:
-        """Return the entry of a key, or None."""
-        return self.peek_all([key])[0]
-
-    def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return the entry of each key, in one round trip for each server."""
-
-        def peek(keys: Sequence[str]) -> list[Entry | None]:
-            return entries_from(self._deployment.send(inspect_commands(keys), key=keys[0]))
-
-        return self._begin().gather(keys, keys, peek)
-
-    def scan(self, prefix: str) -> Iterator[str]:
-        """Iterate over the keys that begin with `prefix`; a key may come twice, as with SCAN."""
-        pattern = "".join(f"\\{one}" if one in "*?[]\\^-" else one for one in prefix) + "*"
-        for node in self._begin().primaries():
-            cursor: Reply = b"0"
-            while True:
-                command = ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-                cursor, keys = _checked(self._ask(node, command))
-                yield from (key.decode("utf-8", "surrogateescape") for key in keys)
-                if cursor in {b"0", 0}:
-                    break
-
-    def remove(self, key: str) -> None:
-        """Remove a key, whatever it holds."""
-        _checked(self._begin().send([("DEL", key)], key=key)[0])
-
-    def clear(self, prefix: str) -> int:
-        """Remove every key that begins with `prefix`, in batches; return their number."""
-
-        def delete(keys: Sequence[str]) -> list[int]:
-            replies = self._deployment.send([("DEL", key) for key in keys], key=keys[0])
-            return [int(_checked(reply)) for reply in replies]
-
-        found, removed = self.scan(prefix), 0
-        while batch := list(islice(found, _SCAN_COUNT)):
-            removed += sum(self._begin().gather(batch, batch, delete))
-        return removed
-
-    def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys that still hold the entries seen, in one round trip for each server."""
-
-        def discard(seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-            calls = [_call(DISCARD, key, entry.mark) for key, entry in seen]
-            replies = self._send(DISCARD, calls, seen[0][0])
-            return [_OUTCOMES[_checked(reply)] for reply in replies]
-
-        return self._begin().gather(seen, [key for key, _ in seen], discard)
-
-    def count_all(self) -> int | None:
-        """Return how many keys the database holds, others' too; None without permission."""
-        replies = [self._ask(node, ("DBSIZE",)) for node in self._begin().primaries()]
-        if any(isinstance(reply, NoPermissionError) for reply in replies):
-            return None
-        return sum(int(_checked(reply)) for reply in replies)
-
-    def facts(self) -> Sequence[ServerFacts]:
-        """Return the facts of each server that holds keys."""
-        return [
-            facts_of(partial(self._ask, node), replicas_wanted=self._wait_replicas)
-            for node in self._begin().primaries()
-        ]
-
-    def ping(self) -> None:
-        """Return if the server answers, or all primaries of a cluster do."""
-        for node in self._begin().primaries():
-            _checked(self._ask(node, ("PING",)))
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
         """Allow each operation of this thread so many seconds, connecting included."""
         return deadline.cap(seconds)
 
-    def _ask(self, node: Node, command: Command) -> Reply:
-        return self._begin().send([command], node=node)[0]
-
     def _run(
         self,
         script: Script,
         key: str,
-        *arguments: bytes | int,
+        *arguments: bytes,
         repeatable: bool = True,
         written: tuple[int, ...] = (),
     ) -> Reply:
         """Run a script; a reply in `written` counts once enough replicas have the write."""
         wanted = self._wait_replicas if written else 0
         quorum = Quorum(wanted, written) if wanted else None
-        self._begin()
-        call = _call(script, key, *arguments)
-        reply, *counts = self._send(script, [call], key, repeatable=repeatable, quorum=quorum)
+        calls = [fill(script.call, key, *arguments)]
+        reply, *counts = self._deployment.run(
+            script, calls, key=key, repeatable=repeatable, quorum=quorum
+        )
         if wanted and reply in written:
             [count] = counts
             if isinstance(count, ResponseError):  # of WAIT: the script has written
                 raise StoreError(f"{type(count).__name__}: {count}") from count
             if count < wanted:
                 raise StoreError(f"The write has reached {count} replicas in time, not {wanted}.")
-        return _checked(reply)
-
-    def _send(
-        self,
-        script: Script,
-        calls: list[Command],
-        key: str,
-        *,
-        repeatable: bool = True,
-        quorum: Quorum | None = None,
-    ) -> list[Reply]:
-        """Send calls of a script to the server of `key`, as `Deployment.send` does."""
-        send = partial(self._deployment.send, key=key, repeatable=repeatable, quorum=quorum)
-        replies = send(calls)
-        unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-        if unknown:  # the server was restarted or replaced; it has not run these
-            fresh = send([("EVAL", script.source, *calls[n][2:]) for n in unknown])
-            for n, reply in zip(unknown, fresh, strict=False):
-                replies[n] = reply
-            replies[len(calls) :] = fresh[len(unknown) :]  # the reply that a quorum adds
-        return replies
+        if isinstance(reply, ResponseError):
+            raise failure(reply) from reply
+        return reply
 
 
-def _call(script: Script, key: str, *arguments: bytes | int) -> Command:
-    return ("EVALSHA", script.digest, 1, key, *arguments)
+def _claim_commands(
+    key: str, owner: bytes, fingerprint: bytes, lease: int, keep: int
+) -> tuple[Command, Command]:
+    """Return the commands of a claim.
+
+    The time to live goes first: were it that of a record which replaces the claim between the two,
+    a claim would have a day to run.
+    """
+    value = b"C%b%b%d" % (owner, fingerprint, keep)
+    return fill(_PTTL, key), fill(_SET, key, value, b"%d" % (lease + keep))
 
 
-def _checked(reply: Reply) -> Reply:
-    if isinstance(reply, ResponseError):
-        raise failure(reply) from reply
-    return reply
+def _claim_outcome(
+    replies: Sequence[Reply], owner: bytes, fingerprint: bytes
+) -> ClaimOutcome | None:
+    """Return the outcome of a claim by commands; None where the script has to judge.
+
+    It does so for a claim of our own, one that has just ended or is damaged, and after an error.
+    """
+    left, found = replies
+    if found is None:
+        return CLAIMED
+    if not isinstance(found, bytes):
+        return None
+    state, matches, rest = found[:1], found[17:33] == fingerprint, found[33:]
+    if state == b"D":
+        return Done(matches, rest)
+    is_claim = state == b"C" and rest.isdigit() and len(rest) <= _MAX_DIGITS
+    if is_claim and found[1:17] != owner and isinstance(left, int) and left >= 0:
+        keep = int(rest)
+        if left > keep:
+            return Running(matches, (left - keep) / 1000)
+        if keep:
+            return Crashed(matches)
+    return None
 
 
 def _renewed(reply: Reply) -> Outcome | None:

@@ -3,11 +3,11 @@
 import json
 import random
 import time
-from itertools import takewhile
 
 import pytest
 from cryptography.fernet import Fernet
 from helpers.apps import make_app
+from helpers.servers.packets import packets
 
 from flask_idempotence import idempotent
 
@@ -22,8 +22,7 @@ class Shop:
     """An application whose view answers, or is killed, as the test says."""
 
     def __init__(self, server, **settings):
-        # Two clients, for two connections: MONITOR takes one for itself.
-        self.behind, self._bell = server.client(), server.client(socket_timeout=5)
+        self.behind = server.client()
         self.app = make_app(IDEMPOTENCE_STORAGE_URI=server.url, **settings)
         self.body, self.status = b"{}", 201
         self.in_view = lambda: None
@@ -42,15 +41,10 @@ class Shop:
         return self.app.test_client().post(path, headers=headers, **options)
 
     def trips(self, *arguments, **options):
-        """Return how many commands a request has sent, and its status."""
-        self._bell.ping()  # is connected
-        with self.behind.monitor() as monitor:
+        """Return how many packets of commands a request has sent, and its status."""
+        with packets(self.behind) as count:
             status = self.post(*arguments, **options).status_code
-            self._bell.echo("that was it")
-            told = iter(monitor.listen())
-            sent = list(takewhile(lambda command: command["command"] != "ECHO that was it", told))
-        # What a script calls inside the server is no round trip.
-        return sum(command["client_type"] != "lua" for command in sent), status
+        return count(), status
 
 
 @pytest.fixture

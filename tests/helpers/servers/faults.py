@@ -7,7 +7,11 @@ import threading
 import time
 from socketserver import ThreadingTCPServer
 
+from flask_idempotence.stores.redis.lua import CLAIM as _CLAIM
 from helpers.servers.processes import HOST, RedisServer
+
+CLAIM = (b"\r\nNX\r\n", _CLAIM.digest.encode())
+"""Markers of a claim: by plain commands, or by the script."""
 
 
 class SilentServer:
@@ -30,7 +34,8 @@ class Proxy:
     closed. ``black_hole``: connections are taken and nothing is forwarded either way. ``delay``:
     seconds for which whatever arrives is held up before it is forwarded, even if its sender has
     left meanwhile. ``forget_connections``: what arrives on those that are open goes nowhere from
-    now on, as behind a firewall that was restarted; new ones work.
+    now on, as behind a firewall that was restarted; new ones work. ``carried``: the requests that
+    were forwarded.
     """
 
     def __init__(self, server: RedisServer):
@@ -39,7 +44,8 @@ class Proxy:
         self.delay = 0.0
         self.drop_replies = False
         self._server = server
-        self._drops_left, self._marker = 0, b""
+        self._drops_left, self._markers = 0, (b"",)
+        self.carried = []
         self._lock = threading.Lock()
         self._listening = False
         self._forgotten = 0
@@ -51,10 +57,11 @@ class Proxy:
     def __exit__(self, *_):
         self.refuse()
 
-    def drop_next_replies(self, count: int, *, after: bytes = b"") -> None:
-        """Lose the replies to the next requests that contain the marker."""
+    def drop_next_replies(self, count: int, *, after: bytes | tuple[bytes, ...] = b"") -> None:
+        """Lose the replies to the next requests that contain the marker, or one of some."""
         with self._lock:
-            self._drops_left, self._marker = count, after
+            self._drops_left = count
+            self._markers = after if isinstance(after, tuple) else (after,)
 
     def forget_connections(self) -> None:
         """Forward nothing any more on the connections that are open, and leave them open."""
@@ -101,6 +108,8 @@ class Proxy:
                         continue
                     if self.delay:
                         time.sleep(self.delay)
+                    if sender is client:
+                        self.carried.append(chunk)
                     (server if sender is client else client).sendall(chunk)
                     if sender is client and self._drops_reply_to(chunk):
                         server.recv(65536)
@@ -108,7 +117,7 @@ class Proxy:
 
     def _drops_reply_to(self, request: bytes) -> bool:
         with self._lock:
-            if self._drops_left and self._marker in request:
+            if self._drops_left and any(marker in request for marker in self._markers):
                 self._drops_left -= 1
                 return True
         return self.drop_replies

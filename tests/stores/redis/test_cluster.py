@@ -132,9 +132,9 @@ class TestCluster:
         clustered.renew(renewals)  # now every node knows the script
         trips, exchange = [], Node.exchange
 
-        def counted(node, commands, quorum=None):
+        def counted(node, commands, *arguments, **options):
             trips.append(len(commands))
-            return exchange(node, commands, quorum)
+            return exchange(node, commands, *arguments, **options)
 
         monkeypatch.setattr(Node, "exchange", counted)
         renewals[7] = renewals[7]._replace(owner=owner())

@@ -2,6 +2,7 @@
 
 import pytest
 from helpers.apps import make_app
+from helpers.servers.packets import packets
 
 from flask_idempotence import no_repeat_submit, one_time_token
 
@@ -40,14 +41,9 @@ class Shop:
         return self.client.post("/spend", headers={"Idempotence-Token": token}).status_code
 
     def trips(self, call):
-        with self.server.client() as behind:
-            behind.config_resetstat()
+        with self.server.client() as behind, packets(behind) as count:
             result = call()
-            stats = behind.info("commandstats")
-        names = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
-        # What a script calls inside the server is no round trip.
-        sent = {"evalsha", "eval", "set"} if "evalsha" not in names else {"evalsha", "eval"}
-        return sum(names.get(name, 0) for name in sent), result
+        return count(), result
 
 
 @pytest.fixture

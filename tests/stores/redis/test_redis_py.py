@@ -15,15 +15,18 @@ from redis.sentinel import Sentinel
 from flask_idempotence import RedisStore, StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.redis.connection.factory import ConnectionFactory
+from flask_idempotence.stores.redis.connection.handshake import _DeadlinedSocket
 from flask_idempotence.stores.redis.connection.replies import error_code
-from flask_idempotence.stores.redis.connection.wire import _DeadlinedSocket, deadline
+from flask_idempotence.stores.redis.connection.wire import deadline, pack
 
 RESPS = pytest.mark.parametrize("resp", [2, 3])
 
 
-def connected(client):
+def handshake_of(client):
+    """Return the handshake of a connection, done, and the connection."""
     deadline.begin(5)
-    return ConnectionFactory(client.connection_pool).connect()
+    handshake = ConnectionFactory(client.connection_pool).make()
+    return handshake, handshake.connection()
 
 
 @pytest.mark.parametrize("kind", [Connection, SSLConnection, UnixDomainSocketConnection])
@@ -42,12 +45,13 @@ def test_every_wait_of_a_connection_goes_through_the_socket_with_the_deadline(re
         redis_server.client(protocol=resp),
         redis.Redis.from_url(redis_server.unix_url, protocol=resp),
     ):
-        connection = connected(client)
-        assert isinstance(connection._sock, _DeadlinedSocket)
-        connection.send([("PING",), ("NONSENSE",)])
+        handshake, connection = handshake_of(client)
+        assert isinstance(handshake._sock, _DeadlinedSocket)
+        assert handshake._sock.connected is connection._socket
+        connection.send(pack("PING") + pack("NONSENSE"))
         assert connection.receive() == b"PONG"
         assert isinstance(connection.receive(), ResponseError)
-        connection.send([("BLPOP", "nothing", 0)])
+        connection.send(pack("BLPOP", "nothing", 0))
         with deadline.limit(0.1), pytest.raises(redis.TimeoutError):
             connection.receive()
         connection.disconnect()
@@ -66,10 +70,10 @@ def test_a_handshake_has_the_deadline_too():
 def test_a_pool_leaves_nothing_behind_in_our_connections(redis_server, redis_url, resp):
     client = redis_server.client(protocol=resp, decode_responses=True)
     client.ping()
-    connection = connected(client)
-    notifications = getattr(connection, "maint_notifications_config", None)
+    handshake, connection = handshake_of(client)
+    notifications = getattr(handshake, "maint_notifications_config", None)
     assert not notifications or not notifications.enabled  # they would relax the time-outs
-    assert connection.retry._retries == 0
+    assert handshake.retry._retries == 0
     connection.disconnect()
     works(RedisStore(client))
 
@@ -79,7 +83,8 @@ def test_a_context_of_tls_is_made_without_a_handshake(tls_server):
     store = open_store(uri, {"deadline": 5})
     store.ping()
     [connection] = store._deployment._node._idle
-    assert connection.tls._made[1] is connection._sock.context
+    tls = store._deployment._node._connect.__self__._class.tls
+    assert tls._made[1] is connection._socket.context
 
 
 @pytest.mark.parametrize(

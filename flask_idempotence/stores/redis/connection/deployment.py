@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ....errors import StoreError
+from ..lua import Script
 from .node import Node, Quorum
 from .replies import error_code
-from .wire import Command, Connection, Reply, deadline
+from .wire import Command, Connection, Reply, deadline, pack
 
 _ATTEMPTS = 2
 """Of a repeatable command: the server may have closed the idle connection of the first one."""
+
+_ASKING = pack("ASKING")
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -72,6 +75,7 @@ class Deployment:
         key: str | None = None,
         node: Node | None = None,
         repeatable: bool = True,
+        follow: bool = True,
         quorum: Quorum | None = None,
     ) -> list[Reply]:
         """Send commands in one round trip and return their replies, error replies included.
@@ -80,10 +84,11 @@ class Deployment:
         is sent to the right one, whether it is repeatable or not.
 
         Args:
-            commands: each a tuple of its words.
+            commands: see `pack`.
             key: selects the server; None for any.
             node: the server, in place of `key`.
             repeatable: whether to send them again where it is unknown if they arrived.
+            follow: whether to send a refused command to the right server.
             quorum: adds a reply: how many replicas have the last command's write.
 
         Raises:
@@ -96,11 +101,14 @@ class Deployment:
             try:
                 if server is None:
                     server = self._node_for(key)
-                replies = server.exchange(commands, quorum)
-                for reply in replies:
-                    if isinstance(reply, ResponseError):
-                        self._follow(server, commands, replies, key, quorum)
-                        break
+                # A connection that the server has closed costs one of two attempts, and a check
+                # of each connection more than that.
+                replies = server.exchange(commands, quorum, check=not attempts)
+                if follow:
+                    for reply in replies:
+                        if isinstance(reply, ResponseError):
+                            self._follow(server, commands, replies, key, quorum)
+                            break
                 return replies
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:
                 if server is not None:
@@ -109,6 +117,26 @@ class Deployment:
                     raise _no_reply(error) from error
             except RedisError as error:  # refused in the handshake: credentials, no such database
                 raise _no_reply(error) from error
+
+    def run(
+        self,
+        script: Script,
+        calls: Sequence[Command],
+        *,
+        key: str,
+        repeatable: bool = True,
+        quorum: Quorum | None = None,
+    ) -> list[Reply]:
+        """Send calls of a script, as `send` does; in full where the server does not know it."""
+        replies = self.send(calls, key=key, repeatable=repeatable, quorum=quorum)
+        unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:  # the server was restarted or replaced; it has not run these
+            again = [script.head_in_full + calls[n][len(script.head) :] for n in unknown]
+            fresh = self.send(again, key=key, repeatable=repeatable, quorum=quorum)
+            for n, reply in zip(unknown, fresh, strict=False):
+                replies[n] = reply
+            replies[len(calls) :] = fresh[len(unknown) :]  # the reply that a quorum adds
+        return replies
 
     def _follow(
         self,
@@ -126,7 +154,7 @@ class Deployment:
                 if target is None or (target.pause and not deadline.pause(target.pause)):
                     break
                 node = target.node or self._node_for(key)
-                asking: list[Command] = [("ASKING",)] if target.asking else []
+                asking: list[Command] = [_ASKING] if target.asking else []
                 found = node.exchange([*asking, command], quorum)[len(asking) :]
                 replies[index], replies[len(commands) :] = found[0], found[1:]
                 tries += 1

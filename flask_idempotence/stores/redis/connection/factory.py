@@ -11,6 +11,7 @@ from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection
 
 from ....errors import ConfigurationError
+from .handshake import Handshake
 from .tls import TlsContext
 from .wire import Connection
 
@@ -32,7 +33,7 @@ class ConnectionFactory:
         base = pool.connection_class
         if issubclass(base, SentinelManagedConnection):  # which asks sentinels in its own way
             base = SSLConnection if issubclass(base, SSLConnection) else PlainConnection
-        self._class = type("DeadlinedConnection", (Connection, base), {"tls": TlsContext()})
+        self._class = type("DeadlinedHandshake", (Handshake, base), {"tls": TlsContext()})
         self._settings = {
             name: value
             for name, value in pool.connection_kwargs.items()
@@ -56,13 +57,11 @@ class ConnectionFactory:
                 f"The connection to Redis cannot be set up ({type(error).__name__})."
             ) from None
 
-    def make(self, **address: str | int) -> Connection:
+    def make(self, **address: str | int) -> Handshake:
         """Return a connection that is not connected yet; an address replaces the pool's."""
-        connection: Connection = self._class(**{**self._settings, **address})
-        return connection
+        handshake: Handshake = self._class(**{**self._settings, **address})
+        return handshake
 
     def connect(self, **address: str | int) -> Connection:
         """Return a connection that is ready to be used."""
-        connection = self.make(**address)
-        connection.connect()
-        return connection
+        return self.make(**address).connection()

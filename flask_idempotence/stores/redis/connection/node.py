@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .breaker import CircuitBreaker
-from .wire import Command, Connection, Reply, deadline
+from .wire import Command, Connection, Reply, deadline, pack
 
 Address = tuple[str, int]
 
@@ -57,8 +57,12 @@ class Node:
         while idle:
             idle.pop().disconnect()
 
-    def take(self) -> tuple[Connection, list[Connection]]:
-        """Return a connection, idle or new, and the list that it belongs to."""
+    def take(self, *, check: bool = True) -> tuple[Connection, list[Connection]]:
+        """Return a connection, idle or new, and the list that it belongs to.
+
+        Args:
+            check: whether to pass over idle connections that the server has closed.
+        """
         # A renewal in haste is sent all the same: the lease may end before the next probe.
         breaker, idle = self._breaker, self._idle
         if breaker.failures and not deadline.is_short and not breaker.allows():
@@ -70,7 +74,7 @@ class Node:
                 connection = idle.pop()
             except IndexError:  # another thread was faster
                 break
-            if not connection.has_input():  # as one has that the server has closed
+            if not check or not connection.has_input():  # the end of the stream is input, too
                 return connection, idle
             connection.disconnect()
         started = time.monotonic()
@@ -87,22 +91,29 @@ class Node:
         else:
             connection.disconnect()
 
-    def exchange(self, commands: Sequence[Command], quorum: Quorum | None = None) -> list[Reply]:
+    def exchange(
+        self, commands: Sequence[Command], quorum: Quorum | None = None, *, check: bool = True
+    ) -> list[Reply]:
         """Send commands in one round trip and return their replies; a quorum adds one.
+
+        Without `check` an idle connection may be used that the server has closed.
 
         Raises:
             RedisError, OSError: no connection, or the effect of the commands is unknown.
         """
-        connection, home = self.take()
+        connection, home = self.take(check=check)
         started = time.monotonic()
         try:
             # On the same connection: WAIT is about its own connection's writes.
-            connection.send(commands if quorum is None else [*commands, _wait(quorum)])
+            sent = commands if quorum is None else [*commands, _wait(quorum)]
+            connection.send(b"".join(sent))
             replies = [connection.receive() for _ in commands]
             if quorum is not None:
                 replies.append(self._acknowledged(connection, quorum, replies[-1]))
                 if replies[-1] is None:  # it may still come, for the next command to misread
                     home, replies[-1] = [], 0
+            if not connection.is_clean:  # likewise
+                home = []
         except BaseException as error:
             connection.disconnect()  # a part of the replies may still come
             self._note_failure(error, started)
@@ -131,7 +142,7 @@ class Node:
         """Send a command of our own before the operation; an error reply is raised."""
         before = deadline.may_have_arrived
         try:
-            [reply] = self.exchange([command])
+            [reply] = self.exchange([pack(*command)])
         finally:
             deadline.may_have_arrived = before
         if isinstance(reply, Exception):
@@ -151,7 +162,8 @@ class Node:
 
 def _wait(quorum: Quorum) -> Command:
     left = deadline.left()
-    return ("WAIT", quorum.replicas, max(1, int(max(left - _WAIT_MARGIN, left / 2) * 1000)))
+    patience = max(left - _WAIT_MARGIN, left / 2)
+    return pack("WAIT", quorum.replicas, max(1, int(patience * 1000)))
 
 
 def _receive_briefly(connection: Connection) -> Reply:

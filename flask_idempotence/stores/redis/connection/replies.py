@@ -8,7 +8,7 @@ from redis import exceptions
 from redis.exceptions import ResponseError
 
 from ....errors import StoreError
-from .wire import deadline
+from .wire import Reply, deadline
 
 _CLASSES: dict[type[ResponseError], str] = {
     exceptions.AskError: "ASK",
@@ -48,3 +48,10 @@ def failure(reply: ResponseError) -> StoreError:
     kind = exceptions.ReadOnlyError if code == "READONLY" else type(reply)
     sent = deadline.may_have_arrived or code not in _REFUSED
     return StoreError(f"{kind.__name__}: {reply}", sent=sent)
+
+
+def checked(reply: Reply) -> Reply:
+    """Return a reply, or raise the `StoreError` of an error reply."""
+    if isinstance(reply, ResponseError):
+        raise failure(reply) from reply
+    return reply

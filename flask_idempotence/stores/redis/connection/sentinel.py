@@ -14,7 +14,7 @@ from redis.exceptions import RedisError, ResponseError
 from .deployment import Deployment
 from .node import Address, Node
 from .replies import error_code
-from .wire import Connection, deadline
+from .wire import Connection, deadline, pack
 
 
 class SentinelService(Deployment):
@@ -73,7 +73,7 @@ class SentinelService(Deployment):
         # https://redis.io/docs/latest/develop/reference/sentinel-clients/
         connection = self._connect_to(host=address[0], port=address[1])
         try:
-            connection.send([("ROLE",)])
+            connection.send(pack("ROLE"))
             role = connection.receive()
             if isinstance(role, ResponseError):
                 if error_code(role) != "NOPERM":  # without permission there is no check

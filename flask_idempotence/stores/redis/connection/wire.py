@@ -8,19 +8,38 @@ from __future__ import annotations
 import functools
 import select
 import socket
-import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
-from redis.exceptions import ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-Command = tuple[str | bytes | int, ...]
+try:
+    import hiredis
+except ImportError:  # it is optional, for redis-py as well
+    hiredis = None  # type: ignore[assignment, unused-ignore]
+
+Command = bytes
+"""A command in Redis' protocol: see `pack`."""
+
 Reply = Any
 """A number, bytes, None or a list of replies; an error reply is a `ResponseError`."""
+
+_FIRST_READ = 4096
+"""Bytes: the replies to most commands, but for records."""
+
+_LATER_READ = 65536
+
+_AT_ONCE = 4096
+"""Bytes that a connection without unanswered commands takes without waiting."""
+
+_END = b"\r\n"
+_NUMBER, _STRING, _BULK, _ARRAY, _ERROR, _PUSH = b":+$*->"
+_INCOMPLETE = object()
 
 
 class Deadline(threading.local):
@@ -85,84 +104,199 @@ class Deadline(threading.local):
 deadline: Deadline = Deadline()
 
 
-def pack(command: Command) -> bytes:
+def pack(*words: str | bytes | int) -> Command:
     """Return a command in Redis' protocol."""
-    parts = [b"*%d\r\n" % len(command)]
-    for word in command:
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
         data = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
         parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(parts)
 
 
-class _Tls(Protocol):
-    def wrap(
-        self,
-        connection: object,
-        wrap: Callable[[socket.socket], ssl.SSLSocket],
-        plain: socket.socket,
-    ) -> ssl.SSLSocket: ...
+def fill(template: bytes, key: str, *arguments: bytes) -> Command:
+    """Return a command from a template, which takes the size and the bytes of each word."""
+    name = key.encode("utf-8", "surrogateescape")
+    words: list[int | bytes] = [len(name), name]
+    for argument in arguments:
+        words += (len(argument), argument)
+    return template % tuple(words)
 
 
-_Base: Any = object
-"""Stands for the connection class of the client's pool, which `ConnectionFactory` adds."""
+class Connection:
+    """A connection after its handshake. Every wait ends at the deadline of the calling thread.
 
+    Attributes:
+        disconnect: closes it.
+        has_input: whether there is something to read, without waiting: the end of the stream, too.
 
-class Connection(_Base):  # type: ignore[misc]  # known at run time only
-    """A connection of redis-py whose every wait ends at the deadline of the calling thread.
-
-    Overrides two private methods of redis-py: `_connect` and `_wrap_socket_with_ssl`.
+    Args:
+        connected: the socket.
+        disconnect: closes the socket.
+        parse_error: returns the text of an error reply as an exception.
+        unread: bytes that the socket has received behind the replies of the handshake.
     """
 
-    tls: _Tls
-    has_input: Callable[[], object]
-    """Whether there is something to read, without waiting: the end of the stream, too."""
+    def __init__(
+        self,
+        connected: socket.socket,
+        disconnect: Callable[[], None],
+        parse_error: Callable[[str], RedisError],
+        unread: bytes = b"",
+    ) -> None:
+        self.disconnect = disconnect
+        self.has_input = _input_check(connected)
+        self._socket = connected
+        self._parse_error = parse_error
+        self._deadline_set = 0.0  # for the socket's next wait
+        self._data, self._at = unread, 0
 
-    def send(self, commands: Iterable[Command]) -> None:
-        """Send commands in one piece."""
-        self.send_packed_command([b"".join(map(pack, commands))], check_health=False)
+    def send(self, data: bytes) -> None:
+        """Send commands in one piece.
+
+        Raises:
+            RedisTimeoutError, RedisConnectionError: it is unknown what has arrived.
+        """
+        try:
+            self._socket.settimeout(deadline.left())
+            self._socket.sendall(data)
+        except TimeoutError as error:
+            raise RedisTimeoutError("The server takes no data.") from error
+        except OSError as error:
+            raise RedisConnectionError(f"Cannot send to the server: {error}") from error
+        # One time-out is enough for sending and for the first wait, if sending took no time.
+        self._deadline_set = deadline.at if len(data) <= _AT_ONCE else 0.0
 
     def receive(self) -> Reply:
-        """Read one reply; an error reply is returned, not raised."""
+        """Read one reply; an error reply is returned. Messages that the server pushes are skipped.
+
+        Raises:
+            RedisTimeoutError: the deadline has passed.
+            RedisConnectionError: the connection has ended, or the server refuses all commands.
+            InvalidResponse: this is not Redis' protocol.
+        """
+        data, at = self._data, self._at
+        end = data.find(_END, at)
+        while end < 0:
+            data, at = data[at:] + self._wait(), 0
+            end = data.find(_END)
+        kind, text = data[at], data[at + 1 : end]
+        self._data, self._at = data, end + 2
+        if kind == _NUMBER:
+            return int(text)
+        if kind == _BULK:
+            return self._bulk(int(text))
+        if kind == _ERROR:
+            return self._error(text)
+        if kind == _ARRAY:
+            return self._array(int(text))
+        if kind == _STRING:
+            return text
+        if kind == _PUSH:
+            self._array(int(text))
+            return self.receive()
+        return self._in_resp3(chr(kind), text)
+
+    def _in_resp3(self, kind: str, text: bytes) -> Reply:
+        """Return a reply of a kind that only a client of RESP3 gets."""
+        match kind:
+            case "_":
+                return None
+            case "#":
+                return text == b"t"
+            case ",":
+                return float(text)
+            case "(":
+                return int(text)
+            case "%":
+                pairs = range(int(text))
+                return {self.receive(): self.receive() for _ in pairs}
+            case "~":
+                return self._array(int(text))
+            case "=":
+                return self._bulk(int(text))[4:]  # behind its format, such as "txt:"
+            case "!":
+                return self._error(self._bulk(int(text)))
+        raise InvalidResponse(f"Not a reply in Redis' protocol: {kind}{text!r}")
+
+    def _array(self, size: int) -> Reply:
+        return None if size < 0 else [self.receive() for _ in range(size)]
+
+    def _bulk(self, size: int) -> Reply:
+        if size < 0:
+            return None
+        missing = self._at + size + 2 - len(self._data)
+        if missing > 0:
+            chunks = [self._data[self._at :]]
+            while missing > 0:
+                chunks.append(self._wait())
+                missing -= len(chunks[-1])
+            self._data, self._at = b"".join(chunks), 0
+        start = self._at
+        self._at += size + 2
+        return self._data[start : start + size]
+
+    def _error(self, text: bytes) -> RedisError:
+        error = self._parse_error(text.decode("utf-8", "replace"))
+        if isinstance(error, RedisConnectionError):  # it is loading, or has too many clients
+            raise error
+        return error
+
+    def _wait(self) -> bytes:
+        """Wait for bytes."""
+        size = _FIRST_READ
         try:
-            return self.read_response()
-        except ResponseError as error:
-            return error
+            if self._deadline_set != deadline.at:
+                self._socket.settimeout(deadline.left())
+                size = _LATER_READ
+            data = self._socket.recv(size)
+        except TimeoutError as error:
+            raise RedisTimeoutError("The server does not answer in time.") from error
+        except OSError as error:
+            raise RedisConnectionError(f"Cannot read from the server: {error}") from error
+        if not data:
+            raise RedisConnectionError("The server has closed the connection.")
+        self._deadline_set = 0.0
+        return data
 
-    def _connect(self) -> _DeadlinedSocket:
-        left = deadline.left()
-        self.socket_connect_timeout = left / 2  # a name may have a second address
-        self.socket_timeout = left
-        connected = super()._connect()
-        self.has_input = _input_check(connected)
-        return _DeadlinedSocket(connected)
-
-    def _wrap_socket_with_ssl(self, sock: socket.socket) -> socket.socket:
-        return self.tls.wrap(self, super()._wrap_socket_with_ssl, sock)
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was received behind the replies that have been read."""
+        return self._at == len(self._data)
 
 
-class _DeadlinedSocket:
-    """A socket whose every wait ends at the deadline of the calling thread.
+class HiredisConnection(Connection):
+    """A connection whose replies are parsed by the library hiredis."""
 
-    A time-out of the socket's own would begin anew with each byte that a slow server sends.
-    """
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._reader = hiredis.Reader(
+            protocolError=InvalidResponse,
+            replyError=self._parse_error,
+            notEnoughData=_INCOMPLETE,
+        )
+        self._reader.feed(self._data)
 
-    def __init__(self, connected: socket.socket) -> None:
-        self._connected = connected
+    def receive(self) -> Reply:
+        """Read one reply, as `Connection.receive` does."""
+        reply = self._reader.gets()
+        while reply is _INCOMPLETE or isinstance(reply, hiredis.PushNotification):
+            if reply is _INCOMPLETE:
+                self._reader.feed(self._wait())
+            reply = self._reader.gets()
+        if isinstance(reply, RedisConnectionError):
+            raise reply
+        return reply
 
-    def sendall(self, data: bytes) -> None:
-        self._connected.settimeout(deadline.left())
-        self._connected.sendall(data)
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was received behind the replies that have been read."""
+        return not self._reader.has_data()
 
-    def recv(self, size: int) -> bytes:
-        self._connected.settimeout(deadline.left())
-        return self._connected.recv(size)
 
-    def recv_into(self, *arguments: Any) -> int:
-        self._connected.settimeout(deadline.left())
-        return self._connected.recv_into(*arguments)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._connected, name)
+def connection_class() -> type[Connection]:
+    """Return the quickest class of connections that there is."""
+    # An old one would return a message that the server pushes as if it were a reply.
+    return HiredisConnection if hasattr(hiredis, "PushNotification") else Connection
 
 
 def _input_check(connected: socket.socket) -> Callable[[], object]:

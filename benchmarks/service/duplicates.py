@@ -1,4 +1,4 @@
-"""Simultaneous duplicates over HTTP: how long the last waits, and that the view runs once."""
+"""Simultaneous duplicates over HTTP: the time of the last answer, and the runs of the view."""
 
 import http.client
 import json
@@ -18,7 +18,7 @@ DUPLICATES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def measure(stores: Stores, rounds: int) -> list[dict]:
-    """Send so many duplicates at once over HTTP, to a view that takes 50 ms."""
+    """Send bursts of duplicates over HTTP, to a view that takes 50 ms; return a row for each."""
     environment = {"IDEMPOTENCE_STORAGE_URI": stores.redis.url}
     here = Path(__file__).parent
     with Gunicorn(
@@ -52,7 +52,7 @@ def _at_once(port: int, path: str, count: int) -> tuple[list, float]:
     barrier = threading.Barrier(count + 1)
     answers, key = [], str(uuid.uuid4())
     threads = [
-        threading.Thread(target=_ask, args=(port, path, key, barrier, answers))
+        threading.Thread(target=_send, args=(port, path, key, barrier, answers))
         for _ in range(count)
     ]
     for thread in threads:
@@ -62,11 +62,11 @@ def _at_once(port: int, path: str, count: int) -> tuple[list, float]:
     for thread in threads:
         thread.join()
     if len(answers) != count:
-        raise RuntimeError(f"{count - len(answers)} of {count} requests had no answer")
+        raise RuntimeError(f"{count - len(answers)} of {count} requests were not answered")
     return answers, time.perf_counter() - start
 
 
-def _ask(port: int, path: str, key: str, barrier: threading.Barrier, answers: list) -> None:
+def _send(port: int, path: str, key: str, barrier: threading.Barrier, answers: list) -> None:
     with closing(http.client.HTTPConnection(HOST, port, timeout=30)) as connection:
         connection.connect()
         barrier.wait()

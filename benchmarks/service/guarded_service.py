@@ -17,10 +17,10 @@ def view(seconds: float):
     """Return a view that reads its JSON, waits, and answers."""
 
     def work() -> dict:
-        asked = request.get_json()
+        order = request.get_json()
         if seconds:
             time.sleep(seconds)
-        return {"order": asked["order"], "status": "created", "run": uuid.uuid4().hex}
+        return {"order": order["order"], "status": "created", "run": uuid.uuid4().hex}
 
     return work
 

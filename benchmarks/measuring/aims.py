@@ -1,0 +1,79 @@
+"""Aims: a figure, its limit, and one line that says whether it was kept."""
+
+from collections.abc import Iterable
+
+MISSED = "MISSED"
+
+
+def aim(name: str, value: float, limit: float, *, at: str = "", at_least: bool = False) -> dict:
+    """Return the row of a measured aim.
+
+    Args:
+        name: the figure, with its unit unless it is a ratio.
+        value: the figure.
+        limit: its greatest value, or its least.
+        at: the circumstances; a column of the table.
+        at_least: whether the limit is the least value.
+    """
+    missed = value < limit if at_least else value > limit
+    bound = {"limit": limit, "at_least": at_least}
+    return {"aim": name, "at": at, "value": round(value, 3), **bound, "missed": missed}
+
+
+def verdict(missed: bool) -> str:
+    """Return the word for an aim."""
+    return MISSED if missed else "kept"
+
+
+class Table:
+    """Aims by name, with a column for each circumstance.
+
+    Args:
+        rows: rows of `aim`, each of which is one cell.
+    """
+
+    def __init__(self, rows: Iterable[dict]):
+        self._aims: dict[str, dict[str, dict]] = {}
+        for row in rows:
+            self._aims.setdefault(row["aim"], {})[row["at"]] = row
+        self.columns = list(dict.fromkeys(at for cells in self._aims.values() for at in cells))
+
+    def show(self, title: str) -> None:
+        """Print a line for each aim."""
+        head = "".join(f" {at:>14}" for at in self.columns)
+        print(f"\n{title:<38} {'aim':>9}{head}")
+        for name, bound, values, word in self._lines():
+            print(f"  {name:<36} {bound:>9}{''.join(f' {value:>14}' for value in values)}  {word}")
+
+    def in_markdown(self) -> str:
+        """Return the table for a page."""
+        head = ["", "aim", *self.columns, ""]
+        lines = [head, ["---"] * len(head)]
+        lines += [[name, bound, *values, word] for name, bound, values, word in self._lines()]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def _lines(self) -> Iterable[tuple[str, str, list[str], str]]:
+        for name, cells in self._aims.items():
+            first = next(iter(cells.values()))
+            bound = f"{'≥' if first['at_least'] else '≤'} {first['limit']:.2f}"
+            values = [f"{cells[at]['value']:.3f}" if at in cells else "" for at in self.columns]
+            yield name, bound, values, verdict(any(row["missed"] for row in cells.values()))
+
+
+def rows_of(report: object) -> list[dict]:
+    """Return the rows of all aims in a report."""
+    if isinstance(report, dict):
+        own = [report] if "aim" in report else []
+        return own + rows_of(list(report.values()))
+    if isinstance(report, list):
+        return [row for part in report for row in rows_of(part)]
+    return []
+
+
+def missed_in(report: object) -> int:
+    """Return the number of rows in a report that miss their limit."""
+    if isinstance(report, dict):
+        return report.get("missed", 0) + missed_in(list(report.values()))
+    if isinstance(report, list):
+        return sum(map(missed_in, report))
+    return 0

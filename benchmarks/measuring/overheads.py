@@ -1,0 +1,179 @@
+"""Each mode against lines written by hand, the store alone, and a view without a guard."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flask import Flask
+from helpers.servers.processes import RedisServer
+from measuring.aims import aim, verdict
+from measuring.command import microseconds, row_of, versions_of
+from measuring.redis_costs import memory, round_trips
+from measuring.timing import Variant, difference, interleave, ratio
+from modes import key_mode, lock_mode, refusals, token_mode
+from modes.order_app import answer, application, orders, plain, storage
+from redis.utils import HIREDIS_AVAILABLE
+
+from flask_idempotence import Idempotence, no_repeat_submit
+
+Build = Callable[[str], Variant]
+MEMORY = "memory://"
+UNGUARDED_LIMIT = 2.0
+"""Microseconds by which the extension may delay a route without a guard."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request to a guarded view, and the greatest ratio to each of its yardsticks."""
+
+    name: str
+    ours: Build
+    limits: tuple[tuple[str, Build, float], ...]
+
+
+def _unguarded(_: str) -> Variant:
+    return plain()
+
+
+def _unguarded_with_key(_: str) -> Variant:
+    return plain(key_mode.first_requests)
+
+
+HAND, FLOOR, UNGUARDED = "by hand", "floor", "unguarded"
+ON_REDIS = (
+    Case(
+        "lock, first",
+        lock_mode.ours,
+        ((HAND, lock_mode.by_hand, 1.03), (FLOOR, lock_mode.floor, 1.15)),
+    ),
+    Case(
+        "token, spent",
+        token_mode.ours,
+        ((HAND, token_mode.by_hand, 1.05), (FLOOR, token_mode.floor, 1.15)),
+    ),
+    Case(
+        "key, first",
+        key_mode.ours,
+        ((HAND, key_mode.by_hand, 1.03), (FLOOR, key_mode.floor, 1.15)),
+    ),
+    Case(
+        "replay",
+        key_mode.our_replay,
+        ((HAND, key_mode.replay_by_hand, 0.95), (FLOOR, key_mode.replay_floor, 1.20)),
+    ),
+    Case("lock, refused", refusals.our_lock, ((HAND, refusals.lock_by_hand, 1.03),)),
+    Case("key, refused", refusals.our_key, ((HAND, refusals.key_by_hand, 1.03),)),
+)
+IN_MEMORY = (
+    Case("lock, first", lock_mode.ours, ((UNGUARDED, _unguarded, 1.30),)),
+    Case("token, spent", token_mode.ours, ((UNGUARDED, _unguarded, 1.40),)),
+    Case("key, first", key_mode.ours, ((UNGUARDED, _unguarded_with_key, 1.50),)),
+    Case("replay", key_mode.our_replay, ((UNGUARDED, _unguarded_with_key, 1.30),)),
+)
+
+
+def measure(sockets: list[str], requests: int) -> dict:
+    """Measure everything over each socket, and show it as it comes; return the report.
+
+    Args:
+        sockets: `"tcp"`, `"unix"`, or both.
+        requests: the requests of each variant.
+    """
+    parser = "with hiredis" if HIREDIS_AVAILABLE else "without hiredis"
+    report: dict = {"requests": requests, "parser": parser}
+    with RedisServer() as server:
+        print(f"\n{parser}; {requests} requests of each variant, interleaved")
+        report["versions"] = versions_of(
+            "flask", "werkzeug", "redis", "itsdangerous", Redis=server.version
+        )
+        report["round_trips"] = round_trips(server.url)
+        report["memory"] = memory(server.url)
+        _show_server(report)
+        urls = {"tcp": server.url, "unix": server.unix_url}
+        suffix = ", hiredis" if HIREDIS_AVAILABLE else ""
+        report["redis"] = [
+            _compare(case, urls[socket], socket + suffix, requests)
+            for socket in sockets
+            for case in ON_REDIS
+        ]
+    if not HIREDIS_AVAILABLE:  # neither redis-py nor its parser is concerned
+        report["memory_store"] = [
+            *(_compare(case, MEMORY, "memory", requests) for case in IN_MEMORY),
+            _unguarded_route(requests),
+        ]
+    return report
+
+
+def _compare(case: Case, uri: str, at: str, requests: int) -> dict:
+    """Measure one case, show it, and return its part of the report."""
+    ours = case.ours(uri)
+    others = [build(uri) for _, build, _ in case.limits]
+    title = f"{case.name}, {at}"
+    interleave(title, [ours, *others], requests)
+    rows = []
+    for (name, _, limit), other in zip(case.limits, others, strict=True):
+        spread = ratio(ours, other)
+        row = aim(f"{case.name} / {name}", spread.median, limit, at=at)
+        rows.append({**row, "spread": row_of(spread, 3)})
+    group = {"title": title, "variants": _times([ours, *others]), "ratios": rows}
+    _show_group(group)
+    return group
+
+
+def _times(variants: list[Variant]) -> list[dict]:
+    return [
+        {"name": variant.name, **row_of(microseconds(variant.nanoseconds), 1)}
+        for variant in variants
+    ]
+
+
+def _unguarded_route(requests: int) -> dict:
+    """Measure a route without a guard, in an application with the extension and in one without."""
+    within, without = (
+        Variant(name, _with_another_route(name, has_extension), orders)
+        for name, has_extension in (("with the extension", True), ("without it", False))
+    )
+    interleave("a route without a guard", [within, without], requests)
+    spread = difference(within, without)
+    row = aim(
+        "no guard, µs more than without us",
+        spread.median / 1000,
+        UNGUARDED_LIMIT,
+        at="memory",
+    )
+    row["spread"] = {name: value / 1000 for name, value in row_of(spread, 0).items()}
+    times = _times([within, without])
+    group = {"title": "a route without a guard", "variants": times, "ratios": [row]}
+    _show_group(group)
+    return group
+
+
+def _with_another_route(name: str, has_extension: bool) -> Flask:
+    """Return an application with an unguarded route, and another that is guarded if it can be."""
+    app = application(name, **(storage(MEMORY) if has_extension else {}))
+    other = no_repeat_submit(interval=lock_mode.INTERVAL)(answer) if has_extension else answer
+    app.add_url_rule("/other", "other", other, methods=["POST"])
+    if has_extension:
+        Idempotence(app)
+    return app
+
+
+def _show_group(group: dict) -> None:
+    print(f"\n{group['title']:<44}  median     p10     p90")
+    for row in group["variants"]:
+        print(f"  {row['name']:<42} {row['median']:7.1f} {row['p10']:7.1f} {row['p90']:7.1f} µs")
+    for row in group["ratios"]:
+        median, p10, p90 = row["spread"].values()
+        aimed = f"aim {row['limit']:.2f}  {verdict(row['missed'])}"
+        print(f"  {row['aim']:<42} {median:7.3f} {p10:7.3f} {p90:7.3f}    {aimed}")
+
+
+def _show_server(report: dict) -> None:
+    print(f"\n{'round trips to the server':<40} {'':>7}     aim")
+    for row in report["round_trips"]:
+        names = ", ".join(row["commands"])
+        count = f"{row['round_trips']:7d} {row['limit']:7d}"
+        print(f"  {row['step']:<38} {count}  {verdict(row['missed'])}  {names}")
+    print(f"\n{'MEMORY USAGE of one key, bytes':<40} {'':>7}     aim")
+    for row in report["memory"]:
+        count = f"{row['bytes']:7d} {row['limit']:7d}"
+        print(f"  {row['record']:<38} {count}  {verdict(row['missed'])}  {row['key']}")

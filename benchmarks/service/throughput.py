@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Compare the throughput of a guarded service with that of an unguarded one.
+
+Gunicorn with two workers, wrk and Redis share the machine's cores. Each route gets its requests in
+turn, in rounds; every request has a body and a key of its own, and must be answered with 200.
+
+    uv run python benchmarks/service/throughput.py                  # threads
+    uv run --with gevent python benchmarks/service/throughput.py    # and greenlets
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tests")]
+from helpers.servers.processes import HOST, Gunicorn, RedisServer
+from measuring.aims import Table, aim, rows_of
+from measuring.command import add_report_arguments, finish, positive, quiet, row_of, versions_of
+from measuring.timing import Spread
+
+CONNECTIONS = 16
+VIEWS = ("fast", "database")
+GUARDS = ("plain", "lock", "key")
+LEAST = {"lock": 0.75, "key": 0.60}
+"""The least throughput of a fast view behind each guard, of the unguarded."""
+
+P99_AT_MOST = 1.5
+WORKERS = ("gthread", "gevent")
+SCRIPT = """
+local sent, run = 0, os.getenv("RUN")
+wrk.method = "POST"
+request = function()
+  sent = sent + 1
+  local headers = {["Content-Type"] = "application/json",
+                   ["Idempotency-Key"] = run .. "-" .. sent}
+  return wrk.format(nil, nil, headers, '{"order": "' .. run .. '-' .. sent .. '"}')
+end
+done = function(summary, latency)
+  local errors = summary.errors
+  io.write(string.format('\\n{"requests": %d, "microseconds": %d, "errors": %d, "p50": %.1f, ' ..
+    '"p99": %.1f}\\n', summary.requests, summary.duration, errors.connect + errors.status +
+    errors.read + errors.write + errors.timeout, latency:percentile(50), latency:percentile(99)))
+end
+"""
+
+
+def measure(
+    redis: RedisServer,
+    rounds: int,
+    seconds: int,
+    *,
+    views: tuple[str, ...] = VIEWS,
+    worker_class: str = "gthread",
+) -> list[dict]:
+    """Load each route in turn, and return a row for each; none where wrk is not installed.
+
+    Args:
+        redis: the server that the application stores in; it is emptied.
+        rounds: the rounds of each route.
+        seconds: the seconds of a round.
+        views: the views of `guarded_service`.
+        worker_class: of Gunicorn's two workers.
+    """
+    if not shutil.which("wrk"):
+        print("... wrk is not installed: no throughput", file=sys.stderr)
+        return []
+    routes = [f"/{guard}/{view}" for view in views for guard in GUARDS]
+    results = {route: [] for route in routes}
+    options = {"threads": 8} if worker_class == "gthread" else {}
+    environment = {"IDEMPOTENCE_STORAGE_URI": redis.url}
+    with Gunicorn(
+        "guarded_service:app",
+        workers=2,
+        worker_class=worker_class,
+        env=environment,
+        cwd=Path(__file__).parent,
+        **options,
+    ) as gunicorn:
+        for number in range(rounds + 1):
+            print(f"... throughput: round {number} of {rounds}", file=sys.stderr, flush=True)
+            for route in routes:
+                result = _load(redis, gunicorn.port, route, seconds if number else 1)
+                if number:  # the first warms up
+                    results[route].append(result)
+            routes.append(routes.pop(0))
+    return [_row(route, results) for route in results]
+
+
+def _load(redis: RedisServer, port: int, route: str, seconds: int) -> dict:
+    """Load a route for some seconds; check that every request was a first one, with a 200."""
+    redis.client().flushall()
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(SCRIPT)
+        script.flush()
+        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", script.name]
+        environment = {**os.environ, "RUN": os.urandom(8).hex()}
+        done = subprocess.run(
+            [*command, f"http://{HOST}:{port}{route}"],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
+    result = json.loads(done.stdout.splitlines()[-1])
+    if result["errors"]:
+        raise RuntimeError(f"{route}: {result['errors']} of {result['requests']} requests failed")
+    if route.startswith("/key") and redis.client().dbsize() < result["requests"]:
+        raise RuntimeError(f"{route}: fewer records than {result['requests']} requests")
+    return result
+
+
+def _row(route: str, results: dict[str, list[dict]]) -> dict:
+    _, guard, view = route.split("/")
+    mine, plain = results[route], results[f"/plain/{view}"]
+    rates = [_rate(result) for result in mine]
+    ratios = [_rate(own) / _rate(bare) for own, bare in zip(mine, plain, strict=True)]
+    tails = [own["p99"] / bare["p99"] for own, bare in zip(mine, plain, strict=True)]
+    return {
+        "view": view,
+        "guard": guard,
+        "requests a second": round(statistics.median(rates)),
+        "of the unguarded": row_of(Spread.of(ratios), 3),
+        "p50, ms": round(statistics.median(result["p50"] for result in mine) / 1000, 2),
+        "p99, ms": round(statistics.median(result["p99"] for result in mine) / 1000, 2),
+        "p99 to the unguarded": row_of(Spread.of(tails), 3),
+    }
+
+
+def _rate(result: dict) -> float:
+    return result["requests"] / result["microseconds"] * 1e6
+
+
+def _aims(row: dict, at: str) -> list[dict]:
+    guard = row["guard"]
+    if guard == "plain":
+        return []
+    rate, tail = row["of the unguarded"]["median"], row["p99 to the unguarded"]["median"]
+    return [
+        aim(f"{guard}: throughput", rate, LEAST[guard], at=at, at_least=True),
+        aim(f"{guard}: 99th percentile", tail, P99_AT_MOST, at=at),
+    ]
+
+
+def main() -> int:
+    """Run the benchmark from the command line; return the status to exit with."""
+    parser = add_report_arguments(
+        argparse.ArgumentParser(
+            description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+    )
+    parser.add_argument("--rounds", type=positive, default=10, metavar="N")
+    parser.add_argument("--seconds", type=positive, default=2, metavar="N", help="of each round")
+    parser.add_argument("--workers", choices=WORKERS, help="the worker class (default: each)")
+    arguments = parser.parse_args()
+    quiet()
+    if not shutil.which("wrk"):
+        parser.error("wrk is not installed")
+    report = {}
+    for worker in [arguments.workers] if arguments.workers else WORKERS:
+        if worker == "gevent" and not importlib.util.find_spec("gevent"):
+            print("left out: gevent, which is not installed")
+            continue
+        with RedisServer() as redis:
+            versions_of("flask", "gunicorn", "redis", Redis=redis.version)
+            rows = measure(
+                redis, arguments.rounds, arguments.seconds, views=("fast",), worker_class=worker
+            )
+        report[worker] = [{**row, "aims": _aims(row, worker)} for row in rows]
+        _show(worker, rows)
+    return finish(report, arguments, {"a fast view, of the unguarded": Table(rows_of(report))})
+
+
+def _show(worker: str, rows: list[dict]) -> None:
+    print(f"\n{worker:<12} requests/s  of the unguarded (p10 to p90)   p50, ms   p99, ms")
+    for row in rows:
+        median, p10, p90 = row["of the unguarded"].values()
+        share = f"{median:.3f} ({p10:.3f} to {p90:.3f})"
+        print(
+            f"  {row['guard']:<10} {row['requests a second']:10} {share:>30} "
+            f"{row['p50, ms']:9.2f} {row['p99, ms']:9.2f}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
