@@ -128,7 +128,7 @@ def test_expired_values_are_dropped_where_the_number_of_keys_stays_the_same(cloc
     for number in range(1000):
         store.put_token(str(number), b"", 1)
     clock.advance(1)
-    for _ in range(1000):
+    for _ in range(2000):
         store.put_token("k", b"", 1)
         assert store.take_token("k", b"") is TokenOutcome.TAKEN
     assert len(values_of(store)) == 0
