@@ -120,6 +120,8 @@ class StoreConnection(DatabaseConnection):
         self.info = connection.info
         self.file_number = file_number(driver)
         self.deadline = 0.0
+        self._cursor = driver.cursor()  # a new one each time would take longer than the rest
+        self._is_observed = False
         self._dialect = connection.dialect
         self._is_logged = connection.engine.logger.isEnabledFor(logging.INFO)
         self._listeners = connection.engine.dispatch
@@ -127,6 +129,16 @@ class StoreConnection(DatabaseConnection):
         if self.file_number is not None and hasattr(select, "poll"):  # not on Windows
             self._poll = select.poll()
             self._poll.register(self.file_number, select.POLLIN)
+
+    def begin(self, deadline: float) -> None:
+        """Begin an operation, which must end by a time of the monotonic clock."""
+        self.deadline = deadline
+        listeners = self._listeners
+        self._is_observed = (
+            self._is_logged
+            or bool(listeners.before_cursor_execute)
+            or bool(listeners.after_cursor_execute)
+        )
 
     def is_closed_by_server(self) -> bool:
         """Return whether the server has closed it: else, an idle connection is not readable."""
@@ -138,29 +150,26 @@ class StoreConnection(DatabaseConnection):
 
     def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
         """Execute a statement; return its rows."""
-        if self._is_observed():
+        if self._is_observed:
             return super().rows(statement, values)
         text, parameters = statement.for_driver(self._dialect, values)
         try:
-            cursor = self.driver.cursor()
-            cursor.execute(text, parameters)
-            rows = cursor.fetchall()
-            cursor.close()
+            self._cursor.execute(text, parameters)
+            return self._cursor.fetchall()
         except BaseException as error:
             self._fail(error)
             raise
-        return rows
 
     def run(self, statement: Statement, values: Values) -> None:
         """Execute a statement that has no rows."""
-        if self._is_observed():
+        if self._is_observed:
             self._execute(statement, values)
         else:
             self._run(*statement.for_driver(self._dialect, values))
 
     def run_text(self, text: str) -> None:
         """Execute a text that has neither parameters nor rows."""
-        if self._is_observed():
+        if self._is_observed:
             self.sqlalchemy.exec_driver_sql(text)
         else:
             self._run(text)
@@ -177,19 +186,9 @@ class StoreConnection(DatabaseConnection):
             raise
         self.run_text("COMMIT")
 
-    def _is_observed(self) -> bool:
-        listeners = self._listeners
-        return (
-            self._is_logged
-            or bool(listeners.before_cursor_execute)
-            or bool(listeners.after_cursor_execute)
-        )
-
     def _run(self, text: str, *parameters: Any) -> None:
         try:
-            cursor = self.driver.cursor()
-            cursor.execute(text, *parameters)
-            cursor.close()
+            self._cursor.execute(text, *parameters)
         except BaseException as error:
             self._fail(error)
             raise

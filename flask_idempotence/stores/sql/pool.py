@@ -90,7 +90,7 @@ class ConnectionPool:
     def check_out(self, deadline: float) -> StoreConnection:
         """Take a connection, whose socket will be shut down at the deadline."""
         connection = self._find(deadline)
-        connection.deadline = deadline
+        connection.begin(deadline)
         if connection.file_number is not None:
             self._watchdog.watch(connection, connection.file_number, deadline)
         return connection
