@@ -148,7 +148,9 @@ class PostgreSQL(Dialect):
         # which is slower and always right.
         cursor.execute("SELECT pg_backend_pid()")
         if cursor.fetchall()[0][0] == _backend_at_start(connection):
-            cursor.execute(_SESSION.format(set="SET", lock=lock, statement=statement))
+            # One by one: psycopg may have been set to prepare each statement.
+            for text in _SESSION.format(set="SET", lock=lock, statement=statement).split(";"):
+                cursor.execute(text)
         else:
             info[_POOLED] = _BEGIN.format(set="SET LOCAL", lock=lock, statement=statement)
             if getattr(connection, "prepare_threshold", None) is not None:  # psycopg

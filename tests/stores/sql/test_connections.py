@@ -194,6 +194,17 @@ def on_postgres(postgres):
     engine.dispose()
 
 
+@pytest.mark.parametrize("threshold", [None, 0, 2])
+def test_claims_are_granted_whether_statements_are_prepared_or_not(on_postgres, threshold):
+    engine = create_engine(on_postgres.engine.url, connect_args={"prepare_threshold": threshold})
+    store = SqlStore(engine)
+    for name in "abcd":
+        assert claim(store, name) == Claimed()
+        assert isinstance(claim(store, name), Running)
+    store.close()
+    engine.dispose()
+
+
 def backend(connection):
     return connection.scalar(text("SELECT pg_backend_pid()"))
 
