@@ -28,6 +28,7 @@ from . import statements
 from .connection import DatabaseConnection, Row, Statement, StoreConnection, Values
 from .table import CLAIM, RECORD, TOKEN, milliseconds, table
 
+Times = Callable[[sa.ColumnCollection[str, Any]], statements.Columns]
 Info = MutableMapping[str, object]
 
 OK, STALE = Outcome.OK, Outcome.STALE
@@ -116,15 +117,29 @@ class Dialect(ABC):
         self,
         row: statements.Columns,
         where: sa.ColumnElement[bool] | None = None,
-        replaced: statements.Columns | None = None,
+        times: Times | None = None,
     ) -> sa.Insert:
-        """Return a statement that inserts a row, or replaces one that meets a condition."""
-        if replaced is None:
-            replaced = {name: value for name, value in row.items() if name != "key"}
-        upsert: sa.Insert = (
-            self._insert(table)
-            .values(row)
-            .on_conflict_do_update(index_elements=[table.c.key], set_=replaced, where=where)
+        """Return a statement that inserts a row, or replaces one that meets a condition.
+
+        Args:
+            row: the values.
+            where: the condition.
+            times: of the row that is replaced, where they differ.
+        """
+        return self._or_replace(self._insert(table).values(row), row, where, times)
+
+    def _or_replace(
+        self,
+        insert: Any,
+        row: statements.Columns,
+        where: sa.ColumnElement[bool] | None,
+        times: Times | None,
+    ) -> sa.Insert:
+        new = insert.excluded  # shorter to plan than the same values once more
+        replaced = {name: new[name] for name in row if name != "key"}
+        replaced |= {} if times is None else times(new)
+        upsert: sa.Insert = insert.on_conflict_do_update(
+            index_elements=[table.c.key], set_=replaced, where=where
         )
         return upsert
 

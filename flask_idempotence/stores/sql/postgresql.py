@@ -82,8 +82,8 @@ class PostgreSQL(Dialect):
             list(statements.NEW_CLAIM), new, include_defaults=False
         )
         granted = (
-            claim.on_conflict_do_update(
-                index_elements=[_row.key], set_=statements.CLAIMED_ANEW, where=statements.MAY_CLAIM
+            self._or_replace(
+                claim, statements.NEW_CLAIM, statements.MAY_CLAIM, statements.claimed_anew
             )
             .returning(word(_GRANTED).label("kind"))
             .cte(_GRANTED)

@@ -46,7 +46,7 @@ class SQLite(Dialect):
         self._in_the_way = Statement(statements.IN_THE_WAY)
         self._claim = Statement(
             self._upsert(
-                statements.NEW_CLAIM, statements.MAY_CLAIM, statements.CLAIMED_ANEW
+                statements.NEW_CLAIM, statements.MAY_CLAIM, statements.claimed_anew
             ).returning(_row.key)
         )
         self._renew = Statement(
