@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -22,6 +23,7 @@ from helpers.servers.postgres import PostgresServer
 from measuring.timing import Spread, interleave, ratio
 from modes import key_mode, lock_mode
 from modes.bare_table import CLOCKS
+from reporting.every_mode import INTERVAL, refused
 from sqlalchemy import create_engine, text
 
 from flask_idempotence import SqlStore
@@ -39,18 +41,31 @@ ROWS = {
     "x'00', x'00', {now} + :lasts, zeroblob(100) FROM s",
 }
 DAY = 86_400_000
+MODES = (
+    ("lock, first", lock_mode.ours, lock_mode.by_hand),
+    (
+        "lock, refused",
+        refused(partial(lock_mode.ours, interval=INTERVAL)),
+        refused(partial(lock_mode.by_hand, interval=INTERVAL)),
+    ),
+    ("key, first", key_mode.ours, key_mode.by_hand),
+    ("key, replay", key_mode.our_replay, key_mode.replay_by_hand),
+)
+AIM = 1.10
 
 
 def compare(url: str, requests: int) -> None:
     """Print what a guarded route takes, against the same by hand."""
     kind = url.partition(":")[0].partition("+")[0]
-    for mode, how in (("lock", lock_mode), ("key", key_mode)):
-        ours, theirs = how.ours(url), how.by_hand(url)
+    for mode, make_ours, make_theirs in MODES:
+        ours, theirs = make_ours(url), make_theirs(url)
         interleave(f"{kind} {mode}", [ours, theirs], requests)
-        told, spent = ratio(ours, theirs), statistics.median(ours.nanoseconds) / 1e6
+        found = ratio(ours, theirs)
+        spent = [statistics.median(each.nanoseconds) / 1e6 for each in (ours, theirs)]
         print(
-            f"{kind:10} {mode:4} ours/by hand {told.median:.2f} "
-            f"(p10 {told.p10:.2f}, p90 {told.p90:.2f}), ours {spent:.2f} ms"
+            f"{kind:10} {mode:13} ours/by hand {found.median:.2f} (p10 {found.p10:.2f}, "
+            f"p90 {found.p90:.2f}), ours {spent[0]:.2f} ms, by hand {spent[1]:.2f} ms, "
+            f"aim {AIM:.2f}: {'kept' if found.median <= AIM else 'MISSED'}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -25,15 +25,15 @@ from ..base import (
 )
 from ..facts import DatabaseFacts
 from . import statements
+from .connection import DatabaseConnection, Row, Statement, StoreConnection, Values
 from .table import CLAIM, RECORD, TOKEN, milliseconds, table
 
-Parameters = Mapping[str, object]
+Times = Callable[[sa.ColumnCollection[str, Any]], statements.Columns]
 Info = MutableMapping[str, object]
 
-DEADLINE = "flask_idempotence deadline"
-"""Key of the current operation's deadline, by the monotonic clock, in a connection's `info`."""
-
 OK, STALE = Outcome.OK, Outcome.STALE
+
+NO_CONTEXT = nullcontext()
 
 _RACES = 10
 """How often a claim is sent at most: each time, the row in its way has come or gone meanwhile."""
@@ -53,10 +53,10 @@ class Trouble(enum.Enum):
 
 
 class Dialect(ABC):
-    """A database: its statements, its connections, its errors.
+    """A database: its statements, its connections, its errors. One object a store.
 
-    Errors of the statements are SQLAlchemy's own. A database without RETURNING overrides
-    `complete`, `release` and `take_token`; one without ON CONFLICT, `_upsert`.
+    A database without RETURNING overrides `complete`, `release` and `take_token`; one without ON
+    CONFLICT, `_upsert`.
 
     Args:
         insert: makes an `INSERT` of the database's own.
@@ -67,10 +67,16 @@ class Dialect(ABC):
         self, insert: Callable[[sa.Table], Any], place: sa.ColumnElement[int] | None = None
     ) -> None:
         self._insert = insert
-        self._place = (sa.null() if place is None else place).label("place")
+        where = (sa.null() if place is None else place).label("place")
         complete = self._upsert(statements.COMPLETED, statements.MAY_COMPLETE)
-        self._complete = complete.returning(self._place)
-        self._put_token = self._upsert(statements.NEW_TOKEN)
+        self._complete = Statement(complete.returning(where))
+        self._put_token = Statement(self._upsert(statements.NEW_TOKEN))
+        self._place = Statement(sa.select(where))
+        self._look_up = Statement(statements.LOOK_UP)
+        self._release = Statement(statements.RELEASE)
+        self._exists = Statement(statements.EXISTS)
+        self._take = Statement(statements.TAKE)
+        self._is_token = Statement(statements.IS_TOKEN)
 
     def check(self, engine: sa.Engine) -> None:
         """Raise ConfigurationError if an engine cannot be used."""
@@ -83,13 +89,15 @@ class Dialect(ABC):
         `info` is that of SQLAlchemy's connections over it.
         """
 
-    def operation(self, connection: Connection, *, writes: bool) -> AbstractContextManager[None]:
+    def operation(
+        self, connection: StoreConnection, *, writes: bool
+    ) -> AbstractContextManager[None]:
         """Return the context of one operation: its transaction, or its lock if it `writes`."""
         del connection, writes
-        return nullcontext()
+        return NO_CONTEXT
 
-    def file_number(self, connection: Connection) -> int | None:
-        """Return the socket of a connection; None for a database without a server."""
+    def file_number(self, connection: DBAPIConnection) -> int | None:
+        """Return the socket of a driver's connection; None for a database without a server."""
         del connection
         return None
 
@@ -109,19 +117,33 @@ class Dialect(ABC):
         self,
         row: statements.Columns,
         where: sa.ColumnElement[bool] | None = None,
-        replaced: statements.Columns | None = None,
+        times: Times | None = None,
     ) -> sa.Insert:
-        """Return a statement that inserts a row, or replaces one that meets a condition."""
-        if replaced is None:
-            replaced = {name: value for name, value in row.items() if name != "key"}
-        upsert: sa.Insert = (
-            self._insert(table)
-            .values(row)
-            .on_conflict_do_update(index_elements=[table.c.key], set_=replaced, where=where)
+        """Return a statement that inserts a row, or replaces one that meets a condition.
+
+        Args:
+            row: the values.
+            where: the condition.
+            times: of the row that is replaced, where they differ.
+        """
+        return self._or_replace(self._insert(table).values(row), row, where, times)
+
+    def _or_replace(
+        self,
+        insert: Any,
+        row: statements.Columns,
+        where: sa.ColumnElement[bool] | None,
+        times: Times | None,
+    ) -> sa.Insert:
+        new = insert.excluded  # shorter to plan than the same values once more
+        replaced = {name: new[name] for name in row if name != "key"}
+        replaced |= {} if times is None else times(new)
+        upsert: sa.Insert = insert.on_conflict_do_update(
+            index_elements=[table.c.key], set_=replaced, where=where
         )
         return upsert
 
-    def claim(self, connection: Connection, values: Parameters) -> ClaimOutcome:
+    def claim(self, connection: StoreConnection, values: Values) -> ClaimOutcome:
         """Take a key for its first caller, or return its holder; outside a transaction."""
         for _ in range(_RACES):
             if (outcome := self._claim_once(connection, values)) is not None:
@@ -129,15 +151,15 @@ class Dialect(ABC):
         raise StoreError("The key changed hands again and again.", sent=False)
 
     @abstractmethod
-    def _claim_once(self, connection: Connection, values: Parameters) -> ClaimOutcome | None:
+    def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
         """Take a key, or return its holder; None where that has changed in between."""
 
     @abstractmethod
-    def renew(self, connection: Connection, renewals: Sequence[Renewal]) -> list[Outcome]:
+    def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew."""
 
     def complete(
-        self, connection: Connection, completion: Completion
+        self, connection: DatabaseConnection, completion: Completion
     ) -> tuple[Outcome, int | None]:
         """Replace a claim by a record, if it is the owner's.
 
@@ -153,49 +175,45 @@ class Dialect(ABC):
             "record": completion.record,
             "keep": milliseconds(completion.keep),
         }
-        # The table is the one of the claim, whatever schemas the application has for its own.
-        untranslated = {"schema_translate_map": None}
-        row = connection.execute(self._complete, values, execution_options=untranslated).first()
-        return (STALE, None) if row is None else (OK, row.place)
+        row = connection.first(self._complete, values)
+        return (STALE, None) if row is None else (OK, row[0])
 
-    def place(self, connection: Connection) -> int | None:
+    def place(self, connection: StoreConnection) -> int | None:
         """Return the number of the table that a connection sees; None where there is but one."""
-        number: int | None = connection.execute(sa.select(self._place)).scalar_one()
+        number: int | None = connection.rows(self._place, {})[0][0]
         return number
 
-    def look_up(self, connection: Connection, key: str, owner: bytes) -> str | None:
+    def look_up(self, connection: StoreConnection, key: str, owner: bytes) -> str | None:
         """Return the kind of an owner's row at a key: `"claim"`, `"record"`, or None."""
-        values = {"this_key": key, "this_owner": owner}
-        kind: str | None = connection.execute(statements.LOOK_UP, values).scalar()
-        return kind if kind in (CLAIM, RECORD) else None
+        row = connection.first(self._look_up, {"this_key": key, "this_owner": owner})
+        return None if row is None or row[0] not in (CLAIM, RECORD) else str(row[0])
 
-    def release(self, connection: Connection, key: str, owner: bytes) -> Outcome:
+    def release(self, connection: StoreConnection, key: str, owner: bytes) -> Outcome:
         """Remove a claim, if it is the owner's."""
-        if connection.execute(statements.RELEASE, {"this_key": key, "this_owner": owner}).first():
+        if connection.first(self._release, {"this_key": key, "this_owner": owner}):
             return OK
-        return STALE if connection.execute(statements.EXISTS, {"this_key": key}).first() else OK
+        return STALE if connection.first(self._exists, {"this_key": key}) else OK
 
-    def put_token(self, connection: Connection, values: Parameters) -> None:
+    def put_token(self, connection: StoreConnection, values: Values) -> None:
         """Store a token."""
-        connection.execute(self._put_token, values)
+        connection.run(self._put_token, values)
 
-    def take_token(self, connection: Connection, key: str, subject: bytes) -> TokenOutcome:
+    def take_token(self, connection: StoreConnection, key: str, subject: bytes) -> TokenOutcome:
         """Remove a token, if it is the subject's or anybody's."""
-        taken = connection.execute(
-            statements.TAKE, {"this_key": key, "this_owner": subject}
-        ).first()
+        taken = connection.first(self._take, {"this_key": key, "this_owner": subject})
         if taken is not None:
-            return TokenOutcome.TAKEN if taken.kind == TOKEN else TokenOutcome.TAKEN_AGAIN
-        if connection.execute(statements.IS_TOKEN, {"this_key": key}).first():
+            return TokenOutcome.TAKEN if taken[0] == TOKEN else TokenOutcome.TAKEN_AGAIN
+        if connection.first(self._is_token, {"this_key": key}):
             return TokenOutcome.NOT_YOURS
         return TokenOutcome.ABSENT
 
 
-def outcome_of(row: sa.Row[*tuple[Any, ...]], values: Parameters) -> ClaimOutcome:
-    """Return the outcome of a claim that a row is in the way of."""
-    matches = bytes(row.fingerprint) == values["this_fingerprint"]
-    if row.kind == RECORD:
-        return Done(matches, bytes(row.data))
-    if row.kind != CLAIM:
+def outcome_of(row: Row, values: Values) -> ClaimOutcome:
+    """Return the outcome of a claim that a row is in the way of, as `IN_THE_WAY` selects it."""
+    kind, fingerprint, left, data = row
+    matches = bytes(fingerprint) == values["this_fingerprint"]
+    if kind == RECORD:
+        return Done(matches, bytes(data))
+    if kind != CLAIM:
         return Done(True, b"")  # a token, or no row of the store's: done, with an empty record
-    return Running(matches, row.left / 1000) if row.left > 0 else Crashed(matches)
+    return Running(matches, left / 1000) if left > 0 else Crashed(matches)

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
 
 from ...errors import StoreError, StoreNotReady
+from .connection import StoreConnection
 from .dialect import Dialect, Trouble
 from .pool import ConnectionPool
 from .table import NAME
@@ -44,7 +45,7 @@ class Executor:
 
     def run(
         self,
-        work: Callable[[Connection, *Ts], T],
+        work: Callable[[StoreConnection, *Ts], T],
         *values: *Ts,
         writes: bool = True,
         repeatable: bool = True,
@@ -62,7 +63,7 @@ class Executor:
             StoreNotReady: the table is missing.
         """
         deadline = time.monotonic() + self.seconds
-        pauses = {Trouble.UNKNOWN: [0.0] * repeatable, Trouble.CONFLICT: list(_PAUSES)}
+        pauses: dict[Trouble, list[float]] | None = None
         is_unsure = False
         while True:
             sent = False
@@ -76,11 +77,23 @@ class Executor:
             except DBAPIError as error:
                 trouble = trouble_of(error, self._dialect)
                 is_unsure |= sent and trouble is Trouble.UNKNOWN
+                if pauses is None:
+                    pauses = {Trouble.UNKNOWN: [0.0] * repeatable, Trouble.CONFLICT: [*_PAUSES]}
                 if not _pause(pauses.get(trouble), deadline):
                     raise store_error(error, trouble, sent=is_unsure) from error.orig
             except SQLAlchemyError as error:
                 text = f"{type(error).__name__}: {_first_line(error)}"
                 raise StoreError(text, sent=sent or is_unsure) from None
+
+    def inspect(
+        self, work: Callable[[Connection, *Ts], T], *values: *Ts, writes: bool = True
+    ) -> T:
+        """Carry out an operation of a command, by way of SQLAlchemy's connection.
+
+        Raises:
+            StoreError: as `run` does.
+        """
+        return self.run(lambda connection: work(connection.sqlalchemy, *values), writes=writes)
 
 
 def _pause(pauses: list[float] | None, deadline: float) -> bool:

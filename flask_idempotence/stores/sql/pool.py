@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import select
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from types import TracebackType
 
 from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..process import call_in_children, start_daemon
-from .dialect import DEADLINE, Dialect
+from .connection import StoreConnection
+from .dialect import Dialect, Info
 from .watchdog import Watchdog
 
 _MOST_OVERDUE = 3
@@ -24,6 +24,9 @@ _PROBE_EVERY = 1.0
 
 _MAX_IDLE = 60.0
 """Seconds after which an unused connection goes back to SQLAlchemy's pool."""
+
+_OPENED_AT = "flask_idempotence opened at"
+"""Key in the `info` of a connection."""
 
 
 class ConnectionPool:
@@ -42,11 +45,10 @@ class ConnectionPool:
 
     def __init__(self, engine: Engine, dialect: Dialect, seconds: float) -> None:
         twin = twin_of(engine)
-        event.listen(
-            twin, "connect", lambda made, record: dialect.prepare(made, seconds, record.info)
-        )
+        event.listen(twin, "connect", lambda made, record: self._prepare(made, record.info))
         self._engine = twin.execution_options(isolation_level="AUTOCOMMIT")
         self._dialect = dialect
+        self._seconds = seconds
         self._watchdog = Watchdog()
         self._of_parents: list[object] = []
         self._begin()
@@ -54,7 +56,8 @@ class ConnectionPool:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[tuple[Connection, float]] = []
+        self._idle: list[tuple[StoreConnection, float]] = []
+        self._broken_at = 0.0
         self._waiting = 0
         self._overdue = 0
         self._probe_at = 0.0
@@ -70,50 +73,35 @@ class ConnectionPool:
         with self._lock:
             idle, self._idle = self._idle, []
         for connection, _ in idle:
-            _discard(connection)
+            _discard(connection.sqlalchemy)
         self._engine.dispose()
 
-    @contextmanager
-    def connection(self, deadline: float) -> Iterator[Connection]:
-        """Check a connection out for a block that must end by a time of the monotonic clock.
+    def connection(self, deadline: float) -> Checkout:
+        """Return the context of a block that uses a connection.
+
+        Args:
+            deadline: the end of the block, by the monotonic clock.
 
         Raises:
-            SQLAlchemyError: there is none in time.
+            SQLAlchemyError: there is no connection in time.
         """
-        connection = self._check_out(deadline)
-        try:
-            connection.info[DEADLINE] = deadline
-            file_number = self._dialect.file_number(connection)
-            if file_number is None:
-                yield connection
-            else:
-                with self._watchdog.watch(file_number, deadline):
-                    yield connection
-        except BaseException:
-            connection.close()
-            raise
-        self._check_in(connection)
+        return Checkout(self, deadline)
 
-    def _check_out(self, deadline: float) -> Connection:
-        while (connection := self._pop_idle()) is not None:
-            if not self._is_closed_by_server(connection):
-                return connection
-            _discard(connection)
-        try:
-            return self._connect(deadline)
-        finally:
-            with self._lock:
-                self._waiting -= 1
+    def check_out(self, deadline: float) -> StoreConnection:
+        """Take a connection, whose socket will be shut down at the deadline."""
+        connection = self._find(deadline)
+        connection.begin(deadline)
+        if connection.file_number is not None:
+            self._watchdog.watch(connection, connection.file_number, deadline)
+        return connection
 
-    def _pop_idle(self) -> Connection | None:
-        """Return an idle connection; without one, the thread waits for one from now on."""
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()[0]
-            self._waiting += 1
-            return None
-
-    def _check_in(self, connection: Connection) -> None:
+    def check_in(self, connection: StoreConnection, *, has_failed: bool) -> None:
+        """Take a connection back."""
+        if connection.file_number is not None:
+            self._watchdog.unwatch(connection)
+        if has_failed:
+            self._give_back(connection)
+            return
         now = time.monotonic()
         with self._lock:
             is_kept = not self._waiting
@@ -122,29 +110,42 @@ class ConnectionPool:
             is_surplus = self._idle and self._idle[0][1] < now - _MAX_IDLE
             surplus = self._idle.pop(0)[0] if is_surplus else None
         if not is_kept:  # SQLAlchemy's pool hands it to a waiting thread
-            connection.close()
+            self._give_back(connection)
         if surplus is not None:
-            surplus.close()
+            self._give_back(surplus)
 
-    def _is_closed_by_server(self, connection: Connection) -> bool:
-        # An idle connection is readable only where the server has closed it.
-        file_number = self._dialect.file_number(connection)
-        if file_number is None:
-            return False
-        if not hasattr(select, "poll"):  # Windows
-            return bool(select.select([file_number], [], [], 0)[0])
-        poll = select.poll()
-        poll.register(file_number, select.POLLIN)
-        return bool(poll.poll(0))
+    def _give_back(self, connection: StoreConnection) -> None:
+        if connection.sqlalchemy.invalidated:
+            self._broken_at = time.monotonic()
+        connection.sqlalchemy.close()
 
-    def _connect(self, deadline: float) -> Connection:
+    def _find(self, deadline: float) -> StoreConnection:
+        while (connection := self._pop_idle()) is not None:
+            if not connection.is_closed_by_server():
+                return connection
+            _discard(connection.sqlalchemy)
+        try:
+            return self._connect(deadline)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def _pop_idle(self) -> StoreConnection | None:
+        """Return an idle connection; without one, the thread waits for one from now on."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()[0]
+            self._waiting += 1
+            return None
+
+    def _connect(self, deadline: float) -> StoreConnection:
         if not self._may_connect():
             raise PoolTimeout("The database does not answer.")
-        attempt: Future[Connection] = Future()
+        attempt: Future[StoreConnection] = Future()
 
         def connect() -> None:
             try:
-                attempt.set_result(self._engine.connect())
+                attempt.set_result(self._open())
             except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
                 attempt.set_exception(error)
 
@@ -158,6 +159,16 @@ class ConnectionPool:
         attempt.add_done_callback(self._came_late)
         raise PoolTimeout("Connecting took too long.")
 
+    def _open(self) -> StoreConnection:
+        # Once a connection has been found broken, older ones in SQLAlchemy's pool may be, too.
+        while (connection := self._engine.connect()).info[_OPENED_AT] < self._broken_at:
+            _discard(connection)
+        return StoreConnection(connection, self._dialect.file_number)
+
+    def _prepare(self, connection: DBAPIConnection, info: Info) -> None:
+        info[_OPENED_AT] = time.monotonic()
+        self._dialect.prepare(connection, self._seconds, info)
+
     def _may_connect(self) -> bool:
         now = time.monotonic()
         with self._lock:
@@ -168,11 +179,33 @@ class ConnectionPool:
                 self._probe_at = now + _PROBE_EVERY
             return is_probe
 
-    def _came_late(self, attempt: Future[Connection]) -> None:
+    def _came_late(self, attempt: Future[StoreConnection]) -> None:
         with self._lock:
             self._overdue -= 1
         if attempt.exception() is None:
-            _discard(attempt.result())
+            _discard(attempt.result().sqlalchemy)
+
+
+class Checkout:
+    """The context of a block that uses a connection of a pool."""
+
+    __slots__ = ("_connection", "_deadline", "_pool")
+
+    def __init__(self, pool: ConnectionPool, deadline: float) -> None:
+        self._pool = pool
+        self._deadline = deadline
+
+    def __enter__(self) -> StoreConnection:
+        self._connection = self._pool.check_out(self._deadline)
+        return self._connection
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.check_in(self._connection, has_failed=error is not None)
 
 
 def twin_of(engine: Engine) -> Engine:

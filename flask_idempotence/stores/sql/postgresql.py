@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.selectable import TableValuedAlias
 
 from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
 from ..facts import DatabaseFacts
 from . import statements
-from .dialect import OK, STALE, Dialect, Info, Parameters, Trouble, outcome_of
+from .connection import Statement, StoreConnection, Values
+from .dialect import NO_CONTEXT, OK, STALE, Dialect, Info, Trouble, outcome_of
 from .table import CLAIM, NAME, count_expired, is_a, milliseconds, missing_parts, now, table, word
 
 _row = table.c
@@ -83,8 +82,8 @@ class PostgreSQL(Dialect):
             list(statements.NEW_CLAIM), new, include_defaults=False
         )
         granted = (
-            claim.on_conflict_do_update(
-                index_elements=[_row.key], set_=statements.CLAIMED_ANEW, where=statements.MAY_CLAIM
+            self._or_replace(
+                claim, statements.NEW_CLAIM, statements.MAY_CLAIM, statements.claimed_anew
             )
             .returning(word(_GRANTED).label("kind"))
             .cte(_GRANTED)
@@ -94,9 +93,11 @@ class PostgreSQL(Dialect):
             sa.null().label("left"),
             sa.null().label("data"),
         ]
-        self._claim = sa.union_all(sa.select(granted.c.kind, *nothing), sa.select(*seen.c))
+        self._claim = Statement(
+            sa.union_all(sa.select(granted.c.kind, *nothing), sa.select(*seen.c))
+        )
         batch = _batch()
-        self._renew = (
+        self._renew = Statement(
             sa.update(table)
             .values(statements.renewed(batch.c.lease))
             .where(_row.key == batch.c.key, _row.owner == batch.c.owner)
@@ -104,13 +105,13 @@ class PostgreSQL(Dialect):
             .returning(_row.key, _row.owner)
         )
 
-    def _claim_once(self, connection: Connection, values: Parameters) -> ClaimOutcome | None:
-        row = connection.execute(self._claim, values).first()
+    def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
+        row = connection.first(self._claim, values)
         if row is None:
             return None
-        return CLAIMED if row.kind == _GRANTED else outcome_of(row, values)
+        return CLAIMED if row[0] == _GRANTED else outcome_of(row, values)
 
-    def renew(self, connection: Connection, renewals: Sequence[Renewal]) -> list[Outcome]:
+    def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew, all in one statement."""
         # An UPDATE takes any of several rows that match: only the last one of each is sent.
         last = {(key, owner): (key, owner, lease) for key, owner, lease in renewals}
@@ -122,7 +123,7 @@ class PostgreSQL(Dialect):
             "leases": [milliseconds(lease) for lease in leases],
         }
         renewed_claims = {
-            (row.key, bytes(row.owner)) for row in connection.execute(self._renew, values)
+            (key, bytes(owner)) for key, owner in connection.rows(self._renew, values)
         }
         return [OK if (key, owner) in renewed_claims else STALE for key, owner, _ in renewals]
 
@@ -147,7 +148,9 @@ class PostgreSQL(Dialect):
         # which is slower and always right.
         cursor.execute("SELECT pg_backend_pid()")
         if cursor.fetchall()[0][0] == _backend_at_start(connection):
-            cursor.execute(_SESSION.format(set="SET", lock=lock, statement=statement))
+            # One by one: psycopg may have been set to prepare each statement.
+            for text in _SESSION.format(set="SET", lock=lock, statement=statement).split(";"):
+                cursor.execute(text)
         else:
             info[_POOLED] = _BEGIN.format(set="SET LOCAL", lock=lock, statement=statement)
             if getattr(connection, "prepare_threshold", None) is not None:  # psycopg
@@ -156,29 +159,19 @@ class PostgreSQL(Dialect):
         cursor.close()
         connection.autocommit = before
 
-    @contextmanager
-    def operation(self, connection: Connection, *, writes: bool) -> Iterator[None]:
+    def operation(
+        self, connection: StoreConnection, *, writes: bool
+    ) -> AbstractContextManager[None]:
         """Begin and commit behind a pooler, where `SET LOCAL` alone ends with the operation."""
         del writes
         begin = connection.info.get(_POOLED)
-        if begin is None:
-            yield
-            return
-        connection.exec_driver_sql(begin)
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(SQLAlchemyError):
-                connection.exec_driver_sql("ROLLBACK")
-            raise
-        connection.exec_driver_sql("COMMIT")
+        return NO_CONTEXT if begin is None else connection.transaction(begin)
 
-    def file_number(self, connection: Connection) -> int | None:
+    def file_number(self, connection: DBAPIConnection) -> int | None:
         """Return the socket."""
-        driver = connection.connection.dbapi_connection
-        fileno = getattr(driver, "fileno", None)
+        fileno = getattr(connection, "fileno", None)
         if fileno is None:  # pg8000
-            fileno = getattr(getattr(driver, "_usock", None), "fileno", None)
+            fileno = getattr(getattr(connection, "_usock", None), "fileno", None)
         return None if fileno is None else fileno()
 
     def trouble(self, error: BaseException) -> Trouble:

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -19,13 +19,20 @@ from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
 from ..facts import DatabaseFacts
 from ..process import call_in_children
 from . import statements
-from .dialect import DEADLINE, OK, STALE, Dialect, Info, Parameters, Trouble, outcome_of
+from .connection import Statement, StoreConnection, Values
+from .dialect import NO_CONTEXT, OK, STALE, Dialect, Info, Trouble, outcome_of
 from .table import count_expired, milliseconds, missing_parts, now, table
 
 OLDEST = (3, 35)
 """The first with RETURNING."""
 
 _row = table.c
+
+_WAIT = "flask_idempotence wait"
+"""Key in the `info` of a connection: the seconds that it waits for another writer."""
+
+_NEAR = 0.01
+"""Seconds by which that may differ from the time that is left."""
 
 _NOT_READY = ("no such table", "no such column", "has no column named", "ON CONFLICT clause")
 _DURABLE = {1: "NORMAL", 2: "FULL", 3: "EXTRA"}
@@ -36,10 +43,13 @@ class SQLite(Dialect):
 
     def __init__(self) -> None:
         super().__init__(sqlite.insert)
-        self._claim = self._upsert(
-            statements.NEW_CLAIM, statements.MAY_CLAIM, statements.CLAIMED_ANEW
-        ).returning(_row.key)
-        self._renew = (
+        self._in_the_way = Statement(statements.IN_THE_WAY)
+        self._claim = Statement(
+            self._upsert(
+                statements.NEW_CLAIM, statements.MAY_CLAIM, statements.claimed_anew
+            ).returning(_row.key)
+        )
+        self._renew = Statement(
             sa.update(table)
             .values(statements.renewed(statements.LEASE))
             .where(statements.IS_RENEWABLE)
@@ -64,47 +74,44 @@ class SQLite(Dialect):
                 f"{'.'.join(map(str, OLDEST))} or later."
             )
 
-    def _claim_once(self, connection: Connection, values: Parameters) -> ClaimOutcome | None:
+    def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
         # Reading first costs microseconds, and spares repeats the wait for the one writer.
-        row = connection.execute(statements.IN_THE_WAY, values).first()
+        row = connection.first(self._in_the_way, values)
         if row is not None:
             return outcome_of(row, values)
         with self._write_lock(connection):
-            return CLAIMED if connection.execute(self._claim, values).first() else None
+            return CLAIMED if connection.first(self._claim, values) else None
 
-    def renew(self, connection: Connection, renewals: Sequence[Renewal]) -> list[Outcome]:
+    def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Begin the leases of live claims anew, all in one transaction."""
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-        try:
-            outcomes = [self._renew_one(connection, *renewal) for renewal in renewals]
-        except BaseException:
-            connection.exec_driver_sql("ROLLBACK")
-            raise
-        connection.exec_driver_sql("COMMIT")
-        return outcomes
+        with connection.transaction("BEGIN IMMEDIATE"):
+            return [self._renew_one(connection, *renewal) for renewal in renewals]
 
-    def _renew_one(self, connection: Connection, key: str, owner: bytes, lease: float) -> Outcome:
+    def _renew_one(
+        self, connection: StoreConnection, key: str, owner: bytes, lease: float
+    ) -> Outcome:
         values = {"this_key": key, "this_owner": owner, "lease": milliseconds(lease)}
-        return OK if connection.execute(self._renew, values).first() else STALE
+        return OK if connection.first(self._renew, values) else STALE
 
     def count_all(self, connection: Connection) -> int | None:
         """Return how many rows there are."""
         return connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
 
-    def operation(self, connection: Connection, *, writes: bool) -> AbstractContextManager[None]:
+    def operation(
+        self, connection: StoreConnection, *, writes: bool
+    ) -> AbstractContextManager[None]:
         """Hold the write lock, if the operation begins with a write."""
-        return self._write_lock(connection) if writes else nullcontext()
+        _limit_wait(connection)
+        return self._write_lock(connection) if writes else NO_CONTEXT
 
     @contextmanager
-    def _write_lock(self, connection: Connection) -> Iterator[None]:
+    def _write_lock(self, connection: StoreConnection) -> Iterator[None]:
         # A thread that waits for another one of this process need not poll the file's lock.
-        lock, deadline = self._lock, connection.info[DEADLINE]
-        if not lock.acquire(timeout=max(0, deadline - time.monotonic())):
+        lock = self._lock
+        if not lock.acquire(timeout=max(0, connection.deadline - time.monotonic())):
             raise StoreError("TimeoutError: The database is being written to.", sent=False)
         try:
-            driver = connection.connection.dbapi_connection
-            if driver is not None:
-                _limit_wait(driver, deadline - time.monotonic())
+            _limit_wait(connection)
             yield
         finally:
             lock.release()
@@ -114,8 +121,7 @@ class SQLite(Dialect):
 
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
         """Limit the wait for another writer. Neither this nor anything else stays in the file."""
-        del info
-        _limit_wait(connection, seconds)
+        _set_wait(connection, seconds, info)
 
     def trouble(self, error: BaseException) -> Trouble:
         """Return the effect of an error, by its name."""
@@ -151,5 +157,13 @@ def _now(*_: object, **__: object) -> str:
     return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 
 
-def _limit_wait(connection: DBAPIConnection, seconds: float) -> None:
+def _limit_wait(connection: StoreConnection) -> None:
+    seconds = connection.deadline - time.monotonic()
+    # To set it takes longer than to read a row; a small difference is not worth it.
+    if abs(connection.info[_WAIT] - seconds) > _NEAR:
+        _set_wait(connection.driver, seconds, connection.info)
+
+
+def _set_wait(connection: DBAPIConnection, seconds: float, info: Info) -> None:
     connection.execute(f"PRAGMA busy_timeout = {max(1, round(seconds * 1000))}")
+    info[_WAIT] = seconds

@@ -34,14 +34,6 @@ NEW_CLAIM: Columns = {
 }
 """A row that claims a key."""
 
-# A claim that was sent twice may arrive after the keeper has raised its lease.
-_HAS_LONGER = sa.and_(is_a(CLAIM), _row.owner == _owner, _row.lease_ends > now() + LEASE)
-_LEASE_ENDS = sa.case((_HAS_LONGER, _row.lease_ends), else_=now() + LEASE)
-
-CLAIMED_ANEW = NEW_CLAIM | {"lease_ends": _LEASE_ENDS, "expires": _LEASE_ENDS + _keep}
-del CLAIMED_ANEW["key"]
-"""A row that has given way to a claim: the lease of an owner's own never ends earlier by that."""
-
 MAY_CLAIM = sa.or_(~_is_live, sa.and_(is_a(CLAIM), _row.owner == _owner))
 """Whether an existing row gives way to a claim: it has ended, or is the owner's own."""
 
@@ -81,6 +73,19 @@ TAKE = (
 LOOK_UP = (
     sa.select(_row.kind).where(_row.key == _key, _row.owner == _owner, _is_live).with_for_update()
 )
+
+
+def claimed_anew(new: sa.ColumnCollection[str, Any]) -> Columns:
+    """Return the times of a row that has given way to a claim.
+
+    A claim that was sent twice may arrive after the keeper has raised its lease, which must not
+    end earlier by that. Every other row that gives way has expired.
+
+    Args:
+        new: the columns of the row that would have been inserted.
+    """
+    lease_ends = sa.case((_row.lease_ends > new.lease_ends, _row.lease_ends), else_=new.lease_ends)
+    return {"lease_ends": lease_ends, "expires": lease_ends + _keep}
 
 
 def renewed(lease: sa.ColumnElement[int]) -> dict[str, sa.ColumnElement[int]]:

@@ -21,6 +21,7 @@ from ..base import (
 from ..facts import DatabaseFacts
 from ..pruning import BATCH, Pruning
 from . import inspection
+from .connection import DatabaseConnection
 from .dialect import Dialect, Trouble
 from .executor import Executor, store_error, trouble_of
 from .pool import twin_of
@@ -115,7 +116,7 @@ class SqlStore(InspectableStore):
         """
         completion = Completion(key, owner, fingerprint, record, keep)
         try:
-            outcome, place = self._dialect.complete(connection, completion)
+            outcome, place = self._dialect.complete(DatabaseConnection(connection), completion)
         except DBAPIError as error:
             if trouble_of(error, self._dialect) is not Trouble.NOT_READY:
                 raise
@@ -167,13 +168,13 @@ class SqlStore(InspectableStore):
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
         """Return the entries of some keys."""
-        return self._executor.run(inspection.peek, keys, writes=False) if keys else []
+        return self._executor.inspect(inspection.peek, keys, writes=False) if keys else []
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`, in order, page by page."""
         last = ""
         while True:
-            keys = self._executor.run(inspection.scan, prefix, last, _PAGE, writes=False)
+            keys = self._executor.inspect(inspection.scan, prefix, last, _PAGE, writes=False)
             yield from (key for key in keys if key.startswith(prefix))
             if len(keys) < _PAGE:
                 return
@@ -181,27 +182,27 @@ class SqlStore(InspectableStore):
 
     def remove(self, key: str) -> None:
         """Remove a key of any kind."""
-        self._executor.run(inspection.remove, key)
+        self._executor.inspect(inspection.remove, key)
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
         """Remove keys whose entries are still the same."""
-        return self._executor.run(inspection.discard, seen) if seen else []
+        return self._executor.inspect(inspection.discard, seen) if seen else []
 
     def prune(self, most: int = BATCH) -> int:
         """Remove rows that have expired, `most` at the most; returns how many."""
-        return self._executor.run(inspection.prune, most)
+        return self._executor.inspect(inspection.prune, most)
 
     def count_all(self) -> int | None:
         """Return roughly how many rows there are; None where the database has not counted them."""
-        return self._executor.run(self._dialect.count_all, writes=False)
+        return self._executor.inspect(self._dialect.count_all, writes=False)
 
     def facts(self) -> Sequence[DatabaseFacts]:
         """Return the database's version, settings and state."""
-        return [self._executor.run(self._dialect.facts, writes=False)]
+        return [self._executor.inspect(self._dialect.facts, writes=False)]
 
     def ping(self) -> None:
         """Return if the database answers and has the table."""
-        self._executor.run(inspection.ping, writes=False)
+        self._executor.inspect(inspection.ping, writes=False)
 
     def close(self) -> None:
         """Close the store's connections; its next operation opens new ones."""

@@ -12,8 +12,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from ..process import call_in_children, start_daemon
 
@@ -32,27 +30,29 @@ class Watchdog:
         call_in_children(self._begin)
 
     def _begin(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._watched: dict[object, tuple[float, int]] = {}  # deadline and socket
         self._wake_at = 0.0
         self._is_running = False
 
-    @contextmanager
-    def watch(self, file_number: int, deadline: float) -> Iterator[None]:
-        """Shut a socket down at a time of the monotonic clock, unless the block ends before."""
-        operation = object()
-        with self._changed:
+    def watch(self, operation: object, file_number: int, deadline: float) -> None:
+        """Shut a socket down at a time of the monotonic clock, unless the operation ends before.
+
+        Call `unwatch` in any case.
+        """
+        with self._lock:
             self._watched[operation] = (deadline, file_number)
             is_running, self._is_running = self._is_running, True
             if is_running and deadline < self._wake_at:
                 self._changed.notify()
         if not is_running and not start_daemon(self._run, "flask-idempotence-sql"):
             self._is_running = False  # out of threads: the next operation tries again
-        try:
-            yield
-        finally:
-            with self._changed:  # from here on, the number may be another connection's
-                self._watched.pop(operation, None)
+
+    def unwatch(self, operation: object) -> None:
+        """End an operation, before its socket's number can be another connection's."""
+        with self._lock:
+            self._watched.pop(operation, None)
 
     def _run(self) -> None:
         with self._changed:

@@ -330,7 +330,7 @@ class TestIsolation:
         behind(engine, DEFAULTS.format(name))
         try:
             other = SqlStore(engine)
-            told = other._executor.run(
+            told = other._executor.inspect(
                 lambda connection: connection.scalar(text("SHOW transaction_isolation"))
             )
             assert told == "read committed"
@@ -439,7 +439,7 @@ class TestConnections:
 class TestAChildProcess:
     def test_makes_connections_of_its_own_and_leaves_the_parents_alone(self, store):
         def backend():
-            return store._executor.run(lambda c: c.scalar(text("SELECT pg_backend_pid()")))
+            return store._executor.inspect(lambda c: c.scalar(text("SELECT pg_backend_pid()")))
 
         ours = backend()
         child = os.fork()

@@ -49,7 +49,7 @@ def test_a_connection_that_comes_back_after_the_end_is_closed(postgres_url):
     begun, go_on, used = threading.Event(), threading.Event(), []
 
     def work(connection):
-        used.append(connection.connection.dbapi_connection)
+        used.append(connection.driver)
         begun.set()
         assert go_on.wait(10)
 

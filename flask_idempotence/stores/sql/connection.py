@@ -1,0 +1,216 @@
+"""Connections that execute statements: the store's own, and those of an application."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from sqlalchemy.engine import Dialect
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.selectable import ExecutableReturnsRows
+
+Values = Mapping[str, object]
+Row = Sequence[Any]
+
+
+class Statement:
+    """A statement with named parameters, compiled once for the engine of one store.
+
+    Attributes:
+        clause: the statement of SQLAlchemy's. No parameter of it is a list (`expanding`).
+    """
+
+    def __init__(self, clause: ExecutableReturnsRows) -> None:
+        self.clause = clause
+        self._compiled: _Compiled | None = None
+
+    def for_driver(self, dialect: Dialect, values: Values) -> tuple[str, Any]:
+        """Return the text and the parameters that SQLAlchemy would give to the driver.
+
+        Args:
+            dialect: of an engine that has connected: some compile by the server's version.
+            values: of the parameters.
+        """
+        compiled = self._compiled
+        if compiled is None:
+            compiled = self._compiled = _Compiled(self.clause, dialect)
+        return compiled.text, compiled.parameters(values)
+
+
+class _Compiled:
+    def __init__(self, clause: ExecutableReturnsRows, dialect: Dialect) -> None:
+        compiled = clause.compile(dialect=dialect)
+        if not isinstance(compiled, SQLCompiler):
+            raise TypeError(f"{type(clause).__name__} is no statement with parameters.")
+        self.text = str(compiled)
+        self._order = compiled.positiontup
+        processors = {
+            name: bind.type.dialect_impl(dialect).bind_processor(dialect)
+            for bind, name in compiled.bind_names.items()
+        }
+        self._processors: list[tuple[str, Callable[[Any], Any]]] = [
+            (name, process) for name, process in processors.items() if process is not None
+        ]
+        self._constants = {
+            name: value for name, value in compiled.params.items() if value is not None
+        }
+
+    def parameters(self, values: Values) -> Any:
+        named = {**self._constants, **values}
+        for name, process in self._processors:
+            named[name] = process(named[name])
+        return named if self._order is None else tuple([named[name] for name in self._order])
+
+
+class DatabaseConnection:
+    """A connection to the store's database; the application's own may be in a transaction.
+
+    Attributes:
+        sqlalchemy: the connection as SQLAlchemy knows it.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.sqlalchemy = connection
+
+    def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
+        """Execute a statement; return its rows."""
+        return self._execute(statement, values).all()
+
+    def first(self, statement: Statement, values: Values) -> Row | None:
+        """Execute a statement; return its first row, or None."""
+        rows = self.rows(statement, values)
+        return rows[0] if rows else None
+
+    def _execute(self, statement: Statement, values: Values) -> sa.CursorResult[Any]:
+        # The table is the one of the claim, whatever schemas the application has for its own.
+        untranslated = {"schema_translate_map": None}
+        return self.sqlalchemy.execute(statement.clause, values, execution_options=untranslated)
+
+
+class StoreConnection(DatabaseConnection):
+    """A connection of the store's own, which commits every statement by itself.
+
+    Statements go to the driver's cursor at once: `Connection.execute` would take about as long
+    as a database on the same machine does. Errors are SQLAlchemy's all the same. Where statements
+    are logged, or functions listen to those of all engines, they go by way of SQLAlchemy.
+
+    Attributes:
+        driver: the connection as its driver knows it.
+        info: the `info` of both, which lasts as long as the driver's.
+        file_number: the socket; None for a database without a server.
+        deadline: of the current operation, by the monotonic clock.
+    """
+
+    def __init__(
+        self, connection: Connection, file_number: Callable[[DBAPIConnection], int | None]
+    ) -> None:
+        super().__init__(connection)
+        driver = connection.connection.dbapi_connection
+        if driver is None:
+            raise TypeError("The connection is closed.")
+        self.driver = driver
+        self.info = connection.info
+        self.file_number = file_number(driver)
+        self.deadline = 0.0
+        self._cursor = driver.cursor()  # a new one each time would take longer than the rest
+        self._is_observed = False
+        self._dialect = connection.dialect
+        self._is_logged = connection.engine.logger.isEnabledFor(logging.INFO)
+        self._listeners = connection.engine.dispatch
+        self._poll = None
+        if self.file_number is not None and hasattr(select, "poll"):  # not on Windows
+            self._poll = select.poll()
+            self._poll.register(self.file_number, select.POLLIN)
+
+    def begin(self, deadline: float) -> None:
+        """Begin an operation, which must end by a time of the monotonic clock."""
+        self.deadline = deadline
+        listeners = self._listeners
+        self._is_observed = (
+            self._is_logged
+            or bool(listeners.before_cursor_execute)
+            or bool(listeners.after_cursor_execute)
+        )
+
+    def is_closed_by_server(self) -> bool:
+        """Return whether the server has closed it: else, an idle connection is not readable."""
+        if self._poll is not None:
+            return bool(self._poll.poll(0))
+        if self.file_number is not None:
+            return bool(select.select([self.file_number], [], [], 0)[0])
+        return False
+
+    def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
+        """Execute a statement; return its rows."""
+        if self._is_observed:
+            return super().rows(statement, values)
+        text, parameters = statement.for_driver(self._dialect, values)
+        try:
+            self._cursor.execute(text, parameters)
+            return self._cursor.fetchall()
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def run(self, statement: Statement, values: Values) -> None:
+        """Execute a statement that has no rows."""
+        if self._is_observed:
+            self._execute(statement, values)
+        else:
+            self._run(*statement.for_driver(self._dialect, values))
+
+    def run_text(self, text: str) -> None:
+        """Execute a text that has neither parameters nor rows."""
+        if self._is_observed:
+            self.sqlalchemy.exec_driver_sql(text)
+        else:
+            self._run(text)
+
+    @contextmanager
+    def transaction(self, begin: str) -> Iterator[None]:
+        """Begin a transaction by a text; commit it where the block ends without an error."""
+        self.run_text(begin)
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(SQLAlchemyError):
+                self.run_text("ROLLBACK")
+            raise
+        self.run_text("COMMIT")
+
+    def _run(self, text: str, *parameters: Any) -> None:
+        try:
+            self._cursor.execute(text, *parameters)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        """Raise SQLAlchemy's error for one of the driver.
+
+        As by SQLAlchemy itself, a connection is closed that is broken, or was interrupted before
+        its answer had come.
+        """
+        of_driver = self._dialect.loaded_dbapi.Error
+        if isinstance(error, of_driver):
+            is_broken = self._dialect.is_disconnect(error, self.driver, None)
+            if is_broken:
+                self.sqlalchemy.invalidate(error)
+            raise DBAPIError.instance(
+                None,
+                None,
+                error,
+                of_driver,
+                connection_invalidated=is_broken,
+                dialect=self._dialect,
+            ) from error
+        if not isinstance(error, Exception):
+            self.sqlalchemy.invalidate(error)

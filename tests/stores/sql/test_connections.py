@@ -1,0 +1,308 @@
+"""Statements on the driver's cursor: the same as by way of SQLAlchemy, errors included."""
+
+import logging
+import signal
+import threading
+import time
+from contextlib import contextmanager, nullcontext
+
+import pytest
+from helpers.store_assertions import claim, owner, timed_failure
+from sqlalchemy import Engine, NullPool, create_engine, event, text
+
+from flask_idempotence import SqlStore
+from flask_idempotence.errors import StoreNotReady
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Completion, Renewal, Running
+from flask_idempotence.stores.sql.connection import DatabaseConnection, Statement
+
+OTHER = bytes(range(16))
+DRIVERS = ["psycopg", "psycopg2", "pg8000"]
+
+
+@pytest.fixture(params=["sqlite", *DRIVERS])
+def engine(request, tmp_path):
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/app.db"
+    else:
+        url = request.getfixturevalue("postgres").new_database()
+        url = url.replace("+psycopg", f"+{request.param}")
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def store(engine):
+    store = SqlStore(engine, deadline=5)
+    store.create_table()
+    yield store
+    store.close()
+
+
+@contextmanager
+def listening(name="before_cursor_execute"):
+    """Note the statements of every engine, as tools that trace an application do."""
+    seen = []
+
+    def note(connection, cursor, statement, parameters, *more):
+        seen.append((statement, parameters))
+
+    event.listen(Engine, name, note)
+    try:
+        yield seen
+    finally:
+        event.remove(Engine, name, note)
+
+
+def every_operation(store, name):
+    """Return the outcomes of the operations of requests, in each state of a key."""
+    key, mine, record = f"{name}:%s:%(x)s:?", b"\0%\xff" * 5 + b"\0", b"%s\0\xff" * 100
+    outcomes = [
+        store.claim(key, mine, NO_FINGERPRINT, 60, 0),
+        store.claim(key, mine, NO_FINGERPRINT, 60, 0),
+        _rounded(store.claim(key, owner(), NO_FINGERPRINT, 60, 0)),
+        _rounded(store.claim(key, owner(), OTHER, 60, 0)),
+        store.renew([Renewal(key, mine, 60), Renewal(key, OTHER, 60), Renewal("no", mine, 60)]),
+        store.look_up(key, mine),
+        store.release(key, OTHER),
+        store.complete(key, OTHER, NO_FINGERPRINT, record, 60),
+        store.complete(key, mine, NO_FINGERPRINT, record, 60),
+        store.claim(key, owner(), NO_FINGERPRINT, 60, 0),
+        store.claim(key, owner(), OTHER, 60, 0),
+        store.look_up(key, mine),
+        store.look_up(key, OTHER),
+        store.release(key, mine),
+        store.renew([Renewal(key, mine, 60)]),
+    ]
+    store.claim(f"{name}:short", mine, NO_FINGERPRINT, 0.001, 60)
+    store.put_token(f"{name}:token", mine, 60)
+    store.put_token(f"{name}:again", b"", 60, again=True)
+    time.sleep(0.01)
+    return [
+        *outcomes,
+        store.claim(f"{name}:short", OTHER, NO_FINGERPRINT, 60, 0),
+        store.claim(f"{name}:token", OTHER, NO_FINGERPRINT, 60, 0),
+        store.take_token(f"{name}:token", OTHER),
+        store.take_token(f"{name}:token", mine),
+        store.take_token(f"{name}:token", mine),
+        store.take_token(f"{name}:again", OTHER),
+        store.release(f"{name}:none", mine),
+        store._executor.run(store._dialect.place),
+    ]
+
+
+def _rounded(outcome):
+    return Running(outcome.matches, round(outcome.remaining))
+
+
+def test_outcomes_are_those_of_sqlalchemy(store):
+    direct = every_operation(store, "direct")
+    with listening() as seen:
+        assert every_operation(store, "observed") == direct
+    assert len(seen) > len(direct)
+
+
+def test_the_driver_is_given_the_same_texts_and_types(store, monkeypatch):
+    given = []
+    for_driver = Statement.for_driver
+
+    def noted(*args):
+        given.append(for_driver(*args))
+        return given[-1]
+
+    monkeypatch.setattr(Statement, "for_driver", noted)
+    every_operation(store, "direct")
+    with listening() as seen:
+        every_operation(store, "observed")
+    statements = [each for each in seen if each[0] not in ("BEGIN IMMEDIATE", "COMMIT")]
+    assert list(map(_shape, given)) == list(map(_shape, statements))
+
+
+def _shape(statement):
+    text, parameters = statement
+    if isinstance(parameters, dict):
+        return text, {name: type(value) for name, value in parameters.items()}
+    return text, list(map(type, parameters))
+
+
+@pytest.mark.parametrize("name", ["before_cursor_execute", "after_cursor_execute"])
+def test_listeners_to_all_engines_see_the_statements(store, name):
+    claim(store)
+    with listening(name) as seen:
+        claim(store)
+        store.put_token("t", b"", 60)
+    assert len(seen) >= 2
+    assert all("flask_idempotence" in text for text, _ in seen)
+
+
+def test_statements_are_logged_as_those_of_any_engine(store, caplog):
+    with caplog.at_level(logging.INFO, "sqlalchemy.engine.Engine"):
+        other = SqlStore(store.engine, deadline=5)
+        claim(other)
+        other.close()
+    assert "FROM flask_idempotence" in caplog.text
+
+
+def test_a_completion_is_the_same_on_a_connection_of_the_applications(store, engine):
+    mine = owner()
+    for key in "ab":
+        store.claim(key, mine, NO_FINGERPRINT, 60, 0)
+    with engine.begin() as connection:
+        theirs = [
+            store._dialect.complete(DatabaseConnection(connection), completion)
+            for completion in _completions("a", mine)
+        ]
+    ours = [
+        store._executor.run(store._dialect.complete, completion)
+        for completion in _completions("b", mine)
+    ]
+    assert theirs == ours
+
+
+def _completions(key, mine):
+    return [
+        Completion(key, by, NO_FINGERPRINT, b"record", 60) for by in (OTHER, mine, mine, OTHER)
+    ]
+
+
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_errors_are_the_same(engine, is_observed):
+    store = SqlStore(engine, deadline=5)
+    with listening() if is_observed else nullcontext():
+        with pytest.raises(StoreNotReady) as caught:
+            claim(store)
+        assert not caught.value.sent
+        store.create_table()
+        if engine.dialect.driver == "psycopg":
+            error, _ = timed_failure(lambda: claim(store, "nul\0"))
+            assert not error.sent
+        assert claim(store) == Claimed()
+    store.close()
+
+
+class _Interrupted(BaseException):
+    pass
+
+
+@pytest.fixture
+def on_postgres(postgres):
+    engine = create_engine(postgres.new_database())
+    store = SqlStore(engine, deadline=5)
+    store.create_table()
+    yield store
+    store.close()
+    engine.dispose()
+
+
+@pytest.mark.parametrize("threshold", [None, 0, 2])
+def test_claims_are_granted_whether_statements_are_prepared_or_not(on_postgres, threshold):
+    engine = create_engine(on_postgres.engine.url, connect_args={"prepare_threshold": threshold})
+    store = SqlStore(engine)
+    for name in "abcd":
+        assert claim(store, name) == Claimed()
+        assert isinstance(claim(store, name), Running)
+    store.close()
+    engine.dispose()
+
+
+def backend(connection):
+    return connection.scalar(text("SELECT pg_backend_pid()"))
+
+
+def test_a_connection_that_was_interrupted_is_not_used_again(on_postgres):
+    store, mine = on_postgres, owner()
+    store.claim("k", mine, NO_FINGERPRINT, 60, 0)
+    before = store._executor.inspect(backend)
+
+    def interrupt(*_):
+        raise _Interrupted
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with store.engine.begin() as connection:
+            connection.execute(text("SELECT 1 FROM flask_idempotence FOR UPDATE"))
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(_Interrupted):
+                store.release("k", mine)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert store._executor.inspect(backend) != before
+
+
+def test_after_a_broken_connection_no_older_one_is_taken_from_the_pool(on_postgres):
+    store, pool = on_postgres, on_postgres._executor.pool
+    deadline = time.monotonic() + 5
+    with (
+        pytest.raises(ZeroDivisionError),
+        pool.connection(deadline),
+        pool.connection(deadline),
+        pool.connection(deadline),
+    ):
+        raise ZeroDivisionError  # so that all three go back to SQLAlchemy's pool
+    assert not pool._idle
+    killer = create_engine(store.engine.url, poolclass=NullPool)
+    with killer.begin() as connection:
+        connection.execute(
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+        )
+    assert claim(store) == Claimed()  # the first is found broken, and no other one is tried
+
+
+def test_a_short_wait_on_sqlite_does_not_outlast_its_operation(tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path}/app.db")
+    store = SqlStore(engine, deadline=5)
+    store.create_table()
+    claim(store)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN EXCLUSIVE")
+        store._executor.seconds = 0.05
+        _, took = timed_failure(lambda: claim(store))
+        assert took < 1
+        store._executor.seconds = 5
+        found = []
+        thread = threading.Thread(target=lambda: found.append(claim(store)))
+        thread.start()
+        time.sleep(0.3)
+        connection.exec_driver_sql("ROLLBACK")
+        thread.join()
+    assert isinstance(found[0], Running)
+    store.close()
+    engine.dispose()
+
+
+def test_a_writer_on_sqlite_that_has_waited_for_another_thread_keeps_its_deadline(tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path}/app.db")
+    store = SqlStore(engine, deadline=2)
+    store.create_table()
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        lock = store._dialect._lock
+        lock.acquire()
+        threading.Timer(1.6, lock.release).start()
+        _, took = timed_failure(lambda: claim(store))
+        assert took < 3
+        connection.exec_driver_sql("ROLLBACK")
+    store.close()
+    engine.dispose()
+
+
+def test_a_transaction_that_fails_is_rolled_back_without_the_help_of_the_pool(tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path}/app.db", pool_reset_on_return=None)
+    store = SqlStore(engine)
+    store.create_table()
+
+    def work(connection):
+        with connection.transaction("BEGIN IMMEDIATE"):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        store._executor.run(work)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM flask_idempotence")
+    assert claim(store) == Claimed()
+    store.close()
+    engine.dispose()
