@@ -198,8 +198,10 @@ def _claim_commands(
     The time to live goes first: were it that of a record which replaces the claim between the two,
     a claim would have a day to run.
     """
-    value = b"C%b%b%d" % (owner, fingerprint, keep)
-    return fill(_PTTL, key), fill(_SET, key, value, b"%d" % (lease + keep))
+    name = key.encode("utf-8", "surrogateescape")
+    value, life = b"C%b%b%d" % (owner, fingerprint, keep), b"%d" % (lease + keep)
+    size = len(name)
+    return _PTTL % (size, name), _SET % (size, name, len(value), value, len(life), life)
 
 
 def _claim_outcome(

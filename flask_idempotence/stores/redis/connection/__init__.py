@@ -5,6 +5,7 @@ deployment  sends commands to the right servers: attempts, redirections, batches
 sentinel    the primary that sentinels name
 cluster     the primaries of a cluster
 node        one server: its idle connections and its circuit breaker
-wire        the bytes of a round trip and its deadline; factory and tls make such connections
+wire        the bytes of a round trip, and its deadline
+factory     makes connections: handshake and tls come before the first command
 replies     the codes of error replies
 """
