@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from uuid import UUID
 
-from .body import body_of
+from .body import body_of, offer_json
 from .forms import FORMS, form_of
 from .proxies import matched_again
 
@@ -190,6 +190,8 @@ def _body(request: Request, selection: Selection) -> list[object]:
         return []
     if request.is_json and body.data is not None:
         kind, value = _read_json(body.data, request.json_module.loads)
+        if kind == "json":
+            offer_json(request, body, value)
         if isinstance(value, dict):
             return [kind, selection.of(value)]
         return [kind, None if selection.only is not None else value]

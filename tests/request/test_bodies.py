@@ -1,11 +1,14 @@
 """A view reads its body as if no guard had."""
 
 import asyncio
+from decimal import Decimal
 from itertools import islice
+from typing import ClassVar
 
 import pytest
 from asgiref.wsgi import WsgiToAsgi
-from flask import Response, request, session
+from flask import Request, Response, request, session
+from flask.json.provider import DefaultJSONProvider
 from flask_wtf import CSRFProtect
 from flask_wtf.csrf import generate_csrf
 from helpers.apps import make_app
@@ -17,6 +20,7 @@ from helpers.request_bodies import (
     JSON,
     PARTS,
     app_with,
+    large,
     nothing,
     part,
     post,
@@ -25,7 +29,7 @@ from helpers.request_bodies import (
 from werkzeug.wrappers import Request as PlainRequest
 
 from flask_idempotence import no_repeat_submit, one_time_token
-from flask_idempotence.request.body import IN_MEMORY
+from flask_idempotence.request.body import IN_MEMORY, PIECE
 
 
 def data():
@@ -260,3 +264,130 @@ def test_a_form_that_is_too_long_to_be_parsed_is_compared_whole(only):
     long = b"a=" + b"x" * IN_MEMORY
     answers = [post(app, long + end, FORM) for end in (b"1", b"1", b"2")]
     assert [answer.status_code for answer in answers] == [200, 409, 200]
+
+
+def read_json():
+    return request.get_json()
+
+
+def reading_json(guard, **settings):
+    """Return an application with a view behind a guard that returns its JSON."""
+
+    def view():
+        return read_json()
+
+    return app_with(view, guard, **settings)
+
+
+class TestParsedJson:
+    """A short JSON body that a guard has parsed is not parsed again for the view."""
+
+    TEXTS = (
+        b'{"a": 1, "b": [2, "x"], "c": null}',
+        b'{"a": 0.1, "b": 1e5, "c": -0.0}',
+        b'{"a": 0.12345678901234567890123}',
+        b'{"a": NaN, "b": Infinity}',
+        b'{"a": 123456789012345678901234567890}',
+        b'{"a": 1, "a": 2}',
+        b'\xef\xbb\xbf{"a": 1}',
+        '{"a": "é"}'.encode("utf-16"),
+        '{"a": "ü"}'.encode("utf-32-be"),
+        b'{"a": "\\ud800"}',
+        b" \n[1]\n",
+        b"null",
+        b'{"a": ',
+        b'{"a": 1} 2',
+        b"[" * 5000,
+    )
+    READERS: ClassVar = {
+        "get_json": read_json,
+        "json": lambda: request.json,
+        "silent": lambda: request.get_json(silent=True),
+        "not cached": lambda: request.get_json(cache=False),
+        "twice": lambda: (request.get_json(), request.get_json(), request.get_json(silent=True)),
+        "and the data": lambda: (request.get_json(), request.get_data()),
+        "behind the data": lambda: (request.get_data(), request.get_json()),
+    }
+
+    @pytest.mark.parametrize("guard", ["lock", "key", "key in lock"])
+    @pytest.mark.parametrize("how", READERS)
+    def test_a_view_gets_the_value_that_it_would_parse(self, how, guard):
+        def make_app(guard):
+            def view():
+                try:
+                    return repr(self.READERS[how]())
+                except RecursionError:
+                    return "too deep"
+
+            return app_with(view, guard)
+
+        apps = make_app(None), make_app(GUARDS[guard])
+        for number, text in enumerate(self.TEXTS):
+            key = {"Idempotency-Key": str(number)}
+            without, behind = (post(app, text, JSON, **key) for app in apps)
+            assert (behind.status_code, behind.data) == (without.status_code, without.data), text
+
+    @pytest.fixture
+    def parsed(self, monkeypatch):
+        """Return the texts that Flask parses."""
+        texts, loads = [], DefaultJSONProvider.loads
+
+        def note(self, text, **options):
+            texts.append(text)
+            return loads(self, text, **options)
+
+        monkeypatch.setattr(DefaultJSONProvider, "loads", note)
+        return texts
+
+    @pytest.mark.parametrize("guard", ["lock", "key", "key in lock"])
+    def test_it_is_not_parsed_again(self, guard, parsed):
+        answer = post(reading_json(GUARDS[guard]), b'{"a": 1}', JSON)
+        assert b'{"a": 1}' not in parsed
+        assert answer.json == {"a": 1}
+
+    def test_a_long_one_is_since_the_view_may_not_want_it(self, parsed):
+        body = large(b'{"a": 1}', PIECE + 1)
+        post(reading_json(GUARDS["lock"]), body, JSON)
+        assert body in parsed
+
+    @pytest.mark.skipif(Request.max_content_length.fset is None, reason="Flask 3.1 sets limits")
+    @pytest.mark.parametrize("cut", [0, 1])
+    def test_a_views_own_limit_holds(self, cut):
+        body = b'{"a": 1}'
+
+        def make_app(guard):
+            def view():
+                request.max_content_length = len(body) - cut
+                return request.get_json()
+
+            return app_with(view, guard)
+
+        answers = [post(make_app(guard), body, JSON) for guard in (None, GUARDS["lock"])]
+        assert [answer.status_code for answer in answers] == [413 if cut else 200] * 2
+
+    @pytest.mark.parametrize("where", ["in a subclass", "on the provider"])
+    def test_the_applications_own_parser_is_used(self, where):
+        class Exact(DefaultJSONProvider):
+            def loads(self, text, **options):
+                return super().loads(text, parse_int=Decimal, **options)
+
+        seen = []
+        app = app_with(lambda: seen.append(request.get_json()) or {}, GUARDS["lock"])
+        if where == "in a subclass":
+            app.json = Exact(app)
+        else:
+            app.json.loads = Exact(app).loads
+        post(app, b'{"a": 1}', JSON)
+        assert repr(seen) == repr([{"a": Decimal(1)}])
+
+    def test_the_value_that_the_application_has_parsed_before_stays(self):
+        seen = []
+        app = app_with(lambda: seen.append(request.get_json()) or {}, GUARDS["lock"])
+
+        @app.before_request
+        def parse():
+            seen.append(request.get_json(silent=True))
+
+        post(app, b'{"a": 1}', JSON)
+        assert seen[-2:] == [{"a": 1}] * 2
+        assert seen[-2] is seen[-1]
