@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,7 @@ class Credentials:
         return len(plain) > _LONGEST_NAME or self._cookies.match(plain) is not None
 
 
+@functools.lru_cache(maxsize=1024)
 def environ_key(header: str) -> str:
     """Return the name of a header in the WSGI environment."""
     return f"HTTP_{header.upper().replace('-', '_')}"

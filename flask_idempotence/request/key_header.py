@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..response.refusals import KeyInvalid
+from .credentials import environ_key
 
 if TYPE_CHECKING:
     from flask import Request
@@ -47,7 +48,7 @@ def key_in_header(request: Request, header: str) -> str | None:
     Raises:
         KeyInvalid: there are several, or it is empty, too long, or not printable ASCII.
     """
-    value = request.headers.get(header)
+    value = request.environ.get(environ_key(header))
     return None if value is None else parse_key(value)
 
 

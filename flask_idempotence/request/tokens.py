@@ -20,6 +20,7 @@ from itsdangerous.signer import SigningAlgorithm
 
 from ..config.settings import CLOCK_SKEW
 from ..response.refusals import TokenExpired, TokenInvalid
+from .credentials import environ_key
 from .forms import values_of
 from .hashing import as_bytes
 
@@ -83,6 +84,7 @@ class Tokens:
         self._config = config
         self._identities = identities
         self._keyring = keyring
+        self._header = environ_key(config.token_header)
         self._ttl = config.token_ttl
         self.clock: Callable[[], float] = time.time
         self._purposes: dict[str | None, None] = {None: None}
@@ -109,7 +111,7 @@ class Tokens:
         Raises:
             TokenInvalid: the form holds several.
         """
-        token = request.headers.get(self._config.token_header)
+        token: str | None = request.environ.get(self._header)
         if token is not None:
             return token
         tokens = set(values_of(request, self._config.token_field)) - {""}
