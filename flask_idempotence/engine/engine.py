@@ -147,7 +147,8 @@ class Engine:
             if found.owner:
                 self.keeper.watch(found)
             if found.sealed.key:
-                self._trace(attempt, "claimed")
+                if attempt.app.debug:
+                    note(attempt, "claimed")
                 attempt.emit(claimed, lease=found.lease.length)
         elif found is not None:
             _logger.info("Request replayed: %s", attempt)
@@ -181,7 +182,7 @@ class Engine:
         transaction = None
         while True:
             sealed = self.seal(attempt, plan, question)
-            if (held := self._held(claims, sealed.key)) is not None:
+            if claims and (held := self._held(claims, sealed.key)) is not None:
                 return None if shares_transaction(plan, held) else self._unclaimed(attempt, plan)
             if plan.within is not None and transaction is None:
                 transaction = open_transaction(self.policy, attempt, plan.within, self.store)
@@ -235,6 +236,8 @@ class Engine:
         """Claim an operation, and wait for a running one as long as the question allows."""
         if question.spends is not None:
             return self.spend(attempt, plan, question, sealed, question.spends)
+        if not question.wait:
+            return self._claim_once(attempt, plan, question, sealed)
         wait_until, pause = self.now() + question.wait, SHORTEST_PAUSE
         while True:
             found = self._claim_once(attempt, plan, question, sealed)
@@ -253,7 +256,7 @@ class Engine:
         (key, fingerprint), owner = sealed, self._owners.draw()
         # A lease is counted from before the call: on the store it begins later, so it never ends
         # there before it ends here.
-        now = self.now()
+        now = self.clock()
         found = self.policy.before_view(
             attempt,
             "claim",

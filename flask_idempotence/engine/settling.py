@@ -107,9 +107,10 @@ class Settling:
             context: the id of its context.
             response: the response.
         """
+        is_streamed = _is_streamed(response)
         for claim in reversed(claims_of(request)):
             if not claim.settled and claim.context == context:
-                self._finish(claim, response)
+                self._finish(claim, response, is_streamed=is_streamed)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
         status = replayed_status(request)
@@ -117,10 +118,10 @@ class Settling:
             response.headers.setdefault(REPLAYED_HEADER, "true")
         if KEPT_HEADERS in vars(request):
             add_kept_headers(request, response)
-        if _is_streamed(response):
+        if is_streamed:
             note_streamed(request, response)
 
-    def _finish(self, claim: Claim, response: Response) -> None:
+    def _finish(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
         if claim.is_changed(response):
             # By the built-in rules: predicates of the application know the view's responses.
             if self._judged(claim, self._late_predicate(claim), response):
@@ -129,7 +130,7 @@ class Settling:
                 # An error that was made after the view: the record must not claim a success.
                 self._take_record(claim, response)
         # A file is sent by the server itself, which forgets the response before it begins.
-        if _is_streamed(response) and not response.direct_passthrough:
+        if is_streamed and not response.direct_passthrough:
             claim.stream()
             settle_when_closed(
                 response,

@@ -72,7 +72,7 @@ class FailurePolicy:
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
         try:
-            return self._timed(operation, call) if self.instrumentation else call()
+            return self._timed(operation, call) if self.instrumentation.instruments else call()
         except StoreError as error:
             self._report(attempt, operation, error)
             if on_unknown is not None and error.sent:
@@ -89,7 +89,7 @@ class FailurePolicy:
             answer.
         """
         try:
-            return self._timed(operation, call) if self.instrumentation else call()
+            return self._timed(operation, call) if self.instrumentation.instruments else call()
         except StoreError as error:
             self._report(attempt, operation, error)
             known: T | None = error.answers  # type: ignore[assignment]  # the same type as `call`'s
@@ -149,21 +149,22 @@ class Instrument:
 
 
 class Instrumentation:
-    """The instruments of one application; their exceptions are logged, never passed on."""
+    """The instruments of one application; their exceptions are logged, never passed on.
+
+    Attributes:
+        instruments: the instruments.
+    """
 
     def __init__(self) -> None:
-        self._instruments: tuple[Instrument, ...] = ()
+        self.instruments: tuple[Instrument, ...] = ()
 
     def add(self, instrument: Instrument) -> None:
         """Add an instrument."""
-        self._instruments += (instrument,)
-
-    def __bool__(self) -> bool:
-        return bool(self._instruments)
+        self.instruments += (instrument,)
 
     def measure(self, pass_on: Callable[[Instrument], None]) -> None:
         """Pass a measurement on to each instrument."""
-        for instrument in self._instruments:
+        for instrument in self.instruments:
             try:
                 pass_on(instrument)
             except Exception:

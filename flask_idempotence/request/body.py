@@ -146,7 +146,8 @@ def is_left_unparsed(request: Request) -> bool:
         HTTPException: as from `body_of`.
     """
     length = _length_of(request.environ)
-    _check_known(request.environ, length)
+    if length is None:
+        _check_known(request.environ)
     if request.form or request.files:
         return False
     if request.mimetype == FORM:
@@ -192,9 +193,9 @@ def _is_announced(request: Request, length: int | None) -> bool:
     return bool(length or request.environ.get("HTTP_TRANSFER_ENCODING"))
 
 
-def _check_known(environ: WSGIEnvironment, length: int | None) -> None:
+def _check_known(environ: WSGIEnvironment) -> None:
     # Werkzeug reads a body without an end as an empty one, so that all of them would look alike.
-    if length is not None or environ.get("wsgi.input_terminated"):
+    if environ.get("wsgi.input_terminated"):
         return
     has_frames = environ.get("SERVER_PROTOCOL", "").startswith(("HTTP/2", "HTTP/3"))
     if environ.get("HTTP_TRANSFER_ENCODING") or (has_frames and environ.get("CONTENT_TYPE")):
@@ -214,7 +215,8 @@ def _check_whole(size: int, length: int | None) -> None:
 def _read_and_keep(request: Request, length: int | None) -> Body:
     """Read the body, and put a file of it in the place of the server's."""
     environ, known = request.environ, vars(request)
-    _check_known(environ, length)
+    if length is None:
+        _check_known(environ)
     limit = request.max_content_length
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge
@@ -235,18 +237,25 @@ def _read_and_keep(request: Request, length: int | None) -> Body:
 
 
 def _read(source: IO[bytes], most: float, limit: int | None) -> Body:
-    pieces = _pieces(source, most)
-    data, more = next(pieces, b""), next(pieces, b"")
+    data = _piece(source, most)
+    if len(data) == most:  # the whole of a short body, whose length is within the limit
+        return _in_memory(data)
+    pieces = _pieces(source, most - len(data) if data else 0)
+    more = next(pieces, b"")
     if not more and (limit is None or len(data) <= limit):
         return _in_memory(data)
     return _spooled(chain((data, more), pieces), limit)
 
 
 def _pieces(source: IO[bytes], most: float) -> Iterator[bytes]:
+    while piece := _piece(source, most):
+        most -= len(piece)
+        yield piece
+
+
+def _piece(source: IO[bytes], most: float) -> bytes:
     try:
-        while most and (piece := source.read(PIECE if most > PIECE else int(most))):
-            most -= len(piece)
-            yield piece
+        return source.read(PIECE if most > PIECE else int(most)) if most else b""
     except (OSError, ValueError):  # how servers report a broken chunk, or a disconnected client
         raise ClientDisconnected from None
 
