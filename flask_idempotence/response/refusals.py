@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from traceback import walk_tb
@@ -148,8 +149,11 @@ class Refusal(IdempotenceError, HTTPException):
 
 def _prefers_html(environ: WSGIEnvironment | None) -> bool:
     sent = (environ or {}).get("HTTP_ACCEPT", "")
-    if len(sent) > _LONGEST_ACCEPT:
-        return False
+    return len(sent) <= _LONGEST_ACCEPT and _html_is_preferred(sent)
+
+
+@functools.lru_cache(maxsize=128)  # parsing takes longer than all the rest of a refusal
+def _html_is_preferred(sent: str) -> bool:
     accept = parse_accept_header(sent, MIMEAccept)
     return accept["text/html"] > max(accept["application/json"], accept[PROBLEM_TYPE])
 
