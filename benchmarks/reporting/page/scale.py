@@ -31,7 +31,8 @@ def service(rows: list[dict], directory: Path) -> list[str]:
         "## A whole service",
         "Gunicorn with two workers of eight threads, Redis over TCP, `wrk` with sixteen "
         "connections, all on the same two cores. *fast* reads JSON and answers; *database* waits "
-        "for 5 ms as well. Rounds in turn; a ratio is the median of those to the unguarded in the "
+        "for 5 ms as well. *floor* sends the lock's command by redis-py, and does no more. "
+        "Rounds in turn; a ratio is the median of those to the unguarded in the "
         "same round, from the 10th to the 90th percentile.",
         "![Requests a second, by view and guard](service.svg)",
         table(head, body),
