@@ -92,7 +92,8 @@ def fill(response: Response, content: bytes) -> None:
         struct.error, IndexError, KeyError, ValueError: it is damaged.
     """
     (status,) = struct.unpack_from(">H", content)
-    response.status_code = status
+    if status != response.status_code:
+        response.status_code = status
     response.headers.clear()
     position = 2
     while (code := content[position]) != _END:
