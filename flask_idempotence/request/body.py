@@ -143,8 +143,9 @@ def _kept(request: Request) -> Body | None:
 
 def _length_of(environ: WSGIEnvironment) -> int | None:
     """Return the announced length of a body as Werkzeug does, at once in the usual case."""
-    text = environ.get("CONTENT_LENGTH", "")
-    if text.isdecimal() and len(text) < _MOST_DIGITS and "HTTP_TRANSFER_ENCODING" not in environ:
+    text = environ.get("CONTENT_LENGTH") or ""
+    is_usual = text.isascii() and text.isdecimal() and len(text) < _MOST_DIGITS
+    if is_usual and "HTTP_TRANSFER_ENCODING" not in environ:
         return int(text)
     return get_content_length(environ)
 

@@ -110,6 +110,26 @@ WITHOUT_LENGTH = {
 }
 
 
+# Texts in which Werkzeug sees no length; some adapters put None in the place of a missing one.
+NO_LENGTHS = [None, "", "+5", "\N{FULLWIDTH DIGIT FIVE}", "1e3", "x"]
+
+
+@pytest.mark.parametrize("guard", ["lock", "key"])
+@pytest.mark.parametrize("length", NO_LENGTHS)
+def test_what_is_no_length_to_werkzeug_is_none_to_a_guard(length, guard):
+    runs = []
+
+    def view():
+        runs.append(request.get_data())
+        return {}
+
+    environ = {"CONTENT_LENGTH": length}
+    apps = [app_with(lambda: view(), each) for each in (None, GUARDS[guard])]
+    key = {"Idempotency-Key": "k"}
+    answers = [send(app, b"12345", BYTES, environ, key).status_code for app in apps]
+    assert (answers, runs) == ([200, 200], [b"", b""])
+
+
 class TestUnknownLength:
     def send(self, app, environ, *, content_type=BYTES, body=b"hello", **headers):
         return send(app, body, content_type, environ, {"Idempotency-Key": "k", **headers})
