@@ -360,8 +360,8 @@ def engine_of(app: Flask) -> Engine:
     return engine
 
 
-# The ends of a request, also without a guard. Flask searches each for a coroutine every time, which
-# takes longer for a method than for a function.
+# The ends of a request, also without a guard. Flask searches each for a coroutine every time,
+# which takes longer for a method than for a function.
 
 _NOTES = {CLAIMS, REPLAYED, KEPT_HEADERS}
 
