@@ -66,8 +66,9 @@ class Identities:
         self._sources = {name: sources[name] for name in config.identity}
         self._known = {name: self._sources[name] for name in self._sources if name != "ip"}
         by_request = [name for name in self._sources if name in {"authorization", "ip"}]
-        listed = map(environ_key, config.identity_headers) if "credentials" in self._sources else ()
-        decides = by_request[:1] == ["authorization"] and _AUTHORIZATION not in listed
+        headers = config.identity_headers if "credentials" in self._sources else ()
+        counts_twice = _AUTHORIZATION in map(environ_key, headers)
+        decides = by_request[:1] == ["authorization"] and not counts_twice
         self._always_plain = {_AUTHORIZATION} if decides else set()
         self._plain_names: set[str] = set()
         # A token is issued at a URL of its own: only sources that are the same there count.
