@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from flask import Request, Response
 
 FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
 
 IN_MEMORY = 1 << 20
 """Bytes of the longest body that is kept in memory; a longer one is kept in a temporary file."""
@@ -190,8 +191,9 @@ def _read_and_keep(request: Request, length: int | None) -> Body:
     if "stream" in known:
         known["stream"] = body.stream
     # The file ends where the body does: nothing has to count its bytes again. Not under a limit:
-    # Werkzeug then takes a body of just that length for too long, in some ways of reading.
-    if limit is None:
+    # Werkzeug then takes a body of just that length for too long where it is read in pieces, as a
+    # multipart form is, for which the view may still set a limit.
+    if limit is None and request.mimetype != MULTIPART:
         environ["wsgi.input_terminated"] = True
     return body
 
