@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from flask import Request, Response
 
 FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
 
 IN_MEMORY = 1 << 20
 """Bytes of the longest body that is kept in memory; a longer one is kept in a temporary file."""
@@ -183,8 +184,9 @@ def _kept(request: Request) -> Body | None:
 
 def _length_of(environ: WSGIEnvironment) -> int | None:
     """Return the announced length of a body as Werkzeug does, at once in the usual case."""
-    text = environ.get("CONTENT_LENGTH", "")
-    if text.isdecimal() and len(text) < _MOST_DIGITS and "HTTP_TRANSFER_ENCODING" not in environ:
+    text = environ.get("CONTENT_LENGTH") or ""
+    is_usual = text.isascii() and text.isdecimal() and len(text) < _MOST_DIGITS
+    if is_usual and "HTTP_TRANSFER_ENCODING" not in environ:
         return int(text)
     return get_content_length(environ)
 
@@ -230,8 +232,9 @@ def _read_and_keep(request: Request, length: int | None) -> Body:
     if "stream" in known:
         known["stream"] = body.stream
     # The file ends where the body does: nothing has to count its bytes again. Not under a limit:
-    # Werkzeug then takes a body of just that length for too long, in some ways of reading.
-    if limit is None:
+    # Werkzeug then takes a body of just that length for too long where it is read in pieces, as a
+    # multipart form is, for which the view may still set a limit.
+    if limit is None and request.mimetype != MULTIPART:
         environ["wsgi.input_terminated"] = True
     return body
 

@@ -9,14 +9,23 @@ from typing import IO, TYPE_CHECKING
 
 from werkzeug.formparser import FormDataParser
 
-from .body import FORM, Body, Form, body_of, digest_of, is_left_unparsed, rewound, was_parsed
+from .body import (
+    FORM,
+    MULTIPART,
+    Body,
+    Form,
+    body_of,
+    digest_of,
+    is_left_unparsed,
+    rewound,
+    was_parsed,
+)
 from .long_forms import FormTooLong, find_values, read_multipart
 
 if TYPE_CHECKING:
     from flask import Request
     from werkzeug.datastructures import FileStorage, MultiDict
 
-MULTIPART = "multipart/form-data"
 FORMS = frozenset({FORM, MULTIPART})
 
 

@@ -66,7 +66,7 @@ class Keyring:
         Raises:
             ConfigurationError: the application has none.
         """
-        newest = app.config.get("SECRET_KEY") or self._configured
+        newest = app.secret_key or self._configured
         if newest is None:
             raise _no_secret()
         return (*reversed(app.config.get("SECRET_KEY_FALLBACKS") or ()), newest)
@@ -76,7 +76,7 @@ def _oldest_secret(app: Flask) -> str | bytes:
     # Flask lists its fallbacks most recent first. The oldest one keeps the hashes as they are
     # while a secret is being rotated, until it is dropped from the list.
     fallbacks = app.config.get("SECRET_KEY_FALLBACKS")
-    secret: str | bytes | None = fallbacks[-1] if fallbacks else app.config.get("SECRET_KEY")
+    secret: str | bytes | None = fallbacks[-1] if fallbacks else app.secret_key
     if not secret:
         raise _no_secret()
     return secret

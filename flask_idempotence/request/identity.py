@@ -9,7 +9,7 @@ from flask import Flask, g
 from flask.globals import request_ctx
 
 from .authorization import read_authorization
-from .credentials import Credentials
+from .credentials import Credentials, environ_key
 from .fingerprint import canonical_texts
 from .identity_warnings import IdentityWarnings
 from .key_header import is_unguessable
@@ -66,7 +66,10 @@ class Identities:
         self._sources = {name: sources[name] for name in config.identity}
         self._known = {name: self._sources[name] for name in self._sources if name != "ip"}
         by_request = [name for name in self._sources if name in {"authorization", "ip"}]
-        self._always_plain = {_AUTHORIZATION} if by_request[:1] == ["authorization"] else set()
+        headers = config.identity_headers if "credentials" in self._sources else ()
+        counts_twice = _AUTHORIZATION in map(environ_key, headers)
+        decides = by_request[:1] == ["authorization"] and not counts_twice
+        self._always_plain = {_AUTHORIZATION} if decides else set()
         self._plain_names: set[str] = set()
         # A token is issued at a URL of its own: only sources that are the same there count.
         sources = {"session": self._session, "authorization": self._stable_authorization}

@@ -114,6 +114,26 @@ WITHOUT_LENGTH = {
 }
 
 
+# Texts in which Werkzeug sees no length; some adapters put None in the place of a missing one.
+NO_LENGTHS = [None, "", "+5", "\N{FULLWIDTH DIGIT FIVE}", "1e3", "x"]
+
+
+@pytest.mark.parametrize("guard", ["lock", "key"])
+@pytest.mark.parametrize("length", NO_LENGTHS)
+def test_what_is_no_length_to_werkzeug_is_none_to_a_guard(length, guard):
+    found = []
+    for each in (None, GUARDS[guard]):
+
+        def view():
+            return {"body": request.get_data(as_text=True)}
+
+        app = app_with(view, each)
+        environ = {"CONTENT_LENGTH": length}
+        answer = send(app, b"12345", BYTES, environ, {"Idempotency-Key": "k"})
+        found.append((answer.status_code, answer.json))
+    assert found == [(200, {"body": ""})] * 2
+
+
 class TestUnknownLength:
     def send(self, app, environ, *, content_type=BYTES, body=b"hello", **headers):
         return send(app, body, content_type, environ, {"Idempotency-Key": "k", **headers})

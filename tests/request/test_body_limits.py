@@ -69,6 +69,20 @@ class TestLimits:
 
     @per_request
     @pytest.mark.parametrize("guard", GUARDS)
+    @pytest.mark.parametrize("kind", ["JSON", "a form", "a multipart form", "a long file"])
+    def test_a_body_of_just_a_views_own_limit_is_within_it(self, kind, guard):
+        def read():
+            return request.form if "form" in content_type else request.get_data()
+
+        content_type, body = BODIES[kind]
+        apps = [
+            self.limited(read, each, max_content_length=len(body))
+            for each in (None, GUARDS[guard])
+        ]
+        assert [post(app, body, content_type).status_code for app in apps] == [200, 200]
+
+    @per_request
+    @pytest.mark.parametrize("guard", GUARDS)
     @pytest.mark.parametrize("limit", [{"max_form_memory_size": 10}, {"max_form_parts": 1}])
     def test_a_views_own_limit_of_a_form_holds(self, limit, guard):
         body = part("a", "x" * 20) + part("b", "x") + b"--x--\r\n"

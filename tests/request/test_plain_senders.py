@@ -53,9 +53,11 @@ def seen(app, identities):
     )
 
 
+@pytest.mark.parametrize("listed", [[], ["Authorization"]], ids=["as usual", "listed"])
 @pytest.mark.parametrize("order", ORDERS, ids=" ".join)
-def test_it_is_the_sender_of_the_long_way(order, monkeypatch, caplog):
-    quick, long = (make_app(IDEMPOTENCE_IDENTITY=order) for _ in range(2))
+def test_it_is_the_sender_of_the_long_way(order, listed, monkeypatch, caplog):
+    headers = {"IDEMPOTENCE_IDENTITY_HEADERS": listed} if listed else {}
+    quick, long = (make_app(IDEMPOTENCE_IDENTITY=order, **headers) for _ in range(2))
     monkeypatch.setattr(identities_of(long), "_plain_sender", lambda *_: None)
     counts = dict.fromkeys((quick, long), 0)
     for authorization, others, environ in product(AUTHORIZATION, OTHERS, ENVIRONS):
@@ -96,6 +98,15 @@ def test_the_usual_request_goes_the_quick_way(identities, monkeypatch):
     monkeypatch.setattr(found, "_first", None)  # which the long way begins with
     with posted(app):
         assert "bearer abc" in found.of(app, request)
+
+
+def test_it_is_the_same_from_the_first_request_on_with_authorization_listed_as_a_header():
+    app = make_app(IDEMPOTENCE_IDENTITY_HEADERS=["Authorization"])
+    found = set()
+    for _ in range(3):
+        with posted(app):
+            found.add(seen(app, identities_of(app)))
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("left", ["_jwt_extended_jwt", "flask_httpauth_user"])

@@ -4,7 +4,7 @@ import base64
 import re
 
 import pytest
-from flask import session
+from flask import Flask, session
 from helpers.apps import make_app
 from helpers.servers.processes import all_at_once
 from helpers.store_assertions import values_of
@@ -325,6 +325,11 @@ class TestRotation:
 
     def test_the_hash_key_serves_where_there_is_no_secret_key(self):
         shop = Shop(settings={"SECRET_KEY": None, "IDEMPOTENCE_HASH_KEY": "k" * 32})
+        assert shop.slug(shop.token()) == "ok"
+
+    def test_so_does_the_secret_key_of_an_applications_own_class(self, monkeypatch):
+        monkeypatch.setattr(Flask, "secret_key", "its own")
+        shop = Shop(settings={"SECRET_KEY": None})
         assert shop.slug(shop.token()) == "ok"
 
 
