@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum, auto
@@ -79,19 +80,25 @@ class Owners:
     """Draws the owners of claims: 128 random bits each, many in one call of the kernel.
 
     In about half of all processes, the first such call of a request takes longer than a claim in
-    memory. A child process draws anew: two claims with one owner would be one.
+    memory. Two claims with one owner would be one: so a child process draws anew, and so does one
+    after a pause, in which a snapshot of it may have been restored many times.
     """
 
     _AT_ONCE = 64
+    _GOOD_FOR = 0.1
 
     def __init__(self) -> None:
         self._drawn: list[bytes] = []
-        self._process = 0
+        self._drawn_in: tuple[int, float] = (0, 0.0)
 
     def draw(self) -> bytes:
         """Return an owner that nobody else has."""
-        if self._process != os.getpid():  # without a hook: uWSGI forks without running any
-            self._drawn, self._process = [], os.getpid()
+        process, at = self._drawn_in
+        # Without a hook: uWSGI forks without running any. By the wall clock: the others may stand
+        # still in a snapshot.
+        now = time.time()
+        if process != os.getpid() or not 0 <= now - at < self._GOOD_FOR:
+            self._drawn, self._drawn_in = [], (os.getpid(), now)
         drawn = self._drawn
         try:
             return drawn.pop()

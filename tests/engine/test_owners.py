@@ -5,6 +5,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
+from flask_idempotence.engine import claim
 from flask_idempotence.engine.claim import Owners
 from flask_idempotence.stores.base import OWNER_BYTES
 
@@ -52,3 +53,15 @@ def test_a_child_process_draws_its_own():
     parents, childs = map(owners_in, told.stdout.split())
     assert len(parents) == len(childs) == 200
     assert not parents & childs
+
+
+def test_none_is_drawn_from_before_a_pause(monkeypatch):
+    clock = [1_000_000.0]
+    monkeypatch.setattr(claim.time, "time", lambda: clock[0])
+    for pause in (1.0, -3600.0):
+        owners = Owners()
+        owners.draw()
+        left = set(owners._drawn)
+        assert left
+        clock[0] += pause
+        assert not left & {owners.draw() for _ in range(200)}
