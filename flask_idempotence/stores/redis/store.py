@@ -186,6 +186,9 @@ class RedisStore(Inspection):
             if count < wanted:
                 raise StoreError(f"The write has reached {count} replicas in time, not {wanted}.")
         if isinstance(reply, ResponseError):
+            if error_code(reply) == "NOPERM":
+                # A claim that could not be settled is refused from now on, before its view runs.
+                self._claims_by_commands = False
             raise failure(reply) from reply
         return reply
 

@@ -2,7 +2,7 @@
 
 import os
 import random
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from helpers.servers.packets import packets
@@ -121,6 +121,25 @@ def test_a_server_before_7_refuses_once(redis_server, redis_url):
         with packets(client) as count:
             assert isinstance(store.claim("a", OTHER, bytes(16), 10, 0), Running)
         assert count() == 1
+
+
+def test_a_user_who_may_call_no_script_claims_nothing_once_that_is_known(redis_server):
+    with redis_server.client() as client:
+        client.acl_setuser(
+            "scriptless", enabled=True, nopass=True, keys=["*"], commands=["+set", "+get", "+pttl"]
+        )
+        try:
+            with redis_server.client(username="scriptless", password="-") as scriptless:
+                store = RedisStore(scriptless)
+                with suppress(StoreError):  # Redis 6 refuses even the first claim
+                    store.claim("first", OURS, bytes(16), 10, 0)
+                with pytest.raises(StoreError, match="NoPermissionError"):
+                    store.complete("first", OURS, bytes(16), b"r", 10)
+                with pytest.raises(StoreError, match="NoPermissionError"):
+                    store.claim("second", OURS, bytes(16), 10, 0)
+            assert not client.exists("second")
+        finally:
+            client.acl_deluser("scriptless")
 
 
 @contextmanager
