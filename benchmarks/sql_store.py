@@ -14,16 +14,14 @@ import sys
 import tempfile
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from helpers.servers.postgres import PostgresServer
 from measuring.timing import Spread, interleave, ratio
-from modes import key_mode, lock_mode
+from modes import key_mode, lock_mode, refusals
 from modes.bare_table import CLOCKS
-from reporting.every_mode import INTERVAL, refused
 from sqlalchemy import create_engine, text
 
 from flask_idempotence import SqlStore
@@ -43,11 +41,7 @@ ROWS = {
 DAY = 86_400_000
 MODES = (
     ("lock, first", lock_mode.ours, lock_mode.by_hand),
-    (
-        "lock, refused",
-        refused(partial(lock_mode.ours, interval=INTERVAL)),
-        refused(partial(lock_mode.by_hand, interval=INTERVAL)),
-    ),
+    ("lock, refused", refusals.our_lock, refusals.lock_by_hand),
     ("key, first", key_mode.ours, key_mode.by_hand),
     ("key, replay", key_mode.our_replay, key_mode.replay_by_hand),
 )
