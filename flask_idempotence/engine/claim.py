@@ -1,4 +1,4 @@
-"""An attempt at a guard, and its claim: the lease, the transaction, the verdict."""
+"""An attempt at a guard, and its claim: the owner, the lease, the transaction, the verdict."""
 
 from __future__ import annotations
 
@@ -123,10 +123,9 @@ class Lease:
     __slots__ = ("began_at", "granted_at", "length", "renew_at", "was_renewed")
 
     def __init__(self, length: float, at: float) -> None:
-        self.granted_at = self.began_at = at
+        self.granted_at = at
         self.was_renewed = False
-        self.length = length
-        self.renew_at = at + length / 3
+        self.begin(length, at)
 
     def begin(self, length: float, at: float) -> None:
         """Note a lease of so many seconds, claimed or renewed at this time."""

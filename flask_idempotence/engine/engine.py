@@ -147,8 +147,7 @@ class Engine:
             if found.owner:
                 self.keeper.watch(found)
             if found.sealed.key:
-                if attempt.app.debug:
-                    note(attempt, "claimed")
+                self._trace(attempt, "claimed")
                 attempt.emit(claimed, lease=found.lease.length)
         elif found is not None:
             _logger.info("Request replayed: %s", attempt)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("flask_idempotence")
 
+# `re` compiles these at their first use: most applications start without a need for them.
 _SUSPICIOUS = (
     r"(?i)key|token|auth|secret|sess|jwt|credential|passw|login|user|account|tenant|client-?id|"
     r"cert|\bdn\b|principal|identity|oidc|e?mail|customer|merchant|consumer|member|remember|"

@@ -22,8 +22,6 @@ _MAX_CONNECTIONS = 10_000
 
 _PORTS = {"sentinel": 26379, "cluster": 6379}
 
-_TRANSPORTS = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
-
 _STORE_OPTIONS: dict[str, Callable[[str], float]] = {"deadline": float, "wait_replicas": int}
 """Options of the store, which a URI may have in its query, and how they are read there."""
 
@@ -53,7 +51,7 @@ def deployment_at(uri: str, options: Mapping[str, Any]) -> tuple[Deployment, dic
 
 def _deployment(scheme: str, rest: str, query: str, options: dict[str, Any]) -> Deployment:
     transport, _, kind = scheme.partition("+")
-    transport = _TRANSPORTS.get(transport, transport)
+    transport = transport.replace("valkeys", "rediss").replace("valkey", "redis")
     if not kind:
         return deployment_of(Redis.from_url(f"{transport}://{rest}?{query}", **options))
     authority, _, path = rest.partition("/")

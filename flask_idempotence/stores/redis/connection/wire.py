@@ -21,7 +21,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 try:
     import hiredis
 except ImportError:  # it is optional, for redis-py as well
-    hiredis = None  # type: ignore[assignment, unused-ignore]
+    hiredis = None  # type: ignore[assignment, unused-ignore]  # used only where it is installed
 
 Command = bytes
 """A command in Redis' protocol: see `pack`."""
