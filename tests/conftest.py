@@ -129,6 +129,27 @@ def fresh_postgres() -> Iterator:
 
 
 @pytest.fixture(scope="session")
+def mariadb() -> Iterator:
+    """One MariaDB for the whole run; a test that breaks it takes fresh_mariadb."""
+    yield from _mariadb()
+
+
+@pytest.fixture
+def fresh_mariadb() -> Iterator:
+    """A MariaDB of the test's own, to freeze and kill."""
+    yield from _mariadb()
+
+
+def _mariadb() -> Iterator:
+    from helpers.servers.mariadb import REMEDY, MariaDbServer, mariadb_binary  # noqa: PLC0415 - it needs a driver
+
+    if mariadb_binary() is None and "CI" not in os.environ:
+        pytest.skip(f"no MariaDB server: {REMEDY}")
+    with MariaDbServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def pgbouncer(postgres: Any) -> Iterator:
     """A pooler in transaction mode in front of that PostgreSQL, with three connections to it."""
     from helpers.servers.pgbouncer import PgBouncer, pgbouncer_binary  # noqa: PLC0415 - it needs a driver

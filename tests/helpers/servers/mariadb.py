@@ -1,0 +1,120 @@
+"""A real MariaDB for the tests, as a process of their own."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pymysql
+
+from helpers.servers.postgres import as_nobody, open_to_nobody
+from helpers.servers.processes import HOST, ServerProcess, free_port
+
+BINARY_VARIABLE = "IDEMPOTENCE_TEST_MARIADB"
+REMEDY = (
+    "install mariadb-server (Debian and Ubuntu: apt-get install mariadb-server), or set "
+    f"{BINARY_VARIABLE} to the path of mariadbd"
+)
+
+
+def mariadb_binary() -> str | None:
+    """Return the server to test with; None where there is none."""
+    wanted = os.environ.get(BINARY_VARIABLE, "mariadbd")
+    return shutil.which(wanted) or shutil.which(wanted, path="/usr/sbin:/usr/local/sbin")
+
+
+class MariaDbServer(ServerProcess):
+    """A MariaDB server on a unix socket and a port of loopback, with no database of its own.
+
+    Args:
+        settings: of the server, such as `sql_mode=""`. By default nothing is flushed to the
+            disk: a crash of the server loses nothing, one of the machine would.
+    """
+
+    def __init__(self, **settings: object):
+        binary = mariadb_binary()
+        if binary is None:
+            raise RuntimeError(f"The tests need a MariaDB server and found none: {REMEDY}.")
+        self._binary = binary
+        self._settings = {
+            "innodb_flush_log_at_trx_commit": 0,
+            "innodb_flush_method": "nosync",
+            "innodb_doublewrite": 0,
+            "innodb_buffer_pool_size": "64M",
+            "innodb_log_file_size": "32M",
+            "max_connections": 400,
+            "skip_name_resolve": 1,
+            **settings,
+        }
+        self._count = 0
+
+    def start(self) -> None:
+        """Start the server: the first time on a free port, then always on the same."""
+        data = self.directory / "data"
+        if not data.exists():
+            data.mkdir()
+            open_to_nobody(self.directory, data)
+            self._make_tables(data)
+            self.port = free_port()
+        settings = [f"--{name}={value}" for name, value in self._settings.items()]
+        command = [self._binary, "--no-defaults", f"--datadir={data}", f"--socket={self.socket}"]
+        command += [f"--bind-address={HOST}", f"--port={self.port}", f"--tmpdir={self.directory}"]
+        self._launch([*command, *settings], self._answers, seconds=30, **as_nobody())
+
+    @property
+    def socket(self) -> Path:
+        """The path of the unix socket."""
+        return self.directory / "socket"
+
+    def _make_tables(self, data: Path) -> None:
+        install = shutil.which("mariadb-install-db") or str(
+            Path(self._binary).resolve().parents[1] / "bin" / "mariadb-install-db"
+        )
+        command = [install, "--no-defaults", f"--datadir={data}", "--skip-test-db"]
+        command += ["--auth-root-authentication-method=normal", "--skip-name-resolve"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, **as_nobody())
+        if done.returncode:
+            raise RuntimeError(f"mariadb-install-db: {done.stdout}{done.stderr}")
+
+    def _answers(self) -> bool:
+        try:
+            self.connect().close()
+        except pymysql.OperationalError:
+            return False
+        return True
+
+    def connect(self, database: str | None = None, **options) -> pymysql.Connection:
+        """Return a connection of the driver's, to look behind the back of the code under test."""
+        options = {"autocommit": True, "connect_timeout": 5, **options}
+        return pymysql.connect(
+            unix_socket=str(self.socket), user="root", database=database, **options
+        )
+
+    def execute(self, *statements: str, database: str | None = None) -> list[tuple]:
+        """Run statements on a connection of their own, and return the rows of the last one."""
+        with contextlib.closing(self.connect(database)) as connection:
+            cursor = connection.cursor()
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def new_database(self, options: str = "") -> str:
+        """Make an empty database, with options such as `COLLATE utf8mb4_bin`; return its URL."""
+        self._count += 1
+        name = f"test{self._count}"
+        self.execute(f"CREATE DATABASE {name} {options}")
+        return self.url(name)
+
+    def url(self, database: str) -> str:
+        """Return the URL of a database, over TCP."""
+        return f"mysql+pymysql://root@{HOST}:{self.port}/{database}"
+
+    def pause(self) -> None:
+        """Freeze the server; connections stay open."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self._process.pid, signal.SIGCONT)
