@@ -34,7 +34,9 @@ from .request.identity import Identities
 from .request.near_misses import NearMisses
 from .request.proxies import actual
 from .request.tokens import Tokens
+from .response.frameworks import register_with_apiflask
 from .response.records import Records
+from .response.refusals import Refusal
 from .stores import Store, open_store
 from .web.routes import make_blueprint, token_url_faults
 from .web.templating import FUNCTIONS
@@ -225,6 +227,7 @@ class State:
                 guard_all(app, self.config.key_methods)
             for fault in {fault.endpoint: fault for fault in reversed(faults)}.values():
                 close_endpoint(app, fault)
+            register_with_apiflask(app, Refusal)
             self.engine.switches.report_foreign(app)
             _tear_down_first(app)
             self._is_checked = True

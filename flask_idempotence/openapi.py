@@ -130,7 +130,7 @@ class IdempotencePlugin(BasePlugin):
         by_status: dict[int, dict[type[Refusal], None]] = {}
         for guard in guards:
             for error in _errors_of(guard, config):
-                status = config.duplicate_status if error.is_duplicate else error.code or 500
+                status = config.statuses.get(error.slug, error.code)
                 by_status.setdefault(status, {})[error] = None
         for status, errors in sorted(by_status.items()):
             name, known = _described(responses, status)

@@ -45,7 +45,9 @@ def _hidden(name: str, value: object) -> str:
 def _json_value(value: object) -> object:
     if isinstance(value, tuple):
         return list(value)
-    if value is None or isinstance(value, str | int | float | list | dict):
+    if isinstance(value, Mapping):
+        return {name: _json_value(item) for name, item in value.items()}
+    if value is None or isinstance(value, str | int | float | list):
         return value
     try:
         return str(value)

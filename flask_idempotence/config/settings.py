@@ -8,10 +8,12 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from marshmallow import ValidationError, fields, validate
+
+from . import slugs
 
 NAMESPACE = "IDEMPOTENCE_"
 
@@ -199,10 +201,12 @@ class Config:
         fields.Function(None, _secret, allow_none=True), None, secret=True
     )
     ignored_args: tuple[str, ...] = _setting(_Names(), ("csrf_token", "idempotence_token"))
-    duplicate_status: int = _setting(
-        fields.Integer(strict=True, validate=validate.Range(200, 599)), 409
+    messages: Mapping[str, object] = _setting(fields.Function(None, slugs.messages), {})
+    duplicate_status: int | Mapping[str, int] = _setting(
+        fields.Function(None, slugs.duplicate_status), 409
     )
     problem_base: str = _setting(fields.String(), "urn:flask-idempotence:")
+    repeat_log_level: int | str = _setting(fields.Function(None, slugs.log_level), "INFO")
     lease: float = _setting(_Duration(validate=validate.Range(min=SHORTEST_LEASE)), 30.0)
     max_hold: float = _setting(_Duration(), 3600.0)
     token_enabled: bool = _setting(fields.Boolean(), True, live=True)
@@ -243,6 +247,12 @@ class Config:
     key_encryption_keys: tuple[bytes, ...] = _setting(
         fields.Function(None, _fernet_keys), (), secret=True
     )
+
+    @cached_property
+    def statuses(self) -> Mapping[str, int]:
+        """The statuses that replace those of refusals, by slug."""
+        given = self.duplicate_status
+        return dict.fromkeys(slugs.DUPLICATES, given) if isinstance(given, int) else given
 
 
 SETTINGS: dict[str, dataclasses.Field[Any]] = {

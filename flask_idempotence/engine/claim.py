@@ -13,6 +13,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
 
+from flask import has_request_context
 from flask.globals import request_ctx
 
 from ..request.hashing import SHORT_HASH
@@ -59,6 +60,14 @@ class Attempt:
     def short_key(self) -> str | None:
         """The first characters of the key's hash: enough to follow it, too few to find it out."""
         return self.key and self.key.rpartition(":")[2][:SHORT_HASH]
+
+    @property
+    def route(self) -> str:
+        """The method and the rule of the request for a log line: an address holds arguments."""
+        request = actual(request_ctx).request if has_request_context() else None
+        if request is None or request.url_rule is None:
+            return ""
+        return f" route={request.method} {request.url_rule.rule}"
 
     def emit(self, signal: NamedSignal, **arguments: object) -> None:
         """Send a signal about this attempt."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from flask import has_request_context
 from flask.globals import request_ctx
 
+from ..config.slugs import REPEATS, number_of
 from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..response.headers import KEPT_HEADERS
@@ -87,6 +88,7 @@ class Engine:
         self._requests = itertools.count()
         self._plans: dict[tuple[ViewGuard, str | None], ViewPlan] = {}
         self._has_warned_of_memory = store.shared
+        self._repeat_level = number_of(self.config.repeat_log_level)
 
     def is_on(self, app: Flask, toggle: str) -> bool:
         """Whether a mode is switched on; now and then, report settings that were changed late.
@@ -150,7 +152,7 @@ class Engine:
                 self._trace(attempt, "claimed")
                 attempt.emit(claimed, lease=found.lease.length)
         elif found is not None:
-            _logger.info("Request replayed: %s", attempt)
+            self._log(self._repeat_level, "replayed:", attempt)
             self._trace(attempt, "replayed")
             attempt.emit(replayed)
         return found
@@ -325,10 +327,16 @@ class Engine:
     def announce(self, refusal: Refusal, attempt: Attempt) -> None:
         """Apply the settings to a refusal, log it, and send the signal."""
         refusal.apply(self.config)
-        _logger.info("Request rejected: reason=%s %s", refusal.slug, attempt)
+        level = self._repeat_level if refusal.slug in REPEATS else logging.INFO
+        self._log(level, "rejected: reason=" + refusal.slug, attempt)
         because = refusal.reason and f": {refusal.reason}"
         self._trace(attempt, f"refused: {refusal.slug}{because}")
         attempt.emit(rejected, error=refusal)
+
+    @staticmethod
+    def _log(level: int, end: str, attempt: Attempt) -> None:
+        if _logger.isEnabledFor(level):
+            _logger.log(level, "Request %s %s%s", end, attempt, attempt.route)
 
     @staticmethod
     def _trace(attempt: Attempt, text: str) -> None:

@@ -49,6 +49,7 @@ class LockPlan(ViewPlan):
         self._selection = selection_of(guard.only, guard.ignore, config.ignored_args)
         self._interval = config.lock_interval if guard.interval is None else guard.interval
         self._lease = min(max(self._interval, SHORTEST_LEASE), config.lease)
+        self._is_worded = guard.message is not None
         self._message = config.lock_message if guard.message is None else guard.message
         self.has_failed = guard.failed
 
@@ -75,7 +76,9 @@ class LockPlan(ViewPlan):
         left = self._interval
         if isinstance(finding.outcome, Running):
             left = min(finding.outcome.remaining, left)
-        raise RepeatSubmit(self._message, retry_after=left)
+        refusal = RepeatSubmit(self._message, retry_after=left)
+        refusal.is_worded = self._is_worded
+        raise refusal
 
     def settle(self, ending: Ending) -> Settlement:
         """Release a failure; hold a success until the interval is over."""

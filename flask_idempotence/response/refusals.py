@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import math
 from traceback import walk_tb
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -14,13 +15,18 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_accept_header
 
 from ..errors import IdempotenceError
+from .frameworks import payload_of
 from .headers import REFUSAL_HEADER, keep_header
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from _typeshed.wsgi import WSGIEnvironment
     from flask import Response
 
     from ..config.settings import Config
+
+_logger = logging.getLogger("flask_idempotence")
 
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
 
@@ -46,8 +52,8 @@ class Refusal(IdempotenceError, HTTPException):
     slug: ClassVar[str]
     title: ClassVar[str]
     description: str
-    is_duplicate: ClassVar[bool] = False
-    """Whether `IDEMPOTENCE_DUPLICATE_STATUS` replaces the status."""
+    is_worded: bool = False
+    """Whether the route gave the text: `IDEMPOTENCE_MESSAGES` does not replace it."""
 
     problem_base: str = "urn:flask-idempotence:"
 
@@ -66,7 +72,7 @@ class Refusal(IdempotenceError, HTTPException):
             description: replaces the class's own; anything with a `str()`.
             retry_after: seconds, rounded up to whole ones, at least 1.
         """
-        HTTPException.__init__(self, None if description is None else str(description))
+        HTTPException.__init__(self, None if description is None else _plain(description))
         self.retry_after: int | None = (
             None if retry_after is None else max(1, math.ceil(retry_after))
         )
@@ -82,22 +88,43 @@ class Refusal(IdempotenceError, HTTPException):
         return self.problem_base + self.slug
 
     @property
-    def data(self) -> dict[str, str]:
-        """The payload that flask-smorest looks for in an error; absent where it is not in use.
+    def problem(self) -> dict[str, object]:
+        """The problem document (RFC 9457)."""
+        document = {"type": self.type, "title": self.title}
+        return {**document, "status": self.code, "detail": self.description}
 
-        Flask-RESTX looks for it too, and would prefer it to the answer of an error handler.
-        """
-        if not current_app or "flask-smorest" not in current_app.extensions:
+    @property
+    def name(self) -> str:
+        """The name of the status; the title, under a status that is no error."""
+        return super().name if self.code >= 400 else self.title
+
+    @property
+    def data(self) -> dict[str, object]:
+        """The payload that some frameworks look for in an error; absent elsewhere."""
+        if (payload := payload_of(self, self.slug, self.problem)) is None:
             raise AttributeError("data")
-        return {"message": self.description or self.title}
+        return payload
 
     def apply(self, config: Config) -> None:
         """Apply the settings, and keep the headers on a response that a hook replaces."""
         self.problem_base = config.problem_base
-        if self.is_duplicate:
-            self.code = config.duplicate_status
+        self.code = config.statuses.get(self.slug, self.code)
+        if config.messages and not self.is_worded:
+            self._reword(config.messages)
         if has_request_context():
             after_this_request(self.keep_headers)
+
+    def _reword(self, messages: Mapping[str, object]) -> None:
+        if (text := messages.get(self.slug)) is None:
+            return
+        try:
+            self.description = _plain(text)
+        except Exception:  # the refusal is right all the same
+            _logger.exception(
+                "Flask-Idempotence: the text of IDEMPOTENCE_MESSAGES for %r cannot be made here; "
+                "the built-in one is sent.",
+                self.slug,
+            )
 
     def keep_headers(self, response: Response) -> Response:
         """Add the headers of this refusal to a response that an error handler made of it.
@@ -143,8 +170,22 @@ class Refusal(IdempotenceError, HTTPException):
         """Return the body of the answer: a problem document, or an HTML page."""
         if _prefers_html(environ):
             return super().get_body(environ, scope)
-        document = {"type": self.type, "title": self.title}
-        return json.dumps({**document, "status": self.code, "detail": self.description})
+        return _json_of(self.problem)
+
+
+def _plain(text: object) -> str:
+    """Return the text of a lazy one; never markup, which a page would not escape."""
+    return "".join([str(text)])
+
+
+def _json_of(problem: dict[str, object]) -> str:
+    """Return JSON as the application writes it, its keys in the order of RFC 9457."""
+    try:
+        text = current_app.json.dumps(problem, sort_keys=False)
+        text.encode()
+    except Exception:  # noqa: BLE001 - no application, or a JSON provider that returns no text
+        return json.dumps(problem)
+    return text
 
 
 def _prefers_html(environ: WSGIEnvironment | None) -> bool:
@@ -169,7 +210,6 @@ class RepeatSubmit(Refusal, problem=(409, "repeat-submit", "Repeated submit")):
     """The same submit again within the interval, or while the first one runs."""
 
     description = "This has just been submitted. Please do not submit it twice."
-    is_duplicate = True
 
 
 class TokenError(Refusal):
@@ -204,7 +244,6 @@ class TokenSpent(TokenError, problem=(409, "token-spent", "Token already spent")
     """The token has been spent, or is no longer known."""
 
     description = "This has already been submitted. To submit again, load the page again."
-    is_duplicate = True
 
 
 class KeyMissing(Refusal, problem=(400, "key-missing", "Key missing")):
@@ -256,7 +295,6 @@ class KeyRepeated(Refusal, problem=(409, "key-repeated", "Key repeated")):
     """The request with this idempotency key is done, and the route rejects repeats."""
 
     description = "The request with this idempotency key has been carried out before."
-    is_duplicate = True
 
 
 class OutcomeUnknown(Refusal, problem=(409, "outcome-unknown", "Outcome unknown")):

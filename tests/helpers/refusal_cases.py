@@ -1,6 +1,7 @@
 """For each refusal, an application and what has happened there before a request meets it."""
 
 import contextlib
+from types import MappingProxyType
 
 from flask import session
 
@@ -24,10 +25,17 @@ NOBODY = "redis://127.0.0.1:1"  # where nobody listens
 class RefusalCase:
     """A small shop, its clock, and a client that has been there before."""
 
+    settings = MappingProxyType({})
+
     def __init__(self, store_uri=None):
         self.clock = FakeClock()
         uri = store_uri or "memory://"
-        self.app = bare_app(TESTING=False, SERVER_NAME="shop.example", IDEMPOTENCE_STORAGE_URI=uri)
+        self.app = bare_app(
+            TESTING=False,
+            SERVER_NAME="shop.example",
+            IDEMPOTENCE_STORAGE_URI=uri,
+            **self.settings,
+        )
         self.store = None if store_uri else MemoryStore(clock=self.clock)
         Idempotence(self.app, store=self.store)
         self.clock.rule(self.app)

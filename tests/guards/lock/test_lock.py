@@ -323,7 +323,8 @@ def test_a_rejected_repeat_is_logged_without_arguments_or_credentials(caplog):
     lines = [record.getMessage() for record in caplog.records if "rejected" in record.getMessage()]
     assert len(lines) == 1
     assert "endpoint=order" in lines[0]
-    key = lines[0].rpartition("key=")[2]
+    key, _, route = lines[0].rpartition("key=")[2].partition(" ")
+    assert route == "route=POST /orders/<int:number>"
     assert len(key) == 12
     stored = "".join(shop.app.extensions["idempotence"].store.scan(""))
     for secret in ("4111", "hunter2", "203.0.113.9", "secret-pin", "7700770077"):
