@@ -1,5 +1,6 @@
 """The gateway of docs/gateway: what it turns away, and what it leaves to Flask."""
 
+import json
 import threading
 
 import pytest
@@ -237,3 +238,60 @@ def test_it_follows_the_settings_of_who_asks(tmp_path):
             assert world.pay("k", Host="b.example", X_Api_Key="new").replayed
         with world.reaching_flask(1):
             assert not world.pay("k", X_Team="blue").replayed
+
+
+MESSAGE = 'Noch nicht fertig: "请稍候" \\ 100%s {x} \U0001f600 \x7f\x01\r\n\t/'
+
+
+def in_progress(tmp_path, status, *, ensure_ascii=True):
+    """Return the answers of the gateway and of Flask to a request that still runs.
+
+    A status in a list is one by the slug; else it is the one of duplicates.
+    """
+    settings = {
+        "FLASK_IDEMPOTENCE_MESSAGES": json.dumps({"key-in-progress": MESSAGE}),
+        "FLASK_IDEMPOTENCE_DUPLICATE_STATUS": json.dumps(
+            status if isinstance(status, int) else {"key-in-progress": status[0]}
+        ),
+        "GATEWAY_ENSURE_ASCII": str(ensure_ascii).lower(),
+    }
+    statuses = status if isinstance(status, int) else f'{{ ["key-in-progress"] = {status[0]} }}'
+    escaped = "".join(f"\\{byte:03d}" for byte in MESSAGE.encode())
+    lua = (
+        f'messages = {{ ["key-in-progress"] = "{escaped}" }}, '
+        f"duplicate_status = {statuses}, ensure_ascii = {str(ensure_ascii).lower()},"
+    )
+
+    def site(text):
+        return text.replace('prefix = "idempotence",', f'prefix = "idempotence", {lua}')
+
+    with make_world(tmp_path, site=site, **settings) as world:
+        key = world.new_key()
+        with world.running(key):
+            before = world.seen
+            by_gateway = world.pay(key)
+            reached = world.seen - before
+            by_flask = world.pay(key, url=world.nginx.plain_url)
+        return by_gateway, by_flask, reached
+
+
+@pytest.mark.parametrize(
+    ("status", "ensure_ascii"), [([201], True), ([499], False), (201, True)], ids=str
+)
+def test_it_follows_the_settings_of_texts_and_statuses(tmp_path, status, ensure_ascii):
+    by_gateway, by_flask, reached = in_progress(tmp_path, status, ensure_ascii=ensure_ascii)
+    assert reached == 0
+    assert by_gateway == by_flask
+    assert by_gateway.status == (409 if status == 201 else status[0])
+    assert by_gateway.json["detail"] == MESSAGE
+    assert by_gateway.header("Idempotence-Refusal") == "key-in-progress"
+    assert by_gateway.header("Retry-After") == "1"
+    assert ("请稍候".encode() in by_gateway.body) == (not ensure_ascii)
+
+
+@pytest.mark.parametrize("status", [204, 302])
+def test_a_status_that_nginx_would_send_in_another_way_is_left_to_flask(tmp_path, status):
+    by_gateway, by_flask, reached = in_progress(tmp_path, [status])
+    assert reached == 1
+    assert by_gateway == by_flask
+    assert by_gateway.status == status

@@ -52,5 +52,6 @@ def make_app(**settings):
         """Say whether the sender's credentials are still good."""
         return "", 401 if (FOLDER / "revoked").exists() else 204
 
+    app.json.ensure_ascii = os.environ.get("GATEWAY_ENSURE_ASCII") != "false"
     app.wsgi_app = counting(app.wsgi_app)
     return app

@@ -23,6 +23,7 @@ for (const [what, first] of [
   ["a 503 with Retry-After", answer(503, { "Retry-After": "1" })],
   ["a lost lease", problem("lease-lost", { "Retry-After": "1" })],
   ["a refusal that passes, by its header", answer(409, { "Idempotence-Refusal": "key-in-progress" })],
+  ["one with the status of a success", answer(201, { "Idempotence-Refusal": "key-in-progress" })],
   ["one that an error handler made a 500", answer(500, { "Idempotence-Refusal": "lease-lost" })],
 ]) {
   test(`after ${what} the same is sent again under the same key`, async () => {

@@ -363,6 +363,24 @@ test("a script may ask for a token, and is told if there is none", async () => {
   await assert.rejects(none.idempotence.token(), /no address that issues tokens/);
 });
 
+for (const [body, text] of [
+  ['{"detail":"请稍候"}', "请稍候"],
+  ['{"detail":{"type":"x"},"message":"Später."}', "Später."], // APIFlask's
+  ["<p>No.</p>", "/token answered 503"],
+  ["null", "/token answered 503"],
+]) {
+  test(`where no token is issued, the error says: ${text}`, async () => {
+    const refusal = answer(503, { "Idempotence-Refusal": "store-unavailable" }, body);
+    const { idempotence } = open({}, { answers: [refusal] });
+    await assert.rejects(idempotence.token(), { message: text });
+  });
+}
+
+test("an error of another kind keeps its text to itself", async () => {
+  const { idempotence } = open({}, { answers: [answer(500, {}, '{"detail":"a secret"}')] });
+  await assert.rejects(idempotence.token(), { message: "/token answered 500" });
+});
+
 test("the page says how the key's header is called", async () => {
   const { idempotence, sent } = open({ meta: { keyHeader: "X-Once" } });
   await idempotence.fetch("/pay", { key: "k" });

@@ -334,6 +334,17 @@ def test_a_lock_answers_what_is_described_and_nothing_else(status):
     assert {(status, "repeat-submit"), (409, "lease-lost")} <= found
 
 
+@pytest.mark.parametrize("status", [201, 202])
+def test_statuses_by_slug_are_described(status):
+    statuses = {"key-in-progress": status, "repeat-submit": 429}
+    shop = Shop(IDEMPOTENCE_DUPLICATE_STATUS=statuses)
+    key = {"Idempotency-Key": "one"}
+    answer = shop.post_while(lambda: shop.post("/pay", key), "/pay", key)
+    assert shop.check("/pay", answer) == (status, "key-in-progress")
+    assert (status, "key-in-progress") in shop.problems("/pay")
+    assert (429, "repeat-submit") in shop.problems("/order")
+
+
 def test_the_answers_without_a_store_are_described():
     token = Shop().token
     with SilentServer() as server:

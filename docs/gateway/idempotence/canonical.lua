@@ -287,4 +287,26 @@ function canonical.texts(...)
   return "[" .. table.concat(written, ",") .. "]"
 end
 
+local function written(text, ascii)
+  local parts, position = {}, 1
+  while position <= #text do
+    local code, after = byte(text, position), position + 1
+    if code >= 0x80 then
+      code, after = plain_character(text, position)
+    end
+    local is_plain = code >= 0x7F and not ascii
+    parts[#parts + 1] = is_plain and sub(text, position, after - 1) or escape(code)
+    position = after
+  end
+  return '"' .. table.concat(parts) .. '"'
+end
+
+--- Return a text as Python's JSON writes it, or nil where it is not UTF-8.
+--
+-- ascii: Python's `ensure_ascii`.
+function canonical.text(text, ascii)
+  local ok, json = pcall(written, text, ascii)
+  return ok and json or nil
+end
+
 return canonical

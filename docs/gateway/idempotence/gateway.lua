@@ -2,6 +2,7 @@
 --
 -- It never writes. Whatever it does not know for certain goes on to Flask, which alone claims.
 
+local canonical = require "idempotence.canonical"
 local digest = require "idempotence.digest"
 local record = require "idempotence.record"
 local redis = require "nginx.redis"
@@ -13,8 +14,9 @@ local TIMEOUT = 100 -- milliseconds for each step of a look at the store
 local REST = 1 -- seconds without another attempt after the store did not answer
 local IDLE, POOL = 60000, 100 -- milliseconds, and connections of each worker
 
-local IN_PROGRESS = '{"type": "%skey-in-progress", "title": "Request in progress", "status": 409, '
-  .. '"detail": "The first request with this idempotency key is still running. Ask again soon."}'
+local KEY_IN_PROGRESS = "key-in-progress"
+local IN_PROGRESS = '{"type": "%skey-in-progress", "title": "Request in progress", "status": %d, "detail": %s}'
+local DETAIL = "The first request with this idempotency key is still running. Ask again soon."
 -- A client that wants one of these and no others wants no HTML page.
 local NO_HTML = {
   ["*/*"] = true, ["application/json"] = true, ["application/problem+json"] = true,
@@ -72,11 +74,29 @@ local function route_of(given)
   }
 end
 
+-- The answer to a repeat of a request that is still running; nil where only Flask can send it.
+local function in_progress_of(given)
+  local status = 409
+  if type(given.duplicate_status) == "table" then -- a single number is not for this refusal
+    status = given.duplicate_status[KEY_IN_PROGRESS] or status
+  end
+  if not record.is_sendable(status) then
+    return nil
+  end
+  local text = (given.messages or {})[KEY_IN_PROGRESS] or DETAIL
+  local detail = assert(canonical.text(text, given.ensure_ascii ~= false), "a message is not UTF-8")
+  local base = given.problem_base or "urn:flask-idempotence:"
+  return { status = status, body = IN_PROGRESS:format(base, status, detail) }
+end
+
 --- Read the configuration, once, while nginx starts (as root, who may read the secrets).
 --
 -- given.secret_file: holds `IDEMPOTENCE_HASH_KEY`, or what stands in for it.
 -- given.prefix: `IDEMPOTENCE_PREFIX`.
 -- given.problem_base: `IDEMPOTENCE_PROBLEM_BASE`.
+-- given.messages: `IDEMPOTENCE_MESSAGES`; texts that are not lazy.
+-- given.duplicate_status: `IDEMPOTENCE_DUPLICATE_STATUS`.
+-- given.ensure_ascii: `app.json.ensure_ascii`; true unless it is given.
 -- given.identity_host: `IDEMPOTENCE_IDENTITY_HOST`; true unless it is given.
 -- given.identity_headers: `IDEMPOTENCE_IDENTITY_HEADERS`; unless it is given, what that is by default.
 -- given.redis: a table with `address` (host and port, or "unix:/path"), `database`, and, where there
@@ -94,7 +114,7 @@ function gateway.configure(given)
   settings = {
     key = digest.key_of(secret_in(given.secret_file)),
     prefix = given.prefix or "idempotence",
-    in_progress = IN_PROGRESS:format(given.problem_base or "urn:flask-idempotence:"),
+    in_progress = in_progress_of(given),
     by_host = given.identity_host ~= false,
     identity_headers = in_lower_case(given.identity_headers or IDENTITY_HEADERS),
     redis = given.redis,
@@ -171,17 +191,18 @@ end
 
 local function running(route, headers, value, left)
   local keep = tonumber(value:match("^%d+$", 34))
-  if not (route.running and keep and left > keep and wants_no_html(headers["accept"])) then
+  local answer = settings.in_progress
+  if not (answer and route.running and keep and left > keep and wants_no_html(headers["accept"])) then
     return nil
   end
   return {
     verdict = "running",
-    status = 409,
+    status = answer.status,
     headers = {
       { "Content-Type", "application/problem+json" }, { "Vary", "Accept" },
-      { "Idempotence-Refusal", "key-in-progress" }, { "Retry-After", "1" },
+      { "Idempotence-Refusal", KEY_IN_PROGRESS }, { "Retry-After", "1" },
     },
-    body = settings.in_progress,
+    body = answer.body,
   }
 end
 

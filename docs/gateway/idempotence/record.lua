@@ -80,13 +80,18 @@ local function headers_at(content, position)
   return seen["content-type"] and headers, position + 1
 end
 
+--- Whether nginx sends a response with this status as it is: it rewrites redirections, and what has
+-- no body has no length either.
+function record.is_sendable(status)
+  return status >= 200 and status <= 599 and not BODILESS[status] and (status < 300 or status >= 400)
+end
+
 local function read(content)
   if sub(content, 1, 1) ~= "B" then -- compressed, or without a body
     return nil
   end
   local status = number_at(content, 2)
-  -- nginx rewrites redirections; and what has no body has no length either.
-  if status < 200 or BODILESS[status] or (status >= 300 and status < 400) or status > 599 then
+  if not record.is_sendable(status) then
     return nil
   end
   local headers, position = headers_at(content, 4)

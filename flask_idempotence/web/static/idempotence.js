@@ -173,8 +173,15 @@
     const url = purpose ? `${tokenUrl}${query}purpose=${encodeURIComponent(purpose)}` : tokenUrl;
     const request = new Request(url, { cache: "no-store", headers: { Accept: "application/json" } });
     const response = await persist(request, { retries: 2, maxDelay: 3000, timeout: 10_000 });
-    if (!response.ok) throw new Error(`${url} answered ${response.status}`);
+    if (!response.ok) throw new Error((await textOf(response)) ?? `${url} answered ${response.status}`);
     return response.json();
+  }
+
+  /* The text of a refusal, as the server's settings word it. */
+  async function textOf(response) {
+    if (!(await refusalOf(response))) return undefined;
+    const body = await response.clone().json().catch(() => null);
+    return [body?.detail, body?.message].find((text) => typeof text === "string");
   }
 
   // ---- Forms that are sent once

@@ -1,0 +1,137 @@
+"""The log lines of repeats: their level, and the route's rule in place of the address."""
+
+import logging
+
+import pytest
+from flask import Flask
+from helpers.apps import make_app
+
+from flask_idempotence import (
+    ConfigurationError,
+    Idempotence,
+    Running,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
+
+PATH = "/orders/7700770077?pin=secret-pin"
+
+
+def shop(**settings):
+    idempotence = Idempotence()
+    app = make_app(idempotence=idempotence, **settings)
+    guards = {
+        "/orders/<int:number>": no_repeat_submit(60),
+        "/payments/<int:number>": idempotent(required=True),
+        "/vouchers/<int:number>": idempotent(on_repeat="reject"),
+        "/checkout/<int:number>": one_time_token(),
+    }
+    for rule, guard in guards.items():
+        name = rule.split("/")[1]
+        app.add_url_rule(rule, name, guard(lambda number: "done"), methods=["POST"])
+
+    @app.post("/jobs/<int:number>")
+    def jobs(number):
+        with idempotence.once("jobs", number), idempotence.once("jobs", number):
+            return "done"
+
+    return app
+
+
+def sent(app, path, times=2, **headers):
+    return [app.test_client().post(path, headers=headers) for _ in range(times)]
+
+
+def lines(caplog):
+    """Return level and text of the lines about requests."""
+    return [
+        (record.levelname, record.getMessage())
+        for record in caplog.records
+        if record.getMessage().startswith("Request ")
+    ]
+
+
+def send_all(app):
+    sent(app, PATH)
+    sent(app, "/payments/17", Idempotency_Key="one")
+    sent(app, "/vouchers/17", Idempotency_Key="one")
+    sent(app, "/checkout/17", Idempotence_Token=app.test_client().get("/token").json["token"])
+
+
+REPEATS = [
+    ("rejected: reason=repeat-submit mode=lock", "POST /orders/<int:number>"),
+    ("replayed: mode=key", "POST /payments/<int:number>"),
+    ("rejected: reason=key-repeated mode=key", "POST /vouchers/<int:number>"),
+    ("rejected: reason=token-spent mode=token", "POST /checkout/<int:number>"),
+]
+
+
+@pytest.mark.parametrize("level", ["INFO", "warning", "ERROR", 35, "DEBUG"])
+def test_repeats_are_logged_at_the_level_of_the_setting_with_the_rule(caplog, level):
+    caplog.set_level(logging.DEBUG, "flask_idempotence")
+    app = shop(IDEMPOTENCE_REPEAT_LOG_LEVEL=level)
+    send_all(app)
+    found = lines(caplog)
+    name = logging.getLevelName(level) if isinstance(level, int) else level.upper()
+    assert [level for level, _ in found] == [name] * len(REPEATS)
+    for (_, text), (start, route) in zip(found, REPEATS, strict=True):
+        assert text.startswith(f"Request {start} ")
+        assert text.endswith(f" route={route}")
+    for secret in ("7700770077", "secret-pin", "one"):
+        assert secret not in " ".join(text for _, text in found)
+
+
+def test_at_the_default_level_python_shows_none_and_at_warning_each_one(caplog):
+    caplog.set_level(logging.WARNING, "flask_idempotence")
+    send_all(shop())
+    assert lines(caplog) == []
+    send_all(shop(IDEMPOTENCE_REPEAT_LOG_LEVEL="WARNING"))
+    assert len(lines(caplog)) == len(REPEATS)
+
+
+def test_a_refusal_that_is_no_repeat_stays_at_info(caplog):
+    caplog.set_level(logging.DEBUG, "flask_idempotence")
+    app = shop(IDEMPOTENCE_REPEAT_LOG_LEVEL="ERROR")
+    sent(app, "/payments/17", times=1)
+    sent(app, "/checkout/17", times=1)
+    sent(app, "/payments/17", times=1, Idempotency_Key="one")
+    app.test_client().post("/payments/17", headers={"Idempotency-Key": "one"}, json={"other": 1})
+    found = [(level, text.split()[2]) for level, text in lines(caplog)]
+    slugs = ["key-missing", "token-missing", "key-reused"]
+    assert found == [("INFO", f"reason={slug}") for slug in slugs]
+
+
+def test_an_operation_that_runs_is_a_repeat_in_a_request_and_outside(caplog):
+    idempotence = Idempotence()
+    app = make_app(idempotence=idempotence, IDEMPOTENCE_REPEAT_LOG_LEVEL="ERROR")
+    with (
+        app.app_context(),
+        idempotence.once("jobs", 1),
+        pytest.raises(Running),
+        idempotence.once("jobs", 1),
+    ):
+        pass
+    [(level, text)] = lines(caplog)
+    assert level == "ERROR"
+    assert text.startswith("Request rejected: reason=key-in-progress mode=once endpoint=jobs key=")
+    assert "route=" not in text
+    caplog.clear()
+    assert sent(shop(IDEMPOTENCE_REPEAT_LOG_LEVEL="ERROR"), "/jobs/1", 1)[0].status_code == 409
+    assert lines(caplog)[0][1].endswith(" route=POST /jobs/<int:number>")
+
+
+@pytest.mark.parametrize("level", ["LOUD", "", None, True, 4.5, -1, ["INFO"]], ids=str)
+def test_an_unknown_level_is_refused_at_start(level):
+    with pytest.raises(ConfigurationError) as caught:
+        make_app(IDEMPOTENCE_REPEAT_LOG_LEVEL=level)
+    assert "IDEMPOTENCE_REPEAT_LOG_LEVEL" in str(caught.value)
+
+
+@pytest.mark.parametrize(("given", "level"), [("warning", "WARNING"), ("35", 35)])
+def test_the_level_may_come_from_the_environment(monkeypatch, given, level):
+    monkeypatch.setenv("SHOP_IDEMPOTENCE_REPEAT_LOG_LEVEL", given)
+    app = Flask("shop")
+    app.config.from_prefixed_env("SHOP")
+    Idempotence(app)
+    assert app.extensions["idempotence"].config.repeat_log_level == level
