@@ -33,18 +33,14 @@ def payload_of(
     """
     if not request:
         return None
-    app = current_app
-    message = problem["detail"]
-    for api in _apis_of(app):
-        if api.owns_endpoint(request.endpoint):
-            handlers = getattr(api, "_own_and_child_error_handlers", ())
-            if isinstance(error, tuple(handlers)):
-                return None
-            return {name: problem[name] for name in ("type", "title", "status")} | {
-                "message": message
-            }
-    if "flask-smorest" in app.extensions:
-        return {"message": message, "errors": {"idempotence": [slug]}}
+    text, shown = problem["detail"], ("type", "title", "status")
+    for api in _apis_of(current_app):
+        if api.owns_endpoint(request.endpoint or ""):
+            handlers = tuple(getattr(api, "_own_and_child_error_handlers", ()))
+            is_handled = isinstance(error, handlers)
+            return None if is_handled else {"message": text, **{n: problem[n] for n in shown}}
+    if "flask-smorest" in current_app.extensions:
+        return {"message": text, "errors": {"idempotence": [slug]}}
     return None
 
 

@@ -272,6 +272,31 @@ def test_a_view_beside_the_api_gets_the_problem_document(framework):
     assert app.test_client().post("/visits").content_type == "application/problem+json"
 
 
+def test_of_two_apis_the_one_that_answers_counts():
+    """A handler of the other one does not, and nor does its form."""
+    app = Flask("shop")
+    app.config.update(SETTINGS)
+    guarded = no_repeat_submit(60)(lambda self: {"done": True})
+    apis = {}
+    for name in ("with", "without"):
+        blueprint = Blueprint(name + "_handler", __name__, url_prefix=f"/{name}")
+        apis[name] = api = flask_restx.Api(blueprint, doc=False)
+        api.add_resource(type("Orders", (flask_restx.Resource,), {"post": guarded}), "/orders")
+        app.register_blueprint(blueprint)
+    apis["with"].errorhandler(Refusal)(lambda error: ({"mine": 1}, error.code))
+    third = flask_smorest.Blueprint("third", __name__, url_prefix="/third")
+    third.route("/orders", methods=["POST"])(no_repeat_submit(60)(done))
+    flask_smorest.Api(app).register_blueprint(third)
+    Idempotence(app)
+
+    def second(name):
+        return [app.test_client().post(f"/{name}/orders") for _ in range(2)][1].json
+
+    assert second("with")["mine"] == 1
+    assert second("without")["type"] == "urn:flask-idempotence:repeat-submit"
+    assert second("third")["errors"] == {"idempotence": ["repeat-submit"]}
+
+
 def test_two_apis_beside_one_another_answer_each_for_its_own():
     app = Flask("shop")
     app.config.update(SETTINGS)
