@@ -2,6 +2,8 @@
 
 import asyncio
 
+import apiflask
+import flask_restful
 import flask_restx
 import flask_smorest
 import pytest
@@ -131,6 +133,72 @@ def test_a_smorest_view_is_guarded_on_either_side_of_its_decorators(side):
     assert statuses(app, json={"thing": "coffee"}) == [201, 409, 409]
     assert third.status_code == 409
     check_refusal(second)
+
+
+@pytest.mark.parametrize("side", ["outside", "between", "inside"])
+def test_an_apiflask_view_is_guarded_on_either_side_of_its_decorators(side):
+    app, runs = apiflask.APIFlask("shop"), []
+    app.config["SECRET_KEY"] = "a secret for the tests"
+    Idempotence(app)
+
+    def order(json_data):
+        runs.append(json_data)
+        return {**json_data, "secret": 1}
+
+    layers = [app.input(OrderSchema), app.output(OrderSchema, status_code=201)]
+    layers.insert({"inside": 0, "between": 1, "outside": 2}[side], locked)
+    for layer in layers:
+        order = layer(order)
+    app.post("/orders")(order)
+
+    assert statuses(app, json={"amount": "many"}, buffered=True) == [422, 422, 422]
+    first, second, third = answers(app, json={"thing": "tea"})
+    assert (first.status_code, first.json) == (201, {"thing": "tea", "amount": 1})
+    assert runs == [{"thing": "tea", "amount": 1}]
+    assert third.status_code == 409
+    check_refusal(second)
+
+
+@pytest.mark.parametrize("how", ["a decorated method", "method_decorators"])
+@pytest.mark.parametrize("value", VALUES)
+def test_a_restful_resource_keeps_its_values_and_the_refusal_its_message(value, how):
+    app, runs = make_app(), []
+    view, status, body = VALUES[value]
+
+    def post(self):
+        runs.append(1)
+        return view()
+
+    if how == "method_decorators":
+        members = {"post": post, "method_decorators": [locked]}
+    else:
+        members = {"post": locked(post)}
+    orders = type("Orders", (flask_restful.Resource,), members)
+    flask_restful.Api(app).add_resource(orders, "/orders")
+
+    first, second, third = answers(app)
+    assert (first.status_code, first.json) == (status, body)
+    assert ("X-Id" in first.headers) == (value == "a tuple with headers")
+    check_refusal(second)
+    assert (third.status_code, runs) == (409, [1])
+
+
+def test_a_restful_resource_replays_what_it_answered():
+    app, runs = make_app(), []
+
+    class Orders(flask_restful.Resource):
+        @idempotent
+        def post(self):
+            runs.append(1)
+            return {"id": len(runs)}, 201, {"Location": "/orders/1"}
+
+    flask_restful.Api(app).add_resource(Orders, "/orders")
+    first, *repeats = answers(app, headers={"Idempotency-Key": "one"})
+    for repeat in repeats:
+        assert (repeat.status_code, repeat.data) == (201, first.data)
+        assert repeat.headers["Location"] == first.headers["Location"]
+        assert repeat.headers["Idempotent-Replayed"] == "true"
+    assert runs == [1]
 
 
 @pytest.fixture
