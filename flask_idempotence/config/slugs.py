@@ -11,7 +11,7 @@ from marshmallow import ValidationError
 KEY_IN_PROGRESS = "key-in-progress"
 
 DUPLICATES = ("repeat-submit", "token-spent", "key-repeated")
-"""Refusals of a request that has been carried out, or that only the same click repeats."""
+"""Refusals that need no further attempt; a single `IDEMPOTENCE_DUPLICATE_STATUS` is for these."""
 
 SLUGS = (
     *("repeat-submit", "token-missing", "token-invalid", "token-expired", "token-not-yours"),
@@ -20,7 +20,7 @@ SLUGS = (
 )
 
 REPEATS = frozenset({*DUPLICATES, KEY_IN_PROGRESS, "outcome-unknown", "response-not-stored"})
-"""Refusals of a request that has been sent before."""
+"""Refusals of requests that have been sent before."""
 
 
 def messages(value: object) -> dict[str, object]:
