@@ -12,6 +12,7 @@ from helpers.payment_providers import (
     application_of_page,
 )
 from sqlalchemy import text
+from werkzeug.exceptions import NotFound
 
 
 class Shop:
@@ -174,6 +175,13 @@ class TestTheBooking:
             assert shop.state(f"C-{trade}") == state
             assert ("alipay", trade, 5, review) in shop.payments
 
+    def test_a_failed_and_a_good_result_of_one_trade_are_two_events(self, shop):
+        wechat = PROVIDERS["wechat"]
+        for result in ("FAIL", "FAIL", "SUCCESS", "SUCCESS"):
+            sent = wechat.notify("1", "A-1", 8800, result_code=result)
+            assert contents(wechat, [shop.send(sent)]) == [True]
+        assert shop.payments == [("wechat", "1", 8800, 0)]
+
     def test_two_refunds_of_one_trade_are_two_events(self, shop):
         alipay = PROVIDERS["alipay"]
         found = [
@@ -198,7 +206,9 @@ class TestTheBooking:
         assert shop.payments == [(provider.ledger, "trade-1", 8800, 0)]
 
 
-def test_a_view_that_fails_is_run_by_the_next_attempt(shop, provider):
+@pytest.mark.parametrize("error", [ConnectionError(), NotFound()], ids=["500", "404"])
+def test_a_view_that_fails_is_run_by_the_next_attempt(shop, provider, error):
+    """By the default, `remember="final"`, a 404 would be the answer to all attempts."""
     shop.app.testing = False
     book, left = shop.module.book, [2]
 
@@ -206,12 +216,12 @@ def test_a_view_that_fails_is_run_by_the_next_attempt(shop, provider):
         book(connection, **payment)
         if left[0]:
             left[0] -= 1
-            raise ConnectionError
+            raise error
 
     shop.module.book = away
     answers = [shop.send(provider.notify("trade-1", "A-1", 8800)) for _ in range(4)]
     assert contents(provider, answers) == [False, False, True, True]
-    assert [answer.status_code for answer in answers[:2]] == [500, 500]
+    assert [answer.status_code for answer in answers[:2]] == [getattr(error, "code", 500)] * 2
     assert shop.payments == [(provider.ledger, "trade-1", 8800, 0)]
 
 
@@ -280,6 +290,7 @@ XML = {
     "a bomb": BOMB,
     "a bomb in UTF-16": BOMB.decode().encode("utf-16"),
     "a file": b'<!DOCTYPE x [<!ENTITY f SYSTEM "file:///etc/passwd">]><xml><a>&f;</a></xml>',
+    "a document type": b"<!DOCTYPE xml><xml><a>1</a></xml>",
     "one field twice": b"<xml><a>1</a><a>2</a></xml>",
     "an unknown encoding": b'<?xml version="1.0" encoding="klingon"?><xml/>',
     "an encoding of many bytes": b'<?xml version="1.0" encoding="shift_jis"?><xml/>',
