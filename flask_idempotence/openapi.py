@@ -253,7 +253,9 @@ def _key_errors(guard: KeyGuard, config: Config) -> Iterator[type[Refusal]]:
         yield from (refusals.TokenInvalid, refusals.TokenExpired)
     else:
         yield refusals.KeyInvalid
-    yield from (refusals.KeyReused, refusals.KeyInProgress)
+    if guard.compare is not False:
+        yield refusals.KeyReused
+    yield refusals.KeyInProgress
     yield refusals.ResponseNotStored if _replays(guard, config) else refusals.KeyRepeated
     if (guard.guarantee or config.key_guarantee) == "at-most-once":
         yield refusals.OutcomeUnknown

@@ -21,7 +21,13 @@ if importlib.util.find_spec("pyright") is None:
     LEFT_OUT["test_typing.py"] = "pyright: not installed"
 if importlib.util.find_spec("sqlalchemy") is None:
     LEFT_OUT |= dict.fromkeys(
-        ["stores/sql", "exactly_once", "cli/test_database_commands.py"],
+        [
+            "stores/sql",
+            "exactly_once",
+            "cli/test_database_commands.py",
+            "guards/key/test_payment_callbacks.py",
+            "servers/test_payment_notifications.py",
+        ],
         "sqlalchemy: not installed",
     )
 

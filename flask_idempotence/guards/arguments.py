@@ -1,4 +1,4 @@
-"""Validation of the arguments of decorators, each kind once.
+"""Validation of the arguments of decorators, and of what their functions return.
 
 Every function takes the name of the decorator and of the argument, for the error's text, and
 raises a ConfigurationError.
@@ -9,11 +9,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from marshmallow import ValidationError
 
 from ..config.settings import ON_STORE_ERROR, seconds
 from ..errors import ConfigurationError
+from ..request.fingerprint import canonical
+
+if TYPE_CHECKING:
+    from flask import Request
 
 
 def duration(
@@ -56,3 +61,13 @@ def store_error_policy(decorator: str, value: str | None) -> str | None:
     """Return `"reject"`, `"allow"`, or None for the setting."""
     choice(decorator, "on_store_error", value, ON_STORE_ERROR, ", or None for the setting")
     return value
+
+
+def canonical_result(argument: str, request: Request, value: object) -> bytes:
+    """Return the canonical text of a value with the result of an application's function in it."""
+    try:
+        return canonical(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{argument} of {request.endpoint!r} must return a value that JSON can hold: {error}."
+        ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from ..config.settings import (
     ALLOW,
@@ -56,6 +56,7 @@ class Idempotent:
         ttl: float | timedelta | None = None,
         key: str | Callable[[], Any] | None = None,
         ignore: Collection[str] = (),
+        compare: Callable[[], Any] | Literal[False] | None = None,
         on_repeat: str | None = None,
         guarantee: str | None = None,
         remember: str | Callable[[Response], bool] | None = None,
@@ -73,6 +74,7 @@ class Idempotent:
         ttl: float | timedelta | None = None,
         key: str | Callable[[], Any] | None = None,
         ignore: Collection[str] = (),
+        compare: Callable[[], Any] | Literal[False] | None = None,
         on_repeat: str | None = None,
         guarantee: str | None = None,
         remember: str | Callable[[Response], bool] | None = None,
@@ -95,6 +97,10 @@ class Idempotent:
                 that this application has issued, in that header or in its form field.
             ignore: names of arguments in which a repeat may differ, besides
                 `IDEMPOTENCE_IGNORED_ARGS`.
+            compare: what a repeat must have in common with the first request. None: the whole
+                request. A function that is called without arguments and returns a value that JSON
+                can hold: that value. False: nothing, so that the key alone decides, and says all
+                that matters, such as the merchant in the path. The body is read only for None.
             on_repeat: `"replay"` the first response, or `"reject"` with an error.
             guarantee: `"at-least-once"`: a view that failed, or died, may run again.
                 `"at-most-once"`: a view that has begun never begins again, whatever its end.
@@ -118,6 +124,7 @@ class Idempotent:
         """
         name = KeyGuard.decorator
         _check(required=required, key=key, remember=remember)
+        _check_compared(compare, ignore)
         arguments.choice(name, "on_repeat", on_repeat, ON_REPEAT)
         arguments.choice(name, "guarantee", guarantee, GUARANTEES)
         if within is not None and (guarantee is not None or on_store_error == ALLOW):
@@ -135,6 +142,7 @@ class Idempotent:
             ttl=arguments.duration(name, "ttl", ttl),
             key=key,
             ignore=arguments.names(name, "ignore", ignore),
+            compare=compare,
             on_repeat=on_repeat,
             guarantee=guarantee,
             remember=remember,
@@ -165,3 +173,20 @@ def _check(*, required: object, key: object, remember: object) -> None:
         arguments.function(name, "remember", remember)
     else:
         arguments.choice(name, "remember", remember, REMEMBER, " or a function")
+
+
+def _check_compared(compare: object, ignore: Collection[str]) -> None:
+    if compare is None or compare is False:
+        pass
+    elif callable(compare):
+        arguments.function(KeyGuard.decorator, "compare", compare)
+    else:
+        raise ConfigurationError(
+            "idempotent(compare=...) must be a function or False; leave it out to compare the "
+            "whole request."
+        )
+    if compare is not None and ignore:
+        raise ConfigurationError(
+            "idempotent(ignore=...) chooses from the whole request, which compare= replaces: "
+            "leave one of them out."
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..config.settings import (
     ALLOW,
@@ -45,6 +45,7 @@ from ..response.refusals import (
     TokenExpired,
 )
 from ..stores.base import Crashed, Done
+from . import arguments
 
 if TYPE_CHECKING:
     from flask import Request, Response
@@ -69,6 +70,7 @@ class KeyGuard(ViewGuard):
     ttl: float | None = None
     key: str | Callable[[], Any] | None = None
     ignore: frozenset[str] = field(default=frozenset())
+    compare: Callable[[], object] | Literal[False] | None = None
     on_repeat: str | None = None
     guarantee: str | None = None
     remember: str | Callable[[Response], bool] | None = None
@@ -139,6 +141,7 @@ class KeyPlan(ViewPlan):
         self._read: Callable[[], Any] | None = guard.key if callable(guard.key) else None
         self._header = guard.key if isinstance(guard.key, str) else config.key_header
         self._required = _either(guard.required, config.key_required)
+        self._compare = guard.compare
         self._selection = selection_of(None, guard.ignore, config.ignored_args, files=True)
         self._lease = config.lease
         self._ttl = _either(guard.ttl, config.key_ttl)
@@ -177,9 +180,14 @@ class KeyPlan(ViewPlan):
                 raise KeyMissing(self._expected())
             return Unguarded("no key")
         identity = self._identity(request, sent)
+        content = (
+            canonical_request(request, self._selection, "key", rule_of(request))
+            if self._compare is None
+            else self._compared(request)
+        )
         return Question(
             name_of(identity, request.method, self._endpoint, sent),
-            canonical_request(request, self._selection, "key", rule_of(request)),
+            content,
             lease=self._lease,
             keep=self._keep,
             wait=self._wait,
@@ -254,6 +262,12 @@ class KeyPlan(ViewPlan):
         return of_key(
             self._services.app, request, sent, unguessable=unguessable, header=self._header
         )
+
+    def _compared(self, request: Request) -> bytes | None:
+        if not self._compare:
+            return None
+        compared = ["compare", self._compare()]
+        return arguments.canonical_result("idempotent(compare=...)", request, compared)
 
     def _warn_of_near_miss(self, request: Request) -> None:
         if self._takes_token:

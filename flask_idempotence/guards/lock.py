@@ -23,7 +23,7 @@ from ..engine.guard import (
     ViewPlan,
 )
 from ..errors import ConfigurationError
-from ..request.fingerprint import canonical, canonical_request, rule_of, selection_of
+from ..request.fingerprint import canonical_request, rule_of, selection_of
 from ..response.refusals import RepeatSubmit
 from ..stores.base import Running
 from . import arguments
@@ -63,13 +63,7 @@ class LockPlan(ViewPlan):
         if self._key is None:
             return canonical_request(request, self._selection, "lock", identity, rule)
         named = ["lock", identity, rule, request.method, request.endpoint, self._key()]
-        try:
-            return canonical(named)
-        except TypeError as error:
-            raise ConfigurationError(
-                f"no_repeat_submit(key=...) of {request.endpoint!r} must return a value that JSON "
-                f"can hold: {error}."
-            ) from None
+        return arguments.canonical_result("no_repeat_submit(key=...)", request, named)
 
     def answer(self, finding: Finding) -> NoReturn:
         """Refuse a repeat."""

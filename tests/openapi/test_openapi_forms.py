@@ -189,6 +189,12 @@ def test_a_view_behind_two_guards_has_the_headers_and_problems_of_both():
     }
 
 
+@pytest.mark.parametrize(("compare", "reused"), [(None, True), (dict, True), (False, False)])
+def test_a_key_that_alone_decides_is_never_reused(compare, reused):
+    operation = described(make_app(), view=idempotent(compare=compare)(done))
+    assert ("422" in slugs(operation), "422" in operation["responses"]) == (reused, reused)
+
+
 def test_the_problems_have_a_schema_that_is_there_only_if_it_is_used():
     spec = spec_of(make_app())
     spec.path("/look", operations={"post": {"responses": CREATED}}, view=done)

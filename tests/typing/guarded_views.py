@@ -32,6 +32,16 @@ def with_key(order: int, *, loud: bool = False) -> tuple[str, int]:
     return str(order), 201 if loud else 200
 
 
+@idempotent(key=lambda: "event", compare=False)
+def with_key_alone() -> str:
+    return "success"
+
+
+@idempotent(compare=lambda: ["order", 1])
+def with_comparison() -> str:
+    return "success"
+
+
 @no_repeat_submit
 def bare_lock() -> None: ...
 
@@ -72,6 +82,8 @@ assert_type(bare(1), str)
 assert_type(with_key(1, loud=True), tuple[str, int])
 assert_type(with_lock(order=1), dict[str, int])
 assert_type(exempt(1), str)
+assert_type(with_key_alone(), str)
+assert_type(with_comparison(), str)
 assert_type(bare_token(1), str)
 assert_type(with_purpose(1), str)
 assert_type(Orders().post(1), str)
@@ -92,6 +104,8 @@ spent = with_token(order="one")  # type: ignore
 exempt("one")  # type: ignore
 Orders().post("one")  # type: ignore
 idempotent(required="yes")  # type: ignore
+idempotent(compare=True)  # type: ignore
+idempotent(compare="order")  # type: ignore
 no_repeat_submit(interval="5")  # type: ignore
 one_time_token(purpose=1)  # type: ignore
 one_time_token("pay", True)  # type: ignore

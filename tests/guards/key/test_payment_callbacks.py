@@ -1,0 +1,328 @@
+"""The callbacks of payment providers, as docs/how-to/payment-callbacks.md receives them."""
+
+import time
+import types
+
+import pytest
+from helpers.payment_providers import (
+    PROVIDERS,
+    SETTINGS,
+    Notification,
+    WechatXml,
+    application_of_page,
+)
+from sqlalchemy import text
+from werkzeug.exceptions import NotFound
+
+
+class Shop:
+    """The page's application in this process, with one open order."""
+
+    def __init__(self, folder, monkeypatch, *, exact=False):
+        monkeypatch.setenv("FLASK_DATABASE", f"sqlite:///{folder}/shop.db")
+        for name, value in SETTINGS.items():
+            monkeypatch.setenv(f"FLASK_{name}", value)
+        self.module = types.ModuleType("callbacks")
+        exec(application_of_page(), vars(self.module))
+        self.app = self.module.exact if exact else self.module.app
+        self.app.testing = True
+        if exact:
+            self.app.test_cli_runner().invoke(args=["idempotence", "init-db"])
+        with self.module.database.begin() as connection:
+            for table in self.module.TABLES:
+                connection.execute(text(table))
+        self.order("A-1", 8800)
+
+    def order(self, number, cents):
+        with self.module.database.begin() as connection:
+            row = {"number": number, "cents": cents}
+            connection.execute(text("INSERT INTO orders VALUES (:number, :cents, 'open')"), row)
+
+    def send(self, notification, address="192.0.2.1"):
+        path, headers, body = notification
+        environ = {"REMOTE_ADDR": address}
+        client = self.app.test_client()
+        return client.post(path, data=body, headers=headers, environ_base=environ)
+
+    def all(self, query):
+        with self.module.database.begin() as connection:
+            return [tuple(row) for row in connection.execute(text(query))]
+
+    @property
+    def payments(self):
+        return self.all("SELECT provider, trade, cents, review FROM payments ORDER BY trade")
+
+    def state(self, number="A-1"):
+        [(state,)] = self.all(f"SELECT state FROM orders WHERE number = '{number}'")
+        return state
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    return Shop(tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=PROVIDERS)
+def provider(request):
+    return PROVIDERS[request.param]
+
+
+def contents(provider, answers):
+    return [provider.is_content(answer.status_code, answer.data) for answer in answers]
+
+
+ADDRESSES = ["192.0.2.1", "192.0.2.1", "203.0.113.5", "2001:db8::1", "198.51.100.7"]
+
+
+def test_five_attempts_from_four_addresses_are_one_payment(shop, provider):
+    sent = [provider.notify("trade-1", "A-1", 8800) for _ in ADDRESSES]
+    assert len({(str(one.headers), one.body) for one in sent}) == 5
+    answers = [shop.send(one, address) for one, address in zip(sent, ADDRESSES, strict=True)]
+    assert contents(provider, answers) == [True] * 5
+    assert ["Idempotent-Replayed" in answer.headers for answer in answers] == [False] + [True] * 4
+    assert shop.payments == [(provider.ledger, "trade-1", 8800, 0)]
+    assert shop.state() == "paid"
+
+
+def test_without_the_loader_another_address_would_run_again(shop, provider, monkeypatch):
+    """The trap that the page warns of; the unique index alone is left then."""
+    monkeypatch.setattr(
+        shop.app.extensions["idempotence"].engine.services.callbacks, "load_identity", None
+    )
+    answers = [shop.send(provider.notify("trade-1", "A-1", 8800), each) for each in ADDRESSES]
+    assert ["Idempotent-Replayed" in answer.headers for answer in answers].count(True) == 1
+    assert shop.payments == [(provider.ledger, "trade-1", 8800, 0)]
+
+
+def test_the_same_trade_of_two_providers_is_two(shop):
+    providers = [PROVIDERS[name] for name in ("alipay", "wechat", "stripe")]
+    for number, provider in enumerate(providers):
+        shop.order(f"B-{number}", 100)
+        answer = shop.send(provider.notify("trade-1", f"B-{number}", 100))
+        assert contents(provider, [answer]) == [True]
+    assert len(shop.payments) == 3
+
+
+def altered(notification):
+    path, headers, body = notification
+    place = body.index(b"A-1")
+    return Notification(path, headers, body[:place] + b"A-2" + body[place + 3 :])
+
+
+def test_a_forged_notification_never_comes_as_far_as_the_guard(shop, provider):
+    right = provider.notify("trade-1", "A-1", 8800)
+    forged = [
+        Notification(right.path, {"Content-Type": right.headers["Content-Type"]}, b""),
+        Notification(right.path, {"Content-Type": right.headers["Content-Type"]}, b"{}"),
+        Notification(right.path, right.headers, right.body.replace(b"sign", b"sgin") + b" x"),
+    ]
+    if b"A-1" in right.body:  # what is encrypted cannot be altered like this
+        forged.append(altered(right))
+    statuses = {shop.send(one).status_code for one in forged}
+    assert statuses <= {400, 401}
+    engine = shop.app.extensions["idempotence"].engine
+    assert (shop.payments, len(engine.store)) == ([], 0)
+    assert contents(provider, [shop.send(right)]) == [True]
+
+
+@pytest.mark.parametrize("name", ["wechat3", "stripe"])
+@pytest.mark.parametrize("off", [-400, 400])
+def test_an_old_notification_is_refused(shop, name, off):
+    old = PROVIDERS[name].notify("trade-1", "A-1", 8800, at=time.time() + off)
+    assert shop.send(old).status_code == 401
+    assert shop.payments == []
+
+
+OF_ANOTHER_SHOP = {
+    "alipay": {"app_id": "another"},
+    "wechat": {"mch_id": "another"},
+    "wechat3": {"secret": "another APIv3 key, also 32 bytes"},
+}
+
+
+@pytest.mark.parametrize("name", OF_ANOTHER_SHOP)
+def test_what_was_signed_for_another_shop_is_refused(shop, name):
+    theirs = PROVIDERS[name].notify("trade-1", "A-1", 8800, **OF_ANOTHER_SHOP[name])
+    assert shop.send(theirs).status_code == 403
+    assert shop.payments == []
+
+
+class TestTheBooking:
+    def test_another_amount_is_booked_for_review_and_pays_nothing(self, shop, provider):
+        answers = [shop.send(provider.notify("trade-1", "A-1", 1)) for _ in range(3)]
+        assert contents(provider, answers) == [True] * 3
+        assert (shop.payments, shop.state()) == ([(provider.ledger, "trade-1", 1, 1)], "open")
+
+    def test_an_order_that_is_paid_twice_keeps_the_second_for_review(self, shop, provider):
+        for trade in ("trade-1", "trade-2", "trade-2"):
+            shop.send(provider.notify(trade, "A-1", 8800))
+        booked = [(provider.ledger, "trade-1", 8800, 0), (provider.ledger, "trade-2", 8800, 1)]
+        assert (shop.payments, shop.state()) == (booked, "paid")
+
+    def test_events_may_come_in_any_order(self, shop):
+        alipay = PROVIDERS["alipay"]
+        for trade, states, state, review in (
+            ("1", ["TRADE_CLOSED", "TRADE_SUCCESS"], "closed", 1),
+            ("2", ["TRADE_SUCCESS", "TRADE_CLOSED"], "paid", 0),
+            ("3", ["TRADE_FINISHED", "TRADE_SUCCESS", "WAIT_BUYER_PAY"], "paid", 0),
+        ):
+            shop.order(f"C-{trade}", 5)
+            for event in states:
+                answers = [
+                    shop.send(alipay.notify(trade, f"C-{trade}", 5, state=event)) for _ in range(2)
+                ]
+                assert contents(alipay, answers) == [True, True]
+            assert shop.state(f"C-{trade}") == state
+            assert ("alipay", trade, 5, review) in shop.payments
+
+    def test_a_failed_and_a_good_result_of_one_trade_are_two_events(self, shop):
+        wechat = PROVIDERS["wechat"]
+        for result in ("FAIL", "FAIL", "SUCCESS", "SUCCESS"):
+            sent = wechat.notify("1", "A-1", 8800, result_code=result)
+            assert contents(wechat, [shop.send(sent)]) == [True]
+        assert shop.payments == [("wechat", "1", 8800, 0)]
+
+    def test_two_refunds_of_one_trade_are_two_events(self, shop):
+        alipay = PROVIDERS["alipay"]
+        found = [
+            shop.send(alipay.notify("1", "A-1", 8800, out_biz_no=refund)).headers
+            for refund in ("", "r-1", "r-1", "r-2")
+        ]
+        assert ["Idempotent-Replayed" in each for each in found] == [False, False, True, False]
+
+    def test_two_events_that_report_one_payment_book_it_once(self, shop):
+        stripe = PROVIDERS["stripe"]
+        for event in ("evt_1", "evt_2"):
+            answer = shop.send(stripe.notify("pi_1", "A-1", 8800, event=event))
+            assert answer.status_code == 204
+            assert "Idempotent-Replayed" not in answer.headers
+        assert shop.payments == [("stripe", "pi_1", 8800, 0)]
+
+    def test_the_index_holds_when_the_store_has_forgotten(self, shop, provider):
+        for _ in range(2):
+            answer = shop.send(provider.notify("trade-1", "A-1", 8800))
+            assert contents(provider, [answer]) == [True]
+            shop.app.extensions["idempotence"].engine.store.clear("")
+        assert shop.payments == [(provider.ledger, "trade-1", 8800, 0)]
+
+
+@pytest.mark.parametrize("error", [ConnectionError(), NotFound()], ids=["500", "404"])
+def test_a_view_that_fails_is_run_by_the_next_attempt(shop, provider, error):
+    """By the default, `remember="final"`, a 404 would be the answer to all attempts."""
+    shop.app.testing = False
+    book, left = shop.module.book, [2]
+
+    def away(connection, **payment):
+        book(connection, **payment)
+        if left[0]:
+            left[0] -= 1
+            raise error
+
+    shop.module.book = away
+    answers = [shop.send(provider.notify("trade-1", "A-1", 8800)) for _ in range(4)]
+    assert contents(provider, answers) == [False, False, True, True]
+    assert [answer.status_code for answer in answers[:2]] == [getattr(error, "code", 500)] * 2
+    assert shop.payments == [(provider.ledger, "trade-1", 8800, 0)]
+
+
+FAILS = {"alipay": b"fail", "wechat": b"FAIL", "wechat3": b'"code":"FAIL"', "stripe": b"key-in-"}
+
+
+def test_a_repeat_that_has_waited_in_vain_is_refused_in_the_providers_words(shop, provider):
+    """The clock runs on by itself while the repeat waits, so that the test does not."""
+    engine = shop.app.extensions["idempotence"].engine
+    passed = [0.0]
+    engine.clock = lambda: time.monotonic() + passed[0]
+    engine.sleep = lambda seconds: passed.__setitem__(0, passed[0] + seconds)
+    book, found = shop.module.book, []
+
+    def slow(connection, **payment):
+        found.append(shop.send(provider.notify("trade-1", "A-1", 8800)))
+        book(connection, **payment)
+
+    shop.module.book = slow
+    assert contents(provider, [shop.send(provider.notify("trade-1", "A-1", 8800))]) == [True]
+    assert contents(provider, found) == [False]
+    assert found[0].status_code == 409
+    assert FAILS[provider.name] in found[0].data.replace(b" ", b"")
+    assert found[0].headers["Idempotence-Refusal"] == "key-in-progress"
+    assert 2.9 < passed[0] < 3.1
+    assert len(shop.payments) == 1
+
+
+class TestWithin:
+    def test_one_payment_and_its_record_are_one_commit(self, tmp_path, monkeypatch):
+        shop = Shop(tmp_path, monkeypatch, exact=True)
+        alipay = PROVIDERS["alipay"]
+        answers = [shop.send(alipay.notify("1", "A-1", 8800), each) for each in ADDRESSES]
+        assert contents(alipay, answers) == [True] * 5
+        assert ["Idempotent-Replayed" in each.headers for each in answers] == [False] + [True] * 4
+        assert (shop.payments, shop.state()) == ([("alipay", "1", 8800, 0)], "paid")
+
+    def test_a_failure_leaves_neither(self, tmp_path, monkeypatch):
+        shop = Shop(tmp_path, monkeypatch, exact=True)
+        shop.app.testing = False
+        alipay, right = PROVIDERS["alipay"], shop.module.book
+
+        def fails(connection, **payment):
+            right(connection, **payment)
+            raise ConnectionError
+
+        shop.module.book = fails
+        assert shop.send(alipay.notify("1", "A-1", 8800)).status_code == 500
+        assert (shop.payments, shop.state()) == ([], "open")
+        shop.module.book = right
+        assert contents(alipay, [shop.send(alipay.notify("1", "A-1", 8800))]) == [True]
+        assert (shop.payments, shop.state()) == ([("alipay", "1", 8800, 0)], "paid")
+
+
+BOMB = (
+    b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">'
+    + b"".join(
+        b'<!ENTITY a%d "%s">' % (n, (b"&a%d;" % (n - 1) if n else b"&a;") * 10) for n in range(9)
+    )
+    + b"]><xml>&a8;</xml>"
+)
+XML = {
+    "nothing": b"",
+    "no XML": b"success",
+    "cut off": b"<xml><sign>",
+    "a bomb": BOMB,
+    "a bomb in UTF-16": BOMB.decode().encode("utf-16"),
+    "a file": b'<!DOCTYPE x [<!ENTITY f SYSTEM "file:///etc/passwd">]><xml><a>&f;</a></xml>',
+    "a document type": b"<!DOCTYPE xml><xml><a>1</a></xml>",
+    "one field twice": b"<xml><a>1</a><a>2</a></xml>",
+    "an unknown encoding": b'<?xml version="1.0" encoding="klingon"?><xml/>',
+    "an encoding of many bytes": b'<?xml version="1.0" encoding="shift_jis"?><xml/>',
+    "deep": b"<a>" * 10_000,
+}
+
+
+@pytest.mark.parametrize("kind", XML)
+def test_hostile_xml_is_a_400_and_takes_no_time(shop, kind):
+    begun = time.monotonic()
+    sent = Notification(WechatXml.path, {"Content-Type": "text/xml"}, XML[kind])
+    assert shop.send(sent).status_code == 400
+    assert time.monotonic() - begun < 2
+    assert shop.payments == []
+
+
+def test_a_long_body_is_a_413(shop):
+    sent = Notification(WechatXml.path, {"Content-Type": "text/xml"}, b"<xml>" + b" " * 70_000)
+    assert shop.send(sent).status_code == 413
+
+
+def test_garbage_for_a_header_is_a_401(shop):
+    for name, header in (("stripe", "Stripe-Signature"), ("wechat3", "Wechatpay-Timestamp")):
+        right = PROVIDERS[name].notify("1", "A-1", 8800)
+        for value in ("", "t", "t=", "t=x", "=,=,", "t=1,t=2,v1=", "²", "v1=é", "9" * 20, "t=-1"):
+            sent = right._replace(
+                headers={**right.headers, header: value.encode().decode("latin-1")}
+            )
+            assert shop.send(sent).status_code == 401
+
+
+def test_a_kind_of_notification_that_names_no_trade_is_a_400_in_the_providers_words(shop):
+    other = PROVIDERS["alipay"].notify("1", "A-1", 8800, without="trade_no")
+    answer = shop.send(other)
+    assert (answer.status_code, answer.data, shop.payments) == (400, b"fail", [])
