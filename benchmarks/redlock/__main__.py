@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from .failures import Counts, RedisServer, fail_over, restart
-from .latency import Variant, latencies
+from .latency import latencies
 from .pauses import Case, freeze
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -77,22 +77,35 @@ def main() -> int:
     logging.getLogger("flask_idempotence").setLevel(logging.ERROR)
     with RedisServer() as server:
         told = machine(Redis=server.version)
+    parts = {"forgotten": _show_forgotten, "frozen": _show_frozen, "latency": _show_latencies}
+    failed = 0
+    for show in [parts[arguments.only]] if arguments.only else parts.values():
+        failed += show(arguments)
+        print()
+    print(in_words(told))
+    return 1 if failed else 0
+
+
+def _show_forgotten(arguments: argparse.Namespace) -> int:
+    """Return the number of ways that granted a claim twice and must not."""
     failed = 0
     _head("claims", "on what occasion", "granted", "refused", "granted again")
     for way, event, how, safe in FORGOTTEN:
         counts = _repeat(way, how, arguments)
         _row(way, event, counts.granted, counts.refused, counts.again)
         failed += safe and counts.again > 0
-    print()
+    return failed
+
+
+def _show_frozen(arguments: argparse.Namespace) -> int:
+    """Return the number of ways that let an effect happen twice and must not."""
+    failed = 0
     _head("held by, and checked by", "the holder is", "held", "effects twice")
     for way, event, case, servers, safe in FROZEN:
         counts = _repeat(way, partial(freeze, case=case, servers=servers), arguments)
         _row(way, event, counts.granted, counts.again)
         failed += safe and counts.again > 0
-    print()
-    _show_latencies(latencies(arguments.latencies))
-    print(f"\n{in_words(told)}")
-    return 1 if failed else 0
+    return failed
 
 
 def _arguments() -> argparse.Namespace:
@@ -104,6 +117,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--latencies", type=positive, default=2000, help="timed claims of each way (%(default)s)"
     )
+    parser.add_argument("--only", choices=("forgotten", "frozen", "latency"), help="one table")
     return parser.parse_args()
 
 
@@ -116,7 +130,9 @@ def _repeat(name: str, count: Callable[[int], Counts], arguments: argparse.Names
     return counts
 
 
-def _show_latencies(variants: list[Variant]) -> None:
+def _show_latencies(arguments: argparse.Namespace) -> int:
+    """Return 0: no latency is wrong."""
+    variants = latencies(arguments.latencies)
     by_name = {variant.name: variant for variant in variants}
     _head("a claim", "median", "p99", "median / one server", "p99 / one server", "packets")
     for variant in variants:
@@ -124,6 +140,7 @@ def _show_latencies(variants: list[Variant]) -> None:
         ratios = (variant.median / base.median, variant.p99 / base.p99)
         times = [f"{seconds * 1e6:,.0f} µs" for seconds in (variant.median, variant.p99)]
         _row(variant.name, *times, *(f"{ratio:.2f}" for ratio in ratios), f"{variant.packets:.1f}")
+    return 0
 
 
 def _head(*cells: str) -> None:

@@ -149,8 +149,10 @@ def freeze(claims: int, case: Case, *, servers: int = 1) -> Counts:
         child = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
         try:
             granted = json.loads(child.stdout.readline() or "0")  # it holds them by now
-            child.send_signal(signal.SIGSTOP)
-            os.waitpid(child.pid, os.WUNTRACED)
+            with closing(sqlite3.connect(database, timeout=PATIENCE)) as writer:
+                writer.execute("BEGIN IMMEDIATE")  # frozen in a write, it would lock all out
+                child.send_signal(signal.SIGSTOP)
+                os.waitpid(child.pid, os.WUNTRACED)
             time.sleep(LEASE + 0.1)
             rival = Holder(case, ports, database)
             if not all(all_at_once([lambda key=key: rival.run(key, _go_on) for key in keys])):
@@ -168,6 +170,7 @@ def freeze(claims: int, case: Case, *, servers: int = 1) -> Counts:
 
 def _prepare(database: str, case: Case) -> None:
     with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")  # nor does a reader that is frozen
         connection.execute("CREATE TABLE effects (key TEXT NOT NULL)")
         if case.unique:
             connection.execute("CREATE UNIQUE INDEX once_each ON effects (key)")
