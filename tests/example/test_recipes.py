@@ -30,61 +30,8 @@ ALL = {200: CROWD}
 ONE = {200: 1, 409: CROWD - 1}
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.database)])
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/recipes.sqlite3"
-    return request.getfixturevalue("postgres").new_database()
-
-
-@pytest.fixture
-def make(url, tmp_path):
-    made = []
-
-    def make(**settings):
-        made.append(RecipeSite(url, tmp_path, **settings))
-        return made[-1]
-
-    yield make
-    for site in made:
-        site.close()
-
-
-@pytest.fixture
-def site(make):
-    return make()
-
-
 def replays(answers):
     return sum("Idempotent-Replayed" in answer.headers for answer in answers)
-
-
-# Unique index
-
-
-def test_a_unique_index_takes_one_order_of_a_crowd_and_refuses_the_others(site):
-    answers = site.crowd("unique-index", reference="A")
-    assert statuses(answers) == {201: 1, 409: CROWD - 1}
-    assert site.truth("orders") == 1
-
-
-def test_a_unique_index_does_not_tell_a_repeat_the_first_answer(site):
-    first, again = (site.post("unique-index", reference="A") for _ in range(2))
-    assert first.json == {"number": 1}
-    assert "number" not in again.json
-
-
-def test_a_key_takes_one_order_of_a_crowd_and_tells_all_its_number(site):
-    answers = site.crowd("unique-index/guarded", reference="A")
-    assert statuses(answers) == {201: CROWD}
-    assert set(values_of(answers, "number")) == {1}
-    assert replays(answers) == CROWD - 1
-    assert site.truth("orders") == 1
-
-
-def test_a_key_notices_that_a_reference_is_used_for_something_else(site):
-    assert site.post("unique-index/guarded", reference="A").status_code == 201
-    assert site.post("unique-index/guarded", reference="A", more="B").status_code == 422
 
 
 # Deduplication table

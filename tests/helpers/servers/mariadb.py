@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -79,6 +80,9 @@ class MariaDbServer(ServerProcess):
             raise RuntimeError(f"mariadb-install-db: {done.stdout}{done.stderr}")
 
     def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:  # PyMySQL does not close a refused one
+            if probe.connect_ex(str(self.socket)):
+                return False
         try:
             self.connect().close()
         except pymysql.OperationalError:
