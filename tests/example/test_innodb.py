@@ -4,16 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.recipe_requests import RecipeSite, statuses, wait_for_each_other
-from helpers.row_locks import transaction, wait_for_waiting
+from helpers.row_locks import code_of, new_tables, run_in, transaction, wait_for_waiting
 from helpers.servers.processes import all_at_once
 from sqlalchemy import create_engine, select, text, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
-from sqlalchemy.orm.exc import StaleDataError
 
 from example_app.recipes import optimistic_lock
 from example_app.recipes.models import Order, Parcel, Price
-from example_app.recipes.sessions import RecipeDatabase
 
 pytestmark = pytest.mark.database
 
@@ -25,11 +23,7 @@ IMPATIENT = "SET SESSION innodb_lock_wait_timeout = 1"
 @pytest.fixture
 def url(mariadb):
     """A database with the tables of the recipes and their first rows."""
-    url = mariadb.new_database()
-    database = RecipeDatabase(url)
-    database.prepare()
-    database.engine.dispose()
-    return url
+    return new_tables(mariadb)
 
 
 @pytest.fixture
@@ -39,21 +33,6 @@ def session(url):
     with Session(engine) as session:
         yield session
     engine.dispose()
-
-
-def code_of(error):
-    return error.orig.args[0]
-
-
-def run_in(connection, statement):
-    """Run a statement and commit; return the number of its error, or None."""
-    try:
-        connection.execute(text(statement))
-        connection.commit()
-    except (IntegrityError, OperationalError) as error:
-        connection.rollback()
-        return code_of(error)
-    return None
 
 
 # Inserts
@@ -79,8 +58,7 @@ def test_copies_of_an_insert_get_1062_after_its_commit_and_1213_after_its_rollba
 
 def insert_in_a_savepoint(session):
     with pytest.raises(IntegrityError) as refused, session.begin_nested():
-        session.add(Order(reference="A"))
-        session.flush()
+        session.add(Order(reference="A"))  # written at the end of the savepoint
     assert code_of(refused.value) == DUPLICATE
 
 
@@ -143,11 +121,14 @@ def test_a_locking_read_without_an_index_locks_all_rows(url, indexed, error):
 
 def test_two_locking_reads_of_a_missing_row_end_in_a_deadlock_of_their_inserts(url):
     missing = "SELECT * FROM recipe_orders WHERE reference = 'A' FOR UPDATE"
-    with transaction(url, missing) as one, transaction(url, missing) as other:  # neither waits
-        with ThreadPoolExecutor() as pool:
-            waits = pool.submit(run_in, one, ORDER)
-            wait_for_waiting(url, 1)
-            errors = [run_in(other, ORDER), waits.result()]
+    with (
+        transaction(url, missing) as one,
+        transaction(url, missing) as other,  # does not wait
+        ThreadPoolExecutor() as pool,
+    ):
+        waits = pool.submit(run_in, one, ORDER)
+        wait_for_waiting(url, 1)
+        errors = [run_in(other, ORDER), waits.result()]
     assert sorted(errors, key=str) == [DEADLOCK, None]
 
 

@@ -4,7 +4,9 @@ import contextlib
 import time
 
 from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy.exc import DBAPIError
 
+from example_app.recipes.sessions import RecipeDatabase
 from helpers.servers.processes import until
 
 AWAITED = {
@@ -15,16 +17,47 @@ AWAITED = {
 """The number of transactions that wait for a lock."""
 
 
+def new_tables(server):
+    """Return the URL of a new database of a server, with the tables of the recipes."""
+    url = server.new_database()
+    database = RecipeDatabase(url)
+    database.prepare()
+    database.engine.dispose()
+    return url
+
+
+def code_of(error):
+    """Return MySQL's number of an error, or PostgreSQL's SQLSTATE."""
+    first = error.orig.args[0]
+    return first if isinstance(first, int) else error.orig.sqlstate
+
+
 @contextlib.contextmanager
-def transaction(url, *statements):
-    """Run statements in a transaction that the caller ends, else it is rolled back."""
-    engine = create_engine(url, poolclass=NullPool)
-    with engine.connect() as connection:
+def transaction(url, *statements, **options):
+    """Run statements in a transaction that the caller ends, else it is rolled back.
+
+    Args:
+        url: of the database.
+        statements: texts of SQL.
+        options: those of `create_engine`, such as `isolation_level`.
+    """
+    engine = create_engine(url, poolclass=NullPool, **options)
+    with contextlib.closing(engine.connect()) as connection:
         for statement in statements:
             connection.execute(text(statement))
         yield connection
+
+
+def run_in(connection, *statements):
+    """Run statements and commit; return the code of the first error, or None."""
+    try:
+        for statement in statements:
+            connection.execute(text(statement))
+        connection.commit()
+    except DBAPIError as error:
         connection.rollback()
-    engine.dispose()
+        return code_of(error)
+    return None
 
 
 def wait_for_waiting(url, count):
