@@ -80,7 +80,8 @@ class MariaDbServer(ServerProcess):
             raise RuntimeError(f"mariadb-install-db: {done.stdout}{done.stderr}")
 
     def _answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as probe:  # PyMySQL does not close a refused one
+        # The driver leaves a socket open that could not connect.
+        with socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(str(self.socket)):
                 return False
         try:
