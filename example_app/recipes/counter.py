@@ -61,7 +61,8 @@ def raise_in_one(voter: str, most: int | None) -> int | None:
         set_={"used": Votes.used + 1},
         where=None if most is None else Votes.used < most,
     ).returning(Votes.used)
-    return session().scalar(raised)
+    used: int | None = session().scalar(raised)
+    return used
 
 
 def raise_locked(voter: str, most: int | None) -> int | None:

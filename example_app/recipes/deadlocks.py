@@ -1,9 +1,9 @@
 """Deadlocks: run a transaction again after the database rolled it back to end one.
 
 InnoDB makes deadlocks of plain duplicates. Copies of an insert wait at the unique index for the
-first; when the first is rolled back, all of them get a shared lock on the place, each waits for
-the others, and all but one are rolled back with error 1213. No row is there then, so that is no
-duplicate: the transaction has to be run again.
+first; when the first is rolled back, all of them get a shared lock on its place, each waits for
+the others, and all but one are rolled back with error 1213. There is no row then, so this is no
+duplicate: run the transaction again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def retry_on_deadlock(view: Callable[P, R]) -> Callable[P, R]:
 
 
 def was_rolled_back(error: DBAPIError) -> bool:
-    """Whether the database rolled the transaction back for the sake of another one."""
+    """Return whether the database rolled the transaction back for another one to go on."""
     driver_error: Any = error.orig
     codes = (getattr(driver_error, "sqlstate", None), *driver_error.args[:1])
     return any(code in ROLLED_BACK for code in codes)

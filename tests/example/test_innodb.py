@@ -101,6 +101,23 @@ def test_a_deadlock_takes_the_savepoint_and_all_before_it(url, session):
     assert session.scalar(text("SELECT balance FROM recipe_accounts WHERE number = 1")) == 2
 
 
+def test_a_lock_timeout_rolls_back_the_statement_only(url):
+    with transaction(url, "UPDATE recipe_stock SET pieces = 7"), transaction(url) as other:
+        other.execute(text(IMPATIENT))
+        other.execute(text(ORDER))
+        with pytest.raises(OperationalError) as late:
+            other.execute(text("UPDATE recipe_stock SET pieces = 8"))
+        assert code_of(late.value) == LOCK_TIMEOUT
+        other.commit()
+        assert other.scalar(text("SELECT count(*) FROM recipe_orders")) == 1
+
+
+def test_a_trailing_space_makes_no_other_reference(url):
+    insert_alone(url)
+    with transaction(url) as connection:
+        assert run_in(connection, ORDER.replace("'A'", "'A '")) == DUPLICATE
+
+
 # Locking reads
 
 

@@ -1,4 +1,4 @@
-"""The recipes: how often the effect happens, and who is told what, when 16 ask at once."""
+"""The recipes: the effects of sixteen requests at once, and the answer to each."""
 
 import pytest
 from flask import abort
@@ -46,9 +46,7 @@ def test_of_a_crowd_of_copies_of_a_message_one_is_handled(site):
     assert (site.truth("stock"), site.truth("messages")) == (5, 1)
 
 
-def test_a_copy_that_waited_does_the_work_where_the_first_was_rolled_back(
-    site, url, monkeypatch
-):
+def test_a_copy_that_waited_does_the_work_where_the_first_was_rolled_back(site, url, monkeypatch):
     failures = iter([503])
 
     def fail_first():
