@@ -11,6 +11,7 @@ from helpers.recipe_requests import (
     wait_for_each_other,
 )
 from helpers.row_locks import transaction, wait_for_waiting
+from helpers.servers.processes import until
 
 from example_app.recipes import deadlocks, select_then_insert
 
@@ -35,7 +36,9 @@ def test_select_then_insert_is_safe_only_while_requests_come_one_by_one(site, mo
         assert site.post("select-then-insert", reference="A").json["rows"] == 1
 
 
-def test_once_lets_one_of_a_crowd_through_the_same_code(site):
+def test_once_lets_one_of_a_crowd_through_the_same_code(site, monkeypatch):
+    asked = spy(monkeypatch, select_then_insert, "insert_once")
+    monkeypatch.setattr(select_then_insert, "work", lambda: until(lambda: len(asked) == CROWD))
     answer = site.post("select-then-insert/guarded", reference="A")
     assert answer.json == {"callers": CROWD, "rows": 1, "duplicates": 0}
 

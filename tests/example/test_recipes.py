@@ -243,6 +243,24 @@ def test_where_the_lock_fails_the_index_lets_one_pay_and_all_are_told_its_number
     assert (len(charged), site.truth("payments")) == (1, 1)
 
 
+def test_where_the_lock_fails_and_the_bank_refuses_the_first_another_copy_pays(
+    make, url, monkeypatch
+):
+    site = make(IDEMPOTENCE_LOCK_ENABLED=False)
+    failures = iter([502])
+
+    def refuse_first():
+        for status in failures:
+            wait_for_waiting(url, 4)
+            abort(status)
+
+    charged = spy(monkeypatch, payments, "charge", refuse_first)
+    answers = site.crowd("payments", 5, reference="A", amount=12)
+    assert statuses(answers) == {502: 1, 201: 4}
+    assert len(set(values_of(answers, "number"))) == 1
+    assert (len(charged), site.truth("payments")) == (2, 1)
+
+
 def test_a_payment_that_the_bank_refuses_leaves_nothing_and_may_be_tried_again(site, monkeypatch):
     failures = iter([502])
     charged = spy(monkeypatch, payments, "charge", lambda: [abort(status) for status in failures])
