@@ -148,14 +148,14 @@ def test_a_number_of_the_database_makes_each_copy_a_row_of_its_own(server):
 
 
 def size_of(mariadb, url, ids):
-    """Return the bytes of a table and of its second index, with a primary key of texts."""
+    """Return the bytes of a table into which rows with these primary keys were inserted."""
     database = url.rpartition("/")[2]
     with mariadb.connect(database, autocommit=False) as connection, connection.cursor() as cursor:
         cursor.execute(
             "CREATE OR REPLACE TABLE sized (id CHAR(32) CHARACTER SET ascii PRIMARY KEY, "
             "payload CHAR(200) CHARACTER SET ascii DEFAULT '')"
         )
-        cursor.executemany("INSERT INTO sized (id) VALUES (%s)", ids)
+        cursor.executemany("INSERT INTO sized (id) VALUES (%s)", [(id_,) for id_ in ids])
         connection.commit()
         cursor.execute("ANALYZE TABLE sized")
         cursor.fetchall()
