@@ -81,12 +81,17 @@ def recipes(version: int) -> list[Recipe]:
     return [
         Recipe(
             "Select, then insert: wrong",
-            "Sixteen callers look for an order and insert it if there is none. Each row beyond "
-            "the first is a duplicate. The guard in front of the same code lets one caller in.",
-            Form("select-then-insert", {"reference": fresh}, "Send sixteen"),
+            "Sixteen callers look for an order, work for some milliseconds, and insert it if none "
+            "was there. Each row beyond the first is a duplicate. The guard in front of the same "
+            "code lets one caller in.",
+            Form(
+                "select-then-insert",
+                {"reference": fresh, "milliseconds": 5},
+                "Send sixteen",
+            ),
             Form(
                 "select-then-insert/guarded",
-                {"reference": f"{fresh}-2"},
+                {"reference": f"{fresh}-2", "milliseconds": 5},
                 "Send sixteen, guarded by once()",
             ),
         ),

@@ -17,13 +17,11 @@ from sqlalchemy import func, select
 from flask_idempotence import Running
 
 from ..extensions import idempotence
-from .answers import answer, text_field
+from .answers import answer, number_field, text_field
 from .models import PlainOrder
 from .sessions import recipe_database, session
 
 CROWD = 16
-WORK = 0.005
-"""Seconds between looking and inserting."""
 
 blueprint = Blueprint("select_then_insert", __name__, url_prefix="/select-then-insert")
 
@@ -31,48 +29,49 @@ blueprint = Blueprint("select_then_insert", __name__, url_prefix="/select-then-i
 @blueprint.post("")
 def crowd() -> ResponseReturnValue:
     """Let a crowd look for an order and insert it, and count the rows."""
-    return fire(insert_if_missing, text_field("reference"))
+    return fire(insert_if_missing)
 
 
 # The key in front of the same code lets one of the crowd in, as long as its store remembers it.
 @blueprint.post("/guarded")
 def guarded() -> ResponseReturnValue:
     """Let a crowd do the same with `once`, and count the rows."""
-    return fire(insert_once, text_field("reference"))
+    return fire(insert_once)
 
 
-def insert_if_missing(reference: str) -> None:
+def insert_if_missing(reference: str, seconds: float) -> None:
     """Insert an order if there is none with this reference, or so it seems."""
     if session().scalar(select(PlainOrder).filter_by(reference=reference)) is None:
-        work()
+        work(seconds)
         session().add(PlainOrder(reference=reference))
         session().commit()
 
 
-def insert_once(reference: str) -> None:
+def insert_once(reference: str, seconds: float) -> None:
     """Insert an order, unless another caller has done so or is doing so."""
     try:
         with idempotence.once("plain-orders", reference) as order:
             if order.first:
-                insert_if_missing(reference)
+                insert_if_missing(reference, seconds)
     except Running:
         pass  # a real client would ask again
 
 
-def work() -> None:
+def work(seconds: float) -> None:
     """Take the time that a view spends on a price, a stock or a customer."""
-    time.sleep(WORK)
+    time.sleep(seconds)
 
 
-def fire(call: Callable[[str], None], reference: str) -> ResponseReturnValue:
+def fire(call: Callable[[str, float], None]) -> ResponseReturnValue:
     """Run a call in a crowd of threads, released together, each with its own transaction."""
+    reference, seconds = text_field("reference"), number_field("milliseconds", 0) / 1000
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined] # noqa: SLF001
     released = Barrier(CROWD)
 
     def run() -> None:
         released.wait()
         with app.app_context():
-            call(reference)
+            call(reference, seconds)
 
     with ThreadPoolExecutor(CROWD) as pool:
         for future in [pool.submit(run) for _ in range(CROWD)]:

@@ -25,7 +25,7 @@ COPIES = 5
 
 def test_select_then_insert_lets_all_of_a_crowd_through(site, monkeypatch):
     wait_for_each_other(monkeypatch, select_then_insert, "work")
-    answer = site.post("select-then-insert", reference="A")
+    answer = site.post("select-then-insert", reference="A", milliseconds=0)
     assert answer.json == {"callers": CROWD, "rows": CROWD, "duplicates": CROWD - 1}
     assert site.truth("plain orders") == CROWD
 
@@ -33,13 +33,13 @@ def test_select_then_insert_lets_all_of_a_crowd_through(site, monkeypatch):
 def test_select_then_insert_is_safe_only_while_requests_come_one_by_one(site, monkeypatch):
     monkeypatch.setattr(select_then_insert, "CROWD", 1)
     for _ in range(3):
-        assert site.post("select-then-insert", reference="A").json["rows"] == 1
+        assert site.post("select-then-insert", reference="A", milliseconds=0).json["rows"] == 1
 
 
 def test_once_lets_one_of_a_crowd_through_the_same_code(site, monkeypatch):
     asked = spy(monkeypatch, select_then_insert, "insert_once")
-    monkeypatch.setattr(select_then_insert, "work", lambda: until(lambda: len(asked) == CROWD))
-    answer = site.post("select-then-insert/guarded", reference="A")
+    monkeypatch.setattr(select_then_insert, "work", lambda _: until(lambda: len(asked) == CROWD))
+    answer = site.post("select-then-insert/guarded", reference="A", milliseconds=0)
     assert answer.json == {"callers": CROWD, "rows": 1, "duplicates": 0}
 
 
