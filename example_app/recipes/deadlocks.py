@@ -34,8 +34,8 @@ ROLLED_BACK = (
 def retry_on_deadlock(view: Callable[P, R]) -> Callable[P, R]:
     """Run a view again if the database rolled its transaction back to end a deadlock.
 
-    The view must be one whole transaction, with no effect outside of it: put this decorator below
-    all guards, next to the function. After five attempts the client gets 503.
+    The view must be one whole transaction, and effects outside of it must be safe to repeat. Put
+    this decorator below all guards, next to the function. After five attempts the client gets 503.
     """
 
     @wraps(view)
