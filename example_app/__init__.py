@@ -76,11 +76,11 @@ def be_strict(response: Response) -> Response:
 def recipes_url(app: Flask) -> str:
     """Return SQLAlchemy's URL of the recipes' database.
 
-    It is what the configuration says, else where the guards have their table, else a file.
+    It is the one configured, else that of the guards' table, else a file.
     """
     if chosen := app.config["EXAMPLE_RECIPES_DATABASE"]:
         return str(chosen)
-    if store_of(app).startswith(("sqlite", "postgresql")):
+    if store_of(app).startswith(("sqlite", "postgresql", "mysql", "mariadb")):
         return str(app.config["IDEMPOTENCE_STORAGE_URI"])
     return f"sqlite:///{Path(app.config['EXAMPLE_DATABASE']).with_name('recipes.sqlite3')}"
 

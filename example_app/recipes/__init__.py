@@ -1,19 +1,23 @@
-"""Recipes: what a database can do against duplicates by itself, each beside a guard.
+"""Recipes: the techniques of a database against duplicates, each beside a guard.
 
+select_then_insert   inserts: the check that lets duplicates through
 unique_index         inserts: the second one is refused
-deduplication_table  messages: what has been handled is written down in the same transaction
-optimistic_lock      computed updates: whoever has read an old version loses
-pessimistic_lock     computed updates: whoever comes later waits
+get_or_create        inserts: the second one gets the row of the first
+deduplication_table  messages: the id is inserted in the transaction of the effect
+optimistic_lock      computed updates: a write from an old version is refused
+pessimistic_lock     computed updates: a later transaction waits
 state_machine        changes of a state: only from the state before
-counter              at most so often
+counter              at most N times
 payments             a lock and a unique index together
-models, sessions     the tables, and where they are
-pages, answers       the page with a form for each, and how the routes answer
+models, sessions     the tables, and the database
+deadlocks            the retry of a transaction that a deadlock ended
+pages, answers       the page with a form for each, form fields and responses
 """
 
 from __future__ import annotations
 
 from flask import Blueprint, Flask
+from sqlalchemy.exc import DBAPIError
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotence import ConfigurationError
@@ -21,21 +25,26 @@ from flask_idempotence import ConfigurationError
 from . import (
     counter,
     deduplication_table,
+    get_or_create,
     optimistic_lock,
     pages,
     payments,
     pessimistic_lock,
+    select_then_insert,
     state_machine,
     unique_index,
 )
 from .answers import explain, not_here
+from .deadlocks import explain_deadlock
 from .sessions import RecipeDatabase, recipe_database
 
 __all__ = ["register"]
 
 MODULES = (
     pages,
+    select_then_insert,
     unique_index,
+    get_or_create,
     deduplication_table,
     optimistic_lock,
     pessimistic_lock,
@@ -48,6 +57,7 @@ blueprint = Blueprint("recipes", __name__, url_prefix="/recipes")
 blueprint.before_request(lambda: recipe_database().prepare())
 blueprint.register_error_handler(HTTPException, explain)
 blueprint.register_error_handler(ConfigurationError, not_here)
+blueprint.register_error_handler(DBAPIError, explain_deadlock)
 for module in MODULES:
     blueprint.register_blueprint(module.blueprint)
 

@@ -1,4 +1,4 @@
-"""How the recipes read forms, and answer: with the page for a browser, with JSON for scripts."""
+"""Form fields, and answers: the page for a browser, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def number_field(name: str, least: int = 1) -> int:
     return number
 
 
-def answer(status: int, /, *, error: str | None = None, **told: Any) -> ResponseReturnValue:
-    """Tell what came of it, and what is wrong if something is."""
+def answer(status: int, /, *, error: str | None = None, **values: Any) -> ResponseReturnValue:
+    """Return the values, with an error if there is one."""
     if not wants_page():
-        return jsonify(told if error is None else {"error": error, **told}), status
-    values = ", ".join(f"{name} {value}" for name, value in told.items())
-    return page_saying(" ".join(filter(None, (f"{status}:", error, values)))), status
+        return jsonify(values if error is None else {"error": error, **values}), status
+    text = ", ".join(f"{name} {value}" for name, value in values.items())
+    return page_saying(" ".join(filter(None, (f"{status}:", error, text)))), status
 
 
 def explain(error: HTTPException) -> ResponseReturnValue:
-    """Show a browser the page with a refusal above it; scripts get the refusal as it is."""
+    """Show a browser the page with a refusal above it; scripts get the plain refusal."""
     if not wants_page():
         return error
     response = make_response(page_saying(f"{error.code}: {error.description}"), error.code)
@@ -51,5 +51,5 @@ def explain(error: HTTPException) -> ResponseReturnValue:
 
 
 def not_here(error: ConfigurationError) -> ResponseReturnValue:
-    """Say that a recipe with `within=` needs the guards' table in the recipes' own database."""
+    """Answer 501: a recipe with `within=` needs the guards' table in the same database."""
     return answer(501, error=str(error))

@@ -1,18 +1,21 @@
-"""Messages: a table of what has been handled, written in the transaction of what handling does.
+"""Messages: a deduplication table, written in the transaction of the effect.
 
 Both are committed or neither is. A second consumer of the same message waits at the primary key
-until the first has ended: a commit tells it that the work is done, a rollback lets it do the work.
+for the first to end: after a commit it skips the message, after a rollback it does the work.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from flask import Blueprint, abort
 from flask.typing import ResponseReturnValue
-from sqlalchemy import select, update
+from sqlalchemy import CursorResult, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ..extensions import idempotence
 from .answers import answer, number_field, text_field
+from .deadlocks import retry_on_deadlock
 from .models import Message, Stock
 from .sessions import session
 
@@ -20,6 +23,7 @@ blueprint = Blueprint("deduplication_table", __name__, url_prefix="/deduplicatio
 
 
 @blueprint.post("/<product>")
+@retry_on_deadlock
 def deliver(product: str) -> ResponseReturnValue:
     """Put a delivery into stock, once for each message."""
     session().add(Message(id=text_field("message")))
@@ -33,10 +37,11 @@ def deliver(product: str) -> ResponseReturnValue:
     return answer(200, first=True, pieces=left)
 
 
-# The table is the library's: it remembers the result as well, and forgets both after a time.
+# The table is the library's: it remembers the result too, and keeps both for a time.
 @blueprint.post("/<product>/guarded")
+@retry_on_deadlock
 def guarded(product: str) -> ResponseReturnValue:
-    """Do the same with `once`, whose end commits."""
+    """Put a delivery into stock with `once`, whose end commits."""
     with idempotence.once("deliveries", text_field("message"), within=session) as delivery:
         if delivery.first:
             delivery.result = put_in_stock(product, number_field("pieces"))
@@ -44,12 +49,12 @@ def guarded(product: str) -> ResponseReturnValue:
 
 
 def put_in_stock(product: str, count: int) -> int:
-    """Add to the stock, and return how much there is."""
-    added = update(Stock).where(Stock.product == product).values(pieces=Stock.pieces + count)
-    pieces: int | None = session().scalar(added.returning(Stock.pieces))
-    return pieces or abort(404)
+    """Add pieces, and return how many there are: the UPDATE has locked the row."""
+    add = update(Stock).where(Stock.product == product).values(pieces=Stock.pieces + count)
+    changes: CursorResult[Any] = session().execute(add)  # type: ignore[assignment]
+    return pieces_of(product) if changes.rowcount else abort(404)
 
 
 def pieces_of(product: str) -> int:
-    """Return how much there is."""
+    """Return the pieces in stock."""
     return session().scalar(select(Stock.pieces).where(Stock.product == product)) or 0

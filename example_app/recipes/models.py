@@ -1,16 +1,20 @@
-"""The tables of the recipes, and what is in them at first.
+"""The tables of the recipes, and their first rows.
 
-Where a technique needs a rule of the database (an index, a version), it stands here. The routes
-behind the guards do without: they leave the column empty, or go around the version.
+A rule of the database that a technique needs (an index, a version) is declared here. The routes
+behind the guards do without it: they leave the column empty, or bypass the version.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import String
+from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 MUG = "mug"
 OPENING_BALANCE = 100
+
+# MySQL's usual collations take `a` for `A`, and would take one reference for another.
+Name = String(64).with_variant(mysql.VARCHAR(64, collation="utf8mb4_bin"), "mysql", "mariadb")
 
 
 class Base(DeclarativeBase):
@@ -22,21 +26,29 @@ class Order(Base):
 
     __tablename__ = "recipe_orders"
     number: Mapped[int] = mapped_column(primary_key=True)
-    reference: Mapped[str | None] = mapped_column(String(64), unique=True)
+    reference: Mapped[str | None] = mapped_column(Name, unique=True)
+
+
+class PlainOrder(Base):
+    """An order in a table without a unique index."""
+
+    __tablename__ = "recipe_plain_orders"
+    number: Mapped[int] = mapped_column(primary_key=True)
+    reference: Mapped[str] = mapped_column(Name, index=True)
 
 
 class Message(Base):
     """A message that has been handled."""
 
     __tablename__ = "recipe_messages"
-    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    id: Mapped[str] = mapped_column(Name, primary_key=True)
 
 
 class Stock(Base):
-    """How much there is of a product."""
+    """The pieces in stock of a product."""
 
     __tablename__ = "recipe_stock"
-    product: Mapped[str] = mapped_column(String(64), primary_key=True)
+    product: Mapped[str] = mapped_column(Name, primary_key=True)
     pieces: Mapped[int]
 
 
@@ -44,7 +56,7 @@ class Price(Base):
     """A price in cents; SQLAlchemy counts its versions, and updates only the one that was read."""
 
     __tablename__ = "recipe_prices"
-    product: Mapped[str] = mapped_column(String(64), primary_key=True)
+    product: Mapped[str] = mapped_column(Name, primary_key=True)
     cents: Mapped[int]
     version: Mapped[int] = mapped_column()
 
@@ -52,7 +64,7 @@ class Price(Base):
 
 
 class Account(Base):
-    """Somebody's money, in whole euros."""
+    """A balance in whole euros."""
 
     __tablename__ = "recipe_accounts"
     number: Mapped[int] = mapped_column(primary_key=True)
@@ -68,7 +80,7 @@ class Parcel(Base):
 
 
 class Departure(Base):
-    """What has been done with a parcel; nothing here refuses a second one."""
+    """A parcel that has left; no index refuses a second departure."""
 
     __tablename__ = "recipe_departures"
     number: Mapped[int] = mapped_column(primary_key=True)
@@ -77,10 +89,10 @@ class Departure(Base):
 
 
 class Votes(Base):
-    """How often somebody has voted."""
+    """The number of votes of one voter."""
 
     __tablename__ = "recipe_votes"
-    voter: Mapped[str] = mapped_column(String(64), primary_key=True)
+    voter: Mapped[str] = mapped_column(Name, primary_key=True)
     used: Mapped[int]
 
 
@@ -89,12 +101,12 @@ class Payment(Base):
 
     __tablename__ = "recipe_payments"
     number: Mapped[int] = mapped_column(primary_key=True)
-    reference: Mapped[str] = mapped_column(String(64), unique=True)
+    reference: Mapped[str] = mapped_column(Name, unique=True)
     amount: Mapped[int]
 
 
 def first_rows() -> list[Base]:
-    """Return what there is before anything has happened: one for each technique and its guard."""
+    """Return the first rows: one for each technique, and one for its guard."""
     return [
         Stock(product=MUG, pieces=0),
         Price(product=MUG, cents=1000),

@@ -1,8 +1,8 @@
-"""Computed updates: an optimistic lock. Whoever has computed from an old version loses.
+"""Computed updates: an optimistic lock. A write computed from an old version is refused.
 
-Nobody waits, and nothing is held between reading and writing. The price is paid by the losers, who
-have to read and compute again. The version that the client has seen, sent back in the form, makes
-a late duplicate one of them; without it, only those at the same time are.
+No request waits, and no lock is held between reading and writing. The losers have to read and
+compute again; a loser may be a duplicate or a rival. A late duplicate is refused only if the form
+carries the version that the client read.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def change_price(product: str) -> ResponseReturnValue:
         session().commit()  # UPDATE … WHERE product = … AND version = the one that was read
     except StaleDataError:
         session().rollback()
-        return answer(409, error="The price is being changed by somebody else.")
+        return answer(409, error="Another request has changed the price.")
     return answer(200, cents=price.cents, version=price.version)
 
 
-# Tells a repeat from another change, and gives it the first answer. Two different changes at the
-# same time are both let in: of what they compute, one is lost.
+# The key tells a repeat from another change, and gives it the first answer. Two different changes
+# at the same time are both let in, and one result is lost.
 @blueprint.post("/<product>/guarded")
 @idempotent(key=lambda: request.form.get("change"), required=True, wait=WAIT)
 def guarded(product: str) -> ResponseReturnValue:
@@ -55,5 +55,5 @@ def guarded(product: str) -> ResponseReturnValue:
 
 
 def changed(cents: int, percent: int) -> int:
-    """Compute what a statement of SQL could not (so let us say)."""
+    """Compute the new price, as an example of a computation outside of SQL."""
     return round(cents * (100 + percent) / 100)

@@ -1,4 +1,4 @@
-"""The page of the recipes: for each two forms, and what the database says."""
+"""The page of the recipes: two forms for each, and the contents of the database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ from flask.typing import ResponseReturnValue
 from sqlalchemy import func, select
 
 from ..answers import wants_page
-from .models import MUG, Account, Departure, Message, Order, Parcel, Payment, Price, Stock, Votes
+from .models import (
+    MUG,
+    Account,
+    Departure,
+    Message,
+    Order,
+    Parcel,
+    Payment,
+    PlainOrder,
+    Price,
+    Stock,
+    Votes,
+)
 from .sessions import recipe_database
 
 blueprint = Blueprint("pages", __name__)
@@ -20,12 +32,12 @@ blueprint = Blueprint("pages", __name__)
 
 @dataclass(frozen=True)
 class Form:
-    """A form, and the same as a line for a shell.
+    """A form, and the shell command that sends the same.
 
     Args:
-        path: under that of the page.
-        fields: the names, with what stands in them at first.
-        label: of its button.
+        path: relative to the page.
+        fields: the names, with their first values.
+        label: the text of its button.
     """
 
     path: str
@@ -34,17 +46,17 @@ class Form:
 
     @property
     def id(self) -> str:
-        """What its fields' names begin with on the page."""
+        """The prefix of its fields' ids on the page."""
         return self.path.replace("/", "-")
 
     @property
     def url(self) -> str:
-        """Where it is sent."""
+        """The URL that it is sent to."""
         return f"{url_for('recipes.pages.index')}/{self.path}"
 
     @property
     def command(self) -> str:
-        """The line for a shell."""
+        """The shell command."""
         data = " ".join(f"-d {name}={value}" for name, value in self.fields.items())
         return f"curl {data} {request.host_url.rstrip('/')}{self.url}"
 
@@ -60,24 +72,51 @@ class Recipe:
 
 
 def recipes(version: int) -> list[Recipe]:
-    """Return them all, with references that nobody has used.
+    """Return all recipes, with unused references.
 
     Args:
-        version: of the price of the mug.
+        version: the version of the mug's price.
     """
     fresh = uuid4().hex[:8]
     return [
         Recipe(
+            "Select, then insert: wrong",
+            "Sixteen callers look for an order, work for some milliseconds, and insert it if none "
+            "was there. Each row beyond the first is a duplicate. The guard in front of the same "
+            "code lets one caller in.",
+            Form(
+                "select-then-insert",
+                {"reference": fresh, "milliseconds": 5},
+                "Send sixteen",
+            ),
+            Form(
+                "select-then-insert/guarded",
+                {"reference": f"{fresh}-2", "milliseconds": 5},
+                "Send sixteen, guarded by once()",
+            ),
+        ),
+        Recipe(
             "Unique index",
-            "Inserts. The second order with the same reference is refused; the guard tells it "
-            "the number of the first.",
+            "Inserts. The second order with the same reference is refused; the guard answers it "
+            "with the number of the first.",
             Form("unique-index", {"reference": fresh}, "Order"),
             Form("unique-index/guarded", {"reference": fresh}, "Order, guarded by a key"),
         ),
         Recipe(
+            "Unique index that returns the row",
+            "Inserts. The second order with the same reference gets the number of the first, "
+            "from the row. The guard in front of it refuses another content with 422.",
+            Form("get-or-create", {"reference": f"{fresh}-2"}, "Order, or return the order"),
+            Form(
+                "get-or-create/guarded",
+                {"reference": f"{fresh}-2"},
+                "Order or return, guarded by a key",
+            ),
+        ),
+        Recipe(
             "Deduplication table",
-            "Messages. What has been handled is written down in the transaction of what handling "
-            "it does. The guard keeps that table for you.",
+            "Messages. The message's id is inserted in the transaction of its effect. The guard "
+            "keeps that table for you.",
             Form("deduplication-table/mug", {"message": fresh, "pieces": 5}, "Deliver"),
             Form(
                 "deduplication-table/mug/guarded",
@@ -87,8 +126,8 @@ def recipes(version: int) -> list[Recipe]:
         ),
         Recipe(
             "Optimistic lock",
-            "Computed updates. Who computed from an old version has to begin again. The guard "
-            "knows repeats of one change, and nothing of other changes.",
+            "Computed updates. A write computed from an old version is refused. The guard "
+            "recognises repeats of one change, and does not see other changes.",
             Form("optimistic-lock/mug", {"percent": 10, "version": version}, "Raise"),
             Form(
                 "optimistic-lock/teapot/guarded",
@@ -98,8 +137,8 @@ def recipes(version: int) -> list[Recipe]:
         ),
         Recipe(
             "Pessimistic lock",
-            "Computed updates. Everybody waits for their turn, duplicates too. The guard lets "
-            "nobody wait, and keeps duplicates out.",
+            "Computed updates. Requests take turns, duplicates too. The guard refuses duplicates "
+            "at once.",
             Form("pessimistic-lock/1", {"amount": 10}, "Withdraw"),
             Form("pessimistic-lock/2/guarded", {"amount": 10}, "Withdraw, guarded by a lock"),
         ),
@@ -112,13 +151,13 @@ def recipes(version: int) -> list[Recipe]:
         ),
         Recipe(
             "Counter",
-            "At most so often: three votes for each voter. The guard: one in a minute.",
+            "At most three votes for each voter. The guard: one in a minute.",
             Form("counter", {"voter": "Ada"}, "Vote"),
             Form("counter/guarded", {"voter": "Grace"}, "Vote, guarded by a lock"),
         ),
         Recipe(
             "Payments: lock and unique index",
-            "The lock turns duplicates away while the bank is asked; the index holds when the "
+            "The lock refuses duplicates during the call to the bank; the index holds when the "
             "lock is lost. Or the guard commits the payment and its answer together.",
             Form("payments", {"reference": fresh, "amount": 12}, "Pay"),
             Form(
@@ -132,19 +171,19 @@ def recipes(version: int) -> list[Recipe]:
 
 @blueprint.get("")
 def index() -> ResponseReturnValue:
-    """Show the recipes, or tell a script what is in the database."""
+    """Show the recipes, or give a script the contents of the database."""
     return page_saying(None) if wants_page() else jsonify(truth())
 
 
 @blueprint.post("/reset")
 def reset() -> ResponseReturnValue:
-    """Begin anew. The guards remember what they know: their time ends by itself."""
+    """Restore the first rows. The guards' records stay until they expire."""
     recipe_database().reset()
     return redirect(url_for(".index"), HTTPStatus.SEE_OTHER)
 
 
 def page_saying(notice: str | None) -> str:
-    """Return the page, with what there is to say above it."""
+    """Return the page with a notice above it."""
     with recipe_database().new_session() as session:
         version = session.scalars(select(Price.version).where(Price.product == MUG)).one()
     return render_template(
@@ -157,7 +196,7 @@ def page_saying(notice: str | None) -> str:
 
 
 def truth() -> dict[str, Any]:
-    """Return what the database says."""
+    """Return the contents of the database."""
     with recipe_database().new_session() as session:
 
         def count(table: type) -> int:
@@ -167,6 +206,7 @@ def truth() -> dict[str, Any]:
             return {row[0]: row[1] for row in session.execute(select(name, value))}
 
         return {
+            "plain orders": count(PlainOrder),
             "orders": count(Order),
             "messages": count(Message),
             "stock": session.scalar(select(Stock.pieces)),

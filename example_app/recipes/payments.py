@@ -1,8 +1,8 @@
 """Payments: a lock and a unique index.
 
-The lock turns duplicates away while the bank is being asked, before they occupy a connection to
-the database. It may be lost: it ends after a crash, and lives in a store of its own. The index is
-never lost: whoever gets past the lock waits at it, and finds the payment that was made.
+The lock refuses duplicates during the call to the bank, before they occupy a connection to the
+database. It may be lost: it ends after a crash, and lives in a store of its own. The index is
+never lost: a duplicate that gets past the lock waits at it, and finds the payment.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from flask_idempotence import current_guard, idempotent, no_repeat_submit
 
 from .answers import answer, number_field, text_field
+from .deadlocks import retry_on_deadlock
 from .models import Payment
 from .sessions import session
 from .unique_index import WAIT
@@ -23,24 +24,25 @@ blueprint = Blueprint("payments", __name__, url_prefix="/payments")
 
 
 def reference() -> str | None:
-    """Return what names the payment."""
+    """Return the reference of the payment."""
     return request.form.get("reference")
 
 
 @blueprint.post("")
 @no_repeat_submit(30, "This payment is being made.", key=reference)
+@retry_on_deadlock
 def pay() -> ResponseReturnValue:
-    """Pay, or tell what was paid under this reference."""
+    """Pay, or return the payment with this reference."""
     wanted = Payment(reference=text_field("reference"), amount=number_field("amount"))
     payment = find(wanted.reference) or make(wanted)
-    current_guard.release()  # the next one may come in and look: the table has it now
+    current_guard.release()  # the row is committed: let the next one in
     if payment.amount != wanted.amount:
         return answer(422, error="Another amount was paid under this reference.")
     return answer(201, number=payment.number, amount=payment.amount)
 
 
-# The payment and its answer are committed together, so that the answer is the same for ever
-# after, whatever dies and when. The index stays: it has no end, and knows no other way in.
+# The payment and its answer are committed together, so that no crash separates them. The index
+# stays: it does not expire, and other code cannot bypass it.
 @blueprint.post("/guarded")
 @idempotent(key=reference, required=True, wait=WAIT, within=session)
 def guarded() -> ResponseReturnValue:
@@ -54,20 +56,20 @@ def guarded() -> ResponseReturnValue:
 
 @blueprint.errorhandler(IntegrityError)
 def taken(_: IntegrityError) -> ResponseReturnValue:
-    """Tell one who came by another way that there is such a payment; the guard rolls it back."""
+    """Refuse a reference that was paid by other code; the guard rolls the transaction back."""
     return answer(409, error="There is a payment with this reference.")
 
 
 def find(reference: str) -> Payment | None:
-    """Return the payment of that reference."""
+    """Return the payment with a reference."""
     return session().scalar(select(Payment).where(Payment.reference == reference))
 
 
 def make(payment: Payment) -> Payment:
-    """Pay, or return the payment of somebody who has just done so."""
+    """Pay, or return the payment that another request has just made."""
     session().add(payment)
     try:
-        session().flush()  # the index: whoever got past the lock waits here for the first to end
+        session().flush()  # a duplicate that got past the lock waits here
     except IntegrityError:
         session().rollback()
         return session().scalars(select(Payment).filter_by(reference=payment.reference)).one()
@@ -77,7 +79,7 @@ def make(payment: Payment) -> Payment:
 
 
 def charge(payment: Payment) -> None:
-    """Ask the bank, with the reference as the key. This one says yes at once.
+    """Call the bank, with the reference as its idempotency key. This bank accepts at once.
 
-    After a crash before the commit it is asked again, and has to know the payment by that key.
+    A crash or a rollback before the commit leads to a second call with the same key.
     """

@@ -1,7 +1,10 @@
-"""Computed updates: a pessimistic lock. Whoever comes later waits until the row is free.
+"""Computed updates: a pessimistic lock. A later transaction waits until the row is free.
 
-Nobody loses, and each computes from what the one before has left. But a duplicate is no less
-welcome than the first: it waits for its turn, and takes the money once more.
+No request is refused, and each computes from the newest value. A duplicate is not recognised: it
+waits for its turn, and takes the money once more.
+
+The row is found by its primary key. Without an index, InnoDB locks all rows of the table; for a
+missing row it locks the gap between its neighbours.
 """
 
 from __future__ import annotations
@@ -21,47 +24,47 @@ blueprint = Blueprint("pessimistic_lock", __name__, url_prefix="/pessimistic-loc
 
 @blueprint.post("/<int:number>")
 def withdraw(number: int) -> ResponseReturnValue:
-    """Take money from an account that has as much."""
+    """Take money from an account with a sufficient balance."""
     amount = number_field("amount")
     lock_all_of_sqlite()
     account = session().get(Account, number, with_for_update=True) or abort(404)
     left = rest(account.balance, amount)
     if left < 0:
-        return answer(409, error="There is not as much.", balance=account.balance)
+        return answer(409, error="The balance is too low.", balance=account.balance)
     account.balance = left
     session().commit()
     return answer(200, balance=left)
 
 
-# One withdrawal at a time for each sender and account, and none for five seconds after it. It
-# keeps duplicates out, and nobody waits. It is no lock on the row: another sender is let in.
+# One withdrawal at a time for each sender and account, and none for five seconds after it.
+# Duplicates are refused, and no request waits. It is no lock on the row: another sender is let in.
 @blueprint.post("/<int:number>/guarded")
 @no_repeat_submit(
     5,
-    "You have just taken something from this account.",
+    "You have just taken money from this account.",
     key=lambda: (request.view_args or {})["number"],
 )
 def guarded(number: int) -> ResponseReturnValue:
-    """Take money from an account that nobody has locked."""
+    """Take money from an account without a lock on its row."""
     account = session().get(Account, number) or abort(404)
     left = rest(account.balance, number_field("amount"))
     if left < 0:
-        return answer(409, error="There is not as much.", balance=account.balance)
+        return answer(409, error="The balance is too low.", balance=account.balance)
     session().execute(update(Account).where(Account.number == number).values(balance=left))
     session().commit()
     return answer(200, balance=left)
 
 
 def lock_all_of_sqlite() -> None:
-    """Take the one lock that SQLite has for writers, that of the whole file.
+    """Take SQLite's only lock for writers, that of the whole file.
 
-    SQLAlchemy leaves `FOR UPDATE` out there, and a transaction that has only read holds nothing:
-    two of them would read the same balance.
+    SQLAlchemy omits `FOR UPDATE` there, and a transaction that has only read holds no lock: two of
+    them would read the same balance.
     """
     if session().get_bind().dialect.name == "sqlite":
         session().connection().exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def rest(balance: int, amount: int) -> int:
-    """Compute what will be left."""
+    """Compute the new balance."""
     return balance - amount

@@ -1,4 +1,4 @@
-"""The database of the recipes: a file of SQLite, or PostgreSQL, through SQLAlchemy's ORM."""
+"""The recipes' database through SQLAlchemy's ORM: SQLite, PostgreSQL, MySQL or MariaDB."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from .models import Base, Price, first_rows
 
 BUSY_TIMEOUT = 30.0
-"""Seconds to wait while somebody else writes to the file of SQLite."""
+"""Seconds to wait for another writer to the SQLite file."""
 
 CONNECTIONS = 32
-"""Of each process to PostgreSQL. Whoever waits for a row occupies one."""
+"""Of each process to a server. A request that waits for a row occupies one."""
+
+LONGEST_IDLE = 3600
+"""Seconds; MySQL closes idle connections after its `wait_timeout`, eight hours by default."""
 
 TRIES = 5
 
@@ -25,24 +28,28 @@ class RecipeDatabase:
     """An engine, and a session for each request.
 
     Args:
-        url: SQLAlchemy's. Nothing is connected to, and no table made, before it is needed.
+        url: SQLAlchemy's. The first request connects, and creates the tables.
     """
 
     def __init__(self, url: str) -> None:
         is_sqlite = make_url(url).get_backend_name() == "sqlite"
-        options: dict[str, Any] = {"pool_size": CONNECTIONS, "max_overflow": 0}
-        if is_sqlite:  # to open a file costs little
+        options: dict[str, Any] = {
+            "pool_size": CONNECTIONS,
+            "max_overflow": 0,
+            "pool_recycle": LONGEST_IDLE,
+        }
+        if is_sqlite:  # opening a file is cheap
             options = {"poolclass": NullPool, "connect_args": {"timeout": BUSY_TIMEOUT}}
         self.engine = create_engine(url, **options)
         if is_sqlite:
             event.listen(self.engine, "connect", read_while_others_write)
-        # What was committed is told to the client without being read anew.
+        # Values stay readable after the commit, for the answer.
         self.session = scoped_session(sessionmaker(self.engine, expire_on_commit=False))
         self._lock = threading.Lock()
         self._is_prepared = False
 
     def prepare(self) -> None:
-        """Make the tables and their first rows, if nobody has."""
+        """Create the tables and their first rows, if they are missing."""
         with self._lock:
             if self._is_prepared:
                 return
@@ -51,17 +58,17 @@ class RecipeDatabase:
                     Base.metadata.create_all(self.engine)
                     self._fill()
                     break
-                except DatabaseError:  # another process is doing the same, and was faster
+                except DatabaseError:  # another process was faster
                     if not tries_left:
                         raise
             self._is_prepared = True
 
     def new_session(self) -> Session:
-        """Return a session besides that of the request, to look at what is committed."""
+        """Return a session besides that of the request, which reads committed rows only."""
         return Session(self.engine)
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Replace all rows by the first ones."""
         with self.new_session() as session, session.begin():
             for table in Base.metadata.sorted_tables:
                 session.execute(delete(table))
@@ -80,11 +87,11 @@ def read_while_others_write(connection: Any, _: Any) -> None:
 
 
 def recipe_database() -> RecipeDatabase:
-    """Return that of the application that answers this request."""
+    """Return the database of the current application."""
     found: RecipeDatabase = current_app.extensions["example_recipes"]
     return found
 
 
 def session() -> Session:
-    """Return the session of this request; what is not committed is rolled back at its end."""
+    """Return the session of this request; its end rolls back uncommitted writes."""
     return recipe_database().session()

@@ -1,7 +1,10 @@
-"""Changes of a state: a conditional UPDATE, which says from where to where.
+"""Changes of a state: a conditional UPDATE, with the state before in its WHERE.
 
-It is one statement: whoever comes second finds the state changed, and no row to update. That a
-parcel is shipped already is no error to one who wants it shipped. It lasts as long as the row.
+It is one statement: the second one finds no row to update. A parcel that is shipped already is no
+error to a request that wants it shipped. The condition is valid as long as the row exists.
+
+MySQL's own count of rows omits unchanged ones, and would seem to make the condition superfluous;
+SQLAlchemy asks for the rows found.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from .models import Departure, Parcel
 from .sessions import session
 
 BEFORE = {"shipped": "packed", "cancelled": "packed"}
-"""Each state that can be asked for, and the one that it comes after."""
+"""Each state that can be requested, and the state before it."""
 
 blueprint = Blueprint("state_machine", __name__, url_prefix="/state-machine")
 
@@ -41,12 +44,12 @@ def move(number: int) -> ResponseReturnValue:
     return answer(200 if status == wanted else 409, status=status, changed=False)
 
 
-# Refuses the same wish from the same sender for five seconds. Not another wish at the same time,
-# nor, where the view did not look at the state, the same one later.
+# The lock refuses the same request from the same sender for five seconds: not another one at the
+# same time, nor the same one later.
 @blueprint.post("/<int:number>/guarded")
-@no_repeat_submit(5, "You have just asked for this.")
+@no_repeat_submit(5, "You have just requested this.")
 def guarded(number: int) -> ResponseReturnValue:
-    """Look at the state, then change it: between the two, somebody else may do the same."""
+    """Read the state, then change it: between the two, another request may do the same."""
     wanted = wanted_status()
     status = session().scalar(select(Parcel.status).where(Parcel.number == number)) or abort(404)
     if not may_become(wanted, status):
@@ -58,11 +61,11 @@ def guarded(number: int) -> ResponseReturnValue:
 
 
 def may_become(wanted: str, status: str) -> bool:
-    """Whether a state may follow another."""
+    """Return whether a state may follow another."""
     return BEFORE[wanted] == status
 
 
 def wanted_status() -> str:
-    """Return what the form asks for, or answer with 400."""
+    """Return the state that the form requests, or answer with 400."""
     wanted = request.form.get("status", "")
     return wanted if wanted in BEFORE else abort(400, f"status: one of {', '.join(BEFORE)}.")

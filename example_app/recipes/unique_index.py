@@ -1,6 +1,7 @@
 """Inserts: a unique index. The second row with the same reference is refused, for ever.
 
-Refused is not answered: the client learns that there is one, not what the first was told.
+The refusal does not carry the first answer: the client learns that there is an order, not its
+number. `get_or_create` returns it.
 """
 
 from __future__ import annotations
@@ -12,29 +13,31 @@ from sqlalchemy.exc import IntegrityError
 from flask_idempotence import idempotent
 
 from .answers import answer, text_field
+from .deadlocks import retry_on_deadlock
 from .models import Order
 from .sessions import session
 
 WAIT = 10.0
-"""Seconds that a repeat waits for the answer of the first."""
+"""Seconds that a repeat waits for the first answer."""
 
 blueprint = Blueprint("unique_index", __name__, url_prefix="/unique-index")
 
 
 @blueprint.post("")
+@retry_on_deadlock
 def order() -> ResponseReturnValue:
-    """Take an order, if there is none of this reference."""
+    """Take an order, unless there is one with this reference."""
     order = Order(reference=text_field("reference"))
     session().add(order)
     try:
         session().commit()
-    except IntegrityError:  # where a table has several rules, look which one it was
+    except IntegrityError:  # with several constraints, find out which one it was
         session().rollback()
         return answer(409, error="There is an order with this reference.")
     return answer(201, number=order.number)
 
 
-# The same form again gets the number of the order that it made; the index has no say here.
+# The same form again gets the number of its order; the index is not used here.
 @blueprint.post("/guarded")
 @idempotent(key=lambda: request.form.get("reference"), required=True, wait=WAIT)
 def guarded() -> ResponseReturnValue:

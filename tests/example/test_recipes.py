@@ -1,4 +1,4 @@
-"""The recipes: how often the effect happens, and who is told what, when 16 ask at once."""
+"""The recipes: the effects of sixteen requests at once, and the answer to each."""
 
 import pytest
 from flask import abort
@@ -10,6 +10,7 @@ from helpers.recipe_requests import (
     values_of,
     wait_for_each_other,
 )
+from helpers.row_locks import wait_for_waiting
 from helpers.servers.processes import all_at_once
 from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -30,61 +31,8 @@ ALL = {200: CROWD}
 ONE = {200: 1, 409: CROWD - 1}
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.database)])
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/recipes.sqlite3"
-    return request.getfixturevalue("postgres").new_database()
-
-
-@pytest.fixture
-def make(url, tmp_path):
-    made = []
-
-    def make(**settings):
-        made.append(RecipeSite(url, tmp_path, **settings))
-        return made[-1]
-
-    yield make
-    for site in made:
-        site.close()
-
-
-@pytest.fixture
-def site(make):
-    return make()
-
-
 def replays(answers):
     return sum("Idempotent-Replayed" in answer.headers for answer in answers)
-
-
-# Unique index
-
-
-def test_a_unique_index_takes_one_order_of_a_crowd_and_refuses_the_others(site):
-    answers = site.crowd("unique-index", reference="A")
-    assert statuses(answers) == {201: 1, 409: CROWD - 1}
-    assert site.truth("orders") == 1
-
-
-def test_a_unique_index_does_not_tell_a_repeat_the_first_answer(site):
-    first, again = (site.post("unique-index", reference="A") for _ in range(2))
-    assert first.json == {"number": 1}
-    assert "number" not in again.json
-
-
-def test_a_key_takes_one_order_of_a_crowd_and_tells_all_its_number(site):
-    answers = site.crowd("unique-index/guarded", reference="A")
-    assert statuses(answers) == {201: CROWD}
-    assert set(values_of(answers, "number")) == {1}
-    assert replays(answers) == CROWD - 1
-    assert site.truth("orders") == 1
-
-
-def test_a_key_notices_that_a_reference_is_used_for_something_else(site):
-    assert site.post("unique-index/guarded", reference="A").status_code == 201
-    assert site.post("unique-index/guarded", reference="A", more="B").status_code == 422
 
 
 # Deduplication table
@@ -98,12 +46,18 @@ def test_of_a_crowd_of_copies_of_a_message_one_is_handled(site):
     assert (site.truth("stock"), site.truth("messages")) == (5, 1)
 
 
-def test_a_copy_that_waited_does_the_work_where_the_first_was_rolled_back(site, monkeypatch):
+def test_a_copy_that_waited_does_the_work_where_the_first_was_rolled_back(site, url, monkeypatch):
     failures = iter([503])
-    spy(monkeypatch, deduplication_table, "put_in_stock", lambda: [abort(s) for s in failures])
-    answers = site.crowd("deduplication-table/mug", 2, message="m", pieces=5)
-    assert statuses(answers) == {200: 1, 503: 1}
-    assert values_of(answers, "first") == [True]
+
+    def fail_first():
+        for status in failures:
+            wait_for_waiting(url, 4)
+            abort(status)
+
+    spy(monkeypatch, deduplication_table, "put_in_stock", fail_first)
+    answers = site.crowd("deduplication-table/mug", 5, message="m", pieces=5)
+    assert statuses(answers) == {200: 4, 503: 1}
+    assert sorted(values_of(answers, "first")) == [False, False, False, True]
     assert (site.truth("stock"), site.truth("messages")) == (5, 1)
 
 
@@ -287,6 +241,24 @@ def test_where_the_lock_fails_the_index_lets_one_pay_and_all_are_told_its_number
     assert statuses(answers) == {201: CROWD}
     assert set(values_of(answers, "number")) == {1}
     assert (len(charged), site.truth("payments")) == (1, 1)
+
+
+def test_where_the_lock_fails_and_the_bank_refuses_the_first_another_copy_pays(
+    make, url, monkeypatch
+):
+    site = make(IDEMPOTENCE_LOCK_ENABLED=False)
+    failures = iter([502])
+
+    def refuse_first():
+        for status in failures:
+            wait_for_waiting(url, 4)
+            abort(status)
+
+    charged = spy(monkeypatch, payments, "charge", refuse_first)
+    answers = site.crowd("payments", 5, reference="A", amount=12)
+    assert statuses(answers) == {502: 1, 201: 4}
+    assert len(set(values_of(answers, "number"))) == 1
+    assert (len(charged), site.truth("payments")) == (2, 1)
 
 
 def test_a_payment_that_the_bank_refuses_leaves_nothing_and_may_be_tried_again(site, monkeypatch):

@@ -1,4 +1,4 @@
-"""The recipes of the example, and a crowd that sends them the same at the same time."""
+"""The recipes of the example, and crowds of equal requests to them."""
 
 import threading
 from collections import Counter
@@ -8,17 +8,17 @@ from helpers.servers.processes import all_at_once, until
 
 CROWD = 16
 PATIENCE = 60
-"""Seconds for whoever waits on purpose; the machine may be busy."""
+"""Seconds for an intended wait; the machine may be busy."""
 
 
 class RecipeSite:
     """The example with its recipes in a database.
 
     Args:
-        url: the database's.
-        folder: for the shop's.
+        url: of the database.
+        folder: for the shop's file.
         within: whether the guards have their table there, too; else they are in memory.
-        settings: the application's.
+        settings: of the application.
     """
 
     def __init__(self, url, folder, *, within=False, **settings):
@@ -53,7 +53,7 @@ class RecipeSite:
         return answer
 
     def crowd(self, path, count=CROWD, **form):
-        """Send the same so many times at once."""
+        """Send the same request `count` times at once."""
         return self.at_once(*[(path, form)] * count)
 
     def at_once(self, *requests):
@@ -64,7 +64,7 @@ class RecipeSite:
         return self.app.test_client().get("/recipes").json[what]
 
     def first_stays(self, monkeypatch, module, name):
-        """Keep the first one that calls a function there until the crowd has been answered."""
+        """Keep the first call of a function waiting until the crowd is answered."""
 
         def wait():
             assert until(lambda: self.answered >= CROWD - 1, PATIENCE)
@@ -79,7 +79,7 @@ class RecipeSite:
 
 
 def spy(monkeypatch, module, name, before=lambda: None):
-    """Do something before each call of a function; return the list of its calls."""
+    """Run a callback before each call of a function; return the list of the calls."""
     original, calls = getattr(module, name), []
 
     def watched(*args):
@@ -92,7 +92,7 @@ def spy(monkeypatch, module, name, before=lambda: None):
 
 
 def wait_for_each_other(monkeypatch, module, name, count=CROWD):
-    """Let nobody go on in a function before so many are in it."""
+    """Hold the callers of a function until `count` of them are in it."""
     barrier = threading.Barrier(count, timeout=PATIENCE)
     spy(monkeypatch, module, name, barrier.wait)
 
@@ -102,5 +102,5 @@ def statuses(answers):
 
 
 def values_of(answers, name):
-    """List what the successful ones were told."""
+    """List a value of the successful answers."""
     return [answer.json[name] for answer in answers if answer.status_code < 400]
