@@ -59,6 +59,7 @@ class Question(NamedTuple):
         content: canonical text of the request, which a repeat must share; None where the name says
             everything.
         lease: seconds of the first lease.
+        renewed: seconds of each further lease; 0 for the setting `IDEMPOTENCE_LEASE`.
         keep: seconds for which the key outlives a claim that nobody settles.
         wait: seconds to wait for a running claim of the same request.
         spends: the token to take out of the store, in place of a claim.
@@ -70,6 +71,7 @@ class Question(NamedTuple):
     name: bytes
     content: bytes | None = None
     lease: float = 0.0
+    renewed: float = 0.0
     keep: float = 0.0
     wait: float = 0.0
     spends: Token | None = None
