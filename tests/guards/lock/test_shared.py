@@ -1,15 +1,18 @@
 """A lock that all senders share, and a lock that is waited for."""
 
+import json
 import math
 import threading
 import time
+import urllib.error
+import urllib.request
 from datetime import timedelta
 
 import pytest
 from flask import request
 from helpers.apps import fail, make_app
 from helpers.every_store import EVERY_STORE, storage_uri
-from helpers.servers.processes import all_at_once
+from helpers.servers.processes import Gunicorn, all_at_once
 
 from flask_idempotence import ConfigurationError, MemoryStore, no_repeat_submit
 from flask_idempotence.testing import FakeClock, record_signals
@@ -210,3 +213,61 @@ def test_the_log_in_debug_mode_says_that_everybody_counts(caplog):
     with caplog.at_level("DEBUG", "flask_idempotence"):
         shop.post()
     assert "identity: everybody" in caplog.text
+
+
+WORKERS = """
+import os, time
+from pathlib import Path
+from flask import Flask, request
+from flask_idempotence import Idempotence, no_repeat_submit
+
+app = Flask("workers")
+app.config["SECRET_KEY"] = "a secret for the tests"
+app.config.from_prefixed_env()
+Idempotence(app)
+counter = Path(os.environ["COUNTER"])
+
+def count():
+    number = int(counter.read_text())
+    time.sleep(0.05)  # a lost update, without the lock
+    counter.write_text(str(number + 1))
+    return {"process": os.getpid()}
+
+def by_order():
+    return request.view_args["order"]
+
+@app.post("/ship/<int:order>")
+@no_repeat_submit(60, key=by_order, shared=True)
+def ship(order):
+    return count()
+
+@app.post("/pay/<int:order>")
+@no_repeat_submit(0, key=by_order, shared=True, wait=60)
+def pay(order):
+    return count()
+"""
+
+
+@pytest.mark.gunicorn
+def test_among_workers_one_runs_or_all_have_their_turn(tmp_path, redis_url):
+    (tmp_path / "workers.py").write_text(WORKERS)
+    (counter := tmp_path / "counter").write_text("0")
+
+    def post(server, path, user):
+        headers = {"Authorization": f"Bearer user-{user}"}
+        sent = urllib.request.Request(server.url + path, method="POST", headers=headers)
+        try:
+            with urllib.request.urlopen(sent) as answer:
+                return answer.status, json.load(answer)["process"]
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, None
+
+    environment = {"FLASK_IDEMPOTENCE_STORAGE_URI": redis_url, "COUNTER": str(counter)}
+    with Gunicorn("workers:app", cwd=tmp_path, env=environment) as server:
+        found = all_at_once([lambda u=user: post(server, "/ship/7", u) for user in range(10)])
+        assert sorted(status for status, _ in found) == [200, *[409] * 9]
+        assert counter.read_text() == "1"
+        found = all_at_once([lambda u=user: post(server, "/pay/7", u) for user in range(10)])
+        assert [status for status, _ in found] == [200] * 10
+        assert counter.read_text() == "11"

@@ -16,6 +16,7 @@ from flask_idempotence import (
     Store,
     StoreUnavailable,
 )
+from flask_idempotence.testing import FakeClock
 
 ID = UUID("8e03978e-40d5-43e8-bc93-6894a57f9324")
 
@@ -83,8 +84,6 @@ def test_of_many_who_forget_at_once_and_begin_again_one_is_the_first(once_app):
 
 
 def test_a_record_that_has_become_a_claim_meanwhile_is_left_alone():
-    once_app = OnceApp()
-
     class Changing(MemoryStore):
         def peek(self, key):
             found = super().peek(key)
@@ -93,7 +92,7 @@ def test_a_record_that_has_become_a_claim_meanwhile_is_left_alone():
                 self.claim(key, b"r" * 16, bytes(16), 30, 0)
             return found
 
-    once_app.engine.store = once_app.store = Changing(clock=once_app.clock)
+    once_app = OnceApp(store=Changing(clock=(clock := FakeClock())), clock=clock)
     once_app.word()
     with pytest.raises(Running):
         forget(once_app)
