@@ -173,8 +173,8 @@ def no_repeat_submit(
         ignore: names of arguments that do not count, besides `IDEMPOTENCE_IGNORED_ARGS`.
         key: called without arguments, returns a value that stands for the arguments (anything
             that JSON can hold); the body is then not read.
-        shared: whether all senders share the lock of a key: one at a time, whoever asks. The host
-            still counts, as `IDEMPOTENCE_IDENTITY_HOST` says. A request whose `key` is None or
+        shared: whether all senders share the lock of a key, which `key` returns. The host still
+            counts, as `IDEMPOTENCE_IDENTITY_HOST` says. A request whose `key` is None or
             empty is locked for its own sender.
         wait: seconds, or a `timedelta`, that a repeat waits for its turn, which comes when the
             lock is free: it runs then. None: it is refused at once. A waiting request occupies
@@ -197,6 +197,11 @@ def no_repeat_submit(
         raise ConfigurationError(
             "no_repeat_submit(shared=True) needs key=, a function that returns what the lock is "
             "about, such as an order's id: without it, one sender could lock out all the others."
+        )
+    if interval == 0 and key is None:
+        raise ConfigurationError(
+            "no_repeat_submit(interval=0) needs key=, a function that returns what must not run "
+            "beside itself. Without it, a repeat is a double click: give an interval in seconds."
         )
     guard = LockGuard(
         interval=arguments.duration(name, "interval", interval, allow_zero=key is not None),
