@@ -88,7 +88,8 @@ def _around() -> Sequence[Claim]:
 class CurrentGuard:
     """The innermost guard around the running code; a no-op where there is none.
 
-    Where guards are nested, `ensure_held` is about all of them.
+    Where guards are nested, `ensure_held` is about all of them. In a block of `Idempotence.lock`,
+    `release` and `keep` are about the guard around it.
     """
 
     @property
@@ -120,13 +121,19 @@ class CurrentGuard:
 
     def release(self) -> None:
         """Let the same request be sent again, whatever the view answers."""
-        if (claim := self._claim) is not None:
-            claim.decide(Verdict.RELEASED)
+        self._decide(Verdict.RELEASED)
 
     def keep(self) -> None:
         """Count this request as done, whatever the view answers."""
-        if (claim := self._claim) is not None:
-            claim.decide(Verdict.KEPT)
+        self._decide(Verdict.KEPT)
+
+    @staticmethod
+    def _decide(verdict: Verdict) -> None:
+        # A named lock is released anyway: the guard around it is meant.
+        for claim in reversed(_around()):
+            if claim.plan.by_verdict:
+                claim.decide(verdict)
+                return
 
     def ensure_held(self) -> None:
         """Renew the lease in one round trip; call it before a step that cannot be undone.

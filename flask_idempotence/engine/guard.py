@@ -184,6 +184,7 @@ class Plan(ABC, Generic[Reply_co]):
     Attributes:
         within: opens the transactions of `within=`; None for none.
         part: stands for the endpoint in store keys; None for the endpoint itself.
+        by_verdict: whether the settlement depends on the verdict.
         record: makes the record of a response; None where the mode keeps none.
         has_failed: tells whether the view's response frees the operation; None for the
             application's predicate.
@@ -192,6 +193,7 @@ class Plan(ABC, Generic[Reply_co]):
 
     within: TransactionFactory | None = None
     part: str | None = None
+    by_verdict: bool = True
     record: Callable[[RecordContext, Response], bytes] | None = None
     has_failed: FailedPredicate | None = None
     has_failed_since: FailedPredicate | None = None

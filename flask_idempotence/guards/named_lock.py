@@ -32,6 +32,8 @@ PART = "-"
 class NamedLockPlan(Plan[NoReturn]):
     """The rules of one named lock."""
 
+    by_verdict = False
+
     def __init__(self, guard: NamedLockGuard, services: Services) -> None:
         config = services.config
         self._lease = min(guard.lease or config.lease, config.max_hold)

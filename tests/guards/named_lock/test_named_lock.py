@@ -20,6 +20,7 @@ from flask_idempotence import (
     Running,
     StoreUnavailable,
     current_guard,
+    no_repeat_submit,
 )
 from flask_idempotence.testing import record_signals
 
@@ -392,6 +393,19 @@ def test_it_has_a_mode_and_a_place_of_its_own(site):
         ("claimed", "mutex", "-"),
         ("released", "mutex", "-"),
     ]
+
+
+def test_what_a_view_decides_within_it_is_about_the_guard_of_the_view(site):
+    @site.app.post("/<word>")
+    @no_repeat_submit(60)
+    def view(word):
+        with site.idempotence.lock("stock"), site.idempotence.lock(word):
+            getattr(current_guard, word)()
+        return "no", 503 if word == "keep" else 200
+
+    client = site.app.test_client()
+    assert [client.post("/release").status_code for _ in range(2)] == [200, 200]
+    assert [client.post("/keep").status_code for _ in range(2)] == [503, 409]
 
 
 def test_running_that_nobody_catches_answers_a_request(site):
