@@ -13,7 +13,8 @@ from flask.signals import got_request_exception, request_finished, request_start
 from .cli import tools
 from .config.reading import read_config
 from .config.runtime import Callbacks, FailedPredicate, IdentityLoader, Switches
-from .config.settings import SETTINGS, Config
+from .config.settings import REJECT, SETTINGS, Config
+from .engine.claim import Attempt
 from .engine.engine import (
     Engine,
     engine_of,
@@ -21,12 +22,14 @@ from .engine.engine import (
     note_exception,
     tear_down_request,
 )
+from .engine.forgetting import forget
 from .engine.guard import Services
 from .engine.tokens import issue_token, redeem_token
 from .errors import ConfigurationError
 from .guards.checks import Fault, close_endpoint, faults_of, faults_when_finished
+from .guards.named_lock import Lock
 from .guards.once import Once
-from .guards.operation import NO_ID, Id
+from .guards.operation import NO_ID, Id, OnceGuard, checked_scope
 from .guards.token import TokenGuard
 from .guards.whole_app import guard_all
 from .request.hashing import Keyring
@@ -135,6 +138,7 @@ class Idempotence:
         *,
         key: Callable[..., Id] | None = None,
         ttl: float | timedelta = 86400,
+        wait: float | timedelta | None = None,
         within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> Once:
         """Carry an operation out once by its name, in a request or outside: a message, a job.
@@ -149,16 +153,71 @@ class Idempotence:
             id: its id: a text, an integer, a UUID, or a tuple of these.
             key: for a decorator: called with the arguments of the function, returns the id.
             ttl: seconds, or a `timedelta`, for which the operation is remembered as done.
+            wait: seconds, or a `timedelta`, to wait while the operation is running elsewhere; then
+                it is done, or this block is the first. It occupies the thread.
             within: the SQLAlchemy session in which it writes, as of `idempotent`: the end of the
                 block commits, and it happens exactly once.
 
         Raises:
             ConfigurationError: an argument of the wrong kind.
-            Running: when it begins, the same operation is running elsewhere.
+            Running: when it begins, the same operation is running elsewhere, still after `wait`.
             StoreUnavailable: when it begins, the store does not answer, and the policy is to
                 reject.
         """
-        return Once(scope, id, key=key, ttl=ttl, within=within)
+        return Once(scope, id, key=key, ttl=ttl, wait=wait, within=within)
+
+    def forget(
+        self,
+        scope: str,
+        id: Id,  # noqa: A002 - the word for it
+    ) -> bool:
+        """Give a finished operation of `once` free, so that it is carried out again.
+
+        Args:
+            scope: its scope.
+            id: its id.
+
+        Returns:
+            True where it was done, and is free now; False where nothing is remembered of it.
+
+        Raises:
+            ConfigurationError: the scope has another form, or the store is no `InspectableStore`.
+            Running: it is running. It is not taken away from its owner.
+            StoreUnavailable: the store does not answer.
+        """
+        app, scope = actual(current_app), checked_scope("forget", scope)
+        engine = engine_of(app)
+        plan = OnceGuard().plan(engine.services, None)
+        attempt = Attempt(app, OnceGuard.mode, scope, REJECT)
+        return forget(engine, attempt, plan, plan.question_of(scope, id))
+
+    def lock(
+        self,
+        name: Id,
+        *,
+        lease: float | timedelta | None = None,
+        wait: float | timedelta | None = None,
+    ) -> Lock:
+        """Let one block of code at a time run under a name, in a request or outside.
+
+        A context manager, or a decorator. It needs an application context when it begins. The lock
+        is released when its block ends, by its owner only. The keeper renews the lease while the
+        block runs; before a step that must not run beside another holder's, call
+        `current_guard.ensure_held()`.
+
+        Args:
+            name: a text, an integer, a UUID, or a tuple of these.
+            lease: seconds, or a `timedelta`, after which the lock of a process that has died is
+                free; 0.5 or more, and at most `IDEMPOTENCE_MAX_HOLD`. None: `IDEMPOTENCE_LEASE`.
+            wait: seconds, or a `timedelta`, to wait for the lock. It occupies the thread.
+
+        Raises:
+            ConfigurationError: an argument of the wrong kind.
+            Running: when it begins, the lock is held elsewhere, still after `wait`.
+            StoreUnavailable: when it begins, the store does not answer, and the policy is to
+                reject.
+        """
+        return Lock(name, lease=lease, wait=wait)
 
     def issue_token(self, purpose: str | None = None) -> str:
         """Issue a one-time token; in a request it is bound to the signed-in user, if any.

@@ -1,7 +1,8 @@
 """Signals: the events of the guards, for logs, metrics and tests.
 
 The sender is always the application object. Every signal carries `mode` (`"token"`, `"lock"`,
-`"key"` or `"once"`), `endpoint` (for `once` its scope; None for a token outside a request) and
+`"key"`, `"once"`, or `"mutex"` for `lock`), `endpoint` (for `once` its scope; `-` for a mutex;
+None for a token outside a request) and
 `key`, the shortened hash that log lines show too; further arguments are named below. The exception
 of a receiver is logged, and changes nothing.
 """

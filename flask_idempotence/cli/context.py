@@ -13,7 +13,7 @@ from ..request.proxies import actual
 from ..stores.base import Store
 from .output import print_aside
 
-MODES = ("lock", "token", "key", "once")
+MODES = ("lock", "token", "key", "once", "mutex")
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 by_mode = click.option("--mode", type=click.Choice(MODES), help="Only this mode.")

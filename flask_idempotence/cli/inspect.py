@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import sys
 from collections.abc import Callable
 from typing import TypeVar
+from uuid import UUID
 
 import click
 from flask.cli import with_appcontext
 
+from ..errors import ConfigurationError
 from ..guards.key import name_of
+from ..guards.operation import OnceGuard, checked_scope
 from ..request.hashing import SHORT_HASH
 from ..request.key_header import parse_key
 from ..response.refusals import KeyInvalid
@@ -50,6 +54,12 @@ def request_arguments(function: F) -> F:
             "--identity", help="The sender, such as 'shop.example ip:192.0.2.1'; - prompts for it."
         ),
         click.option("--endpoint", help="The endpoint of the view."),
+        click.option("--scope", help="The scope of an operation of once."),
+        click.option("--id", help="The operation's id, a text; - prompts for it."),
+        click.option(
+            "--id-json",
+            help='Its id as JSON: 7, an integer; [7, "monday"], a tuple; {"uuid": "..."}, a UUID.',
+        ),
         click.argument("digest", metavar="[HASH]", callback=_digits, required=False),
     ):
         function = option(function)
@@ -57,7 +67,7 @@ def request_arguments(function: F) -> F:
 
 
 def find(state: State, *, digest: str | None, method: str, **named: str | None) -> list[Found]:
-    """Return the entries with the first digits of a hash, or of a request with a key.
+    """Return the entries with the first digits of a hash, of a keyed request, or of an operation.
 
     Raises:
         UsageError: neither is given in full.
@@ -66,10 +76,13 @@ def find(state: State, *, digest: str | None, method: str, **named: str | None) 
     if digest is not None and not given:
         batches = scan(state, "Searching", mode=None, endpoint=None, digest=digest)
         return list({found.name.key: found for batch in batches for found in batch}.values())
-    if digest is None and len(given) == 3:
+    if digest is None and given.keys() == {"endpoint", "identity", "key"}:
         return peek(inspectable(state.store), [_name_of(state, method=method, **given)])
+    if digest is None and given.keys() in ({"scope", "id"}, {"scope", "id_json"}):
+        return peek(inspectable(state.store), [_operation(state, **given)])
     raise click.UsageError(
-        "Give the hash that a log line shows as key=..., or --endpoint, --identity and --key."
+        "Give the hash that a log line shows as key=..., or --endpoint, --identity and --key, or "
+        "--scope and --id (or --id-json)."
     )
 
 
@@ -80,6 +93,34 @@ def _name_of(state: State, *, endpoint: str, identity: str, key: str, method: st
     name = name_of(identity, method.upper(), endpoint, key)
     store_key = state.engine.services.keyring.store_key(this_app(), "key", endpoint, name)
     return Name(store_key, "key", endpoint, store_key.rpartition(":")[2])
+
+
+def _operation(state: State, *, scope: str, **given: str) -> Name:
+    id_ = _prompted("Id", given["id"]) if "id" in given else _from_json(given["id_json"])
+    try:
+        plan = OnceGuard().plan(state.engine.services, None)
+        question = plan.question_of(checked_scope("once", scope), id_)
+    except (ConfigurationError, TypeError) as error:
+        raise click.UsageError(str(error)) from None
+    store_key = state.engine.services.keyring.store_key(
+        this_app(), OnceGuard.mode, scope, question.name
+    )
+    return Name(store_key, OnceGuard.mode, scope, store_key.rpartition(":")[2])
+
+
+def _from_json(text: str) -> object:
+    try:
+        return _as_id(json.loads(_prompted("Id", text)))
+    except (ValueError, RecursionError):
+        raise click.UsageError("--id-json: this is no id in JSON.") from None
+
+
+def _as_id(value: object) -> object:
+    if isinstance(value, list):
+        return tuple(map(_as_id, value))
+    if isinstance(value, dict) and value.keys() == {"uuid"}:
+        return UUID(str(value["uuid"]))
+    return value
 
 
 def _prompted(label: str, value: str) -> str:
@@ -120,7 +161,8 @@ def command(*, as_json: bool, digest: str | None, method: str, **named: str | No
     """Show the entry of a request.
 
     The request is named by the HASH in a log line (key=...), six digits or more; or, if it came
-    with an idempotency key, by --endpoint, --identity and --key.
+    with an idempotency key, by --endpoint, --identity and --key. An operation of once is named by
+    --scope and --id (or --id-json).
 
     Times are in seconds. The output shows neither the sender nor the content of the request.
     """

@@ -38,13 +38,22 @@ def command(
     It is named as in 'inspect'. A claim is removed only if it is still the one that was shown; a
     remembered response stays, unless --record is given.
 
+    An operation of once that is named by --scope and --id is released if it is done, without
+    --record. One that is running is not.
+
     The consequence: the guard forgets that the request was ever sent. If its view is still
     running, or has done half of its work, the same request runs it a SECOND TIME. Find out first.
     """
     state = this_state()
     found = find(state, digest=digest, method=method, **named)
     name, entry = chosen = _single(found)
-    _check_kind(chosen.state, record=record)
+    if named["scope"] is None:
+        _check_kind(chosen.state, record=record)
+    elif chosen.state != "record":
+        raise click.ClickException(
+            "It is running, and only its owner may end it. Where you know better, release it by "
+            f"its hash, {name.digest[:SHORT_HASH]}."
+        )
     show(found)
     print_aside(_CONSEQUENCES[chosen.state])
     if not yes:

@@ -39,8 +39,8 @@ class Attempt:
 
     Attributes:
         app: the application.
-        mode: `"token"`, `"lock"`, `"key"` or `"once"`.
-        endpoint: the request's endpoint, the scope of `once`, or None.
+        mode: `"token"`, `"lock"`, `"key"`, `"once"`, or `"mutex"` for `Idempotence.lock`.
+        endpoint: the request's endpoint, the scope of `once`, `-` for a mutex, or None.
         on_store_error: the route's `"reject"` or `"allow"`; None for the setting.
         key: the store key; None before it is known.
     """

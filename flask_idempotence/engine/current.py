@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from flask import has_request_context, request
 
@@ -14,30 +17,70 @@ from .claim import Claim, claims_of, replayed_status
 from .engine import engine_of
 from .guard import Verdict
 
-_blocks: ContextVar[tuple[Claim, ...]] = ContextVar("flask_idempotence_blocks", default=())
+if TYPE_CHECKING:
+    from flask import Flask
+
+_Runner = tuple[int, object, object]
+
+_blocks: ContextVar[tuple[tuple[Claim, _Runner], ...]] = ContextVar(
+    "flask_idempotence_blocks", default=()
+)
 
 
 @contextmanager
 def block_of(claim: Claim) -> Iterator[None]:
     """Make a claim the current one of a block of code, in a request or outside."""
-    _blocks.set((*_open_blocks(), claim))
+    _blocks.set((*_open_blocks(), (claim, _runner())))
     try:
         yield
     finally:
         # Not by a token: blocks may end in another order than they began in, and a generator may
         # be closed in another context than it was begun in.
-        _blocks.set(tuple(other for other in _blocks.get() if other is not claim))
+        _blocks.set(tuple(block for block in _blocks.get() if block[0] is not claim))
 
 
-def _open_blocks() -> Sequence[Claim]:
-    return [claim for claim in _blocks.get() if not claim.settled]
+def own_blocks(app: Flask) -> Sequence[Claim]:
+    """Return the claims of an application whose blocks the running code has begun itself.
+
+    Begun in the same thread, request and asyncio task: a context is copied into tasks, and may be
+    into threads, which run beside the block. One that is known to be lost is no longer their own.
+    """
+    if not (blocks := _open_blocks()):
+        return ()
+    here = _runner()
+    return [
+        claim
+        for claim, runner in blocks
+        if claim.attempt.app is app and runner == here and not claim.lost
+    ]
+
+
+def _open_blocks() -> Sequence[tuple[Claim, _Runner]]:
+    return [block for block in _blocks.get() if not block[0].settled]
+
+
+def _runner() -> _Runner:
+    """Return the thread, the asyncio task and the request in which this code runs."""
+    return threading.get_ident(), _task(), actual(request) if has_request_context() else None
+
+
+def _task() -> object:
+    # Whoever runs a task has imported it; importing it here would take longer than the package.
+    asyncio = sys.modules.get("asyncio.tasks")
+    if asyncio is None:
+        return None
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        return None
 
 
 def _around() -> Sequence[Claim]:
     """Return the claims of the guards around the running code, outermost first."""
     claims = claims_of(actual(request)) if has_request_context() else ()
     in_view = [claim for claim in claims if claim.in_view]
-    around = sorted([*in_view, *_open_blocks()], key=attrgetter("number"))
+    blocks = [claim for claim, _ in _open_blocks()]
+    around = sorted([*in_view, *blocks], key=attrgetter("number"))
     # A streamed body is made after its view has returned.
     return around if in_view else [*claims[:1], *around]
 
@@ -45,7 +88,8 @@ def _around() -> Sequence[Claim]:
 class CurrentGuard:
     """The innermost guard around the running code; a no-op where there is none.
 
-    Where guards are nested, `ensure_held` is about all of them.
+    Where guards are nested, `ensure_held` is about all of them. In a block of `Idempotence.lock`,
+    `release` and `keep` are about the guard around it.
     """
 
     @property
@@ -54,7 +98,7 @@ class CurrentGuard:
 
     @property
     def mode(self) -> str | None:
-        """`"token"`, `"lock"`, `"key"` or `"once"`, or None where nothing is guarded."""
+        """`"token"`, `"lock"`, `"key"`, `"once"` or `"mutex"`; None where nothing is guarded."""
         return None if (claim := self._claim) is None else claim.attempt.mode
 
     @property
@@ -77,13 +121,19 @@ class CurrentGuard:
 
     def release(self) -> None:
         """Let the same request be sent again, whatever the view answers."""
-        if (claim := self._claim) is not None:
-            claim.decide(Verdict.RELEASED)
+        self._decide(Verdict.RELEASED)
 
     def keep(self) -> None:
         """Count this request as done, whatever the view answers."""
-        if (claim := self._claim) is not None:
-            claim.decide(Verdict.KEPT)
+        self._decide(Verdict.KEPT)
+
+    @staticmethod
+    def _decide(verdict: Verdict) -> None:
+        # A named lock is released anyway: the guard around it is meant.
+        for claim in reversed(_around()):
+            if claim.plan.by_verdict:
+                claim.decide(verdict)
+                return
 
     def ensure_held(self) -> None:
         """Renew the lease in one round trip; call it before a step that cannot be undone.

@@ -20,12 +20,13 @@ DECORATORS = {
     "lock": "no_repeat_submit",
     "key": "idempotent",
     "once": "once",
+    "mutex": "lock",
 }
 """The public name of each mode."""
 
 _SENDER = re.compile(
     r"(?:[^ ]+ )??"  # host and path
-    r"((?:loader|user|session|authorization|signed|credentials|account|ip)[:.{\[].*|\[.*|guest)",
+    r"((?:loader|user|session|authorization|signed|credentials|account|ip)[:.{\[].*|\[.*|guest|everybody)",
     re.DOTALL,
 )
 

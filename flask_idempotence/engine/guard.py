@@ -59,6 +59,7 @@ class Question(NamedTuple):
         content: canonical text of the request, which a repeat must share; None where the name says
             everything.
         lease: seconds of the first lease.
+        renewed: seconds of each further lease; 0 for the setting `IDEMPOTENCE_LEASE`.
         keep: seconds for which the key outlives a claim that nobody settles.
         wait: seconds to wait for a running claim of the same request.
         spends: the token to take out of the store, in place of a claim.
@@ -70,6 +71,7 @@ class Question(NamedTuple):
     name: bytes
     content: bytes | None = None
     lease: float = 0.0
+    renewed: float = 0.0
     keep: float = 0.0
     wait: float = 0.0
     spends: Token | None = None
@@ -182,6 +184,7 @@ class Plan(ABC, Generic[Reply_co]):
     Attributes:
         within: opens the transactions of `within=`; None for none.
         part: stands for the endpoint in store keys; None for the endpoint itself.
+        by_verdict: whether the settlement depends on the verdict.
         record: makes the record of a response; None where the mode keeps none.
         has_failed: tells whether the view's response frees the operation; None for the
             application's predicate.
@@ -190,6 +193,7 @@ class Plan(ABC, Generic[Reply_co]):
 
     within: TransactionFactory | None = None
     part: str | None = None
+    by_verdict: bool = True
     record: Callable[[RecordContext, Response], bytes] | None = None
     has_failed: FailedPredicate | None = None
     has_failed_since: FailedPredicate | None = None

@@ -171,7 +171,7 @@ class Keeper:
             self._drop(claim)
         for claim, outcome in zip(kept, self._outcomes(kept, now), strict=True):
             if outcome is Outcome.OK:
-                claim.lease.begin(self._lease, now)
+                claim.lease.begin(self._renewed(claim), now)
             elif outcome is None:
                 claim.lease.renew_again_at(now + min(RETRY_EVERY, claim.lease.length / 6))
             elif claim.unacknowledged:  # the completion finds out whether it is lost
@@ -183,9 +183,12 @@ class Keeper:
     def _outcomes(self, claims: list[Claim], now: float) -> Sequence[Outcome | None]:
         if not claims:
             return []
-        renewals = [Renewal(claim.sealed.key, claim.owner, self._lease) for claim in claims]
+        renewals = [self._renewal(claim) for claim in claims]
         # Two thirds of a lease are left, time for four attempts; one that is over has no hurry.
-        leases = [claim.lease.length if now < claim.lease.end else self._lease for claim in claims]
+        leases = [
+            claim.lease.length if now < claim.lease.end else self._renewed(claim)
+            for claim in claims
+        ]
 
         def renew() -> Sequence[Outcome | None]:
             with self._store.time_limit(min(leases) / 6):
@@ -211,17 +214,22 @@ class Keeper:
         if claim.settled:  # after the response: the claim has ended
             raise LeaseLost
         now = self._clock()
-        renewal = Renewal(claim.sealed.key, claim.owner, self._lease)
         claim.lease.renewal_sent()
         outcomes = self._policy.before_view(
-            claim.attempt, "renew", lambda: self._store.renew([renewal])
+            claim.attempt, "renew", lambda: self._store.renew([self._renewal(claim)])
         )
         if outcomes is None:
             return
         if outcomes[0] is Outcome.STALE:
             claim.lose("renew")
             raise LeaseLost
-        claim.lease.begin(self._lease, now)
+        claim.lease.begin(self._renewed(claim), now)
+
+    def _renewed(self, claim: Claim) -> float:
+        return claim.question.renewed or self._lease
+
+    def _renewal(self, claim: Claim) -> Renewal:
+        return Renewal(claim.sealed.key, claim.owner, self._renewed(claim))
 
     def _drop(self, claim: Claim) -> None:
         with self._changed:

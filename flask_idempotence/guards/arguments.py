@@ -31,6 +31,17 @@ def duration(
         raise ConfigurationError(f"{decorator}({name}=...): {error.messages[0]}") from None
 
 
+def wait(decorator: str, value: float | timedelta | None) -> float:
+    """Return the seconds of an argument `wait=`; 0 for None."""
+    return duration(decorator, "wait", value, allow_zero=True) or 0.0
+
+
+def flag(decorator: str, name: str, value: object) -> None:
+    """Check that an argument is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{decorator}({name}=...) must be True or False.")
+
+
 def names(decorator: str, name: str, value: Collection[str] | None) -> frozenset[str]:
     """Return a collection of names; empty for None."""
     if isinstance(value, str):

@@ -48,22 +48,33 @@ class LockPlan(ViewPlan):
         self._key = guard.key
         self._selection = selection_of(guard.only, guard.ignore, config.ignored_args)
         self._interval = config.lock_interval if guard.interval is None else guard.interval
-        self._lease = min(max(self._interval, SHORTEST_LEASE), config.lease)
+        # Without an interval every success is released by a call, so a short lease saves none.
+        self._lease = min(max(self._interval or config.lease, SHORTEST_LEASE), config.lease)
+        self._wait = guard.wait
+        self._shared = guard.shared
         self._is_worded = guard.message is not None
         self._message = config.lock_message if guard.message is None else guard.message
         self.has_failed = guard.failed
 
     def question(self, request: Request) -> Question:
         """Ask for the sender and the request, without a key of the client's."""
-        identity = self._identities.of(self._app, request)
-        return Question(self._name(request, identity), lease=self._lease, identity=identity)
+        identity, name = self._name(request)
+        return Question(name, lease=self._lease, wait=self._wait, identity=identity)
 
-    def _name(self, request: Request, identity: str) -> bytes:
+    def _name(self, request: Request) -> tuple[str, bytes]:
+        """Return the identity that counts, and the name of the operation."""
         rule = rule_of(request)
         if self._key is None:
-            return canonical_request(request, self._selection, "lock", identity, rule)
-        named = ["lock", identity, rule, request.method, request.endpoint, self._key()]
-        return arguments.canonical_result("no_repeat_submit(key=...)", request, named)
+            identity = self._identities.of(self._app, request)
+            return identity, canonical_request(request, self._selection, "lock", identity, rule)
+        key = self._key()
+        # Requests whose key is missing would all be one to everybody: their senders count.
+        is_shared = self._shared and key is not None and key != ""
+        identities = self._identities
+        identity = (identities.of_all if is_shared else identities.of)(self._app, request)
+        named = ["lock", identity, rule, request.method, request.endpoint, key]
+        text = arguments.canonical_result("no_repeat_submit(key=...)", request, named)
+        return identity, text
 
     def answer(self, finding: Finding) -> NoReturn:
         """Refuse a repeat."""
@@ -99,6 +110,8 @@ class LockGuard(ViewGuard):
     only: frozenset[str] | None = None
     ignore: frozenset[str] = field(default=frozenset())
     key: Callable[[], object] | None = None
+    shared: bool = False
+    wait: float = 0.0
     failed: Callable[[Response], bool] | None = None
     methods: Collection[str] = frozenset()
     on_store_error: str | None = None
@@ -121,6 +134,8 @@ def no_repeat_submit(
     only: Collection[str] | None = None,
     ignore: Collection[str] = (),
     key: Callable[[], Any] | None = None,
+    shared: bool = False,
+    wait: float | timedelta | None = None,
     failed: Callable[[Response], bool] | None = None,
     methods: Collection[str] | None = None,
     on_store_error: str | None = None,
@@ -134,6 +149,8 @@ def no_repeat_submit(
     only: Collection[str] | None = None,
     ignore: Collection[str] = (),
     key: Callable[[], Any] | None = None,
+    shared: bool = False,
+    wait: float | timedelta | None = None,
     failed: Callable[[Response], bool] | None = None,
     methods: Collection[str] | None = None,
     on_store_error: str | None = None,
@@ -146,14 +163,20 @@ def no_repeat_submit(
 
     Args:
         interval: seconds, fractions included, or a `timedelta`; counted from the claim, and from
-            the end of a view that ran for longer than a third of it. None: the setting
-            `IDEMPOTENCE_LOCK_INTERVAL`.
+            the end of a view that ran for longer than a third of it. 0, which needs `key`: the
+            lock is free when the view has ended. None: the setting `IDEMPOTENCE_LOCK_INTERVAL`.
         message: the text of the refusal; anything with a `str()`. None: the setting
             `IDEMPOTENCE_LOCK_MESSAGE`.
         only: names of the arguments that count; None for all.
         ignore: names of arguments that do not count, besides `IDEMPOTENCE_IGNORED_ARGS`.
         key: called without arguments, returns a value that stands for the arguments (anything
             that JSON can hold); the body is then not read.
+        shared: whether all senders share the lock of a key, which `key` returns. The host still
+            counts, as `IDEMPOTENCE_IDENTITY_HOST` says. A request whose `key` is None or
+            empty is locked for its own sender.
+        wait: seconds, or a `timedelta`, that a repeat waits for its turn, which comes when the
+            lock is free: it runs then. None: it is refused at once. A waiting request occupies
+            its worker thread.
         failed: takes the response and returns whether it is a failed result. None: the
             application's predicate.
         methods: safe methods that are guarded too, such as `("GET",)`, which includes HEAD.
@@ -167,12 +190,25 @@ def no_repeat_submit(
     name = LockGuard.decorator
     arguments.function(name, "key", key)
     arguments.function(name, "failed", failed)
+    arguments.flag(name, "shared", shared)
+    if shared and key is None:
+        raise ConfigurationError(
+            "no_repeat_submit(shared=True) needs key=, a function that returns what the lock is "
+            "about, such as an order's id: without it, one sender could lock out all the others."
+        )
+    if interval == 0 and key is None:
+        raise ConfigurationError(
+            "no_repeat_submit(interval=0) needs key=, a function that returns what must not run "
+            "beside itself. Without it, a repeat is a double click: give an interval in seconds."
+        )
     guard = LockGuard(
-        interval=arguments.duration(name, "interval", interval),
+        interval=arguments.duration(name, "interval", interval, allow_zero=key is not None),
         message=message,
         only=None if only is None else arguments.names(name, "only", only),
         ignore=arguments.names(name, "ignore", ignore),
         key=key,
+        shared=shared,
+        wait=arguments.wait(name, wait),
         failed=failed,
         methods=_methods(arguments.names(name, "methods", methods)),
         on_store_error=arguments.store_error_policy(name, on_store_error),

@@ -1,22 +1,25 @@
-"""`once`: operations that the application names, in a request or outside."""
+"""`once`: operations that the application names, in a request or outside.
+
+`Block` is the part that `once` shares with `lock`: a claim around a block of code.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
 
 from flask import current_app
 
 from ..engine.claim import Attempt, Claim
-from ..engine.current import block_of
+from ..engine.current import block_of, own_blocks
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import FAILURES, Verdict
+from ..engine.guard import FAILURES, Guard, Plan, Question, Verdict
 from ..errors import ConfigurationError
 from ..exactly_once.factory import transaction_factory
 from ..request.proxies import actual
@@ -24,21 +27,57 @@ from ..response.records import RecordContext, UnreadableRecord
 from ..response.refusals import Refusal, ResponseNotStored
 from ..stores.base import Done
 from . import arguments
-from .operation import NO_ID, SCOPE, Id, OnceGuard
+from .operation import NO_ID, Id, OnceGuard, checked_scope
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session, scoped_session
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 _logger = logging.getLogger("flask_idempotence")
 
 
-class Once:
+class Block:
+    """A claim around a block of code."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._attempt: Attempt | None = None
+        self._claim: Claim | None = None
+        self._block: ExitStack[bool | None] = ExitStack()
+
+    def _begin(
+        self, engine: Engine, guard: Guard, part: str, plan: Plan[T], question: Question
+    ) -> T | None:
+        """Claim the operation of the block, or return the reply of the plan.
+
+        A block within its own, of the same thread, task and request, is a part of it.
+
+        Raises:
+            Refusal: the plan refuses it, or the store does not answer.
+        """
+        app = engine.services.app
+        self._engine = engine
+        attempt = self._attempt = Attempt(app, guard.mode, part, guard.on_store_error)
+        if engine.is_on(app, guard.toggle):
+            found = engine.admit(attempt, plan, lambda: question, own_blocks(app))
+        else:
+            found = engine.bypass(attempt, plan, guard)
+        if isinstance(found, Claim):
+            self._claim = found
+            self._block.enter_context(block_of(found))
+            return None
+        return found
+
+
+class Once(Block):
     """One operation, as `Idempotence.once` names it: a context manager, and a decorator.
 
-    As a context manager it is good for one `with` statement.
+    As a context manager it is good for one `with` statement. Within itself (in the same thread,
+    asyncio task and request) it is reentrant: an inner block is a part of the outer one. Its
+    `first` is true, its `result` is its own, and the outer block alone settles.
 
     Attributes:
         first: whether the block is to do the work: nobody has done it before.
@@ -51,12 +90,11 @@ class Once:
         *,
         key: Callable[..., Id] | None = None,
         ttl: float | timedelta = 86400,
+        wait: float | timedelta | None = None,
         within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> None:
-        if not isinstance(scope, str) or not SCOPE.fullmatch(scope):
-            raise ConfigurationError(
-                "once(scope): must be 1 to 64 letters, digits, '_', '.' and '-'."
-            )
+        super().__init__()
+        self._scope: str = checked_scope("once", scope)
         if (id is NO_ID) == (key is None):
             raise ConfigurationError(
                 "once() takes an id, or for a decorator a function key= that returns it."
@@ -66,21 +104,18 @@ class Once:
                 "once(key=...) must be a function, and no async one: it is called with the "
                 "arguments of the decorated function, and returns the id."
             )
-        self._scope: str = scope
         self._id: Id = id
         self._within: Any = within
         self._key: Callable[..., Id] | None = key
         seconds = arguments.duration("once", "ttl", ttl)
         if seconds is None:
             raise ConfigurationError("once(ttl=...): Must be a number of seconds or a timedelta.")
-        self._guard: OnceGuard = OnceGuard(seconds, transaction_factory("once", within))
+        self._guard: OnceGuard = OnceGuard(
+            seconds, transaction_factory("once", within), arguments.wait("once", wait)
+        )
         self.first: bool = False
-        self._engine: Engine | None = None
-        self._claim: Claim | None = None
         self._done: Done | None = None
-        self._attempt: Attempt | None = None
         self._result: Any = None
-        self._block: ExitStack[bool | None] = ExitStack()
 
     @property
     def result(self) -> Any:
@@ -114,7 +149,7 @@ class Once:
         """Claim the operation, or read its result.
 
         Raises:
-            Running: it is running.
+            Running: it is running, still after `wait` seconds.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
         if self._engine is not None or self._key is not None:
@@ -122,24 +157,11 @@ class Once:
                 "once(scope, id) is good for one with statement: call it anew for the next. "
                 "With key= it is a decorator."
             )
-        app = actual(current_app)
-        engine = self._engine = engine_of(app)
-        guard = self._guard
-        plan = guard.plan(engine.services, None)
+        engine = engine_of(actual(current_app))
+        plan = self._guard.plan(engine.services, None)
         question = plan.question_of(self._scope, self._id)
-        attempt = Attempt(app, guard.mode, self._scope, guard.on_store_error)
-        self._attempt = attempt
-        if engine.is_on(app, guard.toggle):
-            found = engine.admit(attempt, plan, lambda: question)
-        else:
-            found = engine.bypass(attempt, plan, guard)
-        if found is not None and not isinstance(found, Claim):
-            self._done = found
-            return self
-        self.first = True
-        if found is not None:
-            self._claim = found
-            self._block.enter_context(block_of(found))
+        self._done = self._begin(engine, self._guard, self._scope, plan, question)
+        self.first = self._done is None
         return self
 
     def __exit__(
@@ -193,15 +215,7 @@ class Once:
         Raises:
             TypeError: it is a generator, or no function.
         """
-        if (
-            not callable(function)
-            or inspect.isclass(function)
-            or inspect.isgeneratorfunction(function)
-            or inspect.isasyncgenfunction(function)
-        ):
-            raise TypeError(f"once() decorates a function that returns, not {function!r}.")
-
-        if inspect.iscoroutinefunction(function):
+        if is_async(function, "once", self._guard.wait):
 
             @functools.wraps(function)
             async def async_once(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -219,22 +233,54 @@ class Once:
                 if not once.first:
                     remembered: R = once.result
                     return remembered
-                once.result = result = _returned(function(*args, **kwargs))
+                once.result = result = returned("once", function(*args, **kwargs))
             return result
 
         return run_once
 
     def _anew(self, *args: Any, **kwargs: Any) -> Once:
         id_ = self._id if self._key is None else self._key(*args, **kwargs)
-        return Once(self._scope, id_, ttl=self._guard.ttl, within=self._within)
+        ttl, wait = self._guard.ttl, self._guard.wait
+        return Once(self._scope, id_, ttl=ttl, wait=wait, within=self._within)
 
 
-def _returned(result: R) -> R:
+def is_async(
+    function: Callable[..., object], decorator: str, wait: float
+) -> TypeGuard[Callable[..., Awaitable[Any]]]:
+    """Whether a decorated function is a coroutine function.
+
+    Raises:
+        TypeError: it is no function, or a generator.
+        ConfigurationError: it is async, and would block its event loop while it waits.
+    """
+    if (
+        not callable(function)
+        or inspect.isclass(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    ):
+        raise TypeError(f"{decorator}() decorates a function that returns, not {function!r}.")
+    if not inspect.iscoroutinefunction(function):
+        return False
+    if wait:
+        raise ConfigurationError(
+            f"{decorator}(wait=...) would block the event loop of an async function. Leave it "
+            "out, catch Running, and try again after asyncio.sleep()."
+        )
+    return True
+
+
+def returned(decorator: str, result: R) -> R:
+    """Return the result of a decorated function.
+
+    Raises:
+        TypeError: it stands for work that is still to be done.
+    """
     if inspect.iscoroutine(result):
         result.close()
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError(
-            "once() decorates a function that has done its work when it returns. This one "
+            f"{decorator}() decorates a function that has done its work when it returns. This one "
             f"returned {type(result).__name__}, whose work is still to be done."
         )
     return result

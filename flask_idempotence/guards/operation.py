@@ -20,6 +20,7 @@ from ..engine.guard import (
     Services,
     Settlement,
 )
+from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 from ..response.refusals import Running
 from ..stores.base import Done
@@ -33,6 +34,19 @@ Id = str | int | UUID | tuple["Id", ...]
 """The id of an operation. `7` and `"7"` are two; a tuple is for ids of several parts."""
 
 NO_ID: Any = object()
+
+
+def checked_scope(function: str, scope: object) -> str:
+    """Return a scope.
+
+    Raises:
+        ConfigurationError: it has another form.
+    """
+    if isinstance(scope, str) and SCOPE.fullmatch(scope):
+        return scope
+    raise ConfigurationError(
+        f"{function}(scope): must be 1 to 64 letters, digits, '_', '.' and '-'."
+    )
 
 
 def plain(id_: object) -> object:
@@ -50,8 +64,8 @@ def plain(id_: object) -> object:
     if isinstance(id_, str) and id_:
         return id_
     raise TypeError(
-        "An id of once() is a text that is not empty, an integer, a UUID, or a tuple of these, "
-        f"not {type(id_).__name__}."
+        "An id of once(), or a name of lock(), is a text that is not empty, an integer, a UUID, "
+        f"or a tuple of these, not {type(id_).__name__}."
     )
 
 
@@ -61,6 +75,7 @@ class OncePlan(Plan[Done]):
     def __init__(self, guard: OnceGuard, services: Services) -> None:
         self._lease = services.config.lease
         self._ttl = guard.ttl
+        self._wait = guard.wait
         self.within = guard.within
 
     def question_of(self, scope: str, id_: object) -> Question:
@@ -69,7 +84,8 @@ class OncePlan(Plan[Done]):
         Raises:
             TypeError: the id is no id.
         """
-        return Question(canonical(["once", scope, plain(id_)]), lease=self._lease)
+        name = canonical(["once", scope, plain(id_)])
+        return Question(name, lease=self._lease, wait=self._wait)
 
     def answer(self, finding: Finding) -> Done:
         """Return the record of an operation that is done.
@@ -97,8 +113,9 @@ class OnceGuard(Guard):
     decorator = "once"
     toggle = "IDEMPOTENCE_ENABLED"
 
-    ttl: float
-    within: TransactionFactory | None
+    ttl: float = 0.0
+    within: TransactionFactory | None = None
+    wait: float = 0.0
 
     def __post_init__(self) -> None:
         self.on_store_error = None if self.within is None else REJECT

@@ -36,6 +36,9 @@ _Source = Callable[[Flask, "Request"], list[str]]
 GUEST = "guest"
 """Identity of a sender whom no source identifies."""
 
+EVERYBODY = "everybody"
+"""Identity of all senders, where the sender does not count."""
+
 _AUTHORIZATION = "HTTP_AUTHORIZATION"
 
 _SECOND = {"user": "session", "authorization": "credentials", "credentials": "authorization"}
@@ -79,6 +82,10 @@ class Identities:
     def of(self, app: Flask, request: Request) -> str:
         """Return the identity of a request's sender."""
         return self._identity(app, request, lambda: self._sources)
+
+    def of_all(self, app: Flask, request: Request) -> str:
+        """Return the identity that stands for every sender at the request's host."""
+        return self._text(app, request, [EVERYBODY])
 
     def of_key(
         self,

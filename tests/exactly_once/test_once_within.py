@@ -169,3 +169,18 @@ def test_a_view_s_own_database_error_is_the_application_s(tmp_path):
     assert (site.count(), list(site.store.scan(""))) == (0, [])
     rival.close()
     site.close()
+
+
+def test_an_inner_block_of_the_same_operation_writes_in_the_outer_transaction(pay_app):
+    site = pay_app()
+    with site.app.app_context():
+        with pytest.raises(KeyError), once(site):
+            in_block(site, pay, KeyError())
+        with once(site):
+            with once(site) as inner:
+                assert inner.first
+                pay(site.session, 2)
+            assert site.amounts() == []
+        assert site.amounts() == [2]
+        with once(site) as later:
+            assert not later.first

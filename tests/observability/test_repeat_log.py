@@ -3,8 +3,9 @@
 import logging
 
 import pytest
-from flask import Flask
+from flask import Flask, copy_current_request_context
 from helpers.apps import make_app
+from helpers.once_operations import elsewhere
 
 from flask_idempotence import (
     ConfigurationError,
@@ -33,8 +34,13 @@ def shop(**settings):
 
     @app.post("/jobs/<int:number>")
     def jobs(number):
-        with idempotence.once("jobs", number), idempotence.once("jobs", number):
-            return "done"
+        @copy_current_request_context
+        def attempt():
+            with idempotence.once("jobs", number):
+                return "done"
+
+        with idempotence.once("jobs", number):
+            return elsewhere(attempt)
 
     return app
 
@@ -105,13 +111,13 @@ def test_a_refusal_that_is_no_repeat_stays_at_info(caplog):
 def test_an_operation_that_runs_is_a_repeat_in_a_request_and_outside(caplog):
     idempotence = Idempotence()
     app = make_app(idempotence=idempotence, IDEMPOTENCE_REPEAT_LOG_LEVEL="ERROR")
-    with (
-        app.app_context(),
-        idempotence.once("jobs", 1),
-        pytest.raises(Running),
-        idempotence.once("jobs", 1),
-    ):
-        pass
+
+    def attempt():
+        with app.app_context(), idempotence.once("jobs", 1):
+            pass
+
+    with app.app_context(), idempotence.once("jobs", 1), pytest.raises(Running):
+        elsewhere(attempt)
     [(level, text)] = lines(caplog)
     assert level == "ERROR"
     assert text.startswith("Request rejected: reason=key-in-progress mode=once endpoint=jobs key=")

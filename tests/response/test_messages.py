@@ -10,6 +10,7 @@ from flask.json.provider import DefaultJSONProvider
 from flask_babel import Babel, lazy_gettext
 from helpers.apps import make_app
 from helpers.http_transcripts import BLOCK, TranscriptClient
+from helpers.once_operations import elsewhere
 from helpers.refusal_cases import REFUSAL_CASES, RefusalCase
 from helpers.repository import REFERENCE, REFUSALS, section
 from markupsafe import Markup
@@ -138,13 +139,18 @@ def test_running_outside_a_request_is_raised_whatever_its_text_needs():
     idempotence = Idempotence()
     lazy = Lazy(lambda: request.path)
     app = make_app(idempotence=idempotence, IDEMPOTENCE_MESSAGES={"key-in-progress": lazy})
-    with app.app_context(), idempotence.once("jobs", 1):
-        with pytest.raises(Running) as caught, idempotence.once("jobs", 1):
+
+    def attempt():
+        with app.app_context(), idempotence.once("jobs", 1):
             pass
+
+    with app.app_context(), idempotence.once("jobs", 1):
+        with pytest.raises(Running) as caught:
+            elsewhere(attempt)
         assert caught.value.description == Running.description
         app.extensions["idempotence"].config.messages["key-in-progress"] = "Wait."
-        with pytest.raises(Running, match="Wait"), idempotence.once("jobs", 1):
-            pass
+        with pytest.raises(Running, match="Wait"):
+            elsewhere(attempt)
 
 
 @pytest.mark.parametrize("message", [Markup("<b>no</b>"), Lazy(lambda: Markup("<b>no</b>"))])

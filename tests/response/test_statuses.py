@@ -8,6 +8,7 @@ import requests
 from flask import Flask, jsonify
 from helpers.apps import make_app
 from helpers.http_callers import serving
+from helpers.once_operations import elsewhere
 
 from flask_idempotence import (
     ConfigurationError,
@@ -91,11 +92,15 @@ def test_an_operation_that_runs_elsewhere_is_no_result_of_the_guard_around_it(gu
                 raise
             return error.get_response()
 
+    def attempt():
+        with shop.app.app_context(), shop.idempotence.once("orders", 1):
+            pass
+
     shop.inside = once
     with shop.app.app_context(), shop.idempotence.once("orders", 1):
         refused = shop.post()
         with pytest.raises(Running):
-            shop.idempotence.once("orders", 1).__enter__()
+            elsewhere(attempt)
     assert (refused.status_code, refused.headers["Idempotence-Refusal"]) == (
         201,
         "key-in-progress",

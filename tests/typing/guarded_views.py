@@ -1,6 +1,7 @@
 """What type checkers make of guarded views: nothing here runs."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import assert_type
 
 from flask import Flask, Response
@@ -52,6 +53,30 @@ def with_lock(order: int) -> dict[str, int]:
     return {"order": order}
 
 
+@no_repeat_submit(0, key=lambda: "order", shared=True, wait=timedelta(seconds=5))
+def with_shared_lock(order: int) -> str:
+    return str(order)
+
+
+def by_order(order: int) -> int:
+    return order
+
+
+@idempotence.once("mail", key=by_order, wait=5)
+def mailed(order: int) -> str:
+    return str(order)
+
+
+@idempotence.lock(("stock", 7), lease=5, wait=timedelta(seconds=5))
+def locked(order: int) -> str:
+    return str(order)
+
+
+@idempotence.lock("report")
+async def locked_later(order: int) -> int:
+    return order
+
+
 @one_time_token(purpose="pay", restore_on_failure=True)
 async def with_token(order: int) -> Response:
     return Response(str(order))
@@ -87,12 +112,19 @@ assert_type(with_comparison(), str)
 assert_type(bare_token(1), str)
 assert_type(with_purpose(1), str)
 assert_type(Orders().post(1), str)
+assert_type(with_shared_lock(1), str)
+assert_type(mailed(1), str)
+assert_type(locked(order=1), str)
+assert_type(idempotence.forget("mail", ("a", 7)), bool)
+with idempotence.lock("stock") as lock, idempotence.once("mail", 7, wait=1) as job:
+    assert_type(job.first, bool)
 as_function: Callable[[int], str] = bare
 nothing: Callable[[], None] = bare_lock
 
 
 async def in_a_loop() -> None:
     assert_type(await with_token(1), Response)
+    assert_type(await locked_later(1), int)
 
 
 # Errors, all of them: where mypy finds none, the ignore is unused, which fails.
@@ -107,6 +139,13 @@ idempotent(required="yes")  # type: ignore
 idempotent(compare=True)  # type: ignore
 idempotent(compare="order")  # type: ignore
 no_repeat_submit(interval="5")  # type: ignore
+no_repeat_submit(shared=1.5)  # type: ignore
+no_repeat_submit(wait="5")  # type: ignore
+locked("one")  # type: ignore
+idempotence.lock(1.5)  # type: ignore
+idempotence.lock("stock", 5)  # type: ignore
+idempotence.once("mail", 7, wait="5")  # type: ignore
+idempotence.forget("mail", None)  # type: ignore
 one_time_token(purpose=1)  # type: ignore
 one_time_token("pay", True)  # type: ignore
 one_time_token(restore_on_failure="yes")  # type: ignore

@@ -52,7 +52,7 @@ def test_the_block_is_what_current_guard_is_about(once_app):
             assert guard() == (None, None)
 
 
-def test_the_same_operation_within_itself_is_told_that_it_runs(once_app):
+def test_another_caller_within_the_block_is_told_that_it_runs(once_app):
     assert "running" in nested(once_app, "1", "1")
     assert once_app.runs == 1
 

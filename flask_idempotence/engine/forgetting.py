@@ -1,0 +1,47 @@
+"""Forgetting: a finished operation is given free."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..response.refusals import Refusal, Running
+from ..stores.base import Outcome, inspectable
+
+if TYPE_CHECKING:
+    from .claim import Attempt
+    from .engine import Engine
+    from .guard import Plan, Question
+
+_logger = logging.getLogger("flask_idempotence")
+
+
+def forget(engine: Engine, attempt: Attempt, plan: Plan[object], question: Question) -> bool:
+    """Remove the record of an operation; never a claim, which is its owner's.
+
+    Returns:
+        Whether there was one.
+
+    Raises:
+        Running: it is running.
+        StoreUnavailable: the store does not answer.
+        ConfigurationError: the keys of the store cannot be removed by hand.
+    """
+    store, policy = inspectable(engine.store), engine.policy
+    key = engine.seal(attempt, plan, question).key
+    try:
+        while entry := policy.before_view(attempt, "peek", partial(store.peek, key)):
+            if entry.lease:
+                raise Running(remaining=entry.lease)
+            if entry.kind != "record":
+                return False
+            discard = partial(store.discard, [(key, entry)])
+            if policy.before_view(attempt, "discard", discard) == [Outcome.OK]:
+                _logger.info("Forgotten by hand: %s", attempt)
+                return True
+            # It was forgotten by another, and begun again: look at what it is now.
+    except Refusal as refusal:
+        refusal.apply(engine.config)
+        raise
+    return False

@@ -1,0 +1,273 @@
+"""A lock that all senders share, and a lock that is waited for."""
+
+import json
+import math
+import threading
+import time
+import urllib.error
+import urllib.request
+from datetime import timedelta
+
+import pytest
+from flask import request
+from helpers.apps import fail, make_app
+from helpers.every_store import EVERY_STORE, storage_uri
+from helpers.servers.processes import Gunicorn, all_at_once
+
+from flask_idempotence import ConfigurationError, MemoryStore, no_repeat_submit
+from flask_idempotence.testing import FakeClock, record_signals
+
+
+def by_order():
+    return request.get_json(silent=True, force=True)["order"]
+
+
+class Shop:
+    """Views behind locks; each user is known by credentials of their own."""
+
+    def __init__(self, view=lambda: "done", *arguments, settings=None, **options):
+        self.app = make_app(**(settings or {}))
+        self.engine = self.app.extensions["idempotence"].engine
+        self.view = view
+        self.runs = self.inside = self.most = 0
+        self._counting = threading.Lock()
+        guard = no_repeat_submit(*arguments, **{"key": by_order, "shared": True, **options})
+        for rule in ("/pay", "/cancel"):
+            self.app.add_url_rule(rule, rule[1:], guard(self._counted), methods=["POST", "PUT"])
+
+    def _counted(self):
+        with self._counting:
+            self.runs += 1
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        try:
+            return self.view()
+        finally:
+            with self._counting:
+                self.inside -= 1
+
+    def post(self, user=1, order=7, path="/pay", *, method="POST", **options):
+        headers = {"Authorization": f"Bearer user-{user}"}
+        options = {"json": {"order": order, "by": user}, **options}
+        return self.app.test_client().open(path, method=method, headers=headers, **options)
+
+    def at_once(self, users, **options):
+        """Return the statuses of one request of each user, all at once."""
+        calls = [lambda user=user: self.post(user, **options).status_code for user in users]
+        return sorted(all_at_once(calls))
+
+
+def standing_still(shop):
+    """Give a shop a clock that stands still, and waits that let it go on."""
+    clock = FakeClock()
+    shop.engine.store = MemoryStore(clock=clock)
+    clock.rule(shop.app)
+    shop.engine.keeper._schedule = lambda at: None
+    shop.waits = []
+    shop.engine.sleep = lambda seconds: (shop.waits.append(seconds), clock.advance(seconds))
+    return clock
+
+
+@pytest.mark.parametrize("kind", EVERY_STORE)
+def test_five_users_one_order_one_runs(kind, request):
+    settings = {"IDEMPOTENCE_STORAGE_URI": storage_uri(kind, request)}
+    shop = Shop(lambda: time.sleep(0.2) or "done", 30, settings=settings)
+    assert shop.at_once(range(5)) == [200, 409, 409, 409, 409]
+    assert shop.runs == 1
+
+
+def test_without_sharing_each_of_them_has_a_lock_of_their_own():
+    shop = Shop("done".strip, 30, shared=False)
+    assert shop.at_once(range(5)) == [200] * 5
+    assert shop.at_once(range(5)) == [409] * 5
+
+
+def test_another_order_method_or_route_is_another_lock():
+    shop = Shop("done".strip, 30)
+    assert shop.post(1).status_code == 200
+    assert shop.post(2).status_code == 409
+    others = [{"order": 8}, {"order": "7"}, {"path": "/cancel"}, {"method": "PUT"}]
+    assert [shop.post(2, **other).status_code for other in others] == [200] * 4
+
+
+@pytest.mark.parametrize(("counts", "second"), [(True, 200), (False, 409)])
+def test_tenants_at_hosts_of_their_own_do_not_lock_each_other(counts, second):
+    shop = Shop("done".strip, 30, settings={"IDEMPOTENCE_IDENTITY_HOST": counts})
+    assert shop.post(1, base_url="https://one.test").status_code == 200
+    assert shop.post(2, base_url="https://two.test").status_code == second
+    assert shop.post(3, base_url="https://one.test").status_code == 409
+
+
+@pytest.mark.parametrize("missing", [None, ""])
+def test_a_request_without_a_key_locks_out_its_own_sender_alone(missing):
+    shop = Shop("done".strip, 30)
+    assert [shop.post(user, missing).status_code for user in (1, 2, 1)] == [200, 200, 409]
+
+
+def test_zero_and_false_are_keys():
+    shop = Shop("done".strip, 30)
+    assert [shop.post(1, order).status_code for order in (0, False)] == [200, 200]
+    assert [shop.post(2, order).status_code for order in (0, False)] == [409, 409]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"shared": True}, "key="),
+        ({"shared": True, "only": ["order"]}, "key="),
+        ({"shared": "yes", "key": by_order}, "shared"),
+        ({"interval": 0}, "interval"),
+        ({"interval": 0, "shared": True}, "key="),
+        ({"wait": -1}, "wait"),
+        ({"wait": "5"}, "wait"),
+        ({"wait": True}, "wait"),
+        ({"wait": float("inf")}, "wait"),
+    ],
+)
+def test_a_lock_that_would_shut_everybody_out_or_makes_no_sense_is_refused(options, reason):
+    with pytest.raises(ConfigurationError, match=reason):
+        no_repeat_submit(**options)
+
+
+@pytest.mark.parametrize("kind", EVERY_STORE)
+def test_with_no_interval_each_has_its_turn_and_no_two_run_at_once(kind, request):
+    settings = {"IDEMPOTENCE_STORAGE_URI": storage_uri(kind, request)}
+    options = {"IDEMPOTENCE_STORAGE_OPTIONS": {"deadline": 30}} if kind != "memory" else {}
+    shop = Shop(lambda: time.sleep(0.02) or "done", 0, wait=60, settings=settings | options)
+    assert shop.at_once(range(8)) == [200] * 8
+    assert (shop.runs, shop.most) == (8, 1)
+
+
+def test_with_no_interval_the_lock_is_free_when_the_view_has_ended():
+    shop = Shop("done".strip, 0)
+    shop.view = lambda: str(shop.post(2).status_code)
+    with record_signals(shop.app) as told:
+        assert [shop.post(user).text for user in (1, 3)] == ["409", "409"]
+    assert told.names == ["claimed", "rejected", "completed"] * 2
+    assert not list(shop.engine.store.scan(""))
+
+
+def test_its_lease_is_the_setting_since_no_interval_gives_one():
+    shop = Shop(lambda: "done", 0, settings={"IDEMPOTENCE_LEASE": 20})
+    with record_signals(shop.app) as told:
+        shop.post()
+    assert told.events[0][1]["lease"] == 20
+
+
+def test_a_view_that_was_killed_leaves_the_lock_to_its_lease():
+    def killed():
+        raise SystemExit
+
+    shop = Shop(killed, 0)
+    clock = standing_still(shop)
+    with pytest.raises(SystemExit):
+        shop.post()
+    clock.advance(29)
+    assert shop.post(2).status_code == 409
+    clock.advance(2)
+    shop.view = lambda: "done"
+    assert shop.post(2).status_code == 200
+
+
+def test_who_waits_has_its_turn_when_the_interval_of_the_first_is_over():
+    shop = Shop(lambda: "done", 5, wait=timedelta(seconds=10))
+    standing_still(shop)
+    assert [shop.post(user).status_code for user in (1, 2)] == [200, 200]
+    assert 5 <= sum(shop.waits) <= 6.1
+    assert (shop.runs, shop.most) == (2, 1)
+
+
+def test_who_waits_has_its_turn_at_once_when_the_first_has_failed():
+    shop = Shop(lambda: time.sleep(0.2) or ("no", 503), 30, wait=10)
+    began = time.monotonic()
+    assert shop.at_once([1, 2]) == [503, 503]
+    assert time.monotonic() - began < 5
+    assert (shop.runs, shop.most) == (2, 1)
+
+
+@pytest.mark.parametrize("wait", [0.3, 2, 4.9])
+def test_whose_time_is_over_is_refused_with_what_is_left(wait):
+    shop = Shop(lambda: "done", 10, wait=wait)
+    standing_still(shop)
+    assert shop.post(1).status_code == 200
+    refused = shop.post(2)
+    assert (refused.status_code, sum(shop.waits)) == (409, pytest.approx(wait))
+    assert refused.headers["Idempotence-Refusal"] == "repeat-submit"
+    assert refused.headers["Retry-After"] == str(math.ceil(10 - wait))
+
+
+def test_a_lock_of_ones_own_is_waited_for_too():
+    shop = Shop(fail, 30, wait=10, shared=False)
+    clock = standing_still(shop)
+    shop.view = lambda: "done"
+    assert shop.post(1).status_code == 200
+    assert shop.post(2).status_code == 200
+    assert shop.waits == []
+    clock.advance(25)
+    assert shop.post(1).status_code == 200
+    assert 5 <= sum(shop.waits) <= 6.1
+
+
+def test_the_log_in_debug_mode_says_that_everybody_counts(caplog):
+    shop = Shop(lambda: "done", 5, settings={"DEBUG": True})
+    with caplog.at_level("DEBUG", "flask_idempotence"):
+        shop.post()
+    assert "identity: everybody" in caplog.text
+
+
+WORKERS = """
+import os, time
+from pathlib import Path
+from flask import Flask, request
+from flask_idempotence import Idempotence, no_repeat_submit
+
+app = Flask("workers")
+app.config["SECRET_KEY"] = "a secret for the tests"
+app.config.from_prefixed_env()
+Idempotence(app)
+counter = Path(os.environ["COUNTER"])
+
+def count():
+    number = int(counter.read_text())
+    time.sleep(0.05)  # a lost update, without the lock
+    counter.write_text(str(number + 1))
+    return {"process": os.getpid()}
+
+def by_order():
+    return request.view_args["order"]
+
+@app.post("/ship/<int:order>")
+@no_repeat_submit(60, key=by_order, shared=True)
+def ship(order):
+    return count()
+
+@app.post("/pay/<int:order>")
+@no_repeat_submit(0, key=by_order, shared=True, wait=60)
+def pay(order):
+    return count()
+"""
+
+
+@pytest.mark.gunicorn
+def test_among_workers_one_runs_or_all_have_their_turn(tmp_path, redis_url):
+    (tmp_path / "workers.py").write_text(WORKERS)
+    (counter := tmp_path / "counter").write_text("0")
+
+    def post(server, path, user):
+        headers = {"Authorization": f"Bearer user-{user}"}
+        sent = urllib.request.Request(server.url + path, method="POST", headers=headers)
+        try:
+            with urllib.request.urlopen(sent) as answer:
+                return answer.status, json.load(answer)["process"]
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, None
+
+    environment = {"FLASK_IDEMPOTENCE_STORAGE_URI": redis_url, "COUNTER": str(counter)}
+    with Gunicorn("workers:app", cwd=tmp_path, env=environment) as server:
+        found = all_at_once([lambda u=user: post(server, "/ship/7", u) for user in range(10)])
+        assert sorted(status for status, _ in found) == [200, *[409] * 9]
+        assert counter.read_text() == "1"
+        found = all_at_once([lambda u=user: post(server, "/pay/7", u) for user in range(10)])
+        assert [status for status, _ in found] == [200] * 10
+        assert counter.read_text() == "11"

@@ -1,0 +1,440 @@
+"""`lock`: one block of code at a time under a name, as a context manager and as a decorator."""
+
+import asyncio
+import contextvars
+import inspect
+import threading
+import time
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from helpers.every_store import EVERY_STORE, storage_uri
+from helpers.once_operations import OnceApp, elsewhere
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import all_at_once
+
+from flask_idempotence import (
+    ConfigurationError,
+    LeaseLost,
+    Running,
+    StoreUnavailable,
+    current_guard,
+    no_repeat_submit,
+)
+from flask_idempotence.testing import record_signals
+
+ID = UUID("8e03978e-40d5-43e8-bc93-6894a57f9324")
+
+
+@pytest.fixture
+def site():
+    return OnceApp()
+
+
+def attempt(site, name="stock", **options):
+    """Say what comes of another caller's attempt: "free" or "held"."""
+
+    def take():
+        with site.app.app_context():
+            try:
+                with site.idempotence.lock(name, **options):
+                    return "free"
+            except Running:
+                return "held"
+
+    return elsewhere(take)
+
+
+@pytest.mark.parametrize("kind", EVERY_STORE)
+def test_one_at_a_time_and_each_in_its_turn(kind, request):
+    settings = {"IDEMPOTENCE_STORAGE_OPTIONS": {"deadline": 30}} if kind != "memory" else {}
+    site = OnceApp(IDEMPOTENCE_STORAGE_URI=storage_uri(kind, request), **settings)
+    site.engine.clock, site.engine.sleep = time.monotonic, time.sleep
+    inside, most, stock = [0], [], [100]
+
+    def sell():
+        with site.app.app_context(), site.idempotence.lock("stock", wait=120):
+            inside[0] += 1
+            most.append(inside[0])
+            left = stock[0]
+            time.sleep(0.005)  # a lost update, without the lock
+            stock[0] = left - 1
+            inside[0] -= 1
+
+    all_at_once([sell] * 16)
+    assert (stock, most) == ([84], [1] * 16)
+    assert not list(site.store.scan(""))
+
+
+@pytest.mark.parametrize("kind", EVERY_STORE)
+def test_who_meets_a_holder_is_told_at_once_and_the_end_of_the_block_frees_it(kind, request):
+    site = OnceApp(IDEMPOTENCE_STORAGE_URI=storage_uri(kind, request))
+    with site.app.app_context():
+        with site.idempotence.lock("stock"), pytest.raises(Running) as met:
+            elsewhere(enter, site)
+        assert 25 < met.value.remaining <= 30
+    assert attempt(site) == "free"
+
+
+def enter(site, name="stock", **options):
+    with site.app.app_context(), site.idempotence.lock(name, **options):
+        pass
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError]
+)
+def test_however_the_block_ends_the_lock_is_free(site, error):
+    with site.app.app_context(), pytest.raises(error), site.idempotence.lock("stock"):
+        raise error
+    assert not list(site.store.scan(""))
+    assert attempt(site) == "free"
+
+
+def test_nothing_of_it_is_remembered(site):
+    assert [attempt(site) for _ in range(3)] == ["free"] * 3
+    with site.app.app_context(), site.idempotence.lock("stock"):
+        current_guard.keep()
+    assert attempt(site) == "free"
+
+
+def test_every_name_is_its_own(site):
+    names = [7, "7", ID, str(ID), (7,), ("7",), (7, "m"), ("m", 7), "stock", "stock "]
+    with site.app.app_context():
+        for number, name in enumerate(names):
+            with site.idempotence.lock(name):
+                held = [attempt(site, other) == "held" for other in names]
+                assert held == [number == other for other in range(len(names))]
+
+
+def test_a_name_of_lock_is_no_operation_of_once(site):
+    with site.app.app_context(), site.idempotence.lock("1"):
+        assert site.word("1") == "first"
+        assert site.word("1", scope="-") == "first"
+
+
+@pytest.mark.parametrize("name", [None, True, 1.5, b"1", ["1"], "", (), ("a", None)])
+def test_what_cannot_be_a_name_is_refused(site, name):
+    with site.app.app_context(), pytest.raises(TypeError, match=r"a name of lock\(\)"):
+        site.idempotence.lock(name).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"lease": 0}, "lease"),
+        ({"lease": 0.4}, "0.5"),
+        ({"lease": -1}, "lease"),
+        ({"lease": "5"}, "lease"),
+        ({"lease": True}, "lease"),
+        ({"wait": -1}, "wait"),
+        ({"wait": "5"}, "wait"),
+    ],
+)
+def test_a_duration_that_is_none_is_refused(site, options, reason):
+    with pytest.raises(ConfigurationError, match=reason):
+        site.idempotence.lock("stock", **options)
+
+
+def test_it_is_good_for_one_with_statement(site):
+    lock = site.idempotence.lock("stock")
+    with site.app.app_context():
+        with lock:
+            pass
+        with pytest.raises(RuntimeError, match="one with statement"):
+            lock.__enter__()
+
+
+def test_it_needs_an_application_context(site):
+    with pytest.raises(RuntimeError, match="application context"):
+        site.idempotence.lock("stock").__enter__()
+
+
+# Within itself
+
+
+def test_it_is_reentrant_and_the_outermost_block_releases(site):
+    lock = site.idempotence.lock
+    with record_signals(site.app) as told, site.app.app_context():
+        with lock("stock"):
+            with lock("stock"), lock("stock", wait=5):
+                assert attempt(site) == "held"
+            assert attempt(site) == "held"
+        assert attempt(site) == "free"
+    assert told.names.count("claimed") == told.names.count("released") == 2
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_another_thread_is_another_holder(site, copied):
+    with site.app.app_context(), site.idempotence.lock("stock"):
+        run = contextvars.copy_context().run if copied else lambda *call: call[0](*call[1:])
+        with pytest.raises(Running):
+            elsewhere(run, enter, site)
+
+
+def test_another_task_is_another_holder(site):
+    async def child():
+        with site.idempotence.lock("stock"):
+            await asyncio.sleep(0)
+            return "free"
+
+    async def main():
+        with site.idempotence.lock("stock"):
+            task = asyncio.create_task(child())
+            within = await child()
+            outcomes = await asyncio.gather(task, return_exceptions=True)
+        return within, outcomes, await child()
+
+    with site.app.app_context():
+        within, [beside], after = asyncio.run(main())
+    assert (within, type(beside), after) == ("free", Running, "free")
+
+
+# As a decorator
+
+
+def test_a_decorated_function_runs_one_call_at_a_time():
+    site = OnceApp()
+    site.engine.clock, site.engine.sleep = time.monotonic, time.sleep
+    counting, inside, most = threading.Lock(), [0], [0]
+
+    @site.idempotence.lock("report", wait=60)
+    def report(day, *, to):
+        """Send the report."""
+        with counting:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+        time.sleep(0.01)
+        with counting:
+            inside[0] -= 1
+        return day, to
+
+    def call():
+        with site.app.app_context():
+            return report("monday", to="all")
+
+    assert all_at_once([call] * 8) == [("monday", "all")] * 8
+    assert most == [1]
+    assert (report.__name__, report.__doc__) == ("report", "Send the report.")
+
+
+def test_a_decorated_function_may_call_itself(site):
+    @site.idempotence.lock("sum")
+    def sum_to(number):
+        return number + sum_to(number - 1) if number else 0
+
+    with site.app.app_context():
+        assert sum_to(4) == 10
+
+
+def test_an_async_function_holds_it_until_it_has_returned(site):
+    @site.idempotence.lock("report")
+    async def report():
+        await asyncio.sleep(0)
+        return current_guard.mode, attempt(site, "report")
+
+    assert inspect.iscoroutinefunction(report)
+    with site.app.app_context():
+        assert asyncio.run(report()) == ("mutex", "held")
+    assert attempt(site, "report") == "free"
+
+
+def test_what_does_its_work_later_is_refused(site):
+    def steps():
+        yield
+
+    with pytest.raises(TypeError, match=r"lock\(\) decorates"):
+        site.idempotence.lock("report")(steps)
+    with site.app.app_context(), pytest.raises(TypeError, match=r"lock\(\) decorates"):
+        site.idempotence.lock("report")(lambda: iter(steps()))()
+    assert attempt(site, "report") == "free"
+
+
+@pytest.mark.parametrize("name", ["lock", "once"])
+def test_an_async_function_that_would_block_its_loop_is_refused(site, name):
+    decorate = getattr(site.idempotence, name)
+    ids = {"id": "1"} if name == "once" else {}
+
+    async def work(): ...
+
+    with pytest.raises(ConfigurationError, match="event loop"):
+        decorate("report", **ids, wait=1)(work)
+
+
+# Its lease
+
+
+def test_the_keeper_renews_it_at_its_own_length(site):
+    with site.app.app_context(), site.idempotence.lock("stock", lease=6):
+        for _ in range(20):
+            site.pass_time(5)
+            with pytest.raises(Running) as met:
+                elsewhere(enter, site)
+            assert 3 <= met.value.remaining <= 6
+
+
+@pytest.mark.parametrize(("lease", "left"), [(None, 30), (6, 6), (timedelta(minutes=2), 100)])
+def test_its_lease_is_its_own_or_the_setting_and_at_most_the_longest_hold(lease, left):
+    site = OnceApp(IDEMPOTENCE_MAX_HOLD=100.0)
+    with site.app.app_context(), site.idempotence.lock("stock", lease=lease):
+        with pytest.raises(Running) as met:
+            elsewhere(enter, site)
+        assert met.value.remaining == left
+        current_guard.ensure_held()
+        with pytest.raises(Running) as met:
+            elsewhere(enter, site)
+        assert met.value.remaining == left
+        site.clock.advance(left - 0.1)
+        assert attempt(site) == "held"
+        site.clock.advance(0.2)  # nobody has renewed it
+        assert attempt(site) == "free"
+
+
+def test_what_is_held_for_ever_is_given_up_in_the_end():
+    site = OnceApp(IDEMPOTENCE_MAX_HOLD=100.0)
+    with site.app.app_context(), site.idempotence.lock("stock", lease=6):
+        site.pass_time(99)
+        assert attempt(site) == "held"
+        site.pass_time(10)
+        assert attempt(site) == "free"
+
+
+def test_a_lock_that_was_lost_is_no_longer_held_and_its_end_frees_nothing(site):
+    lock = site.idempotence.lock
+    with record_signals(site.app) as told, site.app.app_context():
+        with lock("stock", lease=6):
+            site.clock.advance(7)  # a freeze
+            taken, over = threading.Event(), threading.Event()
+            successor = threading.Thread(target=hold, args=(site, taken, over))
+            successor.start()
+            assert taken.wait(10)
+            with pytest.raises(LeaseLost):
+                current_guard.ensure_held()
+            assert current_guard.lost
+        assert attempt(site) == "held"
+        over.set()
+        successor.join()
+    assert attempt(site) == "free"
+    assert told.names.count("lease_lost") == 1
+
+
+def hold(site, taken, over):
+    with site.app.app_context(), site.idempotence.lock("stock"):
+        taken.set()
+        assert over.wait(10)
+
+
+def test_who_is_not_its_owner_any_more_cannot_release_it(site):
+    with record_signals(site.app) as told, site.app.app_context():
+        with site.idempotence.lock("stock"):
+            site.clock.advance(31)
+            site.store.claim(rival_key(site), b"r" * 16, bytes(16), 60, 0)
+        assert attempt(site) == "held"
+    assert "lease_lost" in told.names
+
+
+def rival_key(site):
+    return site.engine.services.keyring.store_key(site.app, "mutex", "-", b'["mutex","stock"]')
+
+
+# Waiting
+
+
+def test_who_waits_takes_it_when_it_is_free(site):
+    def let_go(seconds):
+        site.clock.advance(seconds)
+        waits.append(seconds)
+        if len(waits) == 4:
+            over.set()
+            holder.join()
+
+    taken, over, waits = threading.Event(), threading.Event(), []
+    site.engine.sleep = let_go
+    holder = threading.Thread(target=hold, args=(site, taken, over))
+    holder.start()
+    assert taken.wait(10)
+    assert attempt(site, wait=60) == "free"
+    assert len(waits) == 4
+
+
+def test_who_waits_takes_it_when_the_lease_of_a_dead_holder_is_over(site):
+    site.store.claim(rival_key(site), b"r" * 16, bytes(16), 20, 0)
+    waits = []
+    site.engine.sleep = lambda seconds: (waits.append(seconds), site.clock.advance(seconds))
+    assert attempt(site, wait=60) == "free"
+    assert 20 <= sum(waits) <= 21.1
+
+
+@pytest.mark.parametrize("wait", [timedelta(seconds=0.3), timedelta(seconds=3)])
+def test_who_has_waited_long_enough_is_told(site, wait):
+    site.store.claim(rival_key(site), b"r" * 16, bytes(16), 20, 0)
+    waits = []
+    site.engine.sleep = lambda seconds: (waits.append(seconds), site.clock.advance(seconds))
+    assert attempt(site, wait=wait) == "held"
+    assert sum(waits) == pytest.approx(wait / timedelta(seconds=1))
+
+
+# The rest of the house
+
+
+def test_it_has_a_mode_and_a_place_of_its_own(site):
+    with record_signals(site.app) as told, site.app.app_context():
+        with site.idempotence.lock(("order", 7)):
+            [key] = site.store.scan("")
+            assert key.startswith("idempotence:2:mutex:-:")
+            assert current_guard.mode == "mutex"
+            assert current_guard.key in key
+            runner = site.app.test_cli_runner()
+            counted = runner.invoke(args=["idempotence", "stats", "--mode", "mutex"])
+            assert counted.stdout.splitlines()[0].split("\t")[:3] == ["mutex", "-", "1"]
+        assert current_guard.mode is None
+    assert [(name, told["mode"], told["endpoint"]) for name, told in told.events] == [
+        ("claimed", "mutex", "-"),
+        ("released", "mutex", "-"),
+    ]
+
+
+def test_what_a_view_decides_within_it_is_about_the_guard_of_the_view(site):
+    @site.app.post("/<word>")
+    @no_repeat_submit(60)
+    def view(word):
+        with site.idempotence.lock("stock"), site.idempotence.lock(word):
+            getattr(current_guard, word)()
+        return "no", 503 if word == "keep" else 200
+
+    client = site.app.test_client()
+    assert [client.post("/release").status_code for _ in range(2)] == [200, 200]
+    assert [client.post("/keep").status_code for _ in range(2)] == [503, 409]
+
+
+def test_running_that_nobody_catches_answers_a_request(site):
+    @site.app.post("/")
+    def view():
+        with site.idempotence.lock("stock"):
+            return "sold"
+
+    with site.app.app_context(), site.idempotence.lock("stock"):
+        refused = site.app.test_client().post("/")
+    assert refused.status_code == 409
+    assert refused.headers["Retry-After"] == "1"
+    assert refused.json["type"] == "urn:flask-idempotence:key-in-progress"
+    assert refused.json["detail"] == "This is locked by another. Ask again soon."
+    assert site.app.test_client().post("/").text == "sold"
+
+
+def test_where_all_is_switched_off_nobody_is_locked_out(site):
+    site.app.config["IDEMPOTENCE_ENABLED"] = False
+    with site.app.app_context(), site.idempotence.lock("stock"):
+        assert attempt(site) == "free"
+        assert not list(site.store.scan(""))
+
+
+def test_a_store_that_is_away_is_an_error_and_the_block_does_not_run(fresh_redis):
+    with Proxy(fresh_redis) as proxy:
+        site = OnceApp(IDEMPOTENCE_STORAGE_URI=proxy.url)
+        proxy.refuse()
+        with site.app.app_context(), pytest.raises(StoreUnavailable):
+            site.idempotence.lock("stock").__enter__()
+        proxy.accept()
+        assert attempt(site) == "free"

@@ -1,0 +1,122 @@
+"""`lock` among processes: exact counts, a holder that is killed, a holder that is frozen."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from helpers.every_store import SHARED_STORES, storage_uri
+from helpers.once_operations import OnceApp
+from helpers.servers.processes import until
+
+from flask_idempotence import Running
+
+WORKER = """
+import os, sys, time
+from pathlib import Path
+from flask import Flask
+from flask_idempotence import Idempotence, LeaseLost, current_guard
+
+uri, directory, plan = sys.argv[1:]
+directory = Path(directory)
+app = Flask("worker")
+app.config.update(SECRET_KEY="a secret for the tests", IDEMPOTENCE_STORAGE_URI=uri,
+                  IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 30})
+idempotence = Idempotence(app)
+counter = directory / "counter"
+with app.app_context():
+    if plan == "count":
+        for _ in range(25):
+            with idempotence.lock("counter", lease=10, wait=120):
+                number = int(counter.read_text())
+                time.sleep(0.002)  # a lost update, without the lock
+                counter.write_text(str(number + 1))
+    else:
+        with idempotence.lock("counter", lease=1, wait=10):
+            (directory / "held").touch()
+            if plan == "hang":
+                time.sleep(60)
+            while not (directory / "go on").exists():
+                time.sleep(0.02)
+            try:
+                current_guard.ensure_held()
+            except LeaseLost:
+                (directory / "lost").touch()
+"""
+
+
+class Workers:
+    """Processes that share a store and a directory."""
+
+    def __init__(self, uri, directory):
+        self.uri, self.directory = uri, directory
+        (directory / "counter").write_text("0")
+
+    def start(self, plan):
+        command = [sys.executable, "-c", WORKER, self.uri, str(self.directory), plan]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def has(self, name):
+        return (self.directory / name).exists()
+
+
+@pytest.fixture(params=SHARED_STORES)
+def workers(request, tmp_path):
+    return Workers(storage_uri(request.param, request), tmp_path)
+
+
+@pytest.fixture
+def site(workers):
+    """An application in this process, with the same names."""
+    site = OnceApp(IDEMPOTENCE_STORAGE_URI=workers.uri)
+    site.engine.clock, site.engine.sleep = time.monotonic, time.sleep
+    del site.engine.keeper._schedule
+    return site
+
+
+def remaining(site):
+    """Return what is left of the other's lease; None where the lock is free."""
+    try:
+        with site.app.app_context(), site.idempotence.lock("counter"):
+            return None
+    except Running as error:
+        return error.remaining
+
+
+@pytest.mark.lifecycle
+def test_processes_that_count_together_lose_no_update(workers):
+    processes = [workers.start("count") for _ in range(4)]
+    told = [process.communicate(timeout=180)[1] for process in processes]
+    assert told == [""] * 4
+    assert (workers.directory / "counter").read_text() == "100"
+
+
+@pytest.mark.lifecycle
+def test_a_holder_that_is_killed_leaves_it_to_its_lease(workers, site):
+    victim = workers.start("hang")
+    assert until(lambda: workers.has("held"), 60)
+    for _ in range(12):  # longer than its lease, which its keeper renews
+        assert 0 < remaining(site) <= 1
+        time.sleep(0.1)
+    os.kill(victim.pid, signal.SIGKILL)
+    killed_at = time.monotonic()
+    victim.communicate(timeout=10)
+    with site.app.app_context(), site.idempotence.lock("counter", wait=10):
+        waited = time.monotonic() - killed_at
+    assert 0.4 < waited < 3
+
+
+@pytest.mark.lifecycle
+def test_a_holder_that_was_frozen_learns_that_it_is_lost(workers, site):
+    frozen = workers.start("check")
+    assert until(lambda: workers.has("held"), 60)
+    os.kill(frozen.pid, signal.SIGSTOP)
+    with site.app.app_context(), site.idempotence.lock("counter", lease=30, wait=10):
+        (workers.directory / "go on").touch()
+        os.kill(frozen.pid, signal.SIGCONT)
+        assert "A lease was lost" in frozen.communicate(timeout=30)[1]
+        assert workers.has("lost")
+        assert site.store.peek(next(iter(site.store.scan("idempotence:2:mutex:")))).lease > 20
+    assert remaining(site) is None

@@ -1,0 +1,199 @@
+"""`once` within itself: in the same thread, task and request a part of the outer block."""
+
+import asyncio
+import contextvars
+import os
+from contextlib import suppress
+
+import pytest
+from helpers.apps import make_app
+from helpers.every_store import EVERY_STORE, storage_uri
+from helpers.once_operations import OnceApp, elsewhere
+
+from flask_idempotence import Idempotence, LeaseLost, Running, current_guard
+from flask_idempotence.testing import record_signals
+
+
+@pytest.fixture
+def once_app():
+    return OnceApp()
+
+
+@pytest.mark.parametrize("kind", EVERY_STORE)
+def test_the_inner_block_is_a_part_of_the_outer_one(kind, request):
+    once_app = OnceApp(IDEMPOTENCE_STORAGE_URI=storage_uri(kind, request))
+    with record_signals(once_app.app) as told:
+        with once_app.app.app_context(), once_app.once() as outer:
+            with once_app.once() as inner, once_app.once() as innermost:
+                assert outer.first
+                assert inner.first
+                assert innermost.first
+                inner.result = "own"
+                assert [inner.result, innermost.result, outer.result] == ["own", None, None]
+            assert current_guard.mode == "once"
+            assert once_app.word() == "running"
+            outer.result = "of the outer"
+        assert once_app.work() == (False, "of the outer")
+    assert told.names == ["claimed", "rejected", "completed", "replayed"]
+
+
+def test_an_exception_that_the_outer_block_survives_frees_nothing(once_app):
+    with once_app.app.app_context(), once_app.once():
+        with suppress(ValueError), once_app.once():
+            raise ValueError
+        assert once_app.word() == "running"
+    assert once_app.word() == "done"
+
+
+def test_an_exception_through_both_frees_the_operation_once(once_app):
+    def outer():
+        with once_app.app.app_context(), once_app.once():
+            once_app.end(ValueError("no"))
+
+    with record_signals(once_app.app) as told, pytest.raises(ValueError, match="no"):
+        outer()
+    assert told.names == ["claimed", "released"]
+    assert once_app.word() == "first"
+
+
+def test_what_the_inner_block_decides_by_hand_is_decided_for_the_outer_one(once_app):
+    with once_app.app.app_context(), once_app.once(), once_app.once():
+        current_guard.release()
+    assert once_app.word() == "first"
+
+
+def test_a_decorated_function_may_call_itself(once_app):
+    @once_app.idempotence.once("sum", key=lambda number: "one operation")
+    def sum_to(number):
+        return number + sum_to(number - 1) if number else 0
+
+    with once_app.app.app_context():
+        assert [sum_to(4), sum_to(9)] == [10, 10]
+
+
+def test_others_within_are_unaffected(once_app):
+    with once_app.app.app_context(), once_app.once("outer"), once_app.once("inner") as inner:
+        assert inner.first
+        with once_app.once("outer", scope="mail") as other:
+            assert other.first
+            with once_app.once("outer") as again:
+                assert again.first
+    words = [once_app.word("outer"), once_app.word("inner"), once_app.word("outer", scope="mail")]
+    assert words == ["done"] * 3
+
+
+def test_after_the_outer_block_it_is_done_and_no_longer_the_same_one(once_app):
+    with once_app.app.app_context():
+        with once_app.once():
+            pass
+        with once_app.once() as again:
+            assert not again.first
+
+
+def test_a_block_of_another_application_is_none_of_its_own(once_app):
+    other = OnceApp()
+    with once_app.app.app_context(), once_app.once(), other.app.app_context():
+        with other.once() as job:
+            assert job.first
+        assert not other.work()[0]
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_another_thread_is_another_caller(once_app, copied):
+    with once_app.app.app_context(), once_app.once():
+        run = contextvars.copy_context().run if copied else lambda call: call()
+        with pytest.raises(Running):
+            elsewhere(run, once_app.work)
+    assert once_app.word() == "done"
+
+
+def test_another_task_is_another_caller(once_app):
+    async def attempt():
+        try:
+            with once_app.once() as job:
+                await asyncio.sleep(0)
+                return job.first
+        except Running:
+            return "running"
+
+    async def main():
+        with once_app.once("outer"):  # around all of them, and of another name
+            return await asyncio.gather(*[attempt() for _ in range(5)])
+
+    async def parent():
+        with once_app.once("parent"):
+            return await asyncio.create_task(child()), await child()
+
+    async def child():
+        try:
+            with once_app.once("parent") as job:
+                await asyncio.sleep(0)
+                return job.first
+        except Running:
+            return "running"
+
+    with once_app.app.app_context():
+        assert asyncio.run(main()) == [True, *["running"] * 4]
+        assert asyncio.run(parent()) == ("running", True)
+    assert once_app.word("parent") == "done"
+
+
+def test_a_task_that_outlives_the_block_is_another_caller(once_app):
+    async def late(begun):
+        await begun.wait()
+        return once_app.word()
+
+    async def main():
+        begun = asyncio.Event()
+        with once_app.once():
+            task = asyncio.create_task(late(begun))
+            await asyncio.sleep(0)
+        begun.set()
+        return await task
+
+    with once_app.app.app_context():
+        assert asyncio.run(main()) == "done"
+
+
+def test_a_request_that_the_block_makes_is_another_caller():
+    idempotence = Idempotence()
+    app = make_app(idempotence=idempotence)
+
+    @app.post("/")
+    def view():
+        with idempotence.once("order", 1), idempotence.once("order", 1) as again:
+            return {"first": again.first}
+
+    with app.app_context(), idempotence.once("order", 1):
+        refused = app.test_client().post("/")
+    assert refused.status_code == 409
+    assert refused.headers["Idempotence-Refusal"] == "key-in-progress"
+    with app.app_context():
+        assert idempotence.forget("order", 1)
+    assert app.test_client().post("/").json == {"first": True}
+
+
+def test_a_forked_child_is_another_caller(once_app):
+    with once_app.app.app_context(), once_app.once():
+        pid = os.fork()
+        if not pid:
+            try:
+                with once_app.once():
+                    os._exit(1)
+            except Running:
+                os._exit(0)
+            finally:
+                os._exit(2)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert once_app.word() == "running"
+
+
+def test_a_block_that_is_known_to_be_lost_has_no_part(once_app):
+    with once_app.app.app_context(), once_app.once():
+        [key] = once_app.store.scan("")
+        once_app.store.clear("")
+        with pytest.raises(LeaseLost):
+            current_guard.ensure_held()
+        once_app.store.claim(key, b"r" * 16, bytes(16), 60, 0)
+        with pytest.raises(Running), once_app.once():
+            pass
