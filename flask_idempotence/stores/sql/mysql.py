@@ -144,7 +144,7 @@ class MySQL(Dialect):
             # A condition for each column. They are assigned from left to right: the condition
             # holds for as long as `expires`, the last one, has not been assigned.
             unchanged: statements.Columns = {name: _row[name] for name in replaced}
-            refused = sa.func.last_insert_id(_REFUSED) == _REFUSED
+            refused: sa.ColumnElement[bool] = sa.literal_column(f"LAST_INSERT_ID({_REFUSED})")
             unchanged["kind"] = sa.case((refused, _row.kind), else_=_row.kind)
             replaced = {
                 name: sa.case((where, value), else_=unchanged[name])
