@@ -1,6 +1,7 @@
 """The SQL store on MariaDB: what is InnoDB's own, and the settings that sessions come with."""
 
 import json
+import re
 import threading
 import time
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ import pytest
 from helpers.servers.processes import HOST
 from helpers.store_assertions import claim, owner
 from sqlalchemy import create_engine, text
+from sqlalchemy.dialects.mysql.pymysql import dialect as MySQLDialect  # noqa: N812 - a class
 
 from flask_idempotence import SqlStore, StoreError
 from flask_idempotence.errors import StoreNotReady
@@ -24,6 +26,7 @@ from flask_idempotence.stores.base import (
 )
 from flask_idempotence.stores.sql.connection import Statement
 from flask_idempotence.stores.sql.mysql import _DOOMED as DOOMED
+from flask_idempotence.stores.sql.mysql import MySQL
 from flask_idempotence.stores.sql.statements import IN_THE_WAY
 
 INSENSITIVE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
@@ -103,6 +106,29 @@ class TestKeys:
 def test_the_modes_of_a_session_change_nothing(url, mode):
     with store_at(url, **session(f"sql_mode = '{mode}'")) as store:
         every_state(store, "k'\\\"")
+
+
+def test_the_scheme_of_mariadb_is_the_same(url):
+    with store_at(url.replace("mysql+", "mariadb+")) as store:
+        every_state(store, "k")
+        with store_at(url) as another:
+            assert list(another.scan("")) == ["k"]
+
+
+def test_statements_are_those_of_mysql_8_as_well():
+    """It has no RETURNING, and names the new row in an upsert since 8.0.19."""
+    dialect = MySQLDialect()
+    dialect._requires_alias_for_on_duplicate_key = True  # from its version, once connected
+    ours = MySQL()
+    names = ("in_the_way", "claim", "complete", "put_token", "release", "remove", "look_up")
+    parts = [getattr(ours, f"_{name}") for name in names] + [take for _, take in ours._takes]
+    texts = [str(each.clause.compile(dialect=dialect)) for each in parts]
+    assert not any("RETURNING" in text for text in texts)
+    upserts = [text for text in texts if "ON DUPLICATE" in text]
+    assert len(upserts) == 3
+    assert all("AS new ON DUPLICATE KEY UPDATE" in text for text in upserts)
+    # Without its table's name, a column would be ambiguous.
+    assert not any(re.search(r"WHEN \(?(expires|kind|owner)", text) for text in upserts)
 
 
 def test_the_isolation_level_of_the_engine_changes_nothing(url):
