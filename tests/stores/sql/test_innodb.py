@@ -126,7 +126,8 @@ def test_statements_are_those_of_mysql_8_as_well():
     assert not any("RETURNING" in text for text in texts)
     upserts = [text for text in texts if "ON DUPLICATE" in text]
     assert len(upserts) == 3
-    assert all("AS new ON DUPLICATE KEY UPDATE" in text for text in upserts)
+    if hasattr(MySQLDialect, "_requires_alias_for_on_duplicate_key"):  # not in SQLAlchemy 2.0.0
+        assert all("AS new ON DUPLICATE KEY UPDATE" in text for text in upserts)
     # Without its table's name, a column would be ambiguous.
     assert not any(re.search(r"WHEN \(?(expires|kind|owner)", text) for text in upserts)
 
