@@ -46,11 +46,12 @@ def begin(session: Session) -> Connection:
         ConfigurationError: the driver would commit every statement by itself.
     """
     bind = session.get_bind()
-    if isinstance(bind, Engine) and _is_autocommit(bind):
+    level = _level_of(bind) if isinstance(bind, Engine) else _ISOLATION
+    if level == "AUTOCOMMIT":
         connection = session.connection(execution_options={"isolation_level": _ISOLATION})
     else:
         connection = session.connection()
-        if isinstance(bind, Engine):
+        if level != _ISOLATION:
             # Of the next transaction, which has not begun: no statement was sent.
             connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
     if _commits_by_itself(connection):
@@ -108,9 +109,10 @@ def may_write(statement: str) -> bool:
     return word not in _READING
 
 
-def _is_autocommit(engine: Engine) -> bool:
-    level = engine.get_execution_options().get("isolation_level")
-    return (level or getattr(engine.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT"
+def _level_of(engine: Engine) -> str | None:
+    """Return the isolation level that an engine was given; None where it was given none."""
+    level: str | None = engine.get_execution_options().get("isolation_level")
+    return level or getattr(engine.dialect, "_on_connect_isolation_level", None)
 
 
 def _commits_by_itself(connection: Connection) -> bool:
