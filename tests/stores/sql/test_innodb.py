@@ -24,7 +24,9 @@ from flask_idempotence.stores.base import (
     Running,
     TokenOutcome,
 )
+from flask_idempotence.stores.sql import mysql_errors
 from flask_idempotence.stores.sql.connection import Statement
+from flask_idempotence.stores.sql.dialect import Trouble
 from flask_idempotence.stores.sql.mysql import _DOOMED as DOOMED
 from flask_idempotence.stores.sql.mysql import MySQL
 from flask_idempotence.stores.sql.statements import IN_THE_WAY
@@ -313,6 +315,60 @@ class TestFacts:
         with store_at(fresh_mariadb.new_database()) as store:
             fresh_mariadb.execute("SET GLOBAL read_only = 1")
             assert store.facts()[0].is_primary is False
+
+
+def test_a_user_with_the_documented_rights_will_do(mariadb, url, store):
+    database = url.rpartition("/")[2]
+    mariadb.execute(
+        f"CREATE USER {database} IDENTIFIED BY 'password'",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.flask_idempotence TO {database}",
+    )
+    with store_at(url.replace("root@", f"{database}:password@"), create=False) as theirs:
+        every_state(theirs, "k")
+        theirs.know_place()
+        [facts] = theirs.facts()
+        assert (facts.product, facts.missing, facts.expired) == ("MariaDB", (), 0)
+        assert theirs.count_all() is not None
+        assert theirs.prune() == 0
+        assert theirs.clear("") == 1
+
+
+class WithNumber(Exception):
+    """As mysql-connector and MariaDB's own driver raise them."""
+
+    def __init__(self, errno):
+        super().__init__(f"{errno}: text")
+        self.errno = errno
+
+
+@pytest.mark.parametrize("error", [pymysql.OperationalError, WithNumber])
+@pytest.mark.parametrize(
+    ("number", "trouble", "is_outage"),
+    [
+        (1213, Trouble.CONFLICT, True),
+        (1205, Trouble.REFUSED, True),
+        (1290, Trouble.REFUSED, True),
+        (1114, Trouble.REFUSED, True),
+        (1040, Trouble.REFUSED, True),
+        (1142, Trouble.REFUSED, False),
+        (1406, Trouble.REFUSED, False),
+        (1146, Trouble.NOT_READY, False),
+        (1054, Trouble.NOT_READY, False),
+        (2006, Trouble.UNKNOWN, True),
+        (2013, Trouble.UNKNOWN, True),
+        (4031, Trouble.UNKNOWN, True),
+    ],
+)
+def test_errors_are_known_by_their_numbers(error, number, trouble, is_outage):
+    assert mysql_errors.trouble(error(number)) is trouble
+    assert mysql_errors.error_number(error(number)) == number
+    assert mysql_errors.is_outage(number) is is_outage
+
+
+@pytest.mark.parametrize("error", [pymysql.InterfaceError(0, ""), ValueError("text"), OSError()])
+def test_an_error_without_a_number_leaves_the_effect_unknown(error):
+    assert mysql_errors.error_number(error) is None
+    assert mysql_errors.trouble(error) is Trouble.UNKNOWN
 
 
 def test_a_repeat_waits_for_no_lock(store):
