@@ -85,9 +85,7 @@ def writes_on(connection: Connection) -> int:
     if _commits_by_itself(connection):
         return 0
     if connection.engine not in _observed:
-        # A connection that was made before sees its own listeners only.
-        for target in (connection.engine, connection):
-            event.listen(target, "before_cursor_execute", _count)
+        event.listen(connection.engine, "before_cursor_execute", _count)
         _observed.add(connection.engine)
     return _writes.setdefault(connection, 0)
 
