@@ -2,7 +2,8 @@
 
 Run as `python -m helpers.broker_probe MODULE [ARGUMENT...]` where the page's files are: it calls
 `main()` of the module, or the console script that the arguments name. The environment says where
-the book is (BOOK), what happens to which order (PLANS), and which constants differ (CONSTANTS).
+the book is (BOOK), which function is the effect (EFFECT), what happens to which order (PLANS), and
+which constants differ (CONSTANTS).
 """
 
 import contextlib
@@ -34,17 +35,20 @@ def noted(event, order):
 def acting(real):
     """Return the effect that does as the order's plan says: in its first run, or in all."""
 
-    def effect(order):
+    def effect(what):
+        order = int(str(what).split()[-1])  # or a text that ends with it
         note("begun", order)
         first = noted("begun", order) == 1
         plan, _, seconds = PLANS.get(str(order), "").partition(" ")
         if first and plan == "die-before":
             os.kill(os.getpid(), signal.SIGKILL)
+        if first and plan == "hang":
+            time.sleep(600)
         if plan == "slow":
             time.sleep(float(seconds))
         if plan == "fail":
             raise OSError("the bank is closed")
-        real(order)
+        real(what)
         note("effect", order)
         if first and plan == "die-after":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -62,7 +66,8 @@ def main(name, *command):
 
     type(shop.idempotence).once = counting_once
     module = importlib.import_module(name)
-    module.send_invoice = acting(module.send_invoice)
+    effect = os.environ["EFFECT"]
+    setattr(module, effect, acting(getattr(module, effect)))
     for constant, value in json.loads(os.environ["CONSTANTS"]).items():
         setattr(module, constant, value)
     if not command:

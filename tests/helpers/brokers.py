@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import redis
+from celery import Celery
 from rq import Queue, Retry
 from sqlalchemy import NullPool, column, create_engine, select, text
 
@@ -32,9 +34,9 @@ class Consumer(ServerProcess):
         self._broker, self._command = broker, command
 
     def start(self):
-        """Start it; a test waits for what it does."""
-        command = [sys.executable, "-m", "helpers.broker_probe", *self._command]
-        self._launch(command, lambda: True, 1, cwd=self._broker.directory, env=self._broker.env)
+        """Start it; a test waits for its effects."""
+        options = {"cwd": self._broker.directory, "env": self._broker.env}
+        self._launch(self._command, lambda: True, 1, **options)
 
     @property
     def status(self):
@@ -52,21 +54,23 @@ class Broker:
         constants: of the consumer, where they differ from the page.
     """
 
-    file = ""
-    command = ()
+    file, effect, command = "", "send_invoice", ()
 
     def __init__(self, directory, store, *, plans=None, lease=1.0, **constants):
         self.directory, self.book = directory, directory / "book"
         self.book.touch()
+        self._consumers = 0
         introduction = text_of(PAGE).partition("\n## ")[0]
         files = files_of(introduction) | files_of(section(PAGE, self.title))
         for name, code in files.items():
             (directory / name).write_text(code)
         self.env = {
             **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "tests"),
             "PYTHONUNBUFFERED": "1",
             "BOOK": str(self.book),
+            "EFFECT": self.effect,
             "PLANS": json.dumps({str(order): plan for order, plan in (plans or {}).items()}),
             "CONSTANTS": json.dumps(constants),
             "FLASK_IDEMPOTENCE_STORAGE_URI": store,
@@ -75,7 +79,10 @@ class Broker:
 
     def consumer(self):
         """Return a consumer, to be started with `with`."""
-        return Consumer(self, [self.file.removesuffix(".py"), *self.command])
+        self._consumers += 1
+        command = [each.format(number=self._consumers) for each in self.command]
+        probe = [sys.executable, "-m", "helpers.broker_probe", self.file.removesuffix(".py")]
+        return Consumer(self, [*probe, *command])
 
     def count(self, event, order=None):
         """Count what is in the book of one kind, by the order or of one order."""
@@ -92,6 +99,10 @@ class Broker:
     def effects(self):
         """Count the effects, by order."""
         return self.count("effect")
+
+    def set_aside(self):
+        """Count the messages that failed too often."""
+        return 0
 
 
 class RabbitBroker(Broker):
@@ -179,6 +190,37 @@ class RqBroker(Broker):
     def set_aside(self):
         """Count the jobs that failed too often."""
         return len(self.queue.failed_job_registry)
+
+
+class CeleryBroker(Broker):
+    """The queue of Celery, on Redis or RabbitMQ."""
+
+    title, file, effect = "Celery", "shop.py", "send"
+    command = ("celery", "-A", "shop:celery", "worker", "-n", "{number}@%h")
+    queue = "celery"
+
+    def __init__(self, directory, store, server=None, **more):
+        super().__init__(directory, store, **more)
+        self.server, url = server, server.url if server else store.removesuffix("/0") + "/1"
+        self.env["BROKER_URL"] = url
+        self.client = Celery("client", broker=url)
+        if server:
+            with server.connect() as connection:
+                connection.channel().queue_delete(self.queue)
+
+    def publish(self, *orders, task="send_invoice"):
+        """Send a task for each order."""
+        with self.client.connection_for_write() as connection:
+            for order in orders:
+                self.client.send_task(f"shop.{task}", [order], connection=connection)
+
+    def waiting(self):
+        """Count the messages in the queue, and on Redis those that are not acknowledged."""
+        with self.client.connection_for_read() as connection:
+            channel = connection.channel()
+            if self.server:
+                return [channel.queue_declare(self.queue, passive=True).message_count]
+            return [channel.client.llen(self.queue), channel.client.hlen("unacked")]
 
 
 class TableBroker(Broker):

@@ -7,6 +7,7 @@ from helpers.servers.processes import RedisServer, until
 
 pytest.importorskip("rq")
 from helpers.brokers import (
+    CeleryBroker,
     RabbitBroker,
     RqBroker,
     StreamBroker,
@@ -33,6 +34,16 @@ def stream(tmp_path, redis_url):
 
 
 @pytest.fixture
+def celery(tmp_path, redis_url):
+    return lambda **more: CeleryBroker(tmp_path, redis_url, **more)
+
+
+@pytest.fixture
+def celery_on_rabbit(tmp_path, redis_url, rabbitmq):
+    return lambda **more: CeleryBroker(tmp_path, redis_url, rabbitmq, **more)
+
+
+@pytest.fixture
 def rq(tmp_path, redis_url):
     return lambda **more: RqBroker(tmp_path, redis_url, **more)
 
@@ -47,6 +58,8 @@ BROKERS = {
     "stream": {"RETRY_AFTER": 0.5},
     "postgres_table": {"RETRY_AFTER": 1.5},
     "rq": {"RETRY_AFTER": 1},
+    "celery": {},
+    "celery_on_rabbit": {},
 }
 PLANS = {
     **dict.fromkeys(range(1, 5), "die-before"),
@@ -61,7 +74,7 @@ def make(request):
     def make(**more):
         constants = {**BROKERS[request.param], **more}
         broker = request.getfixturevalue(request.param)(**constants)
-        broker.retry_after = constants["RETRY_AFTER"]
+        broker.retry_after = constants.get("RETRY_AFTER", 1)  # Celery's: the rest of the lease
         return broker
 
     make.name = request.param
@@ -83,8 +96,8 @@ def test_of_messages_published_three_times_nothing_is_lost_by_kills(make):
     assert is_empty(broker)
     assert broker.set_aside() == 0
     deaths = [order for order, plan in PLANS.items() if plan.startswith("die")]
-    # RQ forks for each job: what died is not the worker.
-    assert killed == (0 if make.name == "rq" else len(deaths))
+    # RQ forks for each job, and Celery has a pool: what died is not the worker.
+    assert killed == (0 if make.name in {"rq", "celery", "celery_on_rabbit"} else len(deaths))
     assert broker.count("begun") == {order: 2 if order in deaths else 1 for order in ORDERS}
     twice = [order for order, plan in PLANS.items() if plan == "die-after"]
     if make.name.endswith("table"):
@@ -106,6 +119,7 @@ def test_a_message_comes_back_after_a_delay_while_its_first_copy_is_handled(make
     assert 4 < broker.count("delivered", 1) <= 3 * (1 + 4 / broker.retry_after + 1)
 
 
+@pytest.mark.parametrize("make", ["rabbit", "stream", "postgres_table", "rq"], indirect=True)
 def test_a_message_that_keeps_failing_is_set_aside_and_holds_up_no_other(make):
     broker = make(plans={1: "fail"})
     broker.publish(1, *range(2, 10))

@@ -64,11 +64,17 @@ class RabbitServer(ServerProcess):
         self._launch(["sh", "-c", command, self._binary], self._answers, 60, **options)
 
     def _answers(self) -> bool:
+        if not self._listens():  # which pika would log at length
+            return False
         try:
             self.connect().close()
         except pika.exceptions.AMQPError:
             return False
         return True
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((HOST, self.port)) == 0
 
     def connect(self) -> pika.BlockingConnection:
         """Return a connection of the driver's, to publish and to count."""
@@ -79,8 +85,4 @@ class RabbitServer(ServerProcess):
         if self._process and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-            until(self._is_gone, 10)
-
-    def _is_gone(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex((HOST, self.port)) != 0
+            until(lambda: not self._listens(), 10)
