@@ -171,12 +171,19 @@ def pgbouncer(postgres: Any) -> Iterator:
         yield pooler
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.database)])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=pytest.mark.database),
+        pytest.param("mysql", marks=pytest.mark.database),
+    ]
+)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database: a file, and a database of PostgreSQL."""
+    """The address of an empty database: a file, and one of PostgreSQL and of MariaDB."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/books.db"
-    return request.getfixturevalue("postgres").new_database()
+    server = "postgres" if request.param == "postgresql" else "mariadb"
+    return request.getfixturevalue(server).new_database()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from ..errors import ConfigurationError
 if TYPE_CHECKING:
     from .sql import SqlStore
 
-DATABASES = ("sqlite", "postgresql")
+DATABASES = ("sqlite", "postgresql", "mysql", "mariadb")
 """The first part of a scheme; a driver may follow a plus."""
 
 _OWN_OPTIONS = ("deadline",)

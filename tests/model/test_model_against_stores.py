@@ -73,6 +73,12 @@ def postgresql(request):
 
 
 @contextmanager
+def mysql(request):
+    with in_a_table(request.getfixturevalue("mariadb").new_database()) as opened:
+        yield opened
+
+
+@contextmanager
 def in_a_table(url):
     """A database's clock cannot be set. Yet all times in the table can be moved to the past."""
     from sqlalchemy import create_engine, update  # noqa: PLC0415 - an extra
@@ -100,11 +106,12 @@ STORES = {"memory": memory, "redis": redis}
 """Each gives an empty store, and what lets ticks pass for it."""
 
 if importlib.util.find_spec("sqlalchemy"):
-    STORES |= {"sqlite": sqlite, "postgresql": postgresql}
+    STORES |= {"sqlite": sqlite, "postgresql": postgresql, "mysql": mysql}
+
+SERVERS = {"postgresql", "mysql"}
 
 EVERY_STORE = [
-    pytest.param(kind, marks=pytest.mark.database) if kind == "postgresql" else kind
-    for kind in STORES
+    pytest.param(kind, marks=pytest.mark.database) if kind in SERVERS else kind for kind in STORES
 ]
 """A server that takes seconds to start is not part of every run."""
 
@@ -247,7 +254,7 @@ def test_a_store_does_what_the_model_does(kind, request):
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("kind", "examples"),
-    [(kind, 50 if kind in {"sqlite", "postgresql"} else 500) for kind in STORES],
+    [(kind, 50 if kind in {"sqlite", *SERVERS} else 500) for kind in STORES],
 )
 def test_a_store_does_what_the_model_does_for_a_long_time(kind, examples, request):
     drive(kind, request, examples, steps=50)

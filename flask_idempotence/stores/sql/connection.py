@@ -7,7 +7,7 @@ import logging
 import select
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -19,6 +19,18 @@ from sqlalchemy.sql.selectable import ExecutableReturnsRows
 
 Values = Mapping[str, object]
 Row = Sequence[Any]
+
+
+class Change(NamedTuple):
+    """The effect of a statement without rows.
+
+    Attributes:
+        rows: how many it has written or removed, as its database counts them.
+        last_id: the value of MySQL's LAST_INSERT_ID in it.
+    """
+
+    rows: int
+    last_id: int | None
 
 
 class Statement:
@@ -88,6 +100,11 @@ class DatabaseConnection:
         """Execute a statement; return its first row, or None."""
         rows = self.rows(statement, values)
         return rows[0] if rows else None
+
+    def change(self, statement: Statement, values: Values) -> Change:
+        """Execute a statement that has no rows."""
+        result = self._execute(statement, values)
+        return Change(result.rowcount, getattr(result.context.cursor, "lastrowid", None))
 
     def _execute(self, statement: Statement, values: Values) -> sa.CursorResult[Any]:
         # The table is the one of the claim, whatever schemas the application has for its own.
@@ -160,12 +177,12 @@ class StoreConnection(DatabaseConnection):
             self._fail(error)
             raise
 
-    def run(self, statement: Statement, values: Values) -> None:
+    def change(self, statement: Statement, values: Values) -> Change:
         """Execute a statement that has no rows."""
         if self._is_observed:
-            self._execute(statement, values)
-        else:
-            self._run(*statement.for_driver(self._dialect, values))
+            return super().change(statement, values)
+        self._run(*statement.for_driver(self._dialect, values))
+        return Change(self._cursor.rowcount, getattr(self._cursor, "lastrowid", None))
 
     def run_text(self, text: str) -> None:
         """Execute a text that has neither parameters nor rows."""

@@ -24,7 +24,7 @@ from ..base import (
     TokenOutcome,
 )
 from ..facts import DatabaseFacts
-from . import statements
+from . import inspection, statements
 from .connection import DatabaseConnection, Row, Statement, StoreConnection, Values
 from .table import CLAIM, RECORD, TOKEN, milliseconds, table
 
@@ -196,7 +196,7 @@ class Dialect(ABC):
 
     def put_token(self, connection: StoreConnection, values: Values) -> None:
         """Store a token."""
-        connection.run(self._put_token, values)
+        connection.change(self._put_token, values)
 
     def take_token(self, connection: StoreConnection, key: str, subject: bytes) -> TokenOutcome:
         """Remove a token, if it is the subject's or anybody's."""
@@ -206,6 +206,10 @@ class Dialect(ABC):
         if connection.first(self._is_token, {"this_key": key}):
             return TokenOutcome.NOT_YOURS
         return TokenOutcome.ABSENT
+
+    def prune(self, connection: StoreConnection, most: int) -> int:
+        """Remove expired rows, `most` at the most; returns how many."""
+        return inspection.prune(connection.sqlalchemy, most)
 
 
 def outcome_of(row: Row, values: Values) -> ClaimOutcome:

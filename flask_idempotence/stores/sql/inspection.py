@@ -9,14 +9,14 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ..base import Entry, Outcome
-from .table import CLAIM, TOKEN, TOKEN_AGAIN, now, table
+from .table import CLAIM, KEY, TOKEN, TOKEN_AGAIN, now, table
 
 T = TypeVar("T")
 
 _row = table.c
 _is_live = _row.expires > now()
 _most = sa.bindparam("most", type_=sa.BigInteger())
-_keys = sa.bindparam("keys", expanding=True, type_=sa.Text())
+_keys = sa.bindparam("keys", expanding=True, type_=KEY)
 _PEEK = sa.select(
     _row.key,
     _row.kind,
@@ -28,10 +28,10 @@ _PEEK = sa.select(
 _LEFT = sa.select(_row.key).where(_row.key.in_(_keys), _is_live)
 _SCAN = (
     sa.select(_row.key)
-    .where(_row.key > sa.bindparam("after", type_=sa.Text()))
+    .where(_row.key > sa.bindparam("after", type_=KEY))
     .where(
-        _row.key >= sa.bindparam("begin", type_=sa.Text()),
-        _row.key < sa.bindparam("end", type_=sa.Text()),
+        _row.key >= sa.bindparam("begin", type_=KEY),
+        _row.key < sa.bindparam("end", type_=KEY),
     )
     .where(_is_live)
     .order_by(_row.key)
@@ -51,7 +51,7 @@ _PRUNE = (
     .where(_row.key.in_(sa.select(_doomed.c.key)), _row.expires <= now())
     .returning(_row.key)
 )
-_REMOVE = sa.delete(table).where(_row.key == sa.bindparam("this_key", type_=sa.Text()))
+_REMOVE = sa.delete(table).where(_row.key == sa.bindparam("this_key", type_=KEY))
 _KEY_KIND_OWNER = sa.tuple_(_row.key, _row.kind, _row.owner)
 _DISCARD = sa.delete(table).where(_KEY_KIND_OWNER.in_(sa.bindparam("seen", expanding=True)))
 

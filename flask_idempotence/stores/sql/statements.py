@@ -11,13 +11,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from .table import CLAIM, RECORD, TOKEN, TOKEN_AGAIN, is_a, now, table, word
+from .table import CLAIM, KEY, RECORD, TOKEN, TOKEN_AGAIN, is_a, now, table, word
 
 Columns = dict[str, sa.ColumnElement[Any]]
 
 _row = table.c
 _is_live = _row.expires > now()
-_key = sa.bindparam("this_key", type_=sa.Text())
+_key = sa.bindparam("this_key", type_=KEY)
 _owner = sa.bindparam("this_owner", type_=sa.LargeBinary())
 _fingerprint = sa.bindparam("this_fingerprint", type_=sa.LargeBinary())
 _keep = sa.bindparam("keep", type_=sa.BigInteger())
@@ -42,8 +42,8 @@ IN_THE_WAY = sa.select(_row.kind, _row.fingerprint, _left, _row.data).where(
     _row.key == _key, ~MAY_CLAIM
 )
 
-_HAS_CLAIM = sa.and_(_row.key == _key, is_a(CLAIM), _row.owner == _owner)
-IS_RENEWABLE = sa.and_(_HAS_CLAIM, _row.lease_ends > now())
+HAS_CLAIM = sa.and_(_row.key == _key, is_a(CLAIM), _row.owner == _owner)
+IS_RENEWABLE = sa.and_(HAS_CLAIM, _row.lease_ends > now())
 
 COMPLETED: Columns = NEW_CLAIM | {
     "kind": word(RECORD),
@@ -59,15 +59,12 @@ NEW_TOKEN: Columns = NEW_CLAIM | {
     "expires": now() + _keep,
 }
 
-RELEASE = sa.delete(table).where(_HAS_CLAIM).returning(_row.key)
+RELEASE = sa.delete(table).where(HAS_CLAIM).returning(_row.key)
 EXISTS = sa.select(_row.key).where(_row.key == _key, _is_live)
 IS_TOKEN = EXISTS.where(is_a(TOKEN, TOKEN_AGAIN))
 _IS_FOR_SUBJECT = sa.or_(_row.owner == b"", _row.owner == _owner)
-TAKE = (
-    sa.delete(table)
-    .where(_row.key == _key, is_a(TOKEN, TOKEN_AGAIN), _IS_FOR_SUBJECT, _is_live)
-    .returning(_row.kind)
-)
+MAY_TAKE = sa.and_(_row.key == _key, _IS_FOR_SUBJECT, _is_live)
+TAKE = sa.delete(table).where(MAY_TAKE, is_a(TOKEN, TOKEN_AGAIN)).returning(_row.kind)
 
 # Waits for a transaction that has locked the row: for its COMMIT, or its end.
 LOOK_UP = (

@@ -24,12 +24,18 @@ from . import inspection
 from .connection import DatabaseConnection
 from .dialect import Dialect, Trouble
 from .executor import Executor, store_error, trouble_of
+from .mysql import MySQL
 from .pool import twin_of
 from .postgresql import PostgreSQL
 from .sqlite import SQLite
 from .table import NAME, TOKEN, TOKEN_AGAIN, create, ddl, milliseconds
 
-_DIALECTS: dict[str, Callable[[], Dialect]] = {"postgresql": PostgreSQL, "sqlite": SQLite}
+_DIALECTS: dict[str, Callable[[], Dialect]] = {
+    "sqlite": SQLite,
+    "postgresql": PostgreSQL,
+    "mysql": MySQL,
+    "mariadb": MySQL,
+}
 """The databases, by SQLAlchemy's name of their dialect."""
 
 _PAGE = 500
@@ -190,7 +196,7 @@ class SqlStore(InspectableStore):
 
     def prune(self, most: int = BATCH) -> int:
         """Remove rows that have expired, `most` at the most; returns how many."""
-        return self._executor.inspect(inspection.prune, most)
+        return self._executor.run(self._dialect.prune, most)
 
     def count_all(self) -> int | None:
         """Return roughly how many rows there are; None where the database has not counted them."""

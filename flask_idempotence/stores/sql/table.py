@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy import Connection
+from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 from sqlalchemy.sql.functions import FunctionElement
 
 NAME = "flask_idempotence"
 
+KEY_BYTES = 767
+"""Bytes of a key on MySQL, which every row format of InnoDB can index."""
+
+_MYSQL = ("mysql", "mariadb")
+
 CLAIM, RECORD, TOKEN, TOKEN_AGAIN = "claim", "record", "token", "token again"
 """The kinds of rows."""
+
+
+class _KeyBytes(sa.TypeDecorator[str]):
+    """A key on MySQL: collations compare without regard to case, accents or trailing spaces."""
+
+    impl = mysql.VARBINARY(KEY_BYTES)
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, _dialect: Dialect) -> Any:
+        return None if value is None else value.encode()
+
+    def process_result_value(self, value: Any | None, _dialect: Dialect) -> str | None:
+        return None if value is None else bytes(value).decode()
+
+
+KEY = sa.Text().with_variant(_KeyBytes(), *_MYSQL)
+"""The type of keys as parameters."""
+
+_HASH = sa.LargeBinary().with_variant(mysql.VARBINARY(255), *_MYSQL)
+_RECORD = sa.LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)
+_OPTIONS: dict[str, Any] = {
+    f"{name}_{option}": value
+    for name in _MYSQL
+    for option, value in (
+        ("engine", "InnoDB"),
+        ("charset", "utf8mb4"),
+        ("collate", "utf8mb4_bin"),
+    )
+}
 
 metadata = sa.MetaData()
 """Of this table alone: `create_all` of the application's own metadata does not see it."""
@@ -20,15 +57,14 @@ table = sa.Table(
     NAME,
     metadata,
     # Compared byte by byte, so that the keys of one endpoint stand together in the index.
-    sa.Column(
-        "key", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), primary_key=True
-    ),
+    sa.Column("key", KEY.with_variant(sa.Text(collation="C"), "postgresql"), primary_key=True),
     sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("owner", sa.LargeBinary, nullable=False),  # of a token: the user it was issued to
-    sa.Column("fingerprint", sa.LargeBinary, nullable=False),
+    sa.Column("owner", _HASH, nullable=False),  # of a token: the user it was issued to
+    sa.Column("fingerprint", _HASH, nullable=False),
     sa.Column("lease_ends", sa.BigInteger),  # milliseconds since 1970; of claims only
     sa.Column("expires", sa.BigInteger, nullable=False, index=True),  # milliseconds since 1970
-    sa.Column("data", sa.LargeBinary),  # of records only
+    sa.Column("data", _RECORD),  # of records only
+    **_OPTIONS,
 )
 """Owners stay in completed rows: an owner that lost the answer to its COMMIT can look it up."""
 

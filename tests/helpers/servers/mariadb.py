@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -79,6 +80,10 @@ class MariaDbServer(ServerProcess):
             raise RuntimeError(f"mariadb-install-db: {done.stdout}{done.stderr}")
 
     def _answers(self) -> bool:
+        # The driver leaves a socket open that could not connect.
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(str(self.socket)):
+                return False
         try:
             self.connect().close()
         except pymysql.OperationalError:

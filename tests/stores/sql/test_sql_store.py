@@ -32,6 +32,11 @@ def store_at(url, **options):
     return store
 
 
+@pytest.fixture(scope="module")
+def mariadb_url(mariadb):
+    return mariadb.new_database()
+
+
 class TestSqlStoreOnSqlite(StoreContract):
     @pytest.fixture
     def store(self, sqlite_url):
@@ -42,6 +47,12 @@ class TestSqlStoreOnPostgres(StoreContract):
     @pytest.fixture
     def store(self, postgres_url):
         return store_at(postgres_url, deadline=5)  # 32 connections are made at once
+
+
+class TestSqlStoreOnMariaDb(StoreContract):
+    @pytest.fixture
+    def store(self, mariadb_url):
+        return store_at(mariadb_url, deadline=5)
 
 
 def test_a_connection_that_comes_back_after_the_end_is_closed(postgres_url):

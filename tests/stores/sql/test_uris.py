@@ -16,7 +16,14 @@ def refusal(uri, **options):
 
 
 @pytest.mark.parametrize(
-    "uri", ["sqlite:///{}/app.db", "SQLite:///{}/app.db", "postgresql+psycopg://u:p@nowhere/app"]
+    "uri",
+    [
+        "sqlite:///{}/app.db",
+        "SQLite:///{}/app.db",
+        "postgresql+psycopg://u:p@nowhere/app",
+        "mysql+pymysql://u:p@nowhere/app",
+        "mariadb+pymysql://u:p@nowhere/app",
+    ],
 )
 def test_a_scheme_names_a_store_in_a_table_without_connecting(uri, tmp_path):
     assert isinstance(open_store(uri.format(tmp_path), {"deadline": 3}), SqlStore)
@@ -96,6 +103,7 @@ def test_a_password_may_hold_what_sqlalchemy_can_tell_apart():
 
 
 def test_another_database_is_refused_with_those_that_are_known():
-    told = refusal("mysql+pymysql://u:hunter2@h/app")
+    told = refusal("oracle+oracledb://u:hunter2@h/app")
     assert "sqlite://" in told
     assert "postgresql://" in told
+    assert "mysql://" in told

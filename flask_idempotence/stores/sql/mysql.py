@@ -1,0 +1,306 @@
+"""MySQL and MariaDB, with tables of InnoDB. No statement needs RETURNING, which MySQL lacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.ext.compiler import compiles
+
+from ...errors import StoreNotReady
+from ..base import (
+    CLAIMED,
+    ClaimOutcome,
+    Completion,
+    Outcome,
+    Renewal,
+    TokenOutcome,
+)
+from ..facts import DatabaseFacts
+from . import mysql_errors, statements
+from .connection import DatabaseConnection, Statement, StoreConnection, Values
+from .dialect import OK, STALE, Dialect, Info, Times, Trouble, outcome_of
+from .table import (
+    CLAIM,
+    KEY,
+    KEY_BYTES,
+    NAME,
+    TOKEN,
+    TOKEN_AGAIN,
+    count_expired,
+    is_a,
+    milliseconds,
+    missing_parts,
+    now,
+    table,
+)
+
+_row = table.c
+
+_REFUSED = 1
+"""What LAST_INSERT_ID returns after a row has not given way. The count of rows cannot tell: an
+unchanged row counts 0 or, with CLIENT_FOUND_ROWS, 1 as a new one does."""
+
+_LOCK_SHARE, _STATEMENT_SHARE = 0.8, 0.9
+"""The server's time-outs as shares of the deadline. That of locks counts whole seconds."""
+
+_SESSION = (
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    # A key that is too long must be an error, and an empty text no NULL. ANSI_QUOTES stays, since
+    # SQLAlchemy quotes names by it.
+    "SET SESSION sql_mode = "
+    "IF(FIND_IN_SET('ANSI_QUOTES', @@sql_mode), 'ANSI_QUOTES,STRICT_ALL_TABLES', "
+    "'STRICT_ALL_TABLES'), "
+    "innodb_lock_wait_timeout = {lock}, lock_wait_timeout = {lock}"
+    "/*!80000 , max_execution_time = {milliseconds} */"  # of MySQL, and of SELECT only
+    "/*M!100600 , max_statement_time = {seconds} */",  # of MariaDB
+)
+
+_RENEW = (
+    sa.update(table)
+    .where(
+        _row.key.in_(sa.bindparam("keys", expanding=True, type_=KEY)),
+        sa.tuple_(_row.key, _row.owner).in_(sa.bindparam("claims", expanding=True)),
+        is_a(CLAIM),
+        _row.lease_ends > now(),
+    )
+    # Assigned from left to right, so that the first one sees the old value of the second.
+    .ordered_values(
+        *(
+            (_row[name], statements.renewed(statements.LEASE)[name])
+            for name in ("expires", "lease_ends")
+        )
+    )
+)
+_RENEWED = sa.select(_row.key, _row.owner).where(
+    _row.key.in_(sa.bindparam("keys", expanding=True, type_=KEY)),
+    is_a(CLAIM),
+    _row.lease_ends > now(),
+)
+_DOOMED = (
+    sa.select(_row.key)
+    .where(_row.expires <= now())
+    .order_by(_row.expires)
+    .limit(sa.bindparam("most", type_=sa.BigInteger()))
+    .with_for_update(skip_locked=True)
+)
+_DELETE = sa.delete(table).where(_row.key.in_(sa.bindparam("keys", expanding=True, type_=KEY)))
+
+_COUNT = sa.text(
+    "SELECT table_rows FROM information_schema.tables "
+    "WHERE table_schema = DATABASE() AND table_name = :name"
+)
+_LAYOUT = sa.text(
+    "SELECT t.engine AS engine, c.column_type AS type, c.column_key AS indexed "
+    "FROM information_schema.tables t LEFT JOIN information_schema.columns c "
+    "ON c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.column_name = 'key' "
+    "WHERE t.table_schema = DATABASE() AND t.table_name = :name"
+)
+_KEY_TYPE = f"varbinary({KEY_BYTES})"
+_FACTS = sa.text(
+    "SELECT VERSION() AS version, @@read_only AS is_read_only, "
+    "@@innodb_flush_log_at_trx_commit AS flush, @@log_bin AS has_log, @@sync_binlog AS sync"
+)
+_CLOCK = sa.select(now())
+
+
+class MySQL(Dialect):
+    """MySQL or MariaDB, with any of their synchronous drivers."""
+
+    def __init__(self) -> None:
+        super().__init__(mysql.insert)
+        self._in_the_way = Statement(statements.IN_THE_WAY)
+        self._claim = Statement(
+            self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM, statements.claimed_anew)
+        )
+        self._complete = Statement(self._upsert(statements.COMPLETED, statements.MAY_COMPLETE))
+        self._release = Statement(sa.delete(table).where(statements.HAS_CLAIM))
+        self._takes = [
+            (outcome, Statement(sa.delete(table).where(statements.MAY_TAKE, is_a(kind))))
+            for kind, outcome in (
+                (TOKEN, TokenOutcome.TAKEN),
+                (TOKEN_AGAIN, TokenOutcome.TAKEN_AGAIN),
+            )
+        ]
+
+    def _or_replace(
+        self,
+        insert: Any,
+        row: statements.Columns,
+        where: sa.ColumnElement[bool] | None,
+        times: Times | None,
+    ) -> sa.Insert:
+        new = insert.inserted
+        replaced = {name: new[name] for name in row if name != "key"}
+        replaced |= {} if times is None else times(new)
+        if where is not None:
+            # A condition for each column. They are assigned from left to right: the condition
+            # holds for as long as `expires`, the last one, has not been assigned.
+            unchanged: statements.Columns = {name: _row[name] for name in replaced}
+            refused = sa.func.last_insert_id(_REFUSED) == _REFUSED
+            unchanged["kind"] = sa.case((refused, _row.kind), else_=_row.kind)
+            replaced = {
+                name: sa.case((where, value), else_=unchanged[name])
+                for name, value in replaced.items()
+            }
+        expires = replaced.pop("expires")
+        in_order = [*replaced.items(), ("expires", expires)]
+        upsert: sa.Insert = insert.on_duplicate_key_update(in_order)
+        return upsert
+
+    def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
+        # Read first: the write would lock a row in the way, and wait behind a transaction that
+        # has locked it.
+        row = connection.first(self._in_the_way, values)
+        if row is not None:
+            return outcome_of(row, values)
+        return None if connection.change(self._claim, values).last_id == _REFUSED else CLAIMED
+
+    def complete(
+        self, connection: DatabaseConnection, completion: Completion
+    ) -> tuple[Outcome, int | None]:
+        """Replace a claim by a record, if it is the owner's."""
+        values = {
+            "this_key": completion.key,
+            "this_owner": completion.owner,
+            "this_fingerprint": completion.fingerprint,
+            "record": completion.record,
+            "keep": milliseconds(completion.keep),
+        }
+        is_refused = connection.change(self._complete, values).last_id == _REFUSED
+        return (STALE if is_refused else OK), None
+
+    def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
+        """Begin the leases of live claims anew, those of one length in one statement."""
+        last = {(key, owner): lease for key, owner, lease in renewals}
+        # In one order, so that no two batches wait for each other.
+        claims = sorted(last, key=lambda claim: (last[claim], claim))
+        renewed = set()
+        for lease, group in groupby(claims, key=last.__getitem__):
+            renewed |= _renew(connection.sqlalchemy, milliseconds(lease), list(group))
+        return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
+
+    def release(self, connection: StoreConnection, key: str, owner: bytes) -> Outcome:
+        """Remove a claim, if it is the owner's."""
+        if connection.change(self._release, {"this_key": key, "this_owner": owner}).rows:
+            return OK
+        return STALE if connection.first(self._exists, {"this_key": key}) else OK
+
+    def take_token(self, connection: StoreConnection, key: str, subject: bytes) -> TokenOutcome:
+        """Remove a token, if it is the subject's or anybody's."""
+        for outcome, take in self._takes:
+            if connection.change(take, {"this_key": key, "this_owner": subject}).rows:
+                return outcome
+        if connection.first(self._is_token, {"this_key": key}):
+            return TokenOutcome.NOT_YOURS
+        return TokenOutcome.ABSENT
+
+    def prune(self, connection: StoreConnection, most: int) -> int:
+        """Remove expired rows, without a wait for those that are locked."""
+        with connection.transaction("START TRANSACTION"):
+            keys = connection.sqlalchemy.execute(_DOOMED, {"most": most}).scalars().all()
+            if keys:
+                connection.sqlalchemy.execute(_DELETE, {"keys": keys})
+        return len(keys)
+
+    def place(self, connection: StoreConnection) -> None:
+        """Check the table's layout: without transactions, `within=` would not hold."""
+        if wrong := _wrong_parts(connection.sqlalchemy):
+            raise StoreNotReady(f"The table {NAME} lacks {', '.join(wrong)}.", remedy=_REMEDY)
+
+    def count_all(self, connection: Connection) -> int | None:
+        """Return how many rows there are by the server's estimate."""
+        count = connection.execute(_COUNT, {"name": NAME}).scalar()
+        return None if count is None else int(count)
+
+    def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
+        """Set the isolation level, the modes and the limits of the session."""
+        del info
+        values = {
+            "lock": max(1, int(seconds * _LOCK_SHARE)),
+            "seconds": seconds * _STATEMENT_SHARE,
+            "milliseconds": max(1, round(seconds * _STATEMENT_SHARE * 1000)),
+        }
+        cursor = connection.cursor()
+        for text in _SESSION:
+            cursor.execute(text.format(**values))
+        cursor.close()
+
+    def file_number(self, connection: DBAPIConnection) -> int | None:
+        """Return the socket; None where the driver does not show it."""
+        for holder in (connection, getattr(connection, "_sock", None)):
+            if (fileno := getattr(holder, "fileno", None)) is not None:
+                return int(fileno())
+        return None
+
+    def trouble(self, error: BaseException) -> Trouble:
+        """Return the effect of an error, by its number."""
+        return mysql_errors.trouble(error)
+
+    def facts(self, connection: Connection) -> DatabaseFacts:
+        """Return the server's version, settings and state."""
+        missing = missing_parts(connection)
+        if NAME not in missing:
+            missing += _wrong_parts(connection)
+        sent_at = time.time()
+        clock = connection.execute(_CLOCK).scalar_one() / 1000
+        answered_at = time.time()
+        server = connection.execute(_FACTS).one()
+        is_mariadb = "mariadb" in server.version.lower()
+        numbers = server.version.partition("-")[0].split(".")
+        # https://dev.mysql.com/doc/refman/8.4/en/innodb-parameters.html
+        return DatabaseFacts(
+            product="MariaDB" if is_mariadb else "MySQL",
+            version=tuple(int(number) for number in numbers[:3] if number.isdecimal()),
+            oldest=(10, 6) if is_mariadb else (8, 0),
+            missing=missing,
+            is_primary=not server.is_read_only,
+            survives_crash=server.flush == 1 and (not server.has_log or server.sync == 1),
+            durability=f"innodb_flush_log_at_trx_commit is {server.flush}, "
+            f"sync_binlog is {server.sync}",
+            clock_ahead=clock - (sent_at + answered_at) / 2,
+            expired=None if missing else count_expired(connection),
+        )
+
+
+@compiles(now, "mysql", "mariadb")
+def _now(*_: object, **__: object) -> str:
+    # As the statement began (SYSDATE would differ from row to row), whatever the time zone of
+    # the session: of NOW, an hour in autumn comes twice.
+    return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)"
+
+
+_Claims = list[tuple[str, bytes]]
+
+
+def _renew(connection: Connection, lease: int, claims: _Claims) -> set[tuple[str, bytes]]:
+    values = {"keys": [key for key, _ in claims], "claims": claims, "lease": lease}
+    if connection.execute(_RENEW, values).rowcount == len(claims):
+        return set(claims)
+    live = {(key, bytes(owner)) for key, owner in connection.execute(_RENEWED, values)}
+    return live & set(claims)
+
+
+def _wrong_parts(connection: Connection) -> tuple[str, ...]:
+    """Return the parts of an existing table that are not as `metadata` makes them."""
+    layout = connection.execute(_LAYOUT, {"name": NAME}).first()
+    if layout is None:
+        return ()
+    checks = {
+        "ENGINE=InnoDB": layout.engine == "InnoDB",
+        f"key {_KEY_TYPE.upper()} PRIMARY KEY": layout.type == _KEY_TYPE
+        and layout.indexed == "PRI",
+    }
+    return tuple(part for part, is_right in checks.items() if not is_right)
+
+
+_REMEDY = (
+    "Keys must be compared byte by byte, in a table with transactions: migrate it to the layout "
+    "that 'flask idempotence init-db --sql' prints."
+)
