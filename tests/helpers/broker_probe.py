@@ -19,6 +19,8 @@ sys.path.insert(0, os.getcwd())
 
 import shop
 
+from flask_idempotence.guards.once import Once
+
 BOOK = os.open(os.environ["BOOK"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 PLANS = json.loads(os.environ["PLANS"])
 
@@ -32,8 +34,12 @@ def noted(event, order):
         return sum(line.startswith(f"{event} {order} ") for line in lines)
 
 
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def acting(real):
-    """Return the effect that does as the order's plan says: in its first run, or in all."""
+    """Return the effect that does as the order's plan says."""
 
     def effect(what):
         order = int(str(what).split()[-1])  # or a text that ends with it
@@ -41,7 +47,7 @@ def acting(real):
         first = noted("begun", order) == 1
         plan, _, seconds = PLANS.get(str(order), "").partition(" ")
         if first and plan == "die-before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         if first and plan == "hang":
             time.sleep(600)
         if plan == "slow":
@@ -50,21 +56,35 @@ def acting(real):
             raise OSError("the bank is closed")
         real(what)
         note("effect", order)
-        if first and plan == "die-after":
-            os.kill(os.getpid(), signal.SIGKILL)
 
     return effect
 
 
+def watch_blocks():
+    """Count the blocks of once(), and have processes die at their end as the plans say."""
+    idempotence, once, leave = type(shop.idempotence), type(shop.idempotence).once, Once.__exit__
+
+    def counting(self, scope, id_, **more):
+        note("delivered", id_)
+        block = once(self, scope, id_, **more)
+        block.order = id_
+        return block
+
+    def leaving(self, *error):
+        order = getattr(self, "order", None)  # a decorated function has none
+        plan = PLANS.get(str(order)) if self.first and noted("begun", order) == 1 else None
+        if plan == "die-after":
+            die()
+        leave(self, *error)
+        if plan == "die-done":
+            die()
+
+    idempotence.once, Once.__exit__ = counting, leaving
+
+
 def main(name, *command):
     """Replace the effect of a module, and run it."""
-    once = type(shop.idempotence).once
-
-    def counting_once(self, scope, id_, **more):
-        note("delivered", id_)
-        return once(self, scope, id_, **more)
-
-    type(shop.idempotence).once = counting_once
+    watch_blocks()
     module = importlib.import_module(name)
     effect = os.environ["EFFECT"]
     setattr(module, effect, acting(getattr(module, effect)))

@@ -55,6 +55,8 @@ class Broker:
     """
 
     file, effect, command = "", "send_invoice", ()
+    runs = 5
+    """How often a message that fails is handled."""
 
     def __init__(self, directory, store, *, plans=None, lease=1.0, **constants):
         self.directory, self.book = directory, directory / "book"
@@ -168,7 +170,7 @@ class StreamBroker(Broker):
 class RqBroker(Broker):
     """A queue of RQ."""
 
-    title, file = "RQ", "rq_jobs.py"
+    title, file, runs = "RQ", "rq_jobs.py", 2
     command = ("rq", "worker", "--with-scheduler", "--quiet", "invoices", "--url")
 
     def __init__(self, directory, store, **more):
@@ -180,7 +182,8 @@ class RqBroker(Broker):
     def publish(self, *orders):
         """Enqueue a job for each order, as the page says."""
         for order in orders:
-            self.queue.enqueue("rq_jobs.invoice", order, retry=Retry(max=4, interval=1))
+            retry = Retry(max=self.runs - 1, interval=1)
+            self.queue.enqueue("rq_jobs.invoice", order, retry=retry)
 
     def waiting(self):
         """Count the jobs that are queued, that wait, and that run."""

@@ -53,20 +53,27 @@ def postgres_table(tmp_path, postgres):
     return lambda **more: TableBroker(tmp_path, postgres.new_database(), **more)
 
 
+@pytest.fixture
+def mariadb_table(tmp_path, mariadb):
+    return lambda **more: TableBroker(tmp_path, mariadb.new_database(), **more)
+
+
 BROKERS = {
     "rabbit": {"THREADS": 1, "RETRY_AFTER": 0.5},  # a kill ends the work of one message
     "stream": {"RETRY_AFTER": 0.5},
     "postgres_table": {"RETRY_AFTER": 1.5},
-    "rq": {"RETRY_AFTER": 1},
+    "mariadb_table": {"RETRY_AFTER": 1.5},
+    "rq": {"RETRY_AFTER": 1, "lease": 3.0},
     "celery": {},
     "celery_on_rabbit": {},
 }
 PLANS = {
     **dict.fromkeys(range(1, 5), "die-before"),
     **dict.fromkeys(range(5, 9), "die-after"),
-    **dict.fromkeys(range(9, 13), "slow 0.5"),
+    **dict.fromkeys(range(9, 11), "die-done"),
+    **dict.fromkeys(range(11, 14), "slow 0.5"),
 }
-ORDERS = range(1, 25)
+ORDERS = range(1, 21)
 
 
 @pytest.fixture(params=BROKERS)
@@ -96,9 +103,10 @@ def test_of_messages_published_three_times_nothing_is_lost_by_kills(make):
     assert is_empty(broker)
     assert broker.set_aside() == 0
     deaths = [order for order, plan in PLANS.items() if plan.startswith("die")]
+    again = [order for order in deaths if PLANS[order] != "die-done"]
     # RQ forks for each job, and Celery has a pool: what died is not the worker.
     assert killed == (0 if make.name in {"rq", "celery", "celery_on_rabbit"} else len(deaths))
-    assert broker.count("begun") == {order: 2 if order in deaths else 1 for order in ORDERS}
+    assert broker.count("begun") == {order: 2 if order in again else 1 for order in ORDERS}
     twice = [order for order, plan in PLANS.items() if plan == "die-after"]
     if make.name.endswith("table"):
         twice = []  # the first one was rolled back
@@ -115,17 +123,18 @@ def test_a_message_comes_back_after_a_delay_while_its_first_copy_is_handled(make
     with consumers(broker, 2) as two:
         work_off(two, lambda: broker.effects() == {1: 1} and is_empty(broker))
     assert broker.count("begun") == {1: 1}
+    assert broker.set_aside() == 0
     # The copies at once, each again after every delay, and once when the first has finished.
     assert 4 < broker.count("delivered", 1) <= 3 * (1 + 4 / broker.retry_after + 1)
 
 
-@pytest.mark.parametrize("make", ["rabbit", "stream", "postgres_table", "rq"], indirect=True)
+@pytest.mark.parametrize("make", [*BROKERS][:5], indirect=True)
 def test_a_message_that_keeps_failing_is_set_aside_and_holds_up_no_other(make):
     broker = make(plans={1: "fail"})
-    broker.publish(1, *range(2, 10))
+    broker.publish(*range(1, 10))
     with consumers(broker, 1) as one:
         work_off(one, lambda: broker.set_aside() == 1 and is_empty(broker))
-    assert broker.count("begun") == {1: 5} | dict.fromkeys(range(2, 10), 1)
+    assert broker.count("begun") == {1: broker.runs} | dict.fromkeys(range(2, 10), 1)
     assert broker.effects() == dict.fromkeys(range(2, 10), 1)
 
 
