@@ -14,8 +14,9 @@ import signal
 import sys
 import time
 from importlib.metadata import entry_points
+from pathlib import Path
 
-sys.path.insert(0, os.getcwd())
+sys.path.insert(0, str(Path.cwd()))
 
 import shop
 

@@ -95,8 +95,8 @@ class Broker:
     def run(self, *arguments):
         """Run Python in the directory of the files, and return its output."""
         command = [sys.executable, *arguments]
-        options = {"cwd": self.directory, "env": self.env, "text": True, "check": True}
-        return subprocess.run(command, capture_output=True, timeout=60, **options).stdout
+        options = {"cwd": self.directory, "env": self.env, "text": True, "timeout": 60}
+        return subprocess.run(command, check=True, capture_output=True, **options).stdout
 
     def effects(self):
         """Count the effects, by order."""

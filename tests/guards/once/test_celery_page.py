@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.repository import section
@@ -60,7 +61,7 @@ def test_rabbitmq_delivers_again_when_a_worker_dies_with_all_its_children(broker
         assert until(lambda: broker.count("begun"), PATIENCE), victim.log
         victim.kill()
     with broker.consumer() as other:
-        assert until(lambda: broker.effects(), PATIENCE), other.log
+        assert until(broker.effects, PATIENCE), other.log
         assert until(lambda: not any(broker.waiting()), PATIENCE)
     assert not any(broker.waiting())
     assert broker.count("begun") == {1: 2}
@@ -91,10 +92,10 @@ def test_the_tasks_in_the_documentation_are_carried_out_once_and_tried_again(pag
         if len(met) % 5 == 0:  # more often than Celery tries by default
             clear_store(app)
 
-    with rejected.connected_to(give_up, app):
+    with rejected.connected_to(give_up, app), ThreadPoolExecutor() as workers:
         for scope, task in (("invoice", invoice), ("reminder", reminder)):
             with app.app_context(), once(scope, 8):
-                task.delay(8).get()
+                workers.submit(lambda task=task: task.delay(8).get()).result()
     assert page["sent"][2:] == ["Invoice for order 8", "Reminder of order 8"]
     assert len(met) == 10
 
