@@ -198,7 +198,7 @@ class RqBroker(Broker):
 class CeleryBroker(Broker):
     """The queue of Celery, on Redis or RabbitMQ."""
 
-    title, file, effect = "Celery", "shop.py", "send"
+    title, file, effect, runs = "Celery", "shop.py", "send", 1
     command = ("celery", "-A", "shop:celery", "worker", "-n", "{number}@%h")
     queue = "celery"
 

@@ -141,6 +141,21 @@ def test_a_message_that_keeps_failing_is_set_aside_and_holds_up_no_other(make):
     assert broker.effects() == dict.fromkeys(range(2, 10), 1)
 
 
+@pytest.mark.parametrize("make", ["rabbit", "stream", "rq", "celery"], indirect=True)
+def test_no_message_is_lost_or_set_aside_while_the_store_is_down(make, fresh_redis):
+    broker = make()
+    broker.env["FLASK_IDEMPOTENCE_STORAGE_URI"] = fresh_redis.url
+    fresh_redis.stop()
+    broker.publish(*range(1, 6))
+    with consumers(broker, 1) as one:
+        assert until(lambda: broker.count("delivered", 1) > broker.runs, PATIENCE), one[0].log
+        assert broker.effects() == {}
+        fresh_redis.start()
+        effects = dict.fromkeys(range(1, 6), 1)
+        assert work_off(one, lambda: broker.effects() == effects and is_empty(broker)) == 0
+    assert broker.set_aside() == 0
+
+
 def test_rabbitmq_hears_from_a_consumer_whose_work_outlasts_two_heartbeats(rabbit):
     broker = rabbit(plans={1: "slow 7"}, query="?heartbeat=2")
     broker.publish(1)
