@@ -271,8 +271,10 @@ def thrice(orders, seed=1):
     return mixed
 
 
-def work_off(consumers, finished, seconds=120, stays=1.5):
+def work_off(consumers, finished, seconds=120, stays=3):
     """Start consumers that were killed again until it is, and stays, finished; return how many.
+
+    It has to stay so for longer than a message waits where no queue shows it, as Celery's do.
 
     Raises:
         AssertionError: one ended by itself, or it is not finished in time.

@@ -12,7 +12,7 @@ from flask_idempotence import StoreError, rejected
 from flask_idempotence.testing import clear_store
 
 pytest.importorskip("rq")
-from helpers.brokers import PAGE, CeleryBroker, Consumer, files_of, thrice
+from helpers.brokers import PAGE, CeleryBroker, Consumer, files_of, thrice, work_off
 
 pytestmark = pytest.mark.queue
 PATIENCE = 60
@@ -46,8 +46,10 @@ def sends_each_once(broker, command):
     sent = [f"Invoice for order {n}" for n in orders] + [f"Reminder of order {n}" for n in orders]
     pattern = re.compile(r"(?:Invoice for|Reminder of) order \d+")
     with Consumer(broker, command.split()) as worker:
-        assert until(lambda: set(pattern.findall(worker.log)) == set(sent), PATIENCE), worker.log
-        assert until(lambda: not any(broker.waiting()), PATIENCE)
+        work_off(
+            [worker],
+            lambda: set(pattern.findall(worker.log)) == set(sent) and not any(broker.waiting()),
+        )
     assert Counter(pattern.findall(worker.log)) == dict.fromkeys(sent, 1)
     assert not any(broker.waiting())
     assert "Traceback" not in worker.log
@@ -61,8 +63,7 @@ def test_rabbitmq_delivers_again_when_a_worker_dies_with_all_its_children(broker
         assert until(lambda: broker.count("begun"), PATIENCE), victim.log
         victim.kill()
     with broker.consumer() as other:
-        assert until(broker.effects, PATIENCE), other.log
-        assert until(lambda: not any(broker.waiting()), PATIENCE)
+        work_off([other], lambda: broker.effects() and not any(broker.waiting()))
     assert not any(broker.waiting())
     assert broker.count("begun") == {1: 2}
     assert broker.effects() == {1: 1}
