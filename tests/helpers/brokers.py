@@ -1,0 +1,293 @@
+"""The consumers of docs/how-to/brokers.md, each with its broker, as the tests see them."""
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import redis
+from celery import Celery
+from rq import Queue, Retry
+from sqlalchemy import NullPool, column, create_engine, select, text
+
+from helpers.repository import ROOT, section, text_of
+from helpers.servers.processes import ServerProcess
+
+PAGE = ROOT / "docs" / "how-to" / "brokers.md"
+FILE = re.compile(r"(?ms)^```\{code-block\} python\n:caption: (\S+)\n(.*?)^```$")
+
+
+def files_of(text):
+    """Return the files that a text shows, by their names."""
+    return dict(FILE.findall(text))
+
+
+class Consumer(ServerProcess):
+    """A process that runs a file of the page."""
+
+    def __init__(self, broker, command):
+        self._broker, self._command = broker, command
+
+    def start(self):
+        """Start it; a test waits for its effects."""
+        options = {"cwd": self._broker.directory, "env": self._broker.env}
+        self._launch(self._command, lambda: True, 1, **options)
+
+    @property
+    def status(self):
+        """The exit code; None while it runs."""
+        return self._process.poll()
+
+
+class Broker:
+    """A broker with the page's files, a store on Redis, and a book of what was done.
+
+    Args:
+        directory: of the files.
+        store: the URI of the store.
+        plans: what happens to which order, see `helpers.broker_probe`.
+        constants: of the consumer, where they differ from the page.
+    """
+
+    file, effect, command = "", "send_invoice", ()
+    runs = 5
+    """How often a message that fails is handled."""
+
+    def __init__(self, directory, store, *, plans=None, lease=1.0, **constants):
+        self.directory, self.book = directory, directory / "book"
+        self.book.touch()
+        self._consumers = 0
+        introduction = text_of(PAGE).partition("\n## ")[0]
+        files = files_of(introduction) | files_of(section(PAGE, self.title))
+        for name, code in files.items():
+            (directory / name).write_text(code)
+        self.env = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "tests"),
+            "PYTHONUNBUFFERED": "1",
+            "BOOK": str(self.book),
+            "EFFECT": self.effect,
+            "PLANS": json.dumps({str(order): plan for order, plan in (plans or {}).items()}),
+            "CONSTANTS": json.dumps(constants),
+            "FLASK_IDEMPOTENCE_STORAGE_URI": store,
+            "FLASK_IDEMPOTENCE_LEASE": str(lease),
+        }
+
+    def consumer(self):
+        """Return a consumer, to be started with `with`."""
+        self._consumers += 1
+        command = [each.format(number=self._consumers) for each in self.command]
+        probe = [sys.executable, "-m", "helpers.broker_probe", self.file.removesuffix(".py")]
+        return Consumer(self, [*probe, *command])
+
+    def count(self, event, order=None):
+        """Count what is in the book of one kind, by the order or of one order."""
+        lines = [line.split() for line in self.book.read_text().splitlines()]
+        counted = Counter(int(line[1]) for line in lines if line[0] == event)
+        return counted if order is None else counted[order]
+
+    def run(self, *arguments):
+        """Run Python in the directory of the files, and return its output."""
+        command = [sys.executable, *arguments]
+        options = {"cwd": self.directory, "env": self.env, "text": True, "timeout": 60}
+        return subprocess.run(command, check=True, capture_output=True, **options).stdout
+
+    def effects(self):
+        """Count the effects, by order."""
+        return self.count("effect")
+
+    def set_aside(self):
+        """Count the messages that failed too often."""
+        return 0
+
+
+class RabbitBroker(Broker):
+    """Queues of RabbitMQ."""
+
+    title, file = "RabbitMQ", "rabbitmq_consumer.py"
+    queues = ("invoices", "invoices.retry")
+
+    def __init__(self, directory, store, server, query="", **more):
+        super().__init__(directory, store, **more)
+        self.server = server
+        self.env["AMQP_URL"] = server.url + query
+        with server.connect() as connection:
+            for queue in (*self.queues, "invoices.dead"):
+                connection.channel().queue_delete(queue)
+
+    def publish(self, *orders):
+        """Publish as the page does, by a process that has the same constants."""
+        code = "import json, os, rabbitmq_consumer, rabbitmq_publish\n"
+        code += "vars(rabbitmq_consumer).update(json.loads(os.environ['CONSTANTS']))\n"
+        self.run("-c", f"{code}rabbitmq_publish.publish(*{list(orders)!r})")
+
+    def waiting(self):
+        """Count the messages in the queues that a consumer has not acknowledged."""
+        return [self.messages(queue) for queue in self.queues]
+
+    def set_aside(self):
+        """Count the messages that failed too often."""
+        return self.messages("invoices.dead")
+
+    def messages(self, queue):
+        """Count the messages in a queue that wait to be delivered."""
+        with self.server.connect() as connection:
+            return connection.channel().queue_declare(queue, passive=True).method.message_count
+
+
+class StreamBroker(Broker):
+    """A stream of Redis with a consumer group."""
+
+    title, file = "Redis Streams", "stream_consumer.py"
+
+    def __init__(self, directory, store, **more):
+        super().__init__(directory, store, **more)
+        url = store.removesuffix("/0") + "/1"
+        self.env["STREAM_URL"] = url
+        self.client = redis.Redis.from_url(url, decode_responses=True)
+
+    def publish(self, *orders):
+        """Add an entry for each order."""
+        for order in orders:
+            self.client.xadd("invoices", {"order": order})
+
+    def waiting(self):
+        """Count the entries, and those that are pending."""
+        pending = self.client.xpending("invoices", "senders")["pending"]
+        return [self.client.xlen("invoices"), pending]
+
+    def set_aside(self):
+        """Count the entries that failed too often."""
+        return self.client.xlen("invoices:dead")
+
+
+class RqBroker(Broker):
+    """A queue of RQ."""
+
+    title, file, runs = "RQ", "rq_jobs.py", 2
+    command = ("rq", "worker", "--with-scheduler", "--quiet", "invoices", "--url")
+
+    def __init__(self, directory, store, **more):
+        super().__init__(directory, store, **more)
+        url = store.removesuffix("/0") + "/1"
+        self.command = (*self.command, url)
+        self.queue = Queue("invoices", connection=redis.Redis.from_url(url))
+
+    def publish(self, *orders):
+        """Enqueue a job for each order, as the page says."""
+        for order in orders:
+            retry = Retry(max=self.runs - 1, interval=1)
+            self.queue.enqueue("rq_jobs.invoice", order, retry=retry)
+
+    def waiting(self):
+        """Count the jobs that are queued, that wait, and that run."""
+        queue = self.queue
+        return [len(queue), len(queue.scheduled_job_registry), len(queue.started_job_registry)]
+
+    def set_aside(self):
+        """Count the jobs that failed too often."""
+        return len(self.queue.failed_job_registry)
+
+
+class CeleryBroker(Broker):
+    """The queue of Celery, on Redis or RabbitMQ."""
+
+    title, file, effect, runs = "Celery", "shop.py", "send", 1
+    command = ("celery", "-A", "shop:celery", "worker", "-n", "{number}@%h")
+    queue = "celery"
+
+    def __init__(self, directory, store, server=None, **more):
+        super().__init__(directory, store, **more)
+        self.server, url = server, server.url if server else store.removesuffix("/0") + "/1"
+        self.env["BROKER_URL"] = url
+        self.client = Celery("client", broker=url)
+        if server:
+            with server.connect() as connection:
+                connection.channel().queue_delete(self.queue)
+
+    def publish(self, *orders, task="send_invoice"):
+        """Send a task for each order."""
+        with self.client.connection_for_write() as connection:
+            for order in orders:
+                self.client.send_task(f"shop.{task}", [order], connection=connection)
+
+    def waiting(self):
+        """Count the messages in the queue, and on Redis those that are not acknowledged."""
+        with self.client.connection_for_read() as connection:
+            channel = connection.channel()
+            if self.server:
+                return [channel.queue_declare(self.queue, passive=True).message_count]
+            return [channel.client.llen(self.queue), channel.client.hlen("unacked")]
+
+
+class TableBroker(Broker):
+    """A table of a database."""
+
+    title, file = "A table of your database", "table_consumer.py"
+
+    def __init__(self, directory, url, **more):
+        super().__init__(directory, url, **more)
+        self.env["FLASK_SQLALCHEMY_DATABASE_URI"] = url
+        self.run("-m", "flask", "--app", "table_consumer", "idempotence", "init-db")
+        self._in_context("db.create_all()")
+        self._engine = create_engine(url, poolclass=NullPool)
+
+    def publish(self, *orders):
+        """Write a row for each order."""
+        rows = f"[Message(order=order) for order in {list(orders)!r}]"
+        self._in_context(f"db.session.add_all({rows})\n    db.session.commit()")
+
+    def waiting(self):
+        """Count the rows."""
+        return [len(self._orders("messages", "failures < 5"))]
+
+    def set_aside(self):
+        """Count the rows of messages that failed too often."""
+        return len(self._orders("messages", "failures = 5"))
+
+    def effects(self):
+        """Count the invoices, by order."""
+        return Counter(self._orders("invoices"))
+
+    def _orders(self, table, condition="true"):
+        rows = select(column("order")).select_from(text(table)).where(text(condition))
+        with self._engine.connect() as connection:
+            return list(connection.scalars(rows))
+
+    def _in_context(self, code):
+        return self.run("-c", f"from table_consumer import *\nwith app.app_context():\n    {code}")
+
+
+def thrice(orders, seed=1):
+    """Return each order three times, in a mixed order."""
+    mixed = [*orders] * 3
+    random.Random(seed).shuffle(mixed)
+    return mixed
+
+
+def work_off(consumers, finished, seconds=120, stays=3):
+    """Start consumers that were killed again until it is, and stays, finished; return how many.
+
+    It has to stay so for longer than a message waits where no queue shows it, as Celery's do.
+
+    Raises:
+        AssertionError: one ended by itself, or it is not finished in time.
+    """
+    killed, deadline = 0, time.monotonic() + seconds
+    since = None
+    while since is None or time.monotonic() - since < stays:
+        since = (since or time.monotonic()) if finished() else None
+        assert time.monotonic() < deadline, [consumer.log for consumer in consumers]
+        for consumer in consumers:
+            if consumer.status is not None:
+                assert consumer.status == -9, consumer.log
+                killed += 1
+                consumer.start()
+        time.sleep(0.1)
+    return killed

@@ -1,0 +1,88 @@
+"""A real RabbitMQ for the tests, as processes of their own."""
+
+import os
+import shutil
+import signal
+import socket
+
+import pika
+
+from helpers.servers.postgres import as_nobody, open_to_nobody
+from helpers.servers.processes import HOST, ServerProcess, free_port, until
+
+BINARY_VARIABLE = "IDEMPOTENCE_TEST_RABBITMQ"
+REMEDY = (
+    "install rabbitmq-server (Debian and Ubuntu: apt-get install rabbitmq-server), or set "
+    f"{BINARY_VARIABLE} to the path of the script rabbitmq-server"
+)
+DEBIAN = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the one in /usr/sbin changes the user
+
+
+def rabbitmq_binary() -> str | None:
+    """Return the server to test with; None where there is none."""
+    wanted = os.environ.get(BINARY_VARIABLE)
+    return shutil.which(wanted or DEBIAN) or (None if wanted else shutil.which("rabbitmq-server"))
+
+
+class RabbitServer(ServerProcess):
+    """A RabbitMQ node on a port of loopback, with a port mapper (epmd) of its own."""
+
+    def __init__(self):
+        binary = rabbitmq_binary()
+        if binary is None:
+            raise RuntimeError(f"The tests need a RabbitMQ server and found none: {REMEDY}.")
+        self._binary = binary
+
+    def start(self) -> None:
+        """Start the node and its port mapper in one process group."""
+        open_to_nobody(self.directory)
+        self.port, mapper = free_port(), free_port()
+        self.url = f"amqp://guest:guest@{HOST}:{self.port}/%2F"
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.directory),  # of the cookie
+            "ERL_EPMD_PORT": str(mapper),
+            "RABBITMQ_NODENAME": f"test{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": HOST,
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_MNESIA_BASE": f"{self.directory}/data",
+            "RABBITMQ_LOG_BASE": f"{self.directory}/logs",
+            "RABBITMQ_PID_FILE": f"{self.directory}/pid",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{self.directory}/plugins",
+            "RABBITMQ_CONFIG_FILE": f"{self.directory}/config",
+            "RABBITMQ_CONFIG_FILES": f"{self.directory}/configs",
+            "RABBITMQ_ADVANCED_CONFIG_FILE": f"{self.directory}/advanced.config",
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none"
+            ),
+        }
+        # A mapper that the node starts itself would be a daemon, and outlive the test.
+        command = f'epmd -port {mapper} -address {HOST} & exec "$0"'
+        options = {"cwd": "/", "env": environment, **as_nobody()}
+        self._launch(["sh", "-c", command, self._binary], self._answers, 60, **options)
+
+    def _answers(self) -> bool:
+        if not self._listens():  # which pika would log at length
+            return False
+        try:
+            self.connect().close()
+        except pika.exceptions.AMQPError:
+            return False
+        return True
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((HOST, self.port)) == 0
+
+    def connect(self) -> pika.BlockingConnection:
+        """Return a connection of the driver's, to publish and to count."""
+        return pika.BlockingConnection(pika.URLParameters(self.url))
+
+    def stop(self) -> None:
+        """End the node and its port mapper without warning."""
+        if self._process and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            until(lambda: not self._listens(), 10)
