@@ -211,7 +211,7 @@ def pay_app(url: str) -> Iterator[Any]:
 @pytest.fixture
 def pauses() -> Any:
     """The waits of a caller, which take no time."""
-    from helpers.http_callers import Pauses  # noqa: PLC0415 - it needs the libraries of the client
+    from helpers.callers.http_callers import Pauses  # noqa: PLC0415 - it needs the libraries of the client
 
     return Pauses()
 
@@ -219,7 +219,7 @@ def pauses() -> Any:
 @pytest.fixture(params=["requests", "httpx", "async httpx"])
 def make_caller(request: pytest.FixtureRequest, pauses: Any) -> Iterator[Any]:
     """Make callers with each library in turn."""
-    from helpers.http_callers import CALLERS, retries_with  # noqa: PLC0415 - the same
+    from helpers.callers.http_callers import CALLERS, retries_with  # noqa: PLC0415 - the same
 
     made = []
 

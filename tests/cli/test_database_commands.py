@@ -7,8 +7,8 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
+from helpers.applications.doctor_apps import GOOD, production_app
 from helpers.cli_shell import Shell
-from helpers.doctor_apps import GOOD, production_app
 from helpers.repository import ROOT, text_of
 
 from flask_idempotence.cli.doctor import collect, examine

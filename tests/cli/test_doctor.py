@@ -5,9 +5,9 @@ import json
 import pytest
 from flask_jwt_extended import JWTManager
 from flask_login import LoginManager
+from helpers.applications.doctor_apps import GOOD, production_app, severity
 from helpers.apps import bare_app, make_app
 from helpers.cli_shell import Shell
-from helpers.doctor_apps import GOOD, production_app, severity
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from flask_idempotence import Idempotence, MemoryStore, idempotent, no_repeat_submit

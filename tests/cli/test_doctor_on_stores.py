@@ -1,8 +1,8 @@
 """The doctor on the store: on real servers, well and ill."""
 
 import pytest
+from helpers.applications.doctor_apps import GOOD, production_app, severity
 from helpers.apps import bare_app
-from helpers.doctor_apps import GOOD, production_app, severity
 from helpers.servers.processes import HOST, RedisServer, until
 
 from flask_idempotence import Idempotence, RedisStore

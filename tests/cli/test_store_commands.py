@@ -5,8 +5,8 @@ import re
 import time
 
 import pytest
+from helpers.applications.doctor_apps import production_app
 from helpers.apps import make_app
-from helpers.doctor_apps import production_app
 from helpers.store_assertions import documented_user
 
 from flask_idempotence import (

@@ -8,7 +8,7 @@ import threading
 import httpx
 import pytest
 import requests
-from helpers.http_callers import (
+from helpers.callers.http_callers import (
     CALLERS,
     DONE,
     DOWN,

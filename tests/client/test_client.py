@@ -5,7 +5,7 @@ import sys
 import time
 
 import pytest
-from helpers.http_callers import (
+from helpers.callers.http_callers import (
     DONE,
     DOWN,
     HALF,

@@ -14,8 +14,8 @@ import pytest
 import requests
 from flask import request
 from helpers.apps import make_app
-from helpers.http_callers import CALLERS, hang_up, serving
-from helpers.node import MUST_RUN, NODE
+from helpers.callers.http_callers import CALLERS, hang_up, serving
+from helpers.callers.node import MUST_RUN, NODE
 from helpers.repository import ROOT
 from werkzeug.exceptions import HTTPException
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from helpers.recipe_requests import RecipeSite
+from helpers.callers.recipe_requests import RecipeSite
 from helpers.servers.example import HTML
 
 from example_app import create_app

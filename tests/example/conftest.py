@@ -1,7 +1,7 @@
 """The example's recipes on each database."""
 
 import pytest
-from helpers.recipe_requests import RecipeSite
+from helpers.callers.recipe_requests import RecipeSite
 
 
 @pytest.fixture(params=["sqlite", "postgres", "mariadb"])

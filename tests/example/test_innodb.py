@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers.recipe_requests import RecipeSite, statuses, wait_for_each_other
+from helpers.callers.recipe_requests import RecipeSite, statuses, wait_for_each_other
 from helpers.row_locks import code_of, new_tables, run_in, transaction, wait_for_waiting
 from helpers.servers.processes import all_at_once
 from sqlalchemy import create_engine, select, text, update

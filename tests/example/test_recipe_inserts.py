@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers.recipe_requests import (
+from helpers.callers.recipe_requests import (
     CROWD,
     spy,
     statuses,

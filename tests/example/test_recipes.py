@@ -2,7 +2,7 @@
 
 import pytest
 from flask import abort
-from helpers.recipe_requests import (
+from helpers.callers.recipe_requests import (
     CROWD,
     RecipeSite,
     spy,

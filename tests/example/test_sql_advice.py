@@ -7,7 +7,7 @@ import uuid
 import zlib
 
 import pytest
-from helpers.recipe_requests import RecipeSite, statuses, wait_for_each_other
+from helpers.callers.recipe_requests import RecipeSite, statuses, wait_for_each_other
 from helpers.row_locks import new_tables, run_in, transaction
 from helpers.servers.processes import all_at_once, until
 from sqlalchemy import make_url, text

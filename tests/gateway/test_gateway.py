@@ -4,7 +4,7 @@ import json
 import threading
 
 import pytest
-from helpers.gateway_app import make_app
+from helpers.applications.gateway_app import make_app
 from helpers.servers.nginx_gateway import JSON, PAY, make_world, send
 from helpers.servers.processes import until
 

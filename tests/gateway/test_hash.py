@@ -6,7 +6,7 @@ import string
 
 import pytest
 from flask import request
-from helpers.gateway_app import make_app
+from helpers.applications.gateway_app import make_app
 from helpers.servers.nginx_gateway import JSON, PAY, send
 from helpers.servers.processes import HOST
 from hypothesis import HealthCheck, given, settings

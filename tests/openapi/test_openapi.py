@@ -7,10 +7,7 @@ from http import HTTPStatus
 import flask_smorest
 import pytest
 from flask import Response, abort
-from helpers.apps import make_app
-from helpers.node import MUST_RUN, NODE
-from helpers.servers.faults import SilentServer
-from helpers.smorest_app import (
+from helpers.applications.smorest_app import (
     BASE,
     PATHS,
     PROBLEM,
@@ -19,6 +16,9 @@ from helpers.smorest_app import (
     Shop,
     guarded_blueprint,
 )
+from helpers.apps import make_app
+from helpers.callers.node import MUST_RUN, NODE
+from helpers.servers.faults import SilentServer
 from hypothesis import example, given
 from hypothesis import strategies as st
 from openapi_schema_validator import OAS31Validator

@@ -3,7 +3,7 @@
 import pytest
 from flask_httpauth import HTTPBasicAuth, HTTPTokenAuth
 from flask_jwt_extended import JWTManager, create_access_token, jwt_required
-from helpers.login_apps import ADDRESS, CountingApp
+from helpers.applications.login_apps import ADDRESS, CountingApp
 
 from flask_idempotence import ConfigurationError
 

@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 from flask import request
+from helpers.applications.login_apps import CountingApp
 from helpers.apps import make_app, verdict
-from helpers.login_apps import CountingApp
 
 from flask_idempotence import idempotent
 from flask_idempotence.client.keys import new_key

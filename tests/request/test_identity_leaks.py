@@ -7,7 +7,7 @@ from flask import Flask, g, request
 from flask_httpauth import HTTPBasicAuth, HTTPTokenAuth
 from flask_jwt_extended import JWTManager, create_access_token, jwt_required
 from flask_login import LoginManager, UserMixin, login_user
-from helpers.login_apps import ADDRESS, CountingApp
+from helpers.applications.login_apps import ADDRESS, CountingApp
 
 from flask_idempotence import ConfigurationError
 

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from helpers.login_apps import CountingApp
+from helpers.applications.login_apps import CountingApp
 from hypothesis import given
 from hypothesis import strategies as st
 

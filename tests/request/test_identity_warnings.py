@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from helpers.login_apps import CountingApp
+from helpers.applications.login_apps import CountingApp
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from flask_idempotence import idempotent

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from flask import request
 from helpers.apps import make_app
-from helpers.node import DECIDE, MUST_RUN, NODE
+from helpers.callers.node import DECIDE, MUST_RUN, NODE
 
 from flask_idempotence import RepeatSubmit
 from flask_idempotence.client.answers import Answer

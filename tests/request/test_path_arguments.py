@@ -1,8 +1,8 @@
 """Path arguments of the application's own converters, and routes with several rules."""
 
 import pytest
+from helpers.applications.login_apps import REPEATED, CountingApp
 from helpers.apps import verdict
-from helpers.login_apps import REPEATED, CountingApp
 from werkzeug.routing import BaseConverter
 
 from flask_idempotence import no_repeat_submit

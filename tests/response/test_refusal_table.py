@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from helpers.node import DECIDE, MUST_RUN, NODE, SCRIPT
+from helpers.callers.node import DECIDE, MUST_RUN, NODE, SCRIPT
 from helpers.repository import REFERENCE, REFUSALS, text_of
 
 from flask_idempotence.client import Retries

@@ -7,7 +7,7 @@ import pytest
 import requests
 from flask import Flask, jsonify
 from helpers.apps import make_app
-from helpers.http_callers import serving
+from helpers.callers.http_callers import serving
 from helpers.once_operations import elsewhere
 
 from flask_idempotence import (

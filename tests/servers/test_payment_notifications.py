@@ -14,7 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers.payment_providers import PROVIDERS, SETTINGS, application_of_page
+from helpers.callers.payment_providers import PROVIDERS, SETTINGS, application_of_page
 from helpers.servers.processes import HOST, Gunicorn, all_at_once, until
 
 pytestmark = pytest.mark.servers

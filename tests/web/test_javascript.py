@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from helpers.node import MUST_RUN, NODE, SCRIPT
+from helpers.callers.node import MUST_RUN, NODE, SCRIPT
 from helpers.repository import ROOT
 
 MOST_BYTES = 6 * 1024

@@ -4,7 +4,7 @@ import time
 import types
 
 import pytest
-from helpers.payment_providers import (
+from helpers.callers.payment_providers import (
     PROVIDERS,
     SETTINGS,
     Notification,

@@ -177,7 +177,11 @@ def application(redis_url, folder, *, workers=1, **environment):
         **environment,
     }
     return Gunicorn(
-        "helpers.gateway_app:make_app()", workers=workers, threads=16, env=environment, cwd=ROOT
+        "helpers.applications.gateway_app:make_app()",
+        workers=workers,
+        threads=16,
+        env=environment,
+        cwd=ROOT,
     )
 
 

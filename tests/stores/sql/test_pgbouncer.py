@@ -1,7 +1,7 @@
 """The store behind PgBouncer in transaction mode, which shares the server's sessions."""
 
 import pytest
-from helpers.doctor_apps import production_app, severity
+from helpers.applications.doctor_apps import production_app, severity
 from helpers.payment_database import PaymentApp
 from helpers.servers.pgbouncer import PgBouncer
 from helpers.servers.processes import all_at_once, until

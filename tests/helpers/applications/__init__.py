@@ -1,0 +1,1 @@
+"""Applications that tests of several wings share."""

@@ -1,0 +1,1 @@
+"""Callers that send requests as clients and providers do."""
