@@ -58,8 +58,9 @@ class RabbitServer(ServerProcess):
                 "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none"
             ),
         }
-        # A mapper that the node starts itself would be a daemon, and outlive the test.
-        command = f'epmd -port {mapper} -address {HOST} & exec "$0"'
+        # A mapper that the node starts itself would be a daemon, and outlive the test. This one
+        # ends with the group, or with a node that ends by itself.
+        command = f'epmd -port {mapper} -address {HOST} & "$0"; kill $!'
         options = {"cwd": "/", "env": environment, **as_nobody()}
         self._launch(["sh", "-c", command, self._binary], self._answers, 60, **options)
 
