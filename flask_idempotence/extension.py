@@ -26,6 +26,7 @@ from .engine.forgetting import forget
 from .engine.guard import Services
 from .engine.tokens import issue_token, redeem_token
 from .errors import ConfigurationError
+from .exactly_once.factory import watch_sessions
 from .guards.checks import Fault, close_endpoint, faults_of, faults_when_finished
 from .guards.named_lock import Lock
 from .guards.once import Once
@@ -97,6 +98,7 @@ class Idempotence:
         _refuse(faults_of(app, config))
         if store is None:
             store = open_store(config.storage_uri, config.storage_options)
+        watch_sessions()
         state = State(app, config, store, self._hooks)
         app.extensions["idempotence"] = state
         app.register_blueprint(make_blueprint(app, config.token_url))

@@ -1,10 +1,11 @@
 """The argument `within=`: the sessions whose transactions a guard commits.
 
-SQLAlchemy, an extra, is imported with the first use of the argument.
+SQLAlchemy, an extra, is imported with the first SQL store or the first use of the argument.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,6 +35,15 @@ class TransactionFactory:
     def __call__(self, store: Store | None) -> Transaction:
         """Open a transaction beside a claim in a store, or with None without a claim."""
         return self._open(self.session(), store)
+
+
+def watch_sessions() -> None:
+    """Watch sessions for writes, where a SQL store exists.
+
+    A session may begin before the first `within=` of the process.
+    """
+    if "flask_idempotence.stores.sql" in sys.modules:
+        from . import writes  # noqa: F401, PLC0415 - an extra; it registers its listeners
 
 
 def transaction_factory(guard: str, within: object) -> TransactionFactory | None:

@@ -1,6 +1,8 @@
 """What a guard within a session refuses to begin or to commit, and how it says so."""
 
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 from helpers.payment_database import Payment, PaymentApp, errors_as_text, metadata, pay, payments
@@ -176,3 +178,33 @@ def test_keep_does_not_keep_what_an_exception_has_rolled_back(pay_app):
     site = pay_app(view)
     assert [site.post().status_code for _ in range(2)] == [500, 500]
     assert (site.runs, site.count()) == (2, 0)
+
+
+FIRST_USE = """
+import sys
+from flask import Flask
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
+from flask_idempotence import ConfigurationError, Idempotence, SqlStore
+
+engine = create_engine(sys.argv[1])
+app = Flask("shop")
+app.config["SECRET_KEY"] = "a secret"
+store = SqlStore(engine)
+store.create_table()
+idempotence = Idempotence(app, store=store)
+with app.app_context(), Session(engine) as session:
+    session.execute(text("CREATE TABLE books (number INTEGER)"))
+    session.execute(text("INSERT INTO books VALUES (1)"))
+    try:
+        with idempotence.once("books", 1, within=session):
+            raise SystemExit("begun")
+    except ConfigurationError:
+        print("refused", session.scalar(text("SELECT COUNT(*) FROM books")))
+"""
+
+
+def test_the_first_use_in_a_process_sees_what_its_session_has_written_before(url):
+    command = [sys.executable, "-c", FIRST_USE, url]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("refused 1\n", "")
