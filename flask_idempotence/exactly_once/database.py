@@ -12,7 +12,9 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..errors import ConfigurationError, StoreError
-from ..stores.sql import SqlStore
+from ..stores.sql import SqlStore, mysql_errors
+from ..stores.sql.mysql_errors import error_number
+from . import mysql
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -59,17 +61,22 @@ def _place(url: URL) -> tuple[object, ...]:
     database = url.database
     if url.get_backend_name() == "sqlite":
         return ("sqlite", str(Path(database or "").resolve()))
+    if url.get_backend_name() in mysql.NAMES:
+        # Flask-SQLAlchemy adds a charset, which changes nothing here.
+        return ("mysql", url.host, url.port, database, url.query.get("unix_socket"))
     return (url.get_backend_name(), url.host, url.port, database, url.query)
 
 
 def begin(session: Session) -> Connection:
     """Begin a session's transaction, and return its connection.
 
-    On PostgreSQL it is READ COMMITTED: the keeper changes the claim while the view runs, a
-    conflict with the completion in REPEATABLE READ.
+    On PostgreSQL and MySQL it is READ COMMITTED: the keeper changes the claim while the view runs,
+    a conflict with the completion in REPEATABLE READ.
     """
     session.begin()
     bind = session.get_bind()
+    if bind.dialect.name in mysql.NAMES:
+        return mysql.begin(session)
     is_isolated = isinstance(bind, Engine) and bind.dialect.name == "postgresql"
     if is_isolated and bind.dialect.driver in _ISOLATING_BEGIN:
         return session.connection(execution_options={"isolation_level": _ISOLATION})
@@ -125,6 +132,9 @@ def undo(session: Session) -> None:
 
 def is_outage(error: Exception) -> bool:
     """Whether the cause is not the statement: connection lost, lock time-out, deadlock victim."""
+    number = error_number(error.orig) if isinstance(error, DBAPIError) and error.orig else None
+    if number is not None:  # of MySQL, where OperationalError is the class of all other errors
+        return mysql_errors.is_outage(number)
     return isinstance(error, OperationalError | PoolTimeout) or (
         isinstance(error, DBAPIError) and error.connection_invalidated
     )

@@ -100,8 +100,8 @@ class Transaction:
         self._give_back()
         session = self.session
         try:
-            self._check_whole()
             with store_errors(session):
+                self._check_whole()
                 session.flush()
                 if has_written(session, besides=self._connection):
                     raise ConfigurationError(_SEVERAL)
@@ -184,7 +184,8 @@ _SEVERAL = (
 _BROKEN = (
     "A view that stands within= a session went on after the database had refused one of its "
     "statements, which has undone everything: put a statement that may be refused into "
-    "session.begin_nested()."
+    "session.begin_nested(). On MySQL, let a deadlock's error pass, and leave out statements such "
+    "as CREATE TABLE, which commit."
 )
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, event, func, select
 from sqlalchemy.orm import Session
 
+from . import mysql
+
 if TYPE_CHECKING:
     from sqlalchemy.orm import SessionTransaction
 
@@ -32,7 +34,12 @@ def has_written(session: Session, *, besides: Connection | None = None) -> bool:
 
 
 def is_broken(connection: Connection) -> bool:
-    """Whether the database has refused a statement, and would answer COMMIT by a rollback."""
+    """Whether the transaction is undone already, and its COMMIT would not commit it.
+
+    Call it once. PostgreSQL answers COMMIT by a rollback once it has refused a statement.
+    """
+    if connection.dialect.name in mysql.NAMES:
+        return mysql.is_broken(connection)
     information = getattr(connection.connection.dbapi_connection, "info", None)
     return getattr(information, "transaction_status", None) == _INERROR
 
@@ -49,6 +56,8 @@ def _has_written(connection: Connection, changes: int | None) -> bool:
 
 def _changes_on(connection: Connection) -> int | None:
     # Of other databases there is no count: None counts as written.
+    if connection.dialect.name in mysql.NAMES:
+        return mysql.writes_on(connection)
     if connection.dialect.name != "sqlite":
         return None
     driver: Any = connection.connection.dbapi_connection

@@ -23,8 +23,16 @@ pytestmark = pytest.mark.database
 DEATHS = 30
 """At each step."""
 
-COMMIT = b"Q\0\0\0\x0bCOMMIT"
+COMMITS = {
+    "postgres": b"Q\0\0\0\x0bCOMMIT",
+    "mariadb": b"\x07\0\0\0\x03COMMIT",
+}
 """As it stands on the wire; BEGIN ISOLATION LEVEL READ COMMITTED ends alike."""
+
+LOCK_WAITS = {
+    "postgres": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+    "mariadb": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
 
 COMMITTED = ("after the commit", "before the answer")
 
@@ -79,9 +87,24 @@ class Children:
         self._process.stdout.close()
 
 
+@pytest.fixture(params=COMMITS)
+def product(request):
+    return request.param
+
+
 @pytest.fixture
-def url(postgres):
-    return postgres.new_database()
+def server(request, product):
+    return request.getfixturevalue(product)
+
+
+@pytest.fixture
+def commit(product):
+    return COMMITS[product]
+
+
+@pytest.fixture
+def url(server):
+    return server.new_database()
 
 
 @pytest.fixture
@@ -131,8 +154,8 @@ def is_stopped(pid):
 
 
 @pytest.fixture
-def proxy(postgres):
-    with Proxy(postgres) as proxy:
+def proxy(server):
+    with Proxy(server) as proxy:
         yield proxy
 
 
@@ -140,10 +163,10 @@ def through(proxy, url):
     return url.rpartition("@")[0] + f"@127.0.0.1:{proxy.port}/" + url.rpartition("/")[2]
 
 
-def test_a_commit_whose_answer_is_lost_is_found_to_be_done(proxy, url, pay_app):
+def test_a_commit_whose_answer_is_lost_is_found_to_be_done(proxy, commit, url, pay_app):
     site = PaymentApp(through(proxy, url))
     site.post(key="warm", amount=1)
-    proxy.drop_next_replies(1, after=COMMIT)
+    proxy.drop_next_replies(1, after=commit)
     answer = site.post(amount=7)
     assert answer.status_code == 201
     assert pay_app.amount_of(answer.json["number"]) == 7
@@ -154,13 +177,15 @@ def test_a_commit_whose_answer_is_lost_is_found_to_be_done(proxy, url, pay_app):
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_undecidable_commit_is_503_and_leaves_the_claim_alone(proxy, url, pay_app, arrives):
+def test_an_undecidable_commit_is_503_and_leaves_the_claim_alone(
+    proxy, commit, url, pay_app, arrives
+):
     site = PaymentApp(through(proxy, url), settings={"IDEMPOTENCE_LEASE": 2})
     real = site.session().commit
 
     def cut_off():
         if arrives:
-            proxy.drop_next_replies(1, after=COMMIT)
+            proxy.drop_next_replies(1, after=commit)
             event.listen(site.engine, "handle_error", lambda _: proxy.refuse())
         else:
             proxy.refuse()
@@ -203,7 +228,7 @@ def test_a_database_that_is_away_before_the_commit_is_503_and_frees_the_claim(pr
     site.close()
 
 
-def test_looking_a_commit_up_waits_for_what_is_being_decided(url, pay_app):
+def test_looking_a_commit_up_waits_for_what_is_being_decided(product, pay_app):
     store = pay_app.store
     key, owner = "idempotence:2:key:pay:" + "0" * 32, b"o" * 16
     store.claim(key, owner, b"f" * 16, 30, 0)
@@ -213,7 +238,8 @@ def test_looking_a_commit_up_waits_for_what_is_being_decided(url, pay_app):
         looking = threading.Thread(target=lambda: found.append(store.look_up(key, owner)))
         looking.start()
         with pay_app.engine.connect() as watching:
-            waits = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            watching = watching.execution_options(isolation_level="AUTOCOMMIT")
+            waits = text(LOCK_WAITS[product])
             assert until(lambda: watching.scalar(waits) == 1, 4)
         assert found == []
         connection.commit()

@@ -25,7 +25,8 @@ def tenant(url, tmp_path):
     plain = make()
     SqlStore(plain).create_table()
     with plain.begin() as connection:
-        if plain.dialect.name == "postgresql":
+        if plain.dialect.name != "sqlite":
+            connection.execute(text("DROP SCHEMA IF EXISTS tenant"))
             connection.execute(text("CREATE SCHEMA tenant"))
         metadata.create_all(connection.execution_options(**TRANSLATED))
         [create] = SqlStore(plain).ddl().split(";")[:1]

@@ -259,9 +259,12 @@ def test_the_guarded_view_costs_three_statements_more_at_most(pay_app):
     site.post(key="warm")
     with statements() as seen:
         site.post(key="two")
-    own = [each for each in seen if "flask_idempotence" in each]
+    # InnoDB's transaction is given its isolation level, and has to keep its first savepoint.
+    around = [each for each in seen if each.startswith(("SET", "SAVEPOINT", "RELEASE"))]
+    assert len(around) == (3 if site.engine.dialect.name == "mysql" else 0)
+    own = [each for each in seen if "flask_idempotence" in each and each not in around]
     assert 2 <= len(own) <= 3
-    assert len(seen) == len(own) + 1
+    assert len(seen) == len(around) + len(own) + 1
 
 
 @pytest.mark.database

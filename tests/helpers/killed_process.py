@@ -12,6 +12,7 @@ import sys
 import threading
 
 import psycopg  # noqa: F401 - so that the children have it
+import pymysql  # noqa: F401 - the same
 
 from helpers.payment_database import PaymentApp
 
