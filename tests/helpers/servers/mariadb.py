@@ -24,6 +24,14 @@ _MYSQL_USER = (
 )
 """Over TCP, where no name is resolved, 127.0.0.1 is not localhost."""
 
+_OF_MYSQL = {
+    "mysqlx": 0,
+    "secure_file_priv": "NULL",
+    "tls_version": "",  # the proxy reads along
+    "gtid_mode": "OFF",  # tables without transactions count what a rollback would undo
+    "enforce_gtid_consistency": "OFF",
+}
+
 
 def mariadb_binary() -> str | None:
     """Return the server to test with; None where there is none."""
@@ -57,7 +65,7 @@ class MariaDbServer(ServerProcess):
             "loose_innodb_log_file_size": "32M",
             "max_connections": 400,
             "skip_name_resolve": 1,
-            **({"mysqlx": 0, "secure_file_priv": "NULL"} if self.is_mysql else {}),
+            **(_OF_MYSQL if self.is_mysql else {}),
             **settings,
         }
         self._count = 0
