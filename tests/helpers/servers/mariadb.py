@@ -100,7 +100,9 @@ class MariaDbServer(ServerProcess):
             )
             command = [install, "--no-defaults", f"--datadir={data}", "--skip-test-db"]
             command += ["--auth-root-authentication-method=normal", "--skip-name-resolve"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, **as_nobody())
+        # In a common directory, a server that starts removes the temporary tables of others.
+        options = {"env": {**os.environ, "TMPDIR": str(self.directory)}, **as_nobody()}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, **options)
         if done.returncode:
             raise RuntimeError(f"{command[0]}: {done.stdout}{done.stderr}")
 
