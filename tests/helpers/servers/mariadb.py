@@ -14,6 +14,9 @@ from helpers.servers.postgres import as_nobody, open_to_nobody
 from helpers.servers.processes import HOST, ServerProcess, free_port
 
 BINARY_VARIABLE = "IDEMPOTENCE_TEST_MARIADB"
+SCHEME_VARIABLE = "IDEMPOTENCE_TEST_MYSQL_SCHEME"
+"""Names another driver than PyMySQL, such as `mysql+mysqldb`, which has to be installed."""
+
 REMEDY = (
     "install mariadb-server (Debian and Ubuntu: apt-get install mariadb-server), or set "
     f"{BINARY_VARIABLE} to the path of mariadbd, or of MySQL's mysqld"
@@ -141,7 +144,8 @@ class MariaDbServer(ServerProcess):
 
     def url(self, database: str) -> str:
         """Return the URL of a database, over TCP."""
-        return f"mysql+pymysql://root@{HOST}:{self.port}/{database}"
+        scheme = os.environ.get(SCHEME_VARIABLE, "mysql+pymysql")
+        return f"{scheme}://root@{HOST}:{self.port}/{database}"
 
     def pause(self) -> None:
         """Freeze the server; connections stay open."""
