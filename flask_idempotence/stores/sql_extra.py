@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 DATABASES = ("sqlite", "postgresql", "mysql", "mariadb")
 """The first part of a scheme; a driver may follow a plus."""
 
+_POSTGRESQL = ("'psycopg[binary]'", "postgresql+psycopg://")
+_MYSQL = ("pymysql", "mysql+pymysql://")
+"""A driver that is easy to install, and the scheme that names it."""
+
 _OWN_OPTIONS = ("deadline",)
 
 
@@ -47,15 +51,16 @@ def sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
     except NoSuchModuleError:
         raise ConfigurationError(
             "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know the driver in its scheme. "
-            "Begin it with sqlite:/// or postgresql+psycopg://"
+            f"Begin it with sqlite:///, {_POSTGRESQL[1]} or {_MYSQL[1]}"
         ) from None
     except ArgumentError:
         raise ValueError from None  # its text may hold a piece of the password
     except ModuleNotFoundError as error:
+        is_mysql = uri.partition(":")[0].partition("+")[0] in ("mysql", "mariadb")
+        name, (package, begin) = ("MySQL", _MYSQL) if is_mysql else ("PostgreSQL", _POSTGRESQL)
         raise ConfigurationError(
             f"IDEMPOTENCE_STORAGE_URI: its driver is not installed (no module {error.name!r}). "
-            "For PostgreSQL, pip install 'psycopg[binary]' and begin it with "
-            "postgresql+psycopg://"
+            f"For {name}, pip install {package} and begin it with {begin}"
         ) from None
     if "@" in (engine.url.host or ""):
         raise ValueError  # a bare one in the password: the host would begin within it

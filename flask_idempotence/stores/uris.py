@@ -29,7 +29,8 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
     """Make the store that a URI names, without connecting to it.
 
     Args:
-        uri: `memory://`, a Redis or Valkey URL, or SQLAlchemy's of SQLite or PostgreSQL.
+        uri: `memory://`, a Redis or Valkey URL, or SQLAlchemy's of SQLite, PostgreSQL,
+            MySQL or MariaDB.
         options: keyword arguments of the store; for Redis also those of its connections, for a
             database those of `sqlalchemy.create_engine`.
 

@@ -134,8 +134,8 @@ def default_of(field):
 def test_no_page_names_a_setting_that_does_not_exist():
     named = {name for page in PAGES for name in re.findall(r"IDEMPOTENCE_[A-Z_]+", text_of(page))}
     misspelt_on_purpose = {"IDEMPOTENCE_LOCK_INTERVALL", "IDEMPOTENCE_REDIS_URL"}
-    of_the_tests = {"IDEMPOTENCE_TEST_REDIS", "IDEMPOTENCE_TEST_POSTGRES"}
-    assert named - misspelt_on_purpose - of_the_tests == set(SETTINGS)
+    servers = {f"IDEMPOTENCE_TEST_{name}" for name in ("REDIS", "POSTGRES", "MARIADB")}
+    assert named - misspelt_on_purpose - servers == set(SETTINGS)
 
 
 @pytest.mark.parametrize("error", REFUSALS.values(), ids=REFUSALS)

@@ -237,8 +237,8 @@ def test_looking_a_commit_up_waits_for_what_is_being_decided(product, pay_app):
         found = []
         looking = threading.Thread(target=lambda: found.append(store.look_up(key, owner)))
         looking.start()
-        with pay_app.engine.connect() as watching:
-            watching = watching.execution_options(isolation_level="AUTOCOMMIT")
+        each_anew = pay_app.engine.execution_options(isolation_level="AUTOCOMMIT")
+        with each_anew.connect() as watching:
             waits = text(LOCK_WAITS[product])
             assert until(lambda: watching.scalar(waits) == 1, 4)
         assert found == []

@@ -147,7 +147,8 @@ def _check_durability(facts: DatabaseFacts) -> Finding:
     return warning(
         f"A crash of the machine may lose the last commits: {facts.durability}.",
         "Claims and remembered responses that are lost let their repeats run again.",
-        "Set fsync and synchronous_commit to on; for SQLite, PRAGMA synchronous to FULL.",
+        "Set fsync and synchronous_commit to on; on MySQL, innodb_flush_log_at_trx_commit and "
+        "sync_binlog to 1; for SQLite, PRAGMA synchronous to FULL.",
     )
 
 

@@ -64,6 +64,7 @@ class _Compiled:
             raise TypeError(f"{type(clause).__name__} is no statement with parameters.")
         self.text = str(compiled)
         self._order = compiled.positiontup
+        self._names = list(compiled.bind_names.values())
         processors = {
             name: bind.type.dialect_impl(dialect).bind_processor(dialect)
             for bind, name in compiled.bind_names.items()
@@ -79,7 +80,11 @@ class _Compiled:
         named = {**self._constants, **values}
         for name, process in self._processors:
             named[name] = process(named[name])
-        return named if self._order is None else tuple([named[name] for name in self._order])
+        if self._order is not None:
+            return tuple([named[name] for name in self._order])
+        # PyMySQL would escape the others, too.
+        is_exact = len(named) == len(self._names)
+        return named if is_exact else {name: named[name] for name in self._names}
 
 
 class DatabaseConnection:

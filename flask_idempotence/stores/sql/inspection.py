@@ -51,9 +51,14 @@ _PRUNE = (
     .where(_row.key.in_(sa.select(_doomed.c.key)), _row.expires <= now())
     .returning(_row.key)
 )
-_REMOVE = sa.delete(table).where(_row.key == sa.bindparam("this_key", type_=KEY))
+REMOVE = sa.delete(table).where(_row.key == sa.bindparam("this_key", type_=KEY))
+"""A row of any kind."""
+
 _KEY_KIND_OWNER = sa.tuple_(_row.key, _row.kind, _row.owner)
-_DISCARD = sa.delete(table).where(_KEY_KIND_OWNER.in_(sa.bindparam("seen", expanding=True)))
+# The keys alone find the rows by the index, on every database.
+_DISCARD = sa.delete(table).where(
+    _row.key.in_(_keys), _KEY_KIND_OWNER.in_(sa.bindparam("seen", expanding=True))
+)
 
 _PER_STATEMENT = 500
 """Keys in one statement: the number of its parameters is limited."""
@@ -78,17 +83,17 @@ def scan(connection: Connection, prefix: str, after: str, most: int) -> Sequence
 
 def remove(connection: Connection, key: str) -> None:
     """Remove a key of any kind."""
-    connection.execute(_REMOVE, {"this_key": key})
+    connection.execute(REMOVE, {"this_key": key})
 
 
 def discard(connection: Connection, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
     """Remove keys whose entries are still the same."""
     left: set[str] = set()
     for some in _in_parts(seen):
-        connection.execute(
-            _DISCARD, {"seen": [(key, *_kind_and_owner(entry.mark)) for key, entry in some]}
-        )
-        left.update(connection.execute(_LEFT, {"keys": [key for key, _ in some]}).scalars())
+        rows = [(key, *_kind_and_owner(entry.mark)) for key, entry in some]
+        keys = [key for key, _ in some]
+        connection.execute(_DISCARD, {"keys": keys, "seen": rows})
+        left.update(connection.execute(_LEFT, {"keys": keys}).scalars())
     return [Outcome.STALE if key in left else Outcome.OK for key, _ in seen]
 
 

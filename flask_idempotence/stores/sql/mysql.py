@@ -23,7 +23,7 @@ from ..base import (
     TokenOutcome,
 )
 from ..facts import DatabaseFacts
-from . import mysql_errors, statements
+from . import inspection, mysql_errors, statements
 from .connection import DatabaseConnection, Statement, StoreConnection, Values
 from .dialect import OK, STALE, Dialect, Info, Times, Trouble, outcome_of
 from .table import (
@@ -90,7 +90,6 @@ _DOOMED = (
     .limit(sa.bindparam("most", type_=sa.BigInteger()))
     .with_for_update(skip_locked=True)
 )
-_DELETE = sa.delete(table).where(_row.key.in_(sa.bindparam("keys", expanding=True, type_=KEY)))
 
 _COUNT = sa.text(
     "SELECT table_rows FROM information_schema.tables "
@@ -120,6 +119,7 @@ class MySQL(Dialect):
             self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM, statements.claimed_anew)
         )
         self._complete = Statement(self._upsert(statements.COMPLETED, statements.MAY_COMPLETE))
+        self._remove = Statement(inspection.REMOVE)
         self._release = Statement(sa.delete(table).where(statements.HAS_CLAIM))
         self._takes = [
             (outcome, Statement(sa.delete(table).where(statements.MAY_TAKE, is_a(kind))))
@@ -128,6 +128,7 @@ class MySQL(Dialect):
                 (TOKEN_AGAIN, TokenOutcome.TAKEN_AGAIN),
             )
         ]
+        self._knows_layout = False
 
     def _or_replace(
         self,
@@ -143,7 +144,7 @@ class MySQL(Dialect):
             # A condition for each column. They are assigned from left to right: the condition
             # holds for as long as `expires`, the last one, has not been assigned.
             unchanged: statements.Columns = {name: _row[name] for name in replaced}
-            refused = sa.func.last_insert_id(_REFUSED) == _REFUSED
+            refused: sa.ColumnElement[bool] = sa.literal_column(f"LAST_INSERT_ID({_REFUSED})")
             unchanged["kind"] = sa.case((refused, _row.kind), else_=_row.kind)
             replaced = {
                 name: sa.case((where, value), else_=unchanged[name])
@@ -153,6 +154,12 @@ class MySQL(Dialect):
         in_order = [*replaced.items(), ("expires", expires)]
         upsert: sa.Insert = insert.on_duplicate_key_update(in_order)
         return upsert
+
+    def claim(self, connection: StoreConnection, values: Values) -> ClaimOutcome:
+        """Take a key for its first caller, or return its holder; outside a transaction."""
+        if not self._knows_layout:
+            self.place(connection)
+        return super().claim(connection, values)
 
     def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
         # Read first: the write would lock a row in the way, and wait behind a transaction that
@@ -205,14 +212,18 @@ class MySQL(Dialect):
         """Remove expired rows, without a wait for those that are locked."""
         with connection.transaction("START TRANSACTION"):
             keys = connection.sqlalchemy.execute(_DOOMED, {"most": most}).scalars().all()
-            if keys:
-                connection.sqlalchemy.execute(_DELETE, {"keys": keys})
+            # One by one: for several at once, InnoDB may read the whole of a small table, and wait
+            # for rows that are locked.
+            for key in keys:
+                connection.change(self._remove, {"this_key": key})
         return len(keys)
 
     def place(self, connection: StoreConnection) -> None:
-        """Check the table's layout: without transactions, `within=` would not hold."""
-        if wrong := _wrong_parts(connection.sqlalchemy):
+        """Check the table's layout: in a wrong one, keys or transactions would not hold."""
+        wrong = _wrong_parts(connection.sqlalchemy)
+        if wrong:
             raise StoreNotReady(f"The table {NAME} lacks {', '.join(wrong)}.", remedy=_REMEDY)
+        self._knows_layout = wrong is not None
 
     def count_all(self, connection: Connection) -> int | None:
         """Return how many rows there are by the server's estimate."""
@@ -247,7 +258,7 @@ class MySQL(Dialect):
         """Return the server's version, settings and state."""
         missing = missing_parts(connection)
         if NAME not in missing:
-            missing += _wrong_parts(connection)
+            missing += _wrong_parts(connection) or ()
         sent_at = time.time()
         clock = connection.execute(_CLOCK).scalar_one() / 1000
         answered_at = time.time()
@@ -287,11 +298,11 @@ def _renew(connection: Connection, lease: int, claims: _Claims) -> set[tuple[str
     return live & set(claims)
 
 
-def _wrong_parts(connection: Connection) -> tuple[str, ...]:
-    """Return the parts of an existing table that are not as `metadata` makes them."""
+def _wrong_parts(connection: Connection) -> tuple[str, ...] | None:
+    """Return the parts of the table that are not as `metadata` makes them; None without it."""
     layout = connection.execute(_LAYOUT, {"name": NAME}).first()
     if layout is None:
-        return ()
+        return None
     checks = {
         "ENGINE=InnoDB": layout.engine == "InnoDB",
         f"key {_KEY_TYPE.upper()} PRIMARY KEY": layout.type == _KEY_TYPE

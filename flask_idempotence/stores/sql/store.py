@@ -43,7 +43,7 @@ _PAGE = 500
 
 
 class SqlStore(InspectableStore):
-    """Claims, records and tokens in a table of a SQLite or PostgreSQL database.
+    """Claims, records and tokens in a table of SQLite, PostgreSQL, MySQL or MariaDB.
 
     `flask idempotence init-db` or a migration makes the table; the store never does.
 
@@ -244,7 +244,7 @@ def _dialect_of(engine: Engine) -> Dialect:
         raise ConfigurationError("The engine's driver must be a synchronous one.")
     if engine.dialect.name not in _DIALECTS:
         raise ConfigurationError(
-            f"The SQL store knows {' and '.join(_DIALECTS)}, and not {engine.dialect.name}."
+            f"The SQL store knows {', '.join(_DIALECTS)}, and not {engine.dialect.name}."
         )
     dialect = _DIALECTS[engine.dialect.name]()
     dialect.check(engine)

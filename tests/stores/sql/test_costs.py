@@ -118,19 +118,69 @@ def test_a_replay_takes_no_lock_on_postgres(on_postgres):
         connection.rollback()
 
 
-@pytest.fixture(params=["sqlite", "on_postgres"])
+class Queries:
+    """What a MariaDB server has been sent, and how often it has committed a change, by its log."""
+
+    def __init__(self, server):
+        self._server = server
+        server.execute(
+            "SET GLOBAL log_output = 'TABLE'",
+            "SET GLOBAL general_log = 1",
+        )
+
+    def during(self, call):
+        self._server.execute("TRUNCATE mysql.general_log")
+        call()
+        rows = self._server.execute(
+            "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query' "
+            "AND argument LIKE '%flask_idempotence%' AND argument NOT LIKE '%general_log%'"
+        )
+        return [argument.split()[0] for (argument,) in rows]
+
+
+@pytest.fixture
+def on_mariadb(mariadb):
+    store = SqlStore(create_engine(mariadb.new_database()), deadline=5)
+    store.create_table()
+    store.release("warm", b"")
+    store.know_place()
+    yield store, Queries(mariadb)
+    mariadb.execute("SET GLOBAL general_log = 0")
+    store.close()
+    store.engine.dispose()
+
+
+def test_statements_on_mariadb(on_mariadb):
+    store, queries = on_mariadb
+    client = application(store)
+    look, write = ["SELECT"], ["INSERT"]  # each write commits by itself
+    assert queries.during(lambda: client.post("/key", headers=KEY)) == [*look, *write, *write]
+    assert queries.during(lambda: client.post("/key", headers=KEY)) == look
+    assert queries.during(lambda: client.post("/lock")) == [*look, *write]
+    assert queries.during(lambda: client.post("/lock")) == look
+    token = client.get("/token").get_json()["token"]
+    headers = {"Idempotence-Token": token}
+    assert queries.during(lambda: client.post("/token-guard", headers=headers)) == ["DELETE"]
+
+
+@pytest.fixture(params=["sqlite", "on_postgres", "on_mariadb"])
 def store(request):
     return request.getfixturevalue(request.param)[0]
 
 
+CLOCKS = {
+    "sqlite": "(julianday('now') - 2440587.5) * 864e5",
+    "postgresql": "extract(epoch from statement_timestamp()) * 1000",
+    "mysql": "UNIX_TIMESTAMP(NOW(6)) * 1000",
+}
+
+
 def fill(store, count, expires):
-    now = "statement_timestamp()" if store.engine.dialect.name == "postgresql" else None
-    clock = (
-        f"extract(epoch from {now}) * 1000" if now else "(julianday('now') - 2440587.5) * 864e5"
-    )
+    dialect = store.engine.dialect
+    quoted, clock = dialect.identifier_preparer.quote("key"), CLOCKS[dialect.name]
     rows = [{"key": f"p:{expires}:{number}"} for number in range(count)]
     insert = text(
-        "INSERT INTO flask_idempotence (key, kind, owner, fingerprint, lease_ends, expires) "
+        f"INSERT INTO flask_idempotence ({quoted}, kind, owner, fingerprint, lease_ends, expires) "
         f"VALUES (:key, 'claim', :bytes, :bytes, 0, {clock} + {expires})"
     )
     with store.engine.begin() as connection:

@@ -48,6 +48,17 @@ def test_a_driver_that_is_not_installed_is_named_with_one_that_can_be(monkeypatc
     assert "postgresql+psycopg://" in told
 
 
+@pytest.mark.parametrize("scheme", ["mysql", "mysql+mysqldb", "mariadb", "mariadb+mysqldb"])
+def test_a_driver_of_mysql_that_is_not_installed_is_named_with_one_that_can_be(
+    monkeypatch, scheme
+):
+    monkeypatch.setitem(sys.modules, "MySQLdb", None)
+    told = refusal(f"{scheme}://u:hunter2@h/app")
+    assert "not installed (no module 'MySQLdb')" in told
+    assert "pip install pymysql" in told
+    assert "mysql+pymysql://" in told
+
+
 def test_a_driver_that_nobody_knows_is_told_with_one_that_is_known():
     told = refusal("postgresql+unheardof://u:hunter2@h/app")
     assert "does not know the driver" in told

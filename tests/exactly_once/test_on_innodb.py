@@ -1,0 +1,196 @@
+"""`within=` on MariaDB: deadlocks, statements that commit, snapshots, writes before a guard."""
+
+import threading
+
+import pytest
+from helpers.payment_database import PaymentApp, errors_as_text, pay, payments
+from sqlalchemy import create_engine, insert, select, text, update
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from flask_idempotence.exactly_once.mysql import _READS as READS
+
+pytestmark = pytest.mark.database
+
+HEAVY = 50
+
+
+@pytest.fixture
+def url(mariadb):
+    return mariadb.new_database()
+
+
+class Rival:
+    """A transaction that has written more, so that a deadlock's victim is the view's.
+
+    It holds the payment 2, and wants the payment 1 while the view wants the payment 2.
+    """
+
+    def __init__(self, url):
+        self._engine = create_engine(url, isolation_level="READ COMMITTED")
+        with self._engine.begin() as connection:
+            rows = [{"amount": number} for number in range(1, HEAVY + 1)]
+            connection.execute(insert(payments), rows)
+        self._connection = self._engine.connect()
+
+    def hold(self):
+        others = payments.c.id.between(2, HEAVY)
+        self._connection.execute(update(payments).where(others).values(amount=1))
+
+    def want(self):
+        self._wanting = threading.Thread(target=self._want)
+        self._wanting.start()
+
+    def _want(self):
+        self._connection.execute(update(payments).where(payments.c.id == 1).values(amount=1))
+        self._connection.rollback()
+
+    def close(self):
+        self._wanting.join(20)
+        self._connection.close()
+        self._engine.dispose()
+
+
+@pytest.fixture
+def rival(url, pay_app):
+    pay_app()  # makes the tables
+    rival = Rival(url)
+    yield rival
+    rival.close()
+
+
+def deadlock(session, rival):
+    """Have a view's transaction chosen as the victim of a deadlock."""
+    session.execute(update(payments).where(payments.c.id == 1).values(amount=7))
+    rival.hold()
+    rival.want()
+    session.execute(update(payments).where(payments.c.id == 2).values(amount=7))
+
+
+def test_a_deadlock_that_a_view_lets_pass_is_rolled_back_and_comes_again(pay_app, rival):
+    site = pay_app(lambda session: (deadlock(session, rival), "paid")[1])
+    assert site.post().status_code == 500
+    assert site.count() == HEAVY
+    assert list(site.store.scan("")) == []
+    site._view = None
+    assert site.post().status_code == 201
+
+
+def test_a_deadlock_that_a_view_has_caught_is_told_and_nothing_is_committed(pay_app, rival):
+    def view(session):
+        pay(session)
+        with pytest.raises(OperationalError, match="1213"):
+            deadlock(session, rival)
+        pay(session)  # in a transaction of its own, as InnoDB has it
+        return "paid", 201
+
+    site = errors_as_text(pay_app(view))
+    answer = site.post()
+    assert answer.status_code == 500
+    assert "has undone everything" in answer.text
+    assert site.count() == HEAVY
+    assert list(site.store.scan("")) == []
+
+
+def test_a_statement_that_commits_is_told(pay_app):
+    def view(session):
+        session.execute(text("CREATE TABLE another (id INT)"))
+        pay(session)
+        return "paid", 201
+
+    site = errors_as_text(pay_app(view))
+    answer = site.post()
+    assert answer.status_code == 500
+    assert "CREATE TABLE" in answer.text
+    assert site.count() == 0
+    assert list(site.store.scan("")) == []
+
+
+def test_a_view_may_go_on_after_a_statement_that_was_refused_alone(pay_app):
+    def view(session):
+        pay(session)
+        with pytest.raises(IntegrityError):
+            session.execute(insert(payments).values(amount=None))
+        return "paid", 201
+
+    site = pay_app(view)
+    assert [site.post().status_code for _ in range(2)] == [201, 201]
+    assert (site.runs, site.count()) == (1, 1)
+
+
+@pytest.mark.parametrize("level", [None, "REPEATABLE READ", "SERIALIZABLE", "READ UNCOMMITTED"])
+def test_a_claim_is_renewed_beside_a_transaction_of_any_engine(mariadb, pay_app, level):
+    """Its snapshot is older than the renewal, which REPEATABLE READ may refuse to overwrite."""
+
+    def view(session):
+        session.execute(select(payments)).all()
+        pay(session)
+        (key,) = site.store.scan("")
+        with site.engine.begin() as connection:
+            connection.execute(
+                text("UPDATE flask_idempotence SET expires = expires + 1 WHERE `key` = :key"),
+                {"key": key.encode()},
+            )
+        return "paid", 201
+
+    options = {"connect_args": {"init_command": "SET SESSION innodb_snapshot_isolation = 1"}}
+    if level is not None:
+        options["isolation_level"] = level
+    site = pay_app(view, engine=options)
+    assert [site.post().status_code for _ in range(2)] == [201, 201]
+    assert (site.runs, site.count()) == (1, 1)
+
+
+def test_connections_that_commit_by_themselves_are_refused(url):
+    site = errors_as_text(PaymentApp(url, engine={"connect_args": {"autocommit": True}}))
+    assert "autocommit" in site.post().text
+    assert (site.runs, list(site.store.scan(""))) == (0, [])
+    site.close()
+
+
+def test_an_error_that_is_the_statements_own_is_the_applications(pay_app):
+    """PyMySQL's OperationalError is the class of outages, and of an unknown column."""
+
+    def view(session):
+        session.execute(text("INSERT INTO payments (unheard_of) VALUES (1)"))
+
+    site = pay_app(view)
+    site.app.register_error_handler(OperationalError, lambda error: ("the application's", 500))
+    assert site.post().text == "the application's"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 1",
+        "  select * from payments where amount = 'update'",
+        "/* trace=1 */ SELECT 1",
+        "(SELECT 1) UNION (SELECT 2)",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "SET TRANSACTION READ WRITE",
+        "SAVEPOINT sa_savepoint_1",
+        "RELEASE SAVEPOINT sa_savepoint_1",
+        "ROLLBACK TO SAVEPOINT sa_savepoint_1",
+        "SHOW WARNINGS",
+    ],
+)
+def test_statements_that_only_read(statement):
+    assert READS.match(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO payments (amount) VALUES (1)",
+        "/* SELECT */ UPDATE payments SET amount = 1",
+        "WITH a AS (SELECT 1) DELETE FROM payments",
+        "SELECT * FROM payments FOR UPDATE",
+        "SELECT *\nFROM payments\nFOR  SHARE SKIP LOCKED",
+        "SELECT * FROM payments LOCK IN SHARE MODE",
+        "CALL pay()",
+        "REPLACE INTO payments VALUES (1)",
+        "ROLLBACK",
+        "SELECTED",
+    ],
+)
+def test_statements_that_may_write(statement):
+    assert not READS.match(statement)

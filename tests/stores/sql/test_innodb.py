@@ -1,0 +1,355 @@
+"""The SQL store on MariaDB: what is InnoDB's own, and the settings that sessions come with."""
+
+import json
+import threading
+import time
+from contextlib import contextmanager
+
+import pymysql
+import pytest
+from helpers.servers.processes import HOST
+from helpers.store_assertions import claim, owner
+from sqlalchemy import create_engine, text
+
+from flask_idempotence import SqlStore, StoreError
+from flask_idempotence.errors import StoreNotReady
+from flask_idempotence.stores.base import (
+    NO_FINGERPRINT,
+    Claimed,
+    Done,
+    Outcome,
+    Renewal,
+    Running,
+    TokenOutcome,
+)
+from flask_idempotence.stores.sql.connection import Statement
+from flask_idempotence.stores.sql.mysql import _DOOMED as DOOMED
+from flask_idempotence.stores.sql.statements import IN_THE_WAY
+
+INSENSITIVE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
+
+
+@contextmanager
+def store_at(url, *, create=True, **options):
+    engine = create_engine(url, **options)
+    store = SqlStore(engine, deadline=5)
+    if create:
+        store.create_table()
+    yield store
+    store.close()
+    engine.dispose()
+
+
+def session(*settings):
+    """Return the options of an engine whose sessions come with settings."""
+    return {"connect_args": {"init_command": f"SET SESSION {', '.join(settings)}"}}
+
+
+@pytest.fixture
+def url(mariadb):
+    return mariadb.new_database(INSENSITIVE)
+
+
+@pytest.fixture
+def store(url):
+    with store_at(url) as store:
+        yield store
+
+
+def every_state(store, key):
+    """Take a key through its states, as requests do."""
+    mine, other = owner(), owner()
+    assert store.claim(key, mine, NO_FINGERPRINT, 60, 0) == Claimed()
+    assert isinstance(store.claim(key, other, NO_FINGERPRINT, 60, 0), Running)
+    assert store.renew([Renewal(key, mine, 60), Renewal(key, other, 60)]) == [
+        Outcome.OK,
+        Outcome.STALE,
+    ]
+    assert store.complete(key, other, NO_FINGERPRINT, b"no", 60) is Outcome.STALE
+    assert store.complete(key, mine, NO_FINGERPRINT, b"\0%\xff'", 60) is Outcome.OK
+    assert store.claim(key, other, NO_FINGERPRINT, 60, 0) == Done(True, b"\0%\xff'")
+    assert store.release(key, mine) is Outcome.STALE
+    store.put_token(f"{key}:token", b"", 60)
+    assert store.take_token(f"{key}:token", b"anybody") is TokenOutcome.TAKEN
+    assert store.take_token(f"{key}:token", b"anybody") is TokenOutcome.ABSENT
+    assert list(store.scan(key)) == [key]
+
+
+class TestKeys:
+    KEYS = ("key", "KEY", "kéy", "key ", "key\t", "ключ", "Ключ", "key\\", "k%", "🔑")
+
+    @pytest.mark.parametrize("charset", ["utf8mb4", "latin1"])
+    def test_are_compared_byte_by_byte(self, url, charset):
+        keys = self.KEYS[:5] if charset == "latin1" else self.KEYS
+        with store_at(url, connect_args={"charset": charset}) as store:
+            assert [claim(store, key) for key in keys] == [Claimed()] * len(keys)
+            assert sorted(store.scan("")) == sorted(keys)
+            assert list(store.scan("key"))[:3] == ["key", "key\t", "key "]
+            with store_at(url) as another:
+                assert isinstance(claim(another, "kéy"), Running)
+
+    def test_that_are_too_long_are_refused_whatever_the_mode(self, url):
+        with store_at(url, **session("sql_mode = ''")) as store:
+            with pytest.raises(StoreError, match="too long"):
+                claim(store, "k" * 768)
+            assert claim(store, "k" * 767) == Claimed()
+            assert list(store.scan("")) == ["k" * 767]
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["", "ANSI", "ANSI_QUOTES,NO_BACKSLASH_ESCAPES", "ORACLE,EMPTY_STRING_IS_NULL", "TRADITIONAL"],
+)
+def test_the_modes_of_a_session_change_nothing(url, mode):
+    with store_at(url, **session(f"sql_mode = '{mode}'")) as store:
+        every_state(store, "k'\\\"")
+
+
+def test_the_isolation_level_of_the_engine_changes_nothing(url):
+    with store_at(url, isolation_level="SERIALIZABLE") as store:
+        every_state(store, "k")
+        isolation = text("SELECT @@tx_isolation")
+        found = store._executor.inspect(lambda connection: connection.scalar(isolation))
+        assert found == "READ-COMMITTED"
+
+
+class TestClock:
+    def test_is_the_servers_whatever_the_time_zones(self, url):
+        zones = [session(f"time_zone = '{zone}'") for zone in ("+13:00", "-08:00")]
+        with store_at(url, **zones[0]) as east, store_at(url, **zones[1]) as west:
+            assert claim(east, lease=10) == Claimed()
+            found = claim(west)
+            assert isinstance(found, Running)
+            assert 8 < found.remaining <= 10
+            for each in (east, west):
+                assert abs(each.facts()[0].clock_ahead) < 1
+
+    def test_counts_milliseconds(self, store):
+        store.claim("k", owner(), NO_FINGERPRINT, 0.2, 0)
+        seen = []
+        while isinstance(outcome := claim(store), Running):
+            seen.append(outcome.remaining)
+            time.sleep(0.005)
+        assert len({round(each, 3) for each in seen}) > 3
+
+    def test_goes_on_within_a_transaction(self, store):
+        statement = "SELECT (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)"
+        with store.engine.connect() as connection:
+            first = connection.scalar(text(statement))
+            time.sleep(0.05)
+            assert connection.scalar(text(statement)) - first >= 50
+
+
+FLAGS = {"rows found": pymysql.constants.CLIENT.FOUND_ROWS, "rows changed": 0}
+
+
+@pytest.fixture(params=FLAGS)
+def counting(request, mariadb, url):
+    """A store whose driver counts rows in one way, at a clock that does not move."""
+    options = {"host": HOST, "port": mariadb.port, "user": "root"}
+    options |= {"database": url.rpartition("/")[2], "client_flag": FLAGS[request.param]}
+    options |= {"init_command": "SET SESSION timestamp = 1900000000.5"}
+    with store_at(url, creator=lambda: pymysql.connect(**options)) as store:
+        yield store
+
+
+class TestRowCounts:
+    def test_of_either_kind_lead_to_the_same(self, counting):
+        every_state(counting, "k")
+
+    def test_of_a_renewal_that_changes_nothing(self, counting):
+        mine = owner()
+        counting.claim("k", mine, NO_FINGERPRINT, 60, 0)
+        assert counting.renew([Renewal("k", mine, 60)]) == [Outcome.OK]
+        assert counting.claim("k", mine, NO_FINGERPRINT, 60, 0) == Claimed()
+        assert counting.renew([Renewal("k", mine, 60)] * 2) == [Outcome.OK] * 2
+
+    def test_of_a_completion_that_changes_nothing(self, counting):
+        mine = owner()
+        for _ in range(2):
+            assert counting.complete("k", mine, NO_FINGERPRINT, b"r", 60) is Outcome.OK
+        assert counting.complete("k", owner(), NO_FINGERPRINT, b"r", 60) is Outcome.STALE
+
+    def test_of_a_claim_that_came_second_behind_the_look(self, counting):
+        counting.claim("k", owner(), NO_FINGERPRINT, 60, 0)
+        counting._dialect._in_the_way = Statement(IN_THE_WAY.where(text("1 = 0")))
+        with pytest.raises(StoreError, match="changed hands"):
+            claim(counting)
+        assert claim(counting, "another") == Claimed()
+
+
+class TestRenewals:
+    def test_of_one_length_are_one_statement(self, store):
+        seen = Statements(store)
+        mine = [owner() for _ in range(100)]
+        for number, each in enumerate(mine):
+            store.claim(f"k{number}", each, NO_FINGERPRINT, 60, 0)
+        renewals = [Renewal(f"k{number}", each, 60) for number, each in enumerate(mine)]
+        with seen:
+            assert store.renew(renewals) == [Outcome.OK] * 100
+        assert len(seen.texts) == 1
+
+    def test_keep_what_is_kept_after_the_lease(self, store):
+        mine = owner()
+        store.claim("k", mine, NO_FINGERPRINT, 5, 100)
+        store.renew([Renewal("k", mine, 50), Renewal("gone", mine, 70)])
+        entry = store.peek("k")
+        assert 48 < entry.lease <= 50
+        assert 148 < entry.expires_in <= 150
+
+    def test_of_another_owners_claim_renew_nothing(self, store):
+        mine, other = owner(), owner()
+        store.claim("a", mine, NO_FINGERPRINT, 5, 0)
+        store.claim("b", other, NO_FINGERPRINT, 5, 0)
+        renewals = [Renewal("a", other, 60), Renewal("b", other, 60), Renewal("b", mine, 60)]
+        assert store.renew(renewals) == [Outcome.STALE, Outcome.OK, Outcome.STALE]
+        assert store.peek("a").lease <= 5
+
+
+class Statements:
+    """What a store sends meanwhile."""
+
+    def __init__(self, store):
+        self._cursor = store._executor.run(lambda connection: type(connection._cursor))
+        self.texts = []
+
+    def __enter__(self):
+        real = self._real = self._cursor.execute
+
+        def noted(cursor, query, args=None):
+            self.texts.append(query)
+            return real(cursor, query, args)
+
+        self._cursor.execute = noted
+
+    def __exit__(self, *_):
+        self._cursor.execute = self._real
+
+
+WRONG = {
+    "MyISAM": "ENGINE=MyISAM",
+    "VARCHAR(200)": f"MODIFY `key` VARCHAR(200) {INSENSITIVE}",
+    "VARBINARY(64)": "MODIFY `key` VARBINARY(64)",
+    "no primary key": "DROP PRIMARY KEY",
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_another_layout_is_refused_with_the_remedy(mariadb, url, what):
+    with store_at(url) as maker:
+        mariadb.execute(
+            f"ALTER TABLE flask_idempotence {WRONG[what]}", database=url.rpartition("/")[2]
+        )
+        [lacking] = maker.facts()[0].missing
+        assert lacking in ("ENGINE=InnoDB", "key VARBINARY(767) PRIMARY KEY")
+    with store_at(url, create=False) as store:
+        for use in (lambda: claim(store), store.know_place):
+            with pytest.raises(StoreNotReady) as caught:
+                use()
+            assert lacking in str(caught.value)
+            assert "init-db --sql" in caught.value.remedy
+        assert list(store.scan("")) == []
+
+
+def test_a_table_that_is_made_after_the_first_claim_is_checked_as_well(mariadb, url):
+    with store_at(url, create=False) as store:
+        with pytest.raises(StoreNotReady, match="doesn't exist"):
+            claim(store)
+        store.create_table()
+        database = url.rpartition("/")[2]
+        mariadb.execute("ALTER TABLE flask_idempotence ENGINE=MyISAM", database=database)
+        with pytest.raises(StoreNotReady, match="ENGINE=InnoDB"):
+            claim(store)
+
+
+def test_a_table_of_another_application_is_not_written_to(mariadb, url):
+    mariadb.execute(
+        "CREATE TABLE flask_idempotence (`key` VARBINARY(767) PRIMARY KEY) ENGINE=InnoDB",
+        database=url.rpartition("/")[2],
+    )
+    with store_at(url, create=False) as store:
+        with pytest.raises(StoreNotReady, match="Unknown column"):
+            claim(store)
+        assert "kind" in store.facts()[0].missing
+
+
+class TestFacts:
+    def test_name_the_product_and_its_settings(self, store):
+        [facts] = store.facts()
+        assert facts.product == "MariaDB"
+        assert (10, 6) <= facts.version < (100,)
+        assert facts.is_primary
+        assert not facts.survives_crash  # the tests' server does not flush
+        assert "innodb_flush_log_at_trx_commit is 0" in facts.durability
+
+    def test_say_that_a_replica_takes_no_writes(self, fresh_mariadb):
+        with store_at(fresh_mariadb.new_database()) as store:
+            fresh_mariadb.execute("SET GLOBAL read_only = 1")
+            assert store.facts()[0].is_primary is False
+
+
+def test_a_repeat_waits_for_no_lock(store):
+    mine = owner()
+    store.claim("k", mine, NO_FINGERPRINT, 60, 0)
+    with store.engine.connect() as connection:
+        store.complete_in(connection, "k", mine, NO_FINGERPRINT, b"r", 60)
+        began = time.monotonic()
+        assert isinstance(claim(store), Running)
+        connection.commit()
+        with connection.begin():
+            connection.execute(text("SELECT 1 FROM flask_idempotence FOR UPDATE"))
+            assert claim(store) == Done(True, b"r")
+        assert time.monotonic() - began < 2
+
+
+def test_claims_of_other_keys_do_not_wait_for_a_transaction(store):
+    """A lock of the gap that a new row leaves would hold the keys beside it up."""
+    mine = owner()
+    store.claim("m", mine, NO_FINGERPRINT, 60, 0)
+    with store.engine.connect() as connection:
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        store.complete_in(connection, "m", mine, NO_FINGERPRINT, b"r", 60)
+        store.complete_in(connection, "absent", mine, NO_FINGERPRINT, b"r", 60)
+        for key in ("a", "absenta", "absenu", "l", "ma", "n", "z"):
+            assert claim(store, key) == Claimed()
+        connection.rollback()
+
+
+def test_pruning_locks_no_gaps(store):
+    for number in range(10):
+        store.claim(f"k{number}", owner(), NO_FINGERPRINT, 0.001, 0)
+    time.sleep(0.01)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def lock_five(connection):
+        with connection.transaction("START TRANSACTION"):
+            connection.sqlalchemy.execute(DOOMED, {"most": 5}).all()
+            begun.set()
+            assert go_on.wait(10)
+
+    thread = threading.Thread(target=lambda: store._executor.run(lock_five))
+    thread.start()
+    try:
+        assert begun.wait(5)
+        assert [claim(store, key) for key in ("k00", "k3a", "a", "z")] == [Claimed()] * 4
+        assert store.prune() == 5  # those that are not locked
+    finally:
+        go_on.set()
+        thread.join()
+    assert store.prune() == 5
+
+
+def test_the_claims_look_uses_the_index(store):
+    for number in range(50):
+        claim(store, f"k{number}")
+    values = {"this_key": "k7", "this_owner": b"o"}
+
+    def explain(connection):
+        query, parameters = store._dialect._in_the_way.for_driver(
+            connection.sqlalchemy.dialect, values
+        )
+        connection._cursor.execute(f"EXPLAIN FORMAT=JSON {query}", parameters)
+        return json.loads(connection._cursor.fetchall()[0][0])
+
+    plan = json.dumps(store._executor.run(explain))
+    assert '"access_type": "const"' in plan
