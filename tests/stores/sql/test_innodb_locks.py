@@ -148,8 +148,8 @@ class TestAKill:
 
 
 def waits_in(server, word):
-    rows = server.execute("SHOW FULL PROCESSLIST")
-    return [row[0] for row in rows if str(row[7]).startswith(word)]
+    query = f"SELECT id FROM information_schema.processlist WHERE info LIKE '{word}%'"
+    return [row[0] for row in server.execute(query)]
 
 
 RAISES = """
