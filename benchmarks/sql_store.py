@@ -146,8 +146,9 @@ def on_postgres(servers: ExitStack) -> tuple[Callable[[], str], Callable[[], str
     settings = {"fsync": "on", "full_page_writes": "on", "shared_buffers": "128MB"}
     settings |= {"log_lock_waits": "on", "deadlock_timeout": "50ms"}
     server = servers.enter_context(PostgresServer(**settings))
-    return server.new_database, lambda: (
-        f"waits for a lock of more than 50 ms: {server.log.count('still waiting for')}"
+    return (
+        server.new_database,
+        lambda: f"waits for a lock of more than 50 ms: {server.log.count('still waiting for')}",
     )
 
 

@@ -242,3 +242,38 @@ def deadlocks(server):
         query = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
         return server.execute(query)[0][0]
     return int(server.execute("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")[0][1])
+
+
+ROWS = 300_000
+EXPIRED = f"""
+INSERT INTO flask_idempotence (`key`, kind, owner, fingerprint, lease_ends, expires)
+WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 1000)
+SELECT CONCAT('expired:', MD5(CONCAT(a.n, '-', b.n))), 'claim', 'o', 'f', 0, 1
+FROM s AS a CROSS JOIN s AS b WHERE (a.n - 1) * 1000 + b.n <= {ROWS}
+"""
+
+
+def test_pruning_300_000_rows_does_not_hold_claims_up(store, engine):
+    with engine.begin() as connection:
+        connection.execute(text(EXPIRED))
+    is_over = threading.Event()
+    pruned, longest, claims = [0], 0.0, 0
+
+    def prune():
+        while not is_over.is_set() and (count := store.prune(1000)):
+            pruned[0] += count
+
+    pruning = threading.Thread(target=prune)
+    pruning.start()
+    ends = time.monotonic() + 10
+    while pruning.is_alive() and time.monotonic() < ends:
+        started = time.monotonic()
+        assert claim(store, f"{claims}", 60) == Claimed()
+        longest = max(longest, time.monotonic() - started)
+        claims += 1
+    is_over.set()
+    pruning.join()
+    assert pruned[0] > 1000
+    assert claims > 50
+    assert longest < DEADLINE / 2
+    assert claim(store, "0") != Claimed()
