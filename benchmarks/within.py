@@ -1,4 +1,4 @@
-"""What `within=` adds to a route that does the same by hand, on PostgreSQL and on SQLite.
+"""What `within=` adds to a route that does the same by hand, on three databases.
 
     uv run python benchmarks/within.py --requests 600
 
@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from flask import Flask, jsonify, request
+from helpers.servers.mariadb import MariaDbServer
 from helpers.servers.postgres import PostgresServer
 from measuring.timing import Server
 from sqlalchemy import (
@@ -208,6 +209,9 @@ def main():
         measure("SQLite", f"sqlite:///{directory}/shop.db", requests)
     with PostgresServer(fsync="on", full_page_writes="on") as postgres:
         measure("PostgreSQL", postgres.new_database(), requests)
+    flushing = {"innodb_flush_log_at_trx_commit": 1, "innodb_flush_method": "fsync"}
+    with MariaDbServer(**flushing, innodb_doublewrite=1) as mariadb:
+        measure("MariaDB", mariadb.new_database(), requests)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,19 @@ _ELSEWHERE = {
 
 _STORAGE_WORDS = frozenset(
     {
-        *("BACKEND", "CACHE", "CONNECTION", "DATABASE", "DB", "DSN", "HOST", "POSTGRES", "REDIS"),
-        *("SERVER", "SQLALCHEMY", "SQLITE", "STORAGE", "STORE", "URI", "URL", "VALKEY"),
+        *(
+            "BACKEND",
+            "CACHE",
+            "CONNECTION",
+            "DATABASE",
+            "DB",
+            "DSN",
+            "HOST",
+            "MYSQL",
+            "POSTGRES",
+            "REDIS",
+        ),
+        *("MYSQL", "SERVER", "SQLALCHEMY", "SQLITE", "STORAGE", "STORE", "URI", "URL", "VALKEY"),
     }
 )
 

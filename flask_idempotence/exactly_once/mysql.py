@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
@@ -27,15 +27,16 @@ _ISOLATION = "READ COMMITTED"
 _MARK = "flask_idempotence_begin"
 _NO_SUCH_SAVEPOINT = 1305  # ER_SP_DOES_NOT_EXIST
 
-_READS = re.compile(
-    r"""(?: \s | \( | /\*.*?\*/ | --[^\n]*\n )*
-    (?: SHOW | SET | DESC | EXPLAIN | SAVEPOINT | RELEASE | ROLLBACK\s+TO
-      | SELECT \b (?! .* \b (?: FOR\s+(?:UPDATE|SHARE) | LOCK\s+IN\s+SHARE ) \b )
-      | WITH \b (?! .* \b (?: UPDATE | DELETE | FOR\s+SHARE ) \b )
-    ) \b""",
-    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+_FIRST_WORD = re.compile(
+    r"(?:\s|\(|/\*.*?\*/|--[^\n]*\n)*(ROLLBACK\s+TO|[a-z]+)", re.IGNORECASE | re.DOTALL
 )
-"""Statements that leave nothing which a rollback would undo."""
+_READING = {"SHOW", "SET", "DESC", "DESCRIBE", "EXPLAIN", "SAVEPOINT", "RELEASE", "ROLLBACK TO"}
+_LOCKS = r"\bFOR\s+(?:UPDATE|SHARE)\b|\bLOCK\s+IN\s+SHARE\b"
+_NOT_READING = {
+    "SELECT": re.compile(_LOCKS, re.IGNORECASE),
+    "WITH": re.compile(rf"{_LOCKS}|\b(?:UPDATE|DELETE)\b", re.IGNORECASE),
+}
+"""Queries that take locks or write."""
 
 
 def begin(session: Session) -> Connection:
@@ -45,11 +46,12 @@ def begin(session: Session) -> Connection:
         ConfigurationError: the driver would commit every statement by itself.
     """
     bind = session.get_bind()
-    if isinstance(bind, Engine) and _is_autocommit(bind):
+    level = _level_of(bind) if isinstance(bind, Engine) else _ISOLATION
+    if level == "AUTOCOMMIT":
         connection = session.connection(execution_options={"isolation_level": _ISOLATION})
     else:
         connection = session.connection()
-        if isinstance(bind, Engine):
+        if level != _ISOLATION:
             # Of the next transaction, which has not begun: no statement was sent.
             connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
     if _commits_by_itself(connection):
@@ -72,33 +74,43 @@ def is_broken(connection: Connection) -> bool:
     return False
 
 
-class _Writes:
-    """Counts the statements on a connection that are not known to only read."""
+_writes: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
+"""Statements that may have written, on each connection that has joined a session."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.count = 0
-        event.listen(connection, "before_cursor_execute", self._count)
-
-    def _count(self, _connection: Connection, _cursor: object, text: str, *_more: object) -> None:
-        self.count += _READS.match(text) is None
-
-
-_writes: WeakKeyDictionary[Connection, _Writes] = WeakKeyDictionary()
+_observed: WeakSet[Engine] = WeakSet()
 
 
 def writes_on(connection: Connection) -> int:
-    """Return how many writing statements a connection has executed since the first call."""
+    """Return how many statements that may write a connection has executed since the first call."""
     if _commits_by_itself(connection):
         return 0
-    counter = _writes.get(connection)
-    if counter is None:
-        counter = _writes[connection] = _Writes(connection)
-    return counter.count
+    if connection.engine not in _observed:
+        event.listen(connection.engine, "before_cursor_execute", _count)
+        _observed.add(connection.engine)
+    return _writes.setdefault(connection, 0)
 
 
-def _is_autocommit(engine: Engine) -> bool:
-    level = engine.get_execution_options().get("isolation_level")
-    return (level or getattr(engine.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT"
+def _count(connection: Connection, _cursor: object, statement: str, *_more: object) -> None:
+    if connection in _writes and may_write(statement):
+        _writes[connection] += 1
+
+
+def may_write(statement: str) -> bool:
+    """Return whether a statement may leave anything that a rollback would undo."""
+    first = _FIRST_WORD.match(statement)
+    if first is None:
+        return True
+    word = " ".join(first[1].upper().split())
+    writing = _NOT_READING.get(word)
+    if writing is not None:
+        return writing.search(statement) is not None
+    return word not in _READING
+
+
+def _level_of(engine: Engine) -> str | None:
+    """Return the isolation level that an engine was given; None where it was given none."""
+    level: str | None = engine.get_execution_options().get("isolation_level")
+    return level or getattr(engine.dialect, "_on_connect_isolation_level", None)
 
 
 def _commits_by_itself(connection: Connection) -> bool:

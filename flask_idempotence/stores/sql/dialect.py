@@ -56,7 +56,7 @@ class Dialect(ABC):
     """A database: its statements, its connections, its errors. One object a store.
 
     A database without RETURNING overrides `complete`, `release` and `take_token`; one without ON
-    CONFLICT, `_upsert`.
+    CONFLICT, `_or_replace`.
 
     Args:
         insert: makes an `INSERT` of the database's own.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -23,20 +22,17 @@ from ..base import (
     TokenOutcome,
 )
 from ..facts import DatabaseFacts
-from . import inspection, mysql_errors, statements
+from . import inspection, mysql_errors, mysql_facts, statements
 from .connection import DatabaseConnection, Statement, StoreConnection, Values
 from .dialect import OK, STALE, Dialect, Info, Times, Trouble, outcome_of
 from .table import (
     CLAIM,
     KEY,
-    KEY_BYTES,
     NAME,
     TOKEN,
     TOKEN_AGAIN,
-    count_expired,
     is_a,
     milliseconds,
-    missing_parts,
     now,
     table,
 )
@@ -44,7 +40,7 @@ from .table import (
 _row = table.c
 
 _REFUSED = 1
-"""What LAST_INSERT_ID returns after a row has not given way. The count of rows cannot tell: an
+"""The value of LAST_INSERT_ID after a row has not given way. The count of rows is ambiguous: an
 unchanged row counts 0 or, with CLIENT_FOUND_ROWS, 1 as a new one does."""
 
 _LOCK_SHARE, _STATEMENT_SHARE = 0.8, 0.9
@@ -93,23 +89,6 @@ _DOOMED = (
     .with_for_update(skip_locked=True)
 )
 
-_COUNT = sa.text(
-    "SELECT table_rows FROM information_schema.tables "
-    "WHERE table_schema = DATABASE() AND table_name = :name"
-)
-_LAYOUT = sa.text(
-    "SELECT t.engine AS engine, c.column_type AS type, c.column_key AS indexed "
-    "FROM information_schema.tables t LEFT JOIN information_schema.columns c "
-    "ON c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.column_name = 'key' "
-    "WHERE t.table_schema = DATABASE() AND t.table_name = :name"
-)
-_KEY_TYPE = f"varbinary({KEY_BYTES})"
-_FACTS = sa.text(
-    "SELECT VERSION() AS version, @@read_only AS is_read_only, "
-    "@@innodb_flush_log_at_trx_commit AS flush, @@log_bin AS has_log, @@sync_binlog AS sync"
-)
-_CLOCK = sa.select(now())
-
 
 class MySQL(Dialect):
     """MySQL or MariaDB."""
@@ -155,7 +134,10 @@ class MySQL(Dialect):
             # A condition for each column. They are assigned from left to right: the condition
             # holds for as long as `expires`, the last one, has not been assigned.
             unchanged: statements.Columns = {name: _row[name] for name in replaced}
-            refused: sa.ColumnElement[bool] = sa.literal_column(f"LAST_INSERT_ID({_REFUSED})")
+            # Of the row, so that no optimizer takes it for a constant: always 1.
+            refused: sa.ColumnElement[bool] = sa.literal_column(
+                f"LAST_INSERT_ID(LENGTH({NAME}.kind) > 0)"
+            )
             unchanged["kind"] = sa.case((refused, _row.kind), else_=_row.kind)
             replaced = {
                 name: sa.case((where, value), else_=unchanged[name])
@@ -231,15 +213,15 @@ class MySQL(Dialect):
 
     def place(self, connection: StoreConnection) -> None:
         """Check the table's layout: in a wrong one, keys or transactions would not hold."""
-        wrong = _wrong_parts(connection.sqlalchemy)
+        wrong = mysql_facts.wrong_parts(connection.sqlalchemy)
         if wrong:
-            raise StoreNotReady(f"The table {NAME} lacks {', '.join(wrong)}.", remedy=_REMEDY)
+            text = f"The table {NAME} lacks {', '.join(wrong)}."
+            raise StoreNotReady(text, remedy=mysql_facts.REMEDY)
         self._knows_layout = wrong is not None
 
     def count_all(self, connection: Connection) -> int | None:
         """Return how many rows there are by the server's estimate."""
-        count = connection.execute(_COUNT, {"name": NAME}).scalar()
-        return None if count is None else int(count)
+        return mysql_facts.count_all(connection)
 
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
         """Set the isolation level, the modes and the limits of the session."""
@@ -267,28 +249,7 @@ class MySQL(Dialect):
 
     def facts(self, connection: Connection) -> DatabaseFacts:
         """Return the server's version, settings and state."""
-        missing = missing_parts(connection)
-        if NAME not in missing:
-            missing += _wrong_parts(connection) or ()
-        sent_at = time.time()
-        clock = connection.execute(_CLOCK).scalar_one() / 1000
-        answered_at = time.time()
-        server = connection.execute(_FACTS).one()
-        is_mariadb = "mariadb" in server.version.lower()
-        numbers = server.version.partition("-")[0].split(".")
-        # https://dev.mysql.com/doc/refman/8.4/en/innodb-parameters.html
-        return DatabaseFacts(
-            product="MariaDB" if is_mariadb else "MySQL",
-            version=tuple(int(number) for number in numbers[:3] if number.isdecimal()),
-            oldest=(10, 6) if is_mariadb else (8, 0),
-            missing=missing,
-            is_primary=not server.is_read_only,
-            survives_crash=server.flush == 1 and (not server.has_log or server.sync == 1),
-            durability=f"innodb_flush_log_at_trx_commit is {server.flush}, "
-            f"sync_binlog is {server.sync}",
-            clock_ahead=clock - (sent_at + answered_at) / 2,
-            expired=None if missing else count_expired(connection),
-        )
+        return mysql_facts.facts(connection)
 
 
 @compiles(now, "mysql", "mariadb")
@@ -307,22 +268,3 @@ def _renew(connection: Connection, lease: int, claims: _Claims) -> set[tuple[str
         return set(claims)
     live = {(key, bytes(owner)) for key, owner in connection.execute(_RENEWED, values)}
     return live & set(claims)
-
-
-def _wrong_parts(connection: Connection) -> tuple[str, ...] | None:
-    """Return the parts of the table that are not as `metadata` makes them; None without it."""
-    layout = connection.execute(_LAYOUT, {"name": NAME}).first()
-    if layout is None:
-        return None
-    checks = {
-        "ENGINE=InnoDB": layout.engine == "InnoDB",
-        f"key {_KEY_TYPE.upper()} PRIMARY KEY": layout.type == _KEY_TYPE
-        and layout.indexed == "PRI",
-    }
-    return tuple(part for part, is_right in checks.items() if not is_right)
-
-
-_REMEDY = (
-    "Keys must be compared byte by byte, in a table with transactions: migrate it to the layout "
-    "that 'flask idempotence init-db --sql' prints."
-)

@@ -132,8 +132,9 @@ class Queries:
         self._server.execute("TRUNCATE mysql.general_log")
         call()
         rows = self._server.execute(
-            "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query' "
-            "AND argument LIKE '%flask_idempotence%' AND argument NOT LIKE '%general_log%'"
+            "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log "
+            "WHERE command_type = 'Query' AND argument LIKE '%flask_idempotence%' "
+            "AND argument NOT LIKE '%general_log%'"
         )
         return [argument.split()[0] for (argument,) in rows]
 

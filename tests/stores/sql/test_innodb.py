@@ -1,6 +1,7 @@
 """The SQL store on MariaDB: what is InnoDB's own, and the settings that sessions come with."""
 
 import json
+import re
 import threading
 import time
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ import pytest
 from helpers.servers.processes import HOST
 from helpers.store_assertions import claim, owner
 from sqlalchemy import create_engine, text
+from sqlalchemy.dialects.mysql.pymysql import dialect as MySQLDialect  # noqa: N812 - a class
 
 from flask_idempotence import SqlStore, StoreError
 from flask_idempotence.errors import StoreNotReady
@@ -22,8 +24,11 @@ from flask_idempotence.stores.base import (
     Running,
     TokenOutcome,
 )
+from flask_idempotence.stores.sql import mysql_errors
 from flask_idempotence.stores.sql.connection import Statement
+from flask_idempotence.stores.sql.dialect import Trouble
 from flask_idempotence.stores.sql.mysql import _DOOMED as DOOMED
+from flask_idempotence.stores.sql.mysql import MySQL
 from flask_idempotence.stores.sql.statements import IN_THE_WAY
 
 INSENSITIVE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
@@ -103,6 +108,30 @@ class TestKeys:
 def test_the_modes_of_a_session_change_nothing(url, mode):
     with store_at(url, **session(f"sql_mode = '{mode}'")) as store:
         every_state(store, "k'\\\"")
+
+
+def test_the_scheme_of_mariadb_is_the_same(url):
+    with store_at(url.replace("mysql+", "mariadb+")) as store:
+        every_state(store, "k")
+        with store_at(url) as another:
+            assert list(another.scan("")) == ["k"]
+
+
+def test_statements_are_those_of_mysql_8_as_well():
+    """It has no RETURNING, and names the new row in an upsert since 8.0.19."""
+    dialect = MySQLDialect()
+    dialect._requires_alias_for_on_duplicate_key = True  # from its version, once connected
+    ours = MySQL()
+    names = ("in_the_way", "claim", "complete", "put_token", "release", "remove", "look_up")
+    parts = [getattr(ours, f"_{name}") for name in names] + [take for _, take in ours._takes]
+    texts = [str(each.clause.compile(dialect=dialect)) for each in parts]
+    assert not any("RETURNING" in text for text in texts)
+    upserts = [text for text in texts if "ON DUPLICATE" in text]
+    assert len(upserts) == 3
+    if hasattr(MySQLDialect, "_requires_alias_for_on_duplicate_key"):  # not in SQLAlchemy 2.0.0
+        assert all("AS new ON DUPLICATE KEY UPDATE" in text for text in upserts)
+    # Without its table's name, a column would be ambiguous.
+    assert not any(re.search(r"WHEN \(?(expires|kind|owner)", text) for text in upserts)
 
 
 def test_the_isolation_level_of_the_engine_changes_nothing(url):
@@ -286,6 +315,60 @@ class TestFacts:
         with store_at(fresh_mariadb.new_database()) as store:
             fresh_mariadb.execute("SET GLOBAL read_only = 1")
             assert store.facts()[0].is_primary is False
+
+
+def test_a_user_with_the_documented_rights_will_do(mariadb, url, store):
+    database = url.rpartition("/")[2]
+    mariadb.execute(
+        f"CREATE USER {database} IDENTIFIED BY 'password'",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.flask_idempotence TO {database}",
+    )
+    with store_at(url.replace("root@", f"{database}:password@"), create=False) as theirs:
+        every_state(theirs, "k")
+        theirs.know_place()
+        [facts] = theirs.facts()
+        assert (facts.product, facts.missing, facts.expired) == ("MariaDB", (), 0)
+        assert theirs.count_all() is not None
+        assert theirs.prune() == 0
+        assert theirs.clear("") == 1
+
+
+class WithNumber(Exception):
+    """As mysql-connector and MariaDB's own driver raise them."""
+
+    def __init__(self, errno):
+        super().__init__(f"{errno}: text")
+        self.errno = errno
+
+
+@pytest.mark.parametrize("error", [pymysql.OperationalError, WithNumber])
+@pytest.mark.parametrize(
+    ("number", "trouble", "is_outage"),
+    [
+        (1213, Trouble.CONFLICT, True),
+        (1205, Trouble.REFUSED, True),
+        (1290, Trouble.REFUSED, True),
+        (1114, Trouble.REFUSED, True),
+        (1040, Trouble.REFUSED, True),
+        (1142, Trouble.REFUSED, False),
+        (1406, Trouble.REFUSED, False),
+        (1146, Trouble.NOT_READY, False),
+        (1054, Trouble.NOT_READY, False),
+        (2006, Trouble.UNKNOWN, True),
+        (2013, Trouble.UNKNOWN, True),
+        (4031, Trouble.UNKNOWN, True),
+    ],
+)
+def test_errors_are_known_by_their_numbers(error, number, trouble, is_outage):
+    assert mysql_errors.trouble(error(number)) is trouble
+    assert mysql_errors.error_number(error(number)) == number
+    assert mysql_errors.is_outage(number) is is_outage
+
+
+@pytest.mark.parametrize("error", [pymysql.InterfaceError(0, ""), ValueError("text"), OSError()])
+def test_an_error_without_a_number_leaves_the_effect_unknown(error):
+    assert mysql_errors.error_number(error) is None
+    assert mysql_errors.trouble(error) is Trouble.UNKNOWN
 
 
 def test_a_repeat_waits_for_no_lock(store):
