@@ -40,7 +40,7 @@ ROWS = {
     "FROM generate_series(1, :rows) AS n",
     "mysql": "INSERT INTO flask_idempotence (`key`, kind, owner, fingerprint, expires, data) "
     "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 1000) "
-    "SELECT CONCAT('idempotence:2:key:', :name, ':', MD5(CONCAT(RAND(), a.n, '-', b.n))), "
+    "SELECT CONCAT('idempotence:2:key:', :name, ':', SHA2(CONCAT(RAND(), a.n, '-', b.n), 224)), "
     "'record', x'00', x'00', {now} + :lasts, REPEAT('a', 100) "
     "FROM s AS a CROSS JOIN s AS b WHERE (a.n - 1) * 1000 + b.n <= :rows",
     "sqlite": "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < :rows) "
@@ -55,12 +55,13 @@ MODES = (
     ("key, first", key_mode.ours, key_mode.by_hand),
     ("key, replay", key_mode.our_replay, key_mode.replay_by_hand),
 )
-AIM = 1.10
+AIMS = {"postgresql": 1.10, "sqlite": 1.10, "mysql": 1.20}
 
 
 def compare(url: str, requests: int) -> None:
     """Print what a guarded route takes, against the same by hand."""
     kind = url.partition(":")[0].partition("+")[0]
+    aim = AIMS[kind]
     for mode, make_ours, make_theirs in MODES:
         ours, theirs = make_ours(url), make_theirs(url)
         interleave(f"{kind} {mode}", [ours, theirs], requests)
@@ -69,7 +70,7 @@ def compare(url: str, requests: int) -> None:
         print(
             f"{kind:10} {mode:13} ours/by hand {found.median:.2f} (p10 {found.p10:.2f}, "
             f"p90 {found.p90:.2f}), ours {spent[0]:.2f} ms, by hand {spent[1]:.2f} ms, "
-            f"aim {AIM:.2f}: {'kept' if found.median <= AIM else 'MISSED'}"
+            f"aim {aim:.2f}: {'kept' if found.median <= aim else 'MISSED'}"
         )
 
 

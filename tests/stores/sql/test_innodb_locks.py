@@ -248,7 +248,7 @@ ROWS = 300_000
 EXPIRED = f"""
 INSERT INTO flask_idempotence (`key`, kind, owner, fingerprint, lease_ends, expires)
 WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 1000)
-SELECT CONCAT('expired:', MD5(CONCAT(a.n, '-', b.n))), 'claim', 'o', 'f', 0, 1
+SELECT CONCAT('expired:', SHA2(CONCAT(a.n, '-', b.n), 224)), 'claim', 'o', 'f', 0, 1
 FROM s AS a CROSS JOIN s AS b WHERE (a.n - 1) * 1000 + b.n <= {ROWS}
 """
 
