@@ -113,8 +113,10 @@ class TestALock:
         for _ in range(5):
             with engine.begin() as connection:
                 store.complete_in(connection, "k", mine, NO_FINGERPRINT, b"r", 60)
-                threading.Timer(0.5, connection.rollback).start()
+                undo = threading.Timer(0.5, connection.rollback)
+                undo.start()
                 found = all_at_once([lambda: claim(store)] * 8)
+                undo.join()
             assert sum(each == Claimed() for each in found) == 1
             assert sum(isinstance(each, Running) for each in found) == 7
             store.remove("k")
