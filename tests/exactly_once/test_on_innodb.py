@@ -132,7 +132,8 @@ def test_a_claim_is_renewed_beside_a_transaction_of_any_engine(mariadb, pay_app,
             )
         return "paid", 201
 
-    options = {"connect_args": {"init_command": "SET SESSION innodb_snapshot_isolation = 1"}}
+    checks = "SET /*M! innodb_snapshot_isolation = 1, */ @of_mariadb_alone = 1"
+    options = {"connect_args": {"init_command": checks}}
     if level is not None:
         options["isolation_level"] = level
     site = pay_app(view, engine=options)

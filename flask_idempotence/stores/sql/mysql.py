@@ -12,7 +12,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.compiler import compiles
 
-from ...errors import StoreNotReady
+from ...errors import ConfigurationError, StoreNotReady
 from ..base import (
     CLAIMED,
     ClaimOutcome,
@@ -45,6 +45,8 @@ unchanged row counts 0 or, with CLIENT_FOUND_ROWS, 1 as a new one does."""
 
 _LOCK_SHARE, _STATEMENT_SHARE = 0.8, 0.9
 """The server's time-outs as shares of the deadline. That of locks counts whole seconds."""
+
+_DRIVERS = ("pymysql", "mysqldb")
 
 _SESSION = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
@@ -89,7 +91,7 @@ _DOOMED = (
 
 
 class MySQL(Dialect):
-    """MySQL or MariaDB, with any of their synchronous drivers."""
+    """MySQL or MariaDB."""
 
     def __init__(self) -> None:
         super().__init__(mysql.insert)
@@ -108,6 +110,15 @@ class MySQL(Dialect):
             )
         ]
         self._knows_layout = False
+
+    def check(self, engine: sa.Engine) -> None:
+        """Raise ConfigurationError for a driver whose waits for a server cannot be ended."""
+        if engine.dialect.driver not in _DRIVERS:
+            raise ConfigurationError(
+                f"The driver {engine.dialect.driver} does not show its socket, so that a frozen "
+                "server would hold requests for ever: begin the URL with mysql+pymysql:// "
+                "(pip install pymysql) or mysql+mysqldb:// (pip install mysqlclient)."
+            )
 
     def _or_replace(
         self,
@@ -226,7 +237,7 @@ class MySQL(Dialect):
         cursor.close()
 
     def file_number(self, connection: DBAPIConnection) -> int | None:
-        """Return the socket; None where the driver does not show it."""
+        """Return the socket, which mysqlclient shows and PyMySQL hides."""
         for holder in (connection, getattr(connection, "_sock", None)):
             if (fileno := getattr(holder, "fileno", None)) is not None:
                 return int(fileno())

@@ -35,7 +35,7 @@ class Proxy:
     seconds for which whatever arrives is held up before it is forwarded, even if its sender has
     left meanwhile. ``forget_connections``: what arrives on those that are open goes nowhere from
     now on, as behind a firewall that was restarted; new ones work. ``carried``: the requests that
-    were forwarded.
+    were forwarded. ``drops_left``: the replies that have yet to be lost.
     """
 
     def __init__(self, server: RedisServer):
@@ -44,7 +44,7 @@ class Proxy:
         self.delay = 0.0
         self.drop_replies = False
         self._server = server
-        self._drops_left, self._markers = 0, (b"",)
+        self.drops_left, self._markers = 0, (b"",)
         self.carried = []
         self._lock = threading.Lock()
         self._listening = False
@@ -60,7 +60,7 @@ class Proxy:
     def drop_next_replies(self, count: int, *, after: bytes | tuple[bytes, ...] = b"") -> None:
         """Lose the replies to the next requests that contain the marker, or one of some."""
         with self._lock:
-            self._drops_left = count
+            self.drops_left = count
             self._markers = after if isinstance(after, tuple) else (after,)
 
     def forget_connections(self) -> None:
@@ -117,8 +117,8 @@ class Proxy:
 
     def _drops_reply_to(self, request: bytes) -> bool:
         with self._lock:
-            if self._drops_left and any(marker in request for marker in self._markers):
-                self._drops_left -= 1
+            if self.drops_left and any(marker in request for marker in self._markers):
+                self.drops_left -= 1
                 return True
         return self.drop_replies
 

@@ -1,4 +1,4 @@
-"""A real MariaDB for the tests, as a process of their own."""
+"""A real MariaDB for the tests, or a MySQL, as a process of their own."""
 
 import contextlib
 import os
@@ -14,10 +14,26 @@ from helpers.servers.postgres import as_nobody, open_to_nobody
 from helpers.servers.processes import HOST, ServerProcess, free_port
 
 BINARY_VARIABLE = "IDEMPOTENCE_TEST_MARIADB"
+SCHEME_VARIABLE = "IDEMPOTENCE_TEST_MYSQL_SCHEME"
+"""Names another driver than PyMySQL, such as `mysql+mysqldb`, which has to be installed."""
+
 REMEDY = (
     "install mariadb-server (Debian and Ubuntu: apt-get install mariadb-server), or set "
-    f"{BINARY_VARIABLE} to the path of mariadbd"
+    f"{BINARY_VARIABLE} to the path of mariadbd, or of MySQL's mysqld"
 )
+_MYSQL_USER = (
+    "CREATE USER IF NOT EXISTS root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' "
+    "WITH GRANT OPTION;"
+)
+"""Over TCP, where no name is resolved, 127.0.0.1 is not localhost."""
+
+_OF_MYSQL = {
+    "mysqlx": 0,
+    "secure_file_priv": "NULL",
+    "tls_version": "",  # the proxy reads along
+    "gtid_mode": "OFF",  # tables without transactions count what a rollback would undo
+    "enforce_gtid_consistency": "OFF",
+}
 
 
 def mariadb_binary() -> str | None:
@@ -29,6 +45,9 @@ def mariadb_binary() -> str | None:
 class MariaDbServer(ServerProcess):
     """A MariaDB server on a unix socket and a port of loopback, with no database of its own.
 
+    Attributes:
+        is_mysql: whether it is a MySQL in truth.
+
     Args:
         settings: of the server, such as `sql_mode=""`. By default nothing is flushed to the
             disk: a crash of the server loses nothing, one of the machine would.
@@ -39,14 +58,17 @@ class MariaDbServer(ServerProcess):
         if binary is None:
             raise RuntimeError(f"The tests need a MariaDB server and found none: {REMEDY}.")
         self._binary = binary
+        version = subprocess.run([binary, "--version"], check=True, capture_output=True, text=True)
+        self.is_mysql = "MariaDB" not in version.stdout
         self._settings = {
             "innodb_flush_log_at_trx_commit": 0,
             "innodb_flush_method": "nosync",
             "innodb_doublewrite": 0,
             "innodb_buffer_pool_size": "64M",
-            "innodb_log_file_size": "32M",
+            "loose_innodb_log_file_size": "32M",
             "max_connections": 400,
             "skip_name_resolve": 1,
+            **(_OF_MYSQL if self.is_mysql else {}),
             **settings,
         }
         self._count = 0
@@ -60,6 +82,8 @@ class MariaDbServer(ServerProcess):
             self._make_tables(data)
             self.port = free_port()
         settings = [f"--{name}={value}" for name, value in self._settings.items()]
+        if self.is_mysql:
+            settings.append(f"--init-file={self.directory}/init.sql")
         command = [self._binary, "--no-defaults", f"--datadir={data}", f"--socket={self.socket}"]
         command += [f"--bind-address={HOST}", f"--port={self.port}", f"--tmpdir={self.directory}"]
         self._launch([*command, *settings], self._answers, seconds=30, **as_nobody())
@@ -70,14 +94,20 @@ class MariaDbServer(ServerProcess):
         return self.directory / "socket"
 
     def _make_tables(self, data: Path) -> None:
-        install = shutil.which("mariadb-install-db") or str(
-            Path(self._binary).resolve().parents[1] / "bin" / "mariadb-install-db"
-        )
-        command = [install, "--no-defaults", f"--datadir={data}", "--skip-test-db"]
-        command += ["--auth-root-authentication-method=normal", "--skip-name-resolve"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, **as_nobody())
+        if self.is_mysql:
+            (self.directory / "init.sql").write_text(_MYSQL_USER)
+            command = [self._binary, "--no-defaults", f"--datadir={data}", "--initialize-insecure"]
+        else:
+            install = shutil.which("mariadb-install-db") or str(
+                Path(self._binary).resolve().parents[1] / "bin" / "mariadb-install-db"
+            )
+            command = [install, "--no-defaults", f"--datadir={data}", "--skip-test-db"]
+            command += ["--auth-root-authentication-method=normal", "--skip-name-resolve"]
+        # In a common directory, a server that starts removes the temporary tables of others.
+        options = {"env": {**os.environ, "TMPDIR": str(self.directory)}, **as_nobody()}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, **options)
         if done.returncode:
-            raise RuntimeError(f"mariadb-install-db: {done.stdout}{done.stderr}")
+            raise RuntimeError(f"{command[0]}: {done.stdout}{done.stderr}")
 
     def _answers(self) -> bool:
         # The driver leaves a socket open that could not connect.
@@ -114,7 +144,8 @@ class MariaDbServer(ServerProcess):
 
     def url(self, database: str) -> str:
         """Return the URL of a database, over TCP."""
-        return f"mysql+pymysql://root@{HOST}:{self.port}/{database}"
+        scheme = os.environ.get(SCHEME_VARIABLE, "mysql+pymysql")
+        return f"{scheme}://root@{HOST}:{self.port}/{database}"
 
     def pause(self) -> None:
         """Freeze the server; connections stay open."""

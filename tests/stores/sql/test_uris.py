@@ -1,8 +1,10 @@
 """A database's URL as the storage URI: what it makes, and what is said where it cannot."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import create_engine
 
 from flask_idempotence import ConfigurationError, SqlStore
 from flask_idempotence.stores import open_store
@@ -118,3 +120,13 @@ def test_another_database_is_refused_with_those_that_are_known():
     assert "sqlite://" in told
     assert "postgresql://" in told
     assert "mysql://" in told
+
+
+@pytest.mark.parametrize("scheme", ["mysql+mysqlconnector", "mariadb+mariadbconnector"])
+def test_a_driver_without_a_socket_is_refused_with_those_that_have_one(scheme):
+    dbapi = SimpleNamespace(paramstyle="qmark", __version__="1.1.14", version_info=(9, 0, 0))
+    engine = create_engine(f"{scheme}://u:hunter2@h/app", module=dbapi)
+    with pytest.raises(ConfigurationError) as caught:
+        SqlStore(engine)
+    assert "mysql+pymysql://" in str(caught.value)
+    assert "mysql+mysqldb://" in str(caught.value)
