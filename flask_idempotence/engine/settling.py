@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from flask.globals import request_ctx
 from werkzeug.wsgi import ClosingIterator
 
-from ..config.slugs import KEY_IN_PROGRESS
 from ..request.proxies import actual
 from ..response.headers import (
     KEPT_HEADERS,
@@ -74,8 +73,8 @@ class Settling:
         self._policy = policy
         self._keeper = keeper
         self._now = now
-        # By its status alone, it could be taken for a result.
-        self._in_progress_may_pass = KEY_IN_PROGRESS in self._config.statuses
+        # By their status alone, these could be taken for results.
+        self._renamed = {slug for slug, status in self._config.statuses.items() if status != 409}
 
     # The ways out of a view
 
@@ -93,7 +92,7 @@ class Settling:
             _make_error_page_whole(response, self._config.key_max_body)
         claim.note_response(response)
         has_failed = self._judged(claim, self._predicate(claim), response)
-        if has_failed or (self._in_progress_may_pass and _is_in_progress(response)):
+        if has_failed or (self._renamed and response.headers.get(REFUSAL_HEADER) in self._renamed):
             claim.judge(Verdict.FAILED)
         if claim.plan.record is not None:
             self._take_record(claim, response)
@@ -340,10 +339,6 @@ def _acknowledge(claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> 
         claim.attempt.emit(signal)
     elif outcome is Outcome.STALE:
         claim.lose("settle")
-
-
-def _is_in_progress(response: Response) -> bool:
-    return response.headers.get(REFUSAL_HEADER) == KEY_IN_PROGRESS
 
 
 def result_failed(response: Response) -> bool:
