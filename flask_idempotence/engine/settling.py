@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING
 from flask.globals import request_ctx
 from werkzeug.wsgi import ClosingIterator
 
+from ..config.slugs import NO_RESULTS
 from ..request.proxies import actual
 from ..response.headers import (
     KEPT_HEADERS,
-    REFUSAL_HEADER,
     REPLAYED_HEADER,
     STORED_HEADER,
     add_kept_headers,
     note_streamed,
+    refusal_of,
 )
 from ..response.refusals import Refusal
 from ..signals import completed, released
@@ -73,8 +74,6 @@ class Settling:
         self._policy = policy
         self._keeper = keeper
         self._now = now
-        # By their status alone, these could be taken for results.
-        self._renamed = {slug for slug, status in self._config.statuses.items() if status != 409}
 
     # The ways out of a view
 
@@ -91,8 +90,7 @@ class Settling:
         if isinstance(response.response, _LOOKS_STREAMED):
             _make_error_page_whole(response, self._config.key_max_body)
         claim.note_response(response)
-        has_failed = self._judged(claim, self._predicate(claim), response)
-        if has_failed or (self._renamed and response.headers.get(REFUSAL_HEADER) in self._renamed):
+        if self._judged(claim, self._predicate(claim), response) or _is_masked_refusal(response):
             claim.judge(Verdict.FAILED)
         if claim.plan.record is not None:
             self._take_record(claim, response)
@@ -339,6 +337,15 @@ def _acknowledge(claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> 
         claim.attempt.emit(signal)
     elif outcome is Outcome.STALE:
         claim.lose("settle")
+
+
+def _is_masked_refusal(response: Response) -> bool:
+    """Whether a guard within has refused, under a status that could be a result's.
+
+    A setting gives it, or an error handler of the application.
+    """
+    slug = refusal_of(actual(request_ctx).request, response)
+    return slug in NO_RESULTS and response.status_code not in (409, 503)
 
 
 def result_failed(response: Response) -> bool:

@@ -20,6 +20,7 @@ REPLAYED_HEADER = "Idempotent-Replayed"
 
 KEPT_HEADERS = "_flask_idempotence_headers"
 _MAY_BE_STORED = "_flask_idempotence_may_be_stored"
+_REFUSED = "_flask_idempotence_refused"
 _CACHE_CONTROL = "Cache-Control"
 
 
@@ -32,6 +33,16 @@ def keep_header(name: str, value: str, *, status: int | None = None) -> None:
         status: the only status of a response that gets it; None for any.
     """
     vars(current_request).setdefault(KEPT_HEADERS, {})[name] = (value, status)
+
+
+def note_refusal() -> None:
+    """Note that a guard has refused in this request; the view may go on."""
+    vars(current_request)[_REFUSED] = True
+
+
+def refusal_of(request: Request, response: Response) -> str | None:
+    """Return the slug of the refusal that a response is; None for any other response."""
+    return response.headers.get(REFUSAL_HEADER) if _REFUSED in vars(request) else None
 
 
 def forbid_storing(request: Request) -> None:

@@ -16,7 +16,7 @@ from werkzeug.http import parse_accept_header
 
 from ..errors import IdempotenceError
 from .frameworks import payload_of
-from .headers import REFUSAL_HEADER, keep_header
+from .headers import REFUSAL_HEADER, keep_header, note_refusal
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -111,6 +111,7 @@ class Refusal(IdempotenceError, HTTPException):
         if config.messages and not self.is_worded:
             self.description = self._made(config.messages.get(self.slug)) or self.description
         if has_request_context():
+            note_refusal()
             after_this_request(self.keep_headers)
 
     def _made(self, text: object) -> str | None:
