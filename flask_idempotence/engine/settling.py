@@ -25,11 +25,12 @@ from ..config.slugs import NO_RESULTS
 from ..request.proxies import actual
 from ..response.headers import (
     KEPT_HEADERS,
+    REFUSAL_HEADER,
+    REFUSED,
     REPLAYED_HEADER,
     STORED_HEADER,
     add_kept_headers,
     note_streamed,
-    refusal_of,
 )
 from ..response.refusals import Refusal
 from ..signals import completed, released
@@ -344,8 +345,9 @@ def _is_masked_refusal(response: Response) -> bool:
 
     A setting gives it, or an error handler of the application.
     """
-    slug = refusal_of(actual(request_ctx).request, response)
-    return slug in NO_RESULTS and response.status_code not in (409, 503)
+    if REFUSED not in vars(actual(request_ctx).request) or response.status_code in (409, 503):
+        return False
+    return response.headers.get(REFUSAL_HEADER) in NO_RESULTS
 
 
 def result_failed(response: Response) -> bool:

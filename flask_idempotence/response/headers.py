@@ -19,8 +19,10 @@ REPLAYED_HEADER = "Idempotent-Replayed"
 """`true` on a response that is not the first."""
 
 KEPT_HEADERS = "_flask_idempotence_headers"
+REFUSED = "_flask_idempotence_refused"
+"""The attribute of a request in which a guard has refused."""
+
 _MAY_BE_STORED = "_flask_idempotence_may_be_stored"
-_REFUSED = "_flask_idempotence_refused"
 _CACHE_CONTROL = "Cache-Control"
 
 
@@ -37,12 +39,7 @@ def keep_header(name: str, value: str, *, status: int | None = None) -> None:
 
 def note_refusal() -> None:
     """Note that a guard has refused in this request; the view may go on."""
-    vars(current_request)[_REFUSED] = True
-
-
-def refusal_of(request: Request, response: Response) -> str | None:
-    """Return the slug of the refusal that a response is; None for any other response."""
-    return response.headers.get(REFUSAL_HEADER) if _REFUSED in vars(request) else None
+    vars(current_request)[REFUSED] = True
 
 
 def forbid_storing(request: Request) -> None:
