@@ -181,6 +181,8 @@ MALFORMED = {
         *({"without": name} for name in ("out_trade_no", "total_amount", "trade_status")),
         *({"out_trade_no": number} for number in ("A-1\0", "A" * 65)),
         {"trade_no": "1" * 65},
+        {"state": "TRADE_CLOSED", "out_trade_no": "A-1\0"},
+        {"state": "TRADE_CLOSED", "without": "out_trade_no"},
     ],
     "wechat": [
         *({"total_fee": fee} for fee in ("8800.0", WIDE * 2, "8_800", "+8800", "-8800", "", "x")),
