@@ -22,6 +22,9 @@ SLUGS = (
 REPEATS = frozenset({*DUPLICATES, KEY_IN_PROGRESS, "outcome-unknown", "response-not-stored"})
 """Refusals of requests that have been sent before."""
 
+NO_RESULTS = REPEATS | {"lease-lost", "store-unavailable"}
+"""Refusals that are no result for a guard around the one that refuses, whatever their status."""
+
 
 def messages(value: object) -> dict[str, object]:
     """Return the texts of refusals by slug, as they were given.

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 from flask.globals import request_ctx
 from werkzeug.wsgi import ClosingIterator
 
-from ..config.slugs import KEY_IN_PROGRESS
+from ..config.slugs import NO_RESULTS
 from ..request.proxies import actual
 from ..response.headers import (
     KEPT_HEADERS,
     REFUSAL_HEADER,
+    REFUSED,
     REPLAYED_HEADER,
     STORED_HEADER,
     add_kept_headers,
@@ -74,8 +75,6 @@ class Settling:
         self._policy = policy
         self._keeper = keeper
         self._now = now
-        # By its status alone, it could be taken for a result.
-        self._in_progress_may_pass = KEY_IN_PROGRESS in self._config.statuses
 
     # The ways out of a view
 
@@ -92,8 +91,7 @@ class Settling:
         if isinstance(response.response, _LOOKS_STREAMED):
             _make_error_page_whole(response, self._config.key_max_body)
         claim.note_response(response)
-        has_failed = self._judged(claim, self._predicate(claim), response)
-        if has_failed or (self._in_progress_may_pass and _is_in_progress(response)):
+        if self._judged(claim, self._predicate(claim), response) or _is_masked_refusal(response):
             claim.judge(Verdict.FAILED)
         if claim.plan.record is not None:
             self._take_record(claim, response)
@@ -342,8 +340,14 @@ def _acknowledge(claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> 
         claim.lose("settle")
 
 
-def _is_in_progress(response: Response) -> bool:
-    return response.headers.get(REFUSAL_HEADER) == KEY_IN_PROGRESS
+def _is_masked_refusal(response: Response) -> bool:
+    """Whether a guard within has refused, under a status that could be a result's.
+
+    A setting gives it, or an error handler of the application.
+    """
+    if REFUSED not in vars(actual(request_ctx).request) or response.status_code in (409, 503):
+        return False
+    return response.headers.get(REFUSAL_HEADER) in NO_RESULTS
 
 
 def result_failed(response: Response) -> bool:

@@ -19,6 +19,9 @@ REPLAYED_HEADER = "Idempotent-Replayed"
 """`true` on a response that is not the first."""
 
 KEPT_HEADERS = "_flask_idempotence_headers"
+REFUSED = "_flask_idempotence_refused"
+"""The attribute of a request in which a guard has refused."""
+
 _MAY_BE_STORED = "_flask_idempotence_may_be_stored"
 _CACHE_CONTROL = "Cache-Control"
 
@@ -32,6 +35,11 @@ def keep_header(name: str, value: str, *, status: int | None = None) -> None:
         status: the only status of a response that gets it; None for any.
     """
     vars(current_request).setdefault(KEPT_HEADERS, {})[name] = (value, status)
+
+
+def note_refusal() -> None:
+    """Note that a guard has refused in this request; the view may go on."""
+    vars(current_request)[REFUSED] = True
 
 
 def forbid_storing(request: Request) -> None:

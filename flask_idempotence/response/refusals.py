@@ -16,11 +16,9 @@ from werkzeug.http import parse_accept_header
 
 from ..errors import IdempotenceError
 from .frameworks import payload_of
-from .headers import REFUSAL_HEADER, keep_header
+from .headers import REFUSAL_HEADER, keep_header, note_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from _typeshed.wsgi import WSGIEnvironment
     from flask import Response
 
@@ -69,10 +67,11 @@ class Refusal(IdempotenceError, HTTPException):
         """Prepare the answer.
 
         Args:
-            description: replaces the class's own; anything with a `str()`.
+            description: replaces the class's own; anything with a `str()`. Where that fails, the
+                class's own is sent, and the log says why.
             retry_after: seconds, rounded up to whole ones, at least 1.
         """
-        HTTPException.__init__(self, None if description is None else _plain(description))
+        HTTPException.__init__(self, self._made(description))
         self.retry_after: int | None = (
             None if retry_after is None else max(1, math.ceil(retry_after))
         )
@@ -110,21 +109,26 @@ class Refusal(IdempotenceError, HTTPException):
         self.problem_base = config.problem_base
         self.code = config.statuses.get(self.slug, self.code)
         if config.messages and not self.is_worded:
-            self._reword(config.messages)
+            self.description = self._made(config.messages.get(self.slug)) or self.description
         if has_request_context():
+            note_refusal()
             after_this_request(self.keep_headers)
 
-    def _reword(self, messages: Mapping[str, object]) -> None:
-        if (text := messages.get(self.slug)) is None:
-            return
+    def _made(self, text: object) -> str | None:
+        """Return the text of a lazy one, never markup; None where it cannot be made or sent."""
+        if text is None:
+            return None
         try:
-            self.description = _plain(text)
+            made = "".join([str(text)])  # exactly a str: a page would not escape markup
+            made.encode()
         except Exception:  # the refusal is right all the same
             _logger.exception(
-                "Flask-Idempotence: the text of IDEMPOTENCE_MESSAGES for %r cannot be made here; "
-                "the built-in one is sent.",
+                "Flask-Idempotence: the text for %r, of IDEMPOTENCE_MESSAGES or the guard, cannot "
+                "be made here; another one is sent.",
                 self.slug,
             )
+            return None
+        return made
 
     def keep_headers(self, response: Response) -> Response:
         """Add the headers of this refusal to a response that an error handler made of it.
@@ -171,11 +175,6 @@ class Refusal(IdempotenceError, HTTPException):
         if _prefers_html(environ):
             return super().get_body(environ, scope)
         return _json_of(self.problem)
-
-
-def _plain(text: object) -> str:
-    """Return the text of a lazy one; never markup, which a page would not escape."""
-    return "".join([str(text)])
 
 
 def _json_of(problem: dict[str, object]) -> str:

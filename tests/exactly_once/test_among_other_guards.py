@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from flask_idempotence import (
     MemoryStore,
+    Refusal,
     SqlStore,
     idempotent,
     no_repeat_submit,
@@ -43,6 +44,23 @@ def test_guards_of_other_kinds_stand_outside_and_inside(pay_app):
     assert send("two").status_code == 201
     assert send("two").json["type"].endswith("repeat-submit")
     assert site.amounts() == [3]
+
+
+def test_a_refusal_within_is_no_result_under_any_status(pay_app):
+    site = pay_app()
+    site.app.register_error_handler(Refusal, lambda error: ("later", 200))
+
+    def view(session):
+        with site.idempotence.once("inner", 1):
+            return str(pay(session))
+
+    site._view = view
+    with site.app.app_context(), site.idempotence.once("inner", 1):
+        assert site.post().text == "later"
+    assert site.count() == 0
+    with site.app.app_context():
+        assert site.idempotence.forget("inner", 1)
+    assert (site.post().status_code, site.count()) == (200, 1)
 
 
 def test_two_guards_within_one_session_are_refused(pay_app):

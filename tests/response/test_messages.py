@@ -5,7 +5,7 @@ import json
 import pytest
 from babel.messages import Catalog
 from babel.messages.mofile import write_mo
-from flask import Flask, request
+from flask import Flask, abort, request
 from flask.json.provider import DefaultJSONProvider
 from flask_babel import Babel, lazy_gettext
 from helpers.apps import make_app
@@ -124,10 +124,25 @@ def test_a_lazy_gettext_is_translated_for_each_request(tmp_path):
     assert told == ["Nicht zweimal!", "请勿重复提交", "Not twice!"]
 
 
+NOT_MADE = {
+    "an error": lambda: 1 / 0,
+    "an answer": lambda: abort(400),
+    "no string": lambda: 17,
+    "half a character": lambda: "\ud800",  # no page can be encoded with it
+}
+
+
 @pytest.mark.parametrize("accept", ["application/json", "text/html"])
-def test_a_text_that_cannot_be_made_is_replaced_by_the_built_in_one(caplog, accept):
-    lazy = Lazy(lambda: 1 / 0)
-    answer = refused(locked_app(IDEMPOTENCE_MESSAGES={"repeat-submit": lazy}), Accept=accept)
+@pytest.mark.parametrize("kind", NOT_MADE)
+@pytest.mark.parametrize("where", ["the setting", "the route", "the lock"])
+def test_a_text_that_cannot_be_made_is_replaced_by_the_built_in_one(caplog, accept, kind, where):
+    lazy = Lazy(NOT_MADE[kind])
+    texts = {
+        "the setting": {"IDEMPOTENCE_MESSAGES": {"repeat-submit": lazy}},
+        "the route": {"message": lazy},
+        "the lock": {"IDEMPOTENCE_LOCK_MESSAGE": lazy},
+    }
+    answer = refused(locked_app(**texts[where]), Accept=accept)
     assert answer.status_code == 409
     assert RepeatSubmit.description in answer.text
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]

@@ -105,7 +105,9 @@ class Service:
         self.connection.close()
 
     def order(self, number, *plans, cents=8800):
-        self.connection.execute("INSERT INTO orders VALUES (%s, %s, 'open')", (number, cents))
+        self.connection.execute(
+            "INSERT INTO orders VALUES (%s, %s, 'CNY', 'open')", (number, cents)
+        )
         if plans:
             self.effects.rpush(f"plans of {number}", *plans)
         return number

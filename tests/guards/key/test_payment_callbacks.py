@@ -2,6 +2,7 @@
 
 import time
 import types
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from helpers.callers.payment_providers import (
@@ -36,7 +37,8 @@ class Shop:
     def order(self, number, cents):
         with self.module.database.begin() as connection:
             row = {"number": number, "cents": cents}
-            connection.execute(text("INSERT INTO orders VALUES (:number, :cents, 'open')"), row)
+            into = "INSERT INTO orders VALUES (:number, :cents, 'CNY', 'open')"
+            connection.execute(text(into), row)
 
     def send(self, notification, address="192.0.2.1"):
         path, headers, body = notification
@@ -145,6 +147,103 @@ def test_what_was_signed_for_another_shop_is_refused(shop, name):
     theirs = PROVIDERS[name].notify("trade-1", "A-1", 8800, **OF_ANOTHER_SHOP[name])
     assert shop.send(theirs).status_code == 403
     assert shop.payments == []
+
+
+def test_a_text_that_can_be_read_in_two_ways_is_refused(shop):
+    """The buyer's own subject would give the signature of one cent to another payment."""
+    alipay = PROVIDERS["alipay"]
+    chosen = "&subject=x&total_amount=88.00&trade_no=T&trade_status=TRADE_SUCCESS&version=1"
+    right = alipay.notify("1", "B-1", 1, subject=chosen.removeprefix("&subject="))
+    sent = dict(parse_qsl(right.body.decode()))
+    names = sorted(sent.keys() - {"sign", "sign_type"})
+    text = "&".join(f"{name}={sent[name]}" for name in names)
+    before, _, after = text.partition(chosen)
+    forged = dict(part.split("=", 1) for part in (before + chosen).split("&"))
+    forged |= {"version": "1" + after}
+    in_a_name = {name: value for name, value in forged.items() if name != "version"}
+    name, _, last = f"version=1{after}".rpartition("=")
+    in_a_name[name] = last
+    for fields in (forged, in_a_name, sent):
+        signed = {**fields, "sign": sent["sign"], "sign_type": "RSA2"}
+        answer = shop.send(right._replace(body=urlencode(signed).encode()))
+        assert (answer.status_code, shop.payments) == (401, [])
+
+
+HUGE, WIDE = 10**30, "\N{FULLWIDTH DIGIT EIGHT}" * 2
+MALFORMED = {
+    "alipay": [
+        *({"total_amount": amount} for amount in ("88.001", "-88.00", "+88.00", "8.8e1", "88_00")),
+        *(
+            {"total_amount": amount}
+            for amount in (WIDE + ".00", " 88.00", "NaN", "Infinity", "1e999999")
+        ),
+        *({"total_amount": amount} for amount in ("", "88,00", "0.00", str(HUGE))),
+        *({"without": name} for name in ("out_trade_no", "total_amount", "trade_status")),
+        *({"out_trade_no": number} for number in ("A-1\0", "A" * 65)),
+        {"trade_no": "1" * 65},
+        {"state": "TRADE_CLOSED", "out_trade_no": "A-1\0"},
+        {"state": "TRADE_CLOSED", "without": "out_trade_no"},
+    ],
+    "wechat": [
+        *({"total_fee": fee} for fee in ("8800.0", WIDE * 2, "8_800", "+8800", "-8800", "", "x")),
+        *({"total_fee": fee} for fee in ("0", str(HUGE), "9" * 5000)),
+        *({"without": name} for name in ("out_trade_no", "total_fee", "transaction_id")),
+        {"without": "result_code"},
+        {"fee_type": "yuan"},
+    ],
+    "wechat3": [
+        *({"sealing": {"nonce": salt}} for salt in ("", 7, None)),
+        *({"sealing": {"ciphertext": text}} for text in ("x", 7, "é", None)),
+        *({"sealing": {"associated_data": data}} for data in (7, None)),
+        *({name: None} for name in ("transaction_id", "out_trade_no", "trade_state", "amount")),
+        *({"amount": {"total": total, "currency": "CNY"}} for total in ("8800", 8800.0, True)),
+        *({"amount": {"total": total, "currency": "CNY"}} for total in (HUGE, -8800, None)),
+        {"amount": {"total": 8800}},
+        {"amount": [8800]},
+    ],
+    "stripe": [
+        *({"said": event} for event in ([], 7, "x", {}, ["id"], {"id": 7}, {"id": ["x"]})),
+        {"said": {"id": "evt", "type": "payment_intent.succeeded"}},
+        {"said": {"id": "evt", "type": "payment_intent.succeeded", "data": []}},
+        *({"id": trade} for trade in (None, "", ["pi"], "\ud800")),
+        *({"metadata": data} for data in (None, [], {"order": 7}, {"order": ["A-1"]})),
+        *({"amount_received": cents} for cents in ("8800", 8800.0, True, -8800, HUGE, None)),
+        {"currency": None},
+    ],
+}
+
+
+def test_what_is_signed_and_malformed_is_a_400_and_no_payment(shop, provider):
+    shop.app.testing = False
+    found = {
+        str(changes): shop.send(provider.notify("trade-1", "A-1", 8800, **changes)).status_code
+        for changes in MALFORMED[provider.name]
+    }
+    assert found == dict.fromkeys(found, 400)
+    assert (shop.payments, shop.state()) == ([], "open")
+    assert contents(provider, [shop.send(provider.notify("trade-1", "A-1", 8800))]) == [True]
+
+
+IN_DOLLARS = {
+    "wechat": {"fee_type": "USD"},
+    "wechat3": {"amount": {"total": 8800, "currency": "USD"}},
+    "stripe": {"currency": "usd"},
+}
+
+
+@pytest.mark.parametrize("name", IN_DOLLARS)
+def test_another_currency_is_booked_for_review_and_pays_nothing(shop, name):
+    provider = PROVIDERS[name]
+    sent = [provider.notify("trade-1", "A-1", 8800, **IN_DOLLARS[name]) for _ in range(2)]
+    assert contents(provider, [shop.send(each) for each in sent]) == [True, True]
+    assert (shop.payments, shop.state()) == ([(provider.ledger, "trade-1", 8800, 1)], "open")
+
+
+def test_a_payment_that_names_no_order_is_booked_for_review(shop):
+    stripe = PROVIDERS["stripe"]
+    answer = shop.send(stripe.notify("pi_1", "A-1", 8800, metadata={}))
+    assert contents(stripe, [answer]) == [True]
+    assert (shop.payments, shop.state()) == ([("stripe", "pi_1", 8800, 1)], "open")
 
 
 class TestTheBooking:

@@ -106,7 +106,7 @@ class WechatXml:
     def __init__(self):
         self.settings = {"WECHAT_API_KEY": self.key, "WECHAT_MCH_ID": "mch-10000100"}
 
-    def notify(self, trade, number, cents, **more):
+    def notify(self, trade, number, cents, without="", **more):
         fields = {
             "attach": "",
             "mch_id": "mch-10000100",
@@ -118,6 +118,7 @@ class WechatXml:
             "transaction_id": trade,
             **more,
         }
+        fields.pop(without, None)
         signed = "&".join(f"{name}={fields[name]}" for name in sorted(fields) if fields[name])
         message = f"{signed}&key={self.key}"
         fields["sign"] = hmac.digest(self.key.encode(), message.encode(), "sha256").hex().upper()
@@ -144,12 +145,14 @@ class WechatJson:
         self._key, public = new_key()
         self.settings = {"WECHAT_PUBLIC_KEY": public, "WECHAT_API3_KEY": self.secret}
 
-    def notify(self, trade, number, cents, *, at=None, secret=None):
+    def notify(self, trade, number, cents, *, at=None, secret=None, sealing=None, **more):
+        """Return an attempt; `sealing` replaces fields around the event, `more` those in it."""
         opened = {
             "transaction_id": trade,
             "out_trade_no": number,
             "trade_state": "SUCCESS",
             "amount": {"total": cents, "currency": "CNY"},
+            **more,
         }
         salt = nonce()[:12]
         cipher = AESGCM((secret or self.secret).encode())
@@ -159,6 +162,7 @@ class WechatJson:
             "ciphertext": base64.b64encode(sealed).decode(),
             "associated_data": "transaction",
             "nonce": salt,
+            **(sealing or {}),
         }
         body = json.dumps(
             {"id": nonce(), "event_type": "TRANSACTION.SUCCESS", "resource": resource}
@@ -185,14 +189,20 @@ class Stripe:
     def __init__(self):
         self.settings = {"STRIPE_SECRET": self.secret}
 
-    def notify(self, trade, number, cents, *, event=None, at=None):
-        intent = {"id": trade, "amount_received": cents, "metadata": {"order": number}}
-        said = {
-            "id": event or f"evt_{trade}",
-            "type": "payment_intent.succeeded",
-            "pending_webhooks": random.randrange(99),
-            "data": {"object": intent},
-        }
+    def notify(self, trade, number, cents, *, event=None, at=None, said=None, **more):
+        """Return an attempt; `more` replaces fields of its payment, `said` the whole event."""
+        intent = {"id": trade, "amount_received": cents, "currency": "cny"}
+        intent |= {"metadata": {"order": number}, **more}
+        said = (
+            said
+            if said is not None
+            else {
+                "id": event or f"evt_{trade}",
+                "type": "payment_intent.succeeded",
+                "pending_webhooks": random.randrange(99),
+                "data": {"object": intent},
+            }
+        )
         body = json.dumps(said).encode()
         moment = str(int(at or time.time()))
         message = moment.encode() + b"." + body
