@@ -178,10 +178,12 @@ class Idempotence:
             id: its id.
 
         Returns:
-            True where it was done, and is free now; False where nothing is remembered of it.
+            True where this call has removed its record: of several callers, one gets it. False
+            where nothing is remembered of it.
 
         Raises:
             ConfigurationError: the scope has another form, or the store is no `InspectableStore`.
+            TypeError: the id is no id.
             Running: it is running. It is not taken away from its owner.
             StoreUnavailable: the store does not answer.
         """
