@@ -98,7 +98,7 @@ def test_tenants_at_hosts_of_their_own_do_not_lock_each_other(counts, second):
     assert shop.post(3, base_url="https://one.test").status_code == 409
 
 
-@pytest.mark.parametrize("missing", [None, ""])
+@pytest.mark.parametrize("missing", [None, "", [], {}, [None], ["", None], [[], {}]])
 def test_a_request_without_a_key_locks_out_its_own_sender_alone(missing):
     shop = Shop("done".strip, 30)
     assert [shop.post(user, missing).status_code for user in (1, 2, 1)] == [200, 200, 409]
@@ -108,6 +108,12 @@ def test_zero_and_false_are_keys():
     shop = Shop("done".strip, 30)
     assert [shop.post(1, order).status_code for order in (0, False)] == [200, 200]
     assert [shop.post(2, order).status_code for order in (0, False)] == [409, 409]
+
+
+@pytest.mark.parametrize("key", [[7, None], [0], [[7]], {"order": None}, " "])
+def test_a_list_with_a_part_is_a_key(key):
+    shop = Shop("done".strip, 30)
+    assert [shop.post(user, key).status_code for user in (1, 2)] == [200, 409]
 
 
 @pytest.mark.parametrize(
