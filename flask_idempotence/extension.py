@@ -215,6 +215,7 @@ class Idempotence:
 
         Raises:
             ConfigurationError: an argument of the wrong kind.
+            TypeError: the name is no name.
             Running: when it begins, the lock is held elsewhere, still after `wait`.
             StoreUnavailable: when it begins, the store does not answer, and the policy is to
                 reject.

@@ -39,14 +39,9 @@ class NamedLockPlan(Plan[NoReturn]):
         self._lease = min(guard.lease or config.lease, config.max_hold)
         self._wait = guard.wait
 
-    def question_of(self, name: object) -> Question:
-        """Ask for a lock by its name.
-
-        Raises:
-            TypeError: the name is none.
-        """
-        text = canonical(["mutex", plain(name)])
-        return Question(text, lease=self._lease, renewed=self._lease, wait=self._wait)
+    def question_of(self, name: bytes) -> Question:
+        """Ask for a lock by the canonical text of its name."""
+        return Question(name, lease=self._lease, renewed=self._lease, wait=self._wait)
 
     def answer(self, finding: Finding) -> NoReturn:
         """Refuse a lock that is held."""
@@ -93,6 +88,8 @@ class Lock(Block):
     ) -> None:
         super().__init__()
         self._name: Id = name
+        # Here already: a decorator with a wrong name, or without one, fails when it is applied.
+        self._text: bytes = canonical(["mutex", plain(name)])
         seconds = arguments.duration("lock", "lease", lease) or 0.0
         if 0 < seconds < SHORTEST_LEASE:
             raise ConfigurationError(
@@ -114,7 +111,7 @@ class Lock(Block):
             )
         engine = engine_of(actual(current_app))
         plan = self._guard.plan(engine.services, None)
-        self._begin(engine, self._guard, PART, plan, plan.question_of(self._name))
+        self._begin(engine, self._guard, PART, plan, plan.question_of(self._text))
         return self
 
     def __exit__(
