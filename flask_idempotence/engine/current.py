@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import ContextVar
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -27,16 +26,16 @@ _blocks: ContextVar[tuple[tuple[Claim, _Runner], ...]] = ContextVar(
 )
 
 
-@contextmanager
-def block_of(claim: Claim) -> Iterator[None]:
+def enter_block(claim: Claim) -> None:
     """Make a claim the current one of a block of code, in a request or outside."""
     _blocks.set((*_open_blocks(), (claim, _runner())))
-    try:
-        yield
-    finally:
-        # Not by a token: blocks may end in another order than they began in, and a generator may
-        # be closed in another context than it was begun in.
-        _blocks.set(tuple(block for block in _blocks.get() if block[0] is not claim))
+
+
+def leave_block(claim: Claim) -> None:
+    """Note that the block of a claim has ended."""
+    # Not by a token: blocks may end in another order than they began in, and a generator may be
+    # closed in another context than it was begun in.
+    _blocks.set(tuple(block for block in _blocks.get() if block[0] is not claim))
 
 
 def own_blocks(app: Flask) -> Sequence[Claim]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_EMPTY = (None, "", [], (), {})
+_EMPTY: tuple[object, ...] = (None, "", [], (), {})
 
 METHODS = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 

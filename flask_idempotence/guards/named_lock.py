@@ -121,9 +121,9 @@ class Lock(Block):
         trace: TracebackType | None,
     ) -> None:
         """Release the lock, if this block has taken it and still owns it."""
-        self._block.close()
-        if self._claim is not None and self._engine is not None:
-            self._engine.settling.settle(self._claim)
+        if (left := self._leave()) is not None:
+            engine, claim = left
+            engine.settling.settle(claim)
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Have a function, sync or async, run under the lock, each call of it.
