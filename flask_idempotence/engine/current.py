@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from .guard import Verdict
 if TYPE_CHECKING:
     from flask import Flask
 
-_Runner = tuple[int, object, object]
+_Runner = tuple[int, int, object, object]
 
 _blocks: ContextVar[tuple[tuple[Claim, _Runner], ...]] = ContextVar(
     "flask_idempotence_blocks", default=()
@@ -58,9 +59,25 @@ def _open_blocks() -> Sequence[tuple[Claim, _Runner]]:
     return [block for block in _blocks.get() if not block[0].settled]
 
 
+def _outlived() -> Sequence[Claim]:
+    """Return the claims of blocks in which this code was started, and that are not its own.
+
+    They have ended, or belong to the parent process. A request that began later is not about them.
+    """
+    if not (blocks := _blocks.get()):
+        return ()
+    here = _runner()
+    return [
+        claim
+        for claim, runner in blocks
+        if claim.settled and runner != here and runner[-1] is here[-1]
+    ]
+
+
 def _runner() -> _Runner:
-    """Return the thread, the asyncio task and the request in which this code runs."""
-    return threading.get_ident(), _task(), actual(request) if has_request_context() else None
+    """Return the process, the thread, the asyncio task and the request in which this code runs."""
+    current = actual(request) if has_request_context() else None
+    return os.getpid(), threading.get_ident(), _task(), current
 
 
 def _task() -> object:
@@ -141,10 +158,11 @@ class CurrentGuard:
         process loses its claim without noticing; it does not close it.
 
         Raises:
-            LeaseLost: the claim has ended, or another owner has it.
+            LeaseLost: the claim has ended, or another owner has it; also in a task or thread that
+                has outlived the block in which it was started, and in a forked child.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
-        for claim in _around():
+        for claim in (*_outlived(), *_around()):
             if claim.owner:
                 engine_of(claim.attempt.app).ensure_held(claim)
 
