@@ -180,10 +180,12 @@ class Idempotence:
             id: its id.
 
         Returns:
-            True where it was done, and is free now; False where nothing is remembered of it.
+            True where this call has removed its record: of several callers, one gets it. False
+            where nothing is remembered of it.
 
         Raises:
             ConfigurationError: the scope has another form, or the store is no `InspectableStore`.
+            TypeError: the id is no id.
             Running: it is running. It is not taken away from its owner.
             StoreUnavailable: the store does not answer.
         """
@@ -215,6 +217,7 @@ class Idempotence:
 
         Raises:
             ConfigurationError: an argument of the wrong kind.
+            TypeError: the name is no name.
             Running: when it begins, the lock is held elsewhere, still after `wait`.
             StoreUnavailable: when it begins, the store does not answer, and the policy is to
                 reject.

@@ -75,7 +75,8 @@ def seconds(value: object, *, allow_zero: bool = False) -> float:
     if value == 0 and allow_zero:
         return 0.0
     if not 0 < value <= LONGEST:
-        raise ValidationError(f"Must be more than 0 and at most {LONGEST:,} seconds.")
+        least = "0 or more" if allow_zero else "more than 0"
+        raise ValidationError(f"Must be {least} and at most {LONGEST:,} seconds.")
     return float(value)
 
 

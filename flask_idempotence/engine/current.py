@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import ContextVar
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -20,23 +20,23 @@ from .guard import Verdict
 if TYPE_CHECKING:
     from flask import Flask
 
-_Runner = tuple[int, object, object]
+_Runner = tuple[int, int, object, object]
 
 _blocks: ContextVar[tuple[tuple[Claim, _Runner], ...]] = ContextVar(
     "flask_idempotence_blocks", default=()
 )
 
 
-@contextmanager
-def block_of(claim: Claim) -> Iterator[None]:
+def enter_block(claim: Claim) -> None:
     """Make a claim the current one of a block of code, in a request or outside."""
     _blocks.set((*_open_blocks(), (claim, _runner())))
-    try:
-        yield
-    finally:
-        # Not by a token: blocks may end in another order than they began in, and a generator may
-        # be closed in another context than it was begun in.
-        _blocks.set(tuple(block for block in _blocks.get() if block[0] is not claim))
+
+
+def leave_block(claim: Claim) -> None:
+    """Note that the block of a claim has ended."""
+    # Not by a token: blocks may end in another order than they began in, and a generator may be
+    # closed in another context than it was begun in.
+    _blocks.set(tuple(block for block in _blocks.get() if block[0] is not claim))
 
 
 def own_blocks(app: Flask) -> Sequence[Claim]:
@@ -59,9 +59,25 @@ def _open_blocks() -> Sequence[tuple[Claim, _Runner]]:
     return [block for block in _blocks.get() if not block[0].settled]
 
 
+def _outlived() -> Sequence[Claim]:
+    """Return the claims of blocks in which this code was started, and that are not its own.
+
+    They have ended, or belong to the parent process. A request that began later is not about them.
+    """
+    if not (blocks := _blocks.get()):
+        return ()
+    here = _runner()
+    return [
+        claim
+        for claim, runner in blocks
+        if claim.settled and runner != here and runner[-1] is here[-1]
+    ]
+
+
 def _runner() -> _Runner:
-    """Return the thread, the asyncio task and the request in which this code runs."""
-    return threading.get_ident(), _task(), actual(request) if has_request_context() else None
+    """Return the process, the thread, the asyncio task and the request in which this code runs."""
+    current = actual(request) if has_request_context() else None
+    return os.getpid(), threading.get_ident(), _task(), current
 
 
 def _task() -> object:
@@ -142,10 +158,11 @@ class CurrentGuard:
         process loses its claim without noticing; it does not close it.
 
         Raises:
-            LeaseLost: the claim has ended, or another owner has it.
+            LeaseLost: the claim has ended, or another owner has it; also in a task or thread that
+                has outlived the block in which it was started, and in a forked child.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
-        for claim in _around():
+        for claim in (*_outlived(), *_around()):
             if claim.owner:
                 engine_of(claim.attempt.app).ensure_held(claim)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -247,8 +248,10 @@ class Engine:
             left = wait_until - self.now()
             if left <= 0:
                 return found
+            # Of those that ask at the same time, one is granted: at random, they do not.
+            nap = max(SHORTEST_PAUSE, pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
             # The last pause takes in a rest that would be too short for one of its own.
-            self.sleep(pause if left >= pause + SHORTEST_PAUSE else left)
+            self.sleep(nap if left >= nap + SHORTEST_PAUSE else left)
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _claim_once(

@@ -21,7 +21,7 @@ def forget(engine: Engine, attempt: Attempt, plan: Plan[object], question: Quest
     """Remove the record of an operation; never a claim, which is its owner's.
 
     Returns:
-        Whether there was one.
+        Whether there was one, and this call has removed it.
 
     Raises:
         Running: it is running.
@@ -40,7 +40,7 @@ def forget(engine: Engine, attempt: Attempt, plan: Plan[object], question: Quest
             if policy.before_view(attempt, "discard", discard) == [Outcome.OK]:
                 _logger.info("Forgotten by hand: %s", attempt)
                 return True
-            # It was forgotten by another, and begun again: look at what it is now.
+            # Another was faster, and it may have begun again: look at what it is now.
     except Refusal as refusal:
         refusal.apply(engine.config)
         raise

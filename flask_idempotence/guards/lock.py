@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_EMPTY: tuple[object, ...] = (None, "", [], (), {})
+
 METHODS = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
 
@@ -69,7 +71,7 @@ class LockPlan(ViewPlan):
             return identity, canonical_request(request, self._selection, "lock", identity, rule)
         key = self._key()
         # Requests whose key is missing would all be one to everybody: their senders count.
-        is_shared = self._shared and key is not None and key != ""
+        is_shared = self._shared and not _is_empty(key)
         identities = self._identities
         identity = (identities.of_all if is_shared else identities.of)(self._app, request)
         named = ["lock", identity, rule, request.method, request.endpoint, key]
@@ -95,6 +97,12 @@ class LockPlan(ViewPlan):
         if ending.lease != self._interval:
             return HoldUntil(ending.granted_at + self._interval)
         return Keep()
+
+
+def _is_empty(key: object) -> bool:
+    """Whether a key names nothing: it is empty, or a list of nothing else."""
+    parts = key if isinstance(key, list | tuple) else [key]
+    return all(part in _EMPTY for part in parts)
 
 
 @dataclass(eq=False)
@@ -172,11 +180,11 @@ def no_repeat_submit(
         key: called without arguments, returns a value that stands for the arguments (anything
             that JSON can hold); the body is then not read.
         shared: whether all senders share the lock of a key, which `key` returns. The host still
-            counts, as `IDEMPOTENCE_IDENTITY_HOST` says. A request whose `key` is None or
-            empty is locked for its own sender.
+            counts, as `IDEMPOTENCE_IDENTITY_HOST` says. A request whose `key` is None, empty
+            or a list of nothing else is locked for its own sender.
         wait: seconds, or a `timedelta`, that a repeat waits for its turn, which comes when the
-            lock is free: it runs then. None: it is refused at once. A waiting request occupies
-            its worker thread.
+            lock is free: it runs then. Needs `key`. None: it is refused at once. A waiting
+            request occupies its worker thread.
         failed: takes the response and returns whether it is a failed result. None: the
             application's predicate.
         methods: safe methods that are guarded too, such as `("GET",)`, which includes HEAD.
@@ -195,6 +203,11 @@ def no_repeat_submit(
         raise ConfigurationError(
             "no_repeat_submit(shared=True) needs key=, a function that returns what the lock is "
             "about, such as an order's id: without it, one sender could lock out all the others."
+        )
+    if wait is not None and key is None:
+        raise ConfigurationError(
+            "no_repeat_submit(wait=...) needs key=: a request that waits for its turn runs then, "
+            "and so would the second of a double click."
         )
     if interval == 0 and key is None:
         raise ConfigurationError(

@@ -39,14 +39,9 @@ class NamedLockPlan(Plan[NoReturn]):
         self._lease = min(guard.lease or config.lease, config.max_hold)
         self._wait = guard.wait
 
-    def question_of(self, name: object) -> Question:
-        """Ask for a lock by its name.
-
-        Raises:
-            TypeError: the name is none.
-        """
-        text = canonical(["mutex", plain(name)])
-        return Question(text, lease=self._lease, renewed=self._lease, wait=self._wait)
+    def question_of(self, name: bytes) -> Question:
+        """Ask for a lock by the canonical text of its name."""
+        return Question(name, lease=self._lease, renewed=self._lease, wait=self._wait)
 
     def answer(self, finding: Finding) -> NoReturn:
         """Refuse a lock that is held."""
@@ -93,6 +88,8 @@ class Lock(Block):
     ) -> None:
         super().__init__()
         self._name: Id = name
+        # Here already: a decorator with a wrong name, or without one, fails when it is applied.
+        self._text: bytes = canonical(["mutex", plain(name)])
         seconds = arguments.duration("lock", "lease", lease) or 0.0
         if 0 < seconds < SHORTEST_LEASE:
             raise ConfigurationError(
@@ -114,7 +111,7 @@ class Lock(Block):
             )
         engine = engine_of(actual(current_app))
         plan = self._guard.plan(engine.services, None)
-        self._begin(engine, self._guard, PART, plan, plan.question_of(self._name))
+        self._begin(engine, self._guard, PART, plan, plan.question_of(self._text))
         return self
 
     def __exit__(
@@ -124,9 +121,9 @@ class Lock(Block):
         trace: TracebackType | None,
     ) -> None:
         """Release the lock, if this block has taken it and still owns it."""
-        self._block.close()
-        if self._claim is not None and self._engine is not None:
-            self._engine.settling.settle(self._claim)
+        if (left := self._leave()) is not None:
+            engine, claim = left
+            engine.settling.settle(claim)
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Have a function, sync or async, run under the lock, each call of it.

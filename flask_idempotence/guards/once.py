@@ -9,7 +9,6 @@ import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
 from flask import current_app
 
 from ..engine.claim import Attempt, Claim
-from ..engine.current import block_of, own_blocks
+from ..engine.current import enter_block, leave_block, own_blocks
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import FAILURES, Guard, Plan, Question, Verdict
 from ..errors import ConfigurationError
@@ -46,7 +45,6 @@ class Block:
         self._engine: Engine | None = None
         self._attempt: Attempt | None = None
         self._claim: Claim | None = None
-        self._block: ExitStack[bool | None] = ExitStack()
 
     def _begin(
         self, engine: Engine, guard: Guard, part: str, plan: Plan[T], question: Question
@@ -67,9 +65,16 @@ class Block:
             found = engine.bypass(attempt, plan, guard)
         if isinstance(found, Claim):
             self._claim = found
-            self._block.enter_context(block_of(found))
+            enter_block(found)
             return None
         return found
+
+    def _leave(self) -> tuple[Engine, Claim] | None:
+        """Return the claim to settle, and its engine; None where the block has none of its own."""
+        if self._claim is None or self._engine is None:
+            return None
+        leave_block(self._claim)
+        return self._engine, self._claim
 
 
 class Once(Block):
@@ -178,10 +183,9 @@ class Once(Block):
             LeaseLost: `within=` a session, the claim was lost: everything is rolled back.
             StoreUnavailable: `within=` a session, the database did not commit.
         """
-        self._block.close()
-        claim, engine = self._claim, self._engine
-        if claim is None or engine is None:
+        if (left := self._leave()) is None:
             return
+        engine, claim = left
         if error is not None and not isinstance(error, Exception):
             engine.settling.abandon(claim)
             return

@@ -250,8 +250,8 @@ class InspectableStore(Store):
             seen: pairs of a key and its entry.
 
         Returns:
-            One outcome each, in order: OK where that entry is gone, STALE where the key has
-            another one by now.
+            One outcome each, in order: OK where this call has removed that entry, STALE where
+            the key has none or another one by now. Of several callers, one gets OK.
         """
 
     @abstractmethod

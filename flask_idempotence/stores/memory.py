@@ -243,9 +243,7 @@ class MemoryStore(InspectableStore):
         with self._lock:
             part = self._part_of(key)
             held = part.values.get(key)
-            if held is None or held[_EXPIRES] <= self._clock():
-                return Outcome.OK
-            if (held[_KIND], held[_OWNER]) != (seen.kind, seen.mark):
+            if held is None or (held[_KIND], held[_OWNER]) != (seen.kind, seen.mark):
                 return Outcome.STALE
             del part.values[key]
             self._size -= 1

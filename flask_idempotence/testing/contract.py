@@ -261,8 +261,16 @@ class StoreContract:
         store.renew([Renewal("c", keys["c"], 20)])  # that is still the same claim
         store.complete("r", keys["r"], ASKED, b"record", 20)
         assert listed.discard(seen) == [Outcome.OK, Outcome.STALE]
-        assert listed.discard(seen) == [Outcome.OK, Outcome.STALE]
+        assert listed.discard(seen) == [Outcome.STALE, Outcome.STALE]
         assert list(listed.scan("")) == ["r"]
+
+    def test_of_many_who_discard_one_entry_one_has_removed_it(self, store: Store) -> None:
+        listed = _inspectable(store)
+        store.put_token("t", b"", 60)
+        seen = [("t", entry) for entry in [listed.peek("t")] if entry]
+        outcomes = _at_once(lambda: listed.discard(seen))
+        assert outcomes.count([Outcome.OK]) == 1
+        assert outcomes.count([Outcome.STALE]) == THREADS - 1
 
     def test_scan_and_clear_stay_within_the_prefix(self, store: Store) -> None:
         listed = _inspectable(store)

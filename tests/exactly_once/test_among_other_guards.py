@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 from helpers.payment_database import KEY, Payment, errors_as_text, pay, payments
@@ -17,6 +18,7 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
+from flask_idempotence.signals import completed, released
 
 
 def test_guards_of_other_kinds_stand_outside_and_inside(pay_app):
@@ -61,6 +63,26 @@ def test_a_refusal_within_is_no_result_under_any_status(pay_app):
     with site.app.app_context():
         assert site.idempotence.forget("inner", 1)
     assert (site.post().status_code, site.count()) == (200, 1)
+
+
+def test_a_lock_of_the_route_ends_after_the_commit_and_a_named_one_in_the_view_before(pay_app):
+    site, counts = pay_app(), {}
+    is_sqlite = site.engine.dialect.name == "sqlite"  # whose one writer is the view
+
+    @site.app.post("/locked")
+    @no_repeat_submit(0, key=lambda: "books", shared=True)
+    @idempotent(within=site.session)
+    def locked():
+        with nullcontext() if is_sqlite else site.idempotence.lock("books"):
+            return str(pay(site.session)), 201
+
+    def note(app, *, mode, **_):
+        counts[mode] = site.count()
+
+    with completed.connected_to(note), released.connected_to(note):
+        assert site.app.test_client().post("/locked", headers=KEY).status_code == 201
+    assert counts.pop("mutex", 0) == 0
+    assert counts == {"key": 1, "lock": 1}
 
 
 def test_two_guards_within_one_session_are_refused(pay_app):

@@ -87,7 +87,7 @@ class Inspection(InspectableStore):
 
         def discard(seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
             calls = [fill(DISCARD.call, key, entry.mark) for key, entry in seen]
-            replies = self._deployment.run(DISCARD, calls, key=seen[0][0])
+            replies = self._deployment.run(DISCARD, calls, key=seen[0][0], repeatable=False)
             return [Outcome.OK if checked(reply) else Outcome.STALE for reply in replies]
 
         return self._begin().gather(seen, [key for key, _ in seen], discard)

@@ -18,6 +18,7 @@ from ..base import (
     Completion,
     Crashed,
     Done,
+    Entry,
     Outcome,
     Renewal,
     Running,
@@ -55,8 +56,8 @@ class Trouble(enum.Enum):
 class Dialect(ABC):
     """A database: its statements, its connections, its errors. One object a store.
 
-    A database without RETURNING overrides `complete`, `release` and `take_token`; one without ON
-    CONFLICT, `_or_replace`.
+    A database without RETURNING overrides `complete`, `release`, `take_token`, `prune` and
+    `discard`; one without ON CONFLICT, `_or_replace`.
 
     Args:
         insert: makes an `INSERT` of the database's own.
@@ -210,6 +211,12 @@ class Dialect(ABC):
     def prune(self, connection: StoreConnection, most: int) -> int:
         """Remove expired rows, `most` at the most; returns how many."""
         return inspection.prune(connection.sqlalchemy, most)
+
+    def discard(
+        self, connection: StoreConnection, seen: Sequence[tuple[str, Entry]]
+    ) -> list[Outcome]:
+        """Remove keys whose entries are still the same."""
+        return inspection.discard(connection.sqlalchemy, seen)
 
 
 def outcome_of(row: Row, values: Values) -> ClaimOutcome:

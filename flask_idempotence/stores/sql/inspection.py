@@ -25,7 +25,6 @@ _PEEK = sa.select(
     (_row.expires - now()).label("expires_in"),
     sa.func.coalesce(sa.func.length(_row.data), 0).label("size"),
 ).where(_row.key.in_(_keys), _is_live)
-_LEFT = sa.select(_row.key).where(_row.key.in_(_keys), _is_live)
 _SCAN = (
     sa.select(_row.key)
     .where(_row.key > sa.bindparam("after", type_=KEY))
@@ -56,8 +55,10 @@ REMOVE = sa.delete(table).where(_row.key == sa.bindparam("this_key", type_=KEY))
 
 _KEY_KIND_OWNER = sa.tuple_(_row.key, _row.kind, _row.owner)
 # The keys alone find the rows by the index, on every database.
-_DISCARD = sa.delete(table).where(
-    _row.key.in_(_keys), _KEY_KIND_OWNER.in_(sa.bindparam("seen", expanding=True))
+_DISCARD = (
+    sa.delete(table)
+    .where(_row.key.in_(_keys), _KEY_KIND_OWNER.in_(sa.bindparam("seen", expanding=True)))
+    .returning(_row.key)
 )
 
 _PER_STATEMENT = 500
@@ -88,13 +89,12 @@ def remove(connection: Connection, key: str) -> None:
 
 def discard(connection: Connection, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
     """Remove keys whose entries are still the same."""
-    left: set[str] = set()
+    removed: set[str] = set()
     for some in _in_parts(seen):
-        rows = [(key, *_kind_and_owner(entry.mark)) for key, entry in some]
+        rows = [(key, *kind_and_owner(entry.mark)) for key, entry in some]
         keys = [key for key, _ in some]
-        connection.execute(_DISCARD, {"keys": keys, "seen": rows})
-        left.update(connection.execute(_LEFT, {"keys": keys}).scalars())
-    return [Outcome.STALE if key in left else Outcome.OK for key, _ in seen]
+        removed.update(connection.execute(_DISCARD, {"keys": keys, "seen": rows}).scalars())
+    return [Outcome.OK if key in removed else Outcome.STALE for key, _ in seen]
 
 
 def prune(connection: Connection, most: int) -> int:
@@ -114,7 +114,8 @@ def _entry_of(row: sa.Row[*tuple[Any, ...]]) -> Entry:
     return Entry(kind, row.expires_in / 1000, row.size, lease, mark)
 
 
-def _kind_and_owner(mark: bytes) -> tuple[str, bytes]:
+def kind_and_owner(mark: bytes) -> tuple[str, bytes]:
+    """Return the kind and the owner of the entry with a mark."""
     kind, _, owner = mark.partition(b"\0")
     return kind.decode(), owner
 

@@ -17,6 +17,7 @@ from ..base import (
     CLAIMED,
     ClaimOutcome,
     Completion,
+    Entry,
     Outcome,
     Renewal,
     TokenOutcome,
@@ -109,6 +110,12 @@ class MySQL(Dialect):
                 (TOKEN_AGAIN, TokenOutcome.TAKEN_AGAIN),
             )
         ]
+        self._discard = Statement(
+            inspection.REMOVE.where(
+                _row.kind == sa.bindparam("this_kind", type_=sa.String()),
+                _row.owner == sa.bindparam("this_owner", type_=sa.LargeBinary()),
+            )
+        )
         self._knows_layout = False
 
     def check(self, engine: sa.Engine) -> None:
@@ -210,6 +217,18 @@ class MySQL(Dialect):
             for key in keys:
                 connection.change(self._remove, {"this_key": key})
         return len(keys)
+
+    def discard(
+        self, connection: StoreConnection, seen: Sequence[tuple[str, Entry]]
+    ) -> list[Outcome]:
+        """Remove keys whose entries are still the same, one by one as in `prune`."""
+        with connection.transaction("START TRANSACTION"):
+            return [self._discard_one(connection, key, entry) for key, entry in seen]
+
+    def _discard_one(self, connection: StoreConnection, key: str, entry: Entry) -> Outcome:
+        kind, owner = inspection.kind_and_owner(entry.mark)
+        values = {"this_key": key, "this_owner": owner, "this_kind": kind}
+        return OK if connection.change(self._discard, values).rows else STALE
 
     def place(self, connection: StoreConnection) -> None:
         """Check the table's layout: in a wrong one, keys or transactions would not hold."""

@@ -192,7 +192,7 @@ class SqlStore(InspectableStore):
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
         """Remove keys whose entries are still the same."""
-        return self._executor.inspect(inspection.discard, seen) if seen else []
+        return self._executor.run(self._dialect.discard, seen, repeatable=False) if seen else []
 
     def prune(self, most: int = BATCH) -> int:
         """Remove rows that have expired, `most` at the most; returns how many."""

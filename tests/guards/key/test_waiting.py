@@ -3,7 +3,7 @@
 import threading
 import time
 from datetime import timedelta
-from itertools import pairwise
+from itertools import accumulate
 
 import pytest
 from flask import Response
@@ -124,7 +124,15 @@ def test_pauses_grow_and_are_never_shorter_than_50_milliseconds(wait):
     assert min(queue.sleeps) >= 0.05 - 1e-6
     assert max(queue.sleeps) <= 1.1
     *growing, _the_rest = queue.sleeps
-    assert all(after - before > 0 or before == 1 for before, after in pairwise(growing))
+    longest = accumulate([0.05] + [1.5] * len(growing), lambda pause, by: min(by * pause, 1))
+    assert all(most / 2 <= pause <= most for pause, most in zip(growing, longest, strict=False))
+
+
+def test_two_that_wait_together_do_not_go_on_asking_together():
+    queues = [Queue(wait=29, looks=1000) for _ in range(2)]
+    for queue in queues:
+        queue.repeat()
+    assert len({round(sum(queue.sleeps[:9]), 6) for queue in queues}) == 2
 
 
 def test_each_look_is_one_claim():

@@ -98,7 +98,7 @@ def test_tenants_at_hosts_of_their_own_do_not_lock_each_other(counts, second):
     assert shop.post(3, base_url="https://one.test").status_code == 409
 
 
-@pytest.mark.parametrize("missing", [None, ""])
+@pytest.mark.parametrize("missing", [None, "", [], {}, [None], ["", None], [[], {}]])
 def test_a_request_without_a_key_locks_out_its_own_sender_alone(missing):
     shop = Shop("done".strip, 30)
     assert [shop.post(user, missing).status_code for user in (1, 2, 1)] == [200, 200, 409]
@@ -110,6 +110,12 @@ def test_zero_and_false_are_keys():
     assert [shop.post(2, order).status_code for order in (0, False)] == [409, 409]
 
 
+@pytest.mark.parametrize("key", [[7, None], [0], [[7]], {"order": None}, " "])
+def test_a_list_with_a_part_is_a_key(key):
+    shop = Shop("done".strip, 30)
+    assert [shop.post(user, key).status_code for user in (1, 2)] == [200, 409]
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -118,10 +124,11 @@ def test_zero_and_false_are_keys():
         ({"shared": "yes", "key": by_order}, "shared"),
         ({"interval": 0}, "interval"),
         ({"interval": 0, "shared": True}, "key="),
-        ({"wait": -1}, "wait"),
-        ({"wait": "5"}, "wait"),
-        ({"wait": True}, "wait"),
-        ({"wait": float("inf")}, "wait"),
+        ({"wait": 5}, "key="),
+        ({"wait": -1, "key": by_order}, "wait"),
+        ({"wait": "5", "key": by_order}, "wait"),
+        ({"wait": True, "key": by_order}, "wait"),
+        ({"wait": float("inf"), "key": by_order}, "wait"),
     ],
 )
 def test_a_lock_that_would_shut_everybody_out_or_makes_no_sense_is_refused(options, reason):

@@ -116,8 +116,16 @@ def test_a_name_of_lock_is_no_operation_of_once(site):
 
 @pytest.mark.parametrize("name", [None, True, 1.5, b"1", ["1"], "", (), ("a", None)])
 def test_what_cannot_be_a_name_is_refused(site, name):
-    with site.app.app_context(), pytest.raises(TypeError, match=r"a name of lock\(\)"):
-        site.idempotence.lock(name).__enter__()
+    with pytest.raises(TypeError, match=r"a name of lock\(\)"):
+        site.idempotence.lock(name)
+
+
+def test_a_decorator_without_its_name_fails_when_it_is_applied(site):
+    with pytest.raises(TypeError, match=r"a name of lock\(\).*not function"):
+
+        @site.idempotence.lock
+        def work():
+            """Is never defined."""
 
 
 @pytest.mark.parametrize(
@@ -128,7 +136,7 @@ def test_what_cannot_be_a_name_is_refused(site, name):
         ({"lease": -1}, "lease"),
         ({"lease": "5"}, "lease"),
         ({"lease": True}, "lease"),
-        ({"wait": -1}, "wait"),
+        ({"wait": -1}, "wait.*0 or more"),
         ({"wait": "5"}, "wait"),
     ],
 )

@@ -83,6 +83,13 @@ def test_of_many_who_forget_at_once_and_begin_again_one_is_the_first(once_app):
     assert once_app.word() == "done"
 
 
+def test_of_many_who_forget_at_once_one_is_told_that_it_did(once_app):
+    for round_ in range(5):
+        once_app.work(round_)
+        told = all_at_once([lambda id_=round_: forget(once_app, id_)] * 8)
+        assert sorted(told) == [False] * 7 + [True]
+
+
 def test_a_record_that_has_become_a_claim_meanwhile_is_left_alone():
     class Changing(MemoryStore):
         def peek(self, key):

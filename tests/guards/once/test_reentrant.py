@@ -155,6 +155,59 @@ def test_a_task_that_outlives_the_block_is_another_caller(once_app):
         assert asyncio.run(main()) == "done"
 
 
+@pytest.mark.parametrize("kind", ["once", "lock"])
+def test_a_task_that_outlives_the_block_learns_that_it_has_ended(once_app, kind):
+    def begin():
+        return once_app.once() if kind == "once" else once_app.idempotence.lock("1")
+
+    async def late(begun):
+        current_guard.ensure_held()
+        await begun.wait()
+        with pytest.raises(LeaseLost):
+            current_guard.ensure_held()
+        with once_app.app.test_request_context("/"):  # which has nothing to do with it
+            current_guard.ensure_held()
+        with once_app.once("another"):
+            current_guard.ensure_held()
+
+    async def main():
+        begun = asyncio.Event()
+        with begin():
+            task = asyncio.create_task(late(begun))
+            await asyncio.sleep(0)
+        current_guard.ensure_held()
+        begun.set()
+        await task
+
+    with once_app.app.app_context():
+        asyncio.run(main())
+
+
+def test_a_forked_child_holds_nothing(once_app):
+    with once_app.app.app_context(), once_app.once():
+        pid = os.fork()
+        if not pid:
+            try:
+                current_guard.ensure_held()
+            except LeaseLost:
+                os._exit(0)
+            finally:
+                os._exit(2)
+        assert os.waitpid(pid, 0)[1] == 0
+        current_guard.ensure_held()
+
+
+def test_a_block_that_was_closed_in_another_context_is_over(once_app):
+    def pieces():
+        with once_app.once():
+            yield
+
+    with once_app.app.app_context():
+        next(begun := pieces())
+        contextvars.copy_context().run(begun.close)
+        current_guard.ensure_held()
+
+
 def test_a_request_that_the_block_makes_is_another_caller():
     idempotence = Idempotence()
     app = make_app(idempotence=idempotence)
