@@ -12,7 +12,9 @@ import click
 
 from ..errors import IdempotenceError, StoreError, StoreNotReady
 
-COMMANDS = ("config", "doctor", "init-db", "inspect", "prune", "purge", "release", "stats")
+COMMANDS = (
+    *("config", "doctor", "init-db", "inspect", "prune", "purge", "release", "routes", "stats"),
+)
 
 
 class LazyGroup(click.Group):

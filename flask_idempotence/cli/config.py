@@ -30,7 +30,7 @@ def _settings(state: State, current: Mapping[str, object]) -> list[Setting]:
         live, secret = field.metadata["live"], field.metadata["secret"]
         value = current[name] if live else getattr(state.config, field.name)
         is_set = name in state.given or (live and value != field.default)
-        shown = _hidden(name, value) if secret and is_set else _json_value(value)
+        shown = _hidden(name, value) if secret and is_set else json_value(value)
         settings.append(Setting(name, shown, "set" if is_set else "default"))
     return settings
 
@@ -42,11 +42,12 @@ def _hidden(name: str, value: object) -> str:
     return f"{scheme}://{HIDDEN}" if is_uri else HIDDEN
 
 
-def _json_value(value: object) -> object:
+def json_value(value: object) -> object:
+    """Return a value as JSON can hold it."""
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, Mapping):
-        return {name: _json_value(item) for name, item in value.items()}
+        return {name: json_value(item) for name, item in value.items()}
     if value is None or isinstance(value, str | int | float | list):
         return value
     try:

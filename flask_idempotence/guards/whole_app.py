@@ -43,6 +43,10 @@ def guard_all(app: Flask, methods: Collection[str]) -> None:
 
 def speaks_for_itself(view: Any, method: str) -> bool:
     """Whether a view is exempt from whole-app mode, or has a key guard of its own."""
-    return any(guard.mode == KeyGuard.mode for guard in guards_of(view, method)) or any(
-        bears(layer, _EXEMPT) for layer in layers(view, method)
-    )
+    has_guard = any(guard.mode == KeyGuard.mode for guard in guards_of(view, method))
+    return has_guard or exempts(view, method)
+
+
+def exempts(view: Any, method: str) -> bool:
+    """Whether a view is exempt from whole-app mode."""
+    return any(bears(layer, _EXEMPT) for layer in layers(view, method))

@@ -12,7 +12,17 @@ from helpers.cli_shell import Shell
 from flask_idempotence.cli import tools
 from flask_idempotence.config.settings import SETTINGS
 
-COMMANDS = ["config", "doctor", "init-db", "inspect", "prune", "purge", "release", "stats"]
+COMMANDS = [
+    "config",
+    "doctor",
+    "init-db",
+    "inspect",
+    "prune",
+    "purge",
+    "release",
+    "routes",
+    "stats",
+]
 ESCAPE = "\x1b["
 
 

@@ -57,6 +57,7 @@ def test_every_command_is_shown_at_work():
     assert re.findall(r"(?m)^## ([\w-]+)$", text_of(PAGE)) == [
         "doctor",
         "config",
+        "routes",
         "stats",
         "inspect",
         "release",

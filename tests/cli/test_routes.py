@@ -1,0 +1,118 @@
+"""`flask idempotence routes`: the guards of each route, and the origin of each rule."""
+
+import json
+
+import pytest
+from flask import Blueprint
+from flask.views import MethodView
+from helpers.apps import make_app
+
+from flask_idempotence import idempotent, no_repeat_submit, one_time_token
+
+
+def by_order():
+    return 7
+
+
+class Reports(MethodView):
+    @no_repeat_submit(3, methods=["GET"])
+    def get(self):
+        return "report"
+
+    def delete(self):
+        return ""
+
+
+def shop(**settings):
+    app = make_app(**settings)
+
+    @app.post("/orders/<int:number>")
+    @no_repeat_submit(5, key=by_order, shared=True, ignore=["b", "a"])
+    @idempotent(ttl=60, compare=False)
+    def order(number):
+        return str(number)
+
+    @app.route("/checkout", methods=["GET", "POST"])
+    @one_time_token("pay")
+    def checkout():
+        return "paid"
+
+    @app.put("/free")
+    def free():
+        return ""
+
+    @app.post("/exempt")
+    @idempotent.exempt
+    def left_out():
+        return ""
+
+    app.add_url_rule("/reports", view_func=Reports.as_view("reports"))
+    admin = Blueprint("admin", __name__, url_prefix="/admin")
+    admin.post("/jobs")(idempotent(key=by_order)(lambda: "job"))
+    app.register_blueprint(admin)
+    return app
+
+
+def routes(app, *options):
+    return app.test_cli_runner().invoke(args=["idempotence", "routes", *options])
+
+
+def rows(app, *options):
+    done = routes(app, *options)
+    assert done.exit_code == 0, done.output
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def test_every_unsafe_method_is_shown_with_its_guards_and_what_the_route_says():
+    lock = "route: interval=5.0, ignore=['a', 'b'], key='by_order()', shared=True"
+    assert rows(shop()) == [
+        ["POST", "/admin/jobs", "admin.<lambda>", "key", "route: key='by_order()'"],
+        ["POST", "/checkout", "checkout", "token", "route: purpose='pay'"],
+        ["POST", "/exempt", "left_out", "exempt", ""],
+        ["PUT", "/free", "free", "none", ""],
+        ["POST", "/orders/<int:number>", "order", "lock", lock],
+        ["POST", "/orders/<int:number>", "order", "key", "route: ttl=60.0, compare=False"],
+        ["DELETE", "/reports", "reports", "none", ""],
+        ["GET", "/reports", "reports", "lock", "route: interval=3.0"],
+    ]
+
+
+def test_a_setting_is_named_as_one_and_defaults_are_shown_when_they_are_asked_for():
+    app = shop(IDEMPOTENCE_LOCK_MESSAGE="No.", IDEMPOTENCE_TOKEN_ENABLED=False)
+    [lock] = [row for row in rows(app, "--defaults") if row[:2] == ["GET", "/reports"]]
+    assert lock[4] == (
+        "route: interval=3.0; setting: message='No.'; default: on_store_error='reject'"
+    )
+    assert ["POST", "/checkout", "checkout", "token (off)"] in [row[:4] for row in rows(app)]
+
+
+def test_whole_app_mode_shows_the_guards_that_come_with_the_first_request():
+    app = shop(IDEMPOTENCE_KEY_ALL_ROUTES=True, IDEMPOTENCE_KEY_METHODS=("PUT", "POST"))
+    shown = [(row[1], row[3]) for row in rows(app)]
+    assert ("/free", "key (all routes)") in shown
+    assert [mode for rule, mode in shown if rule == "/checkout"] == ["key (all routes)", "token"]
+    assert [mode for rule, mode in shown if rule == "/exempt"] == ["exempt"]
+    app.test_client().put("/free")  # and now they stand there
+    assert [(row[1], row[3].removesuffix(" (all routes)")) for row in rows(app)] == [
+        (rule, mode.removesuffix(" (all routes)")) for rule, mode in shown
+    ]
+
+
+def test_json_has_every_rule_with_its_origin():
+    done = routes(shop(IDEMPOTENCE_KEY_WAIT=3), "--json")
+    [job] = [route for route in json.loads(done.stdout) if route["rule"] == "/admin/jobs"]
+    [guard] = job["guards"]
+    assert (guard["mode"], guard["origin"], guard["enabled"]) == ("key", "route", True)
+    rules = {rule["name"]: (rule["value"], rule["origin"]) for rule in guard["rules"]}
+    assert rules["key"] == ("by_order()", "route")
+    assert rules["wait"] == (3.0, "setting")
+    assert rules["guarantee"] == ("at-least-once", "default")
+
+
+@pytest.mark.parametrize(("guarded", "code"), [(False, 1), (True, 0)])
+def test_strict_fails_where_an_unsafe_method_has_no_guard(guarded, code):
+    app = make_app()
+    view = idempotent(by_order) if guarded else by_order
+    app.add_url_rule("/", view_func=view, methods=["POST"])
+    assert routes(app, "--strict").exit_code == code
+    assert routes(app).exit_code == 0
