@@ -2,9 +2,21 @@
 
 import pytest
 
-EVERY_STORE = ["memory", "redis", "sqlite", pytest.param("postgresql", marks=pytest.mark.database)]
+EVERY_STORE = [
+    *("memory", "redis", "sqlite"),
+    *(pytest.param(name, marks=pytest.mark.database) for name in ("postgresql", "mysql")),
+]
 SHARED_STORES = EVERY_STORE[1:]
 """Those that several processes can share."""
+
+
+def storage_settings(kind, request):
+    """Return the settings of an empty store; it is given the time that a busy machine takes."""
+    options = {} if kind == "memory" else {"deadline": 30}
+    return {
+        "IDEMPOTENCE_STORAGE_URI": storage_uri(kind, request),
+        "IDEMPOTENCE_STORAGE_OPTIONS": options,
+    }
 
 
 def storage_uri(kind, request):
@@ -20,7 +32,8 @@ def storage_uri(kind, request):
     if kind == "sqlite":
         uri = f"sqlite:///{request.getfixturevalue('tmp_path')}/store.db"
     else:
-        uri = request.getfixturevalue("postgres").new_database()
+        server = {"postgresql": "postgres", "mysql": "mariadb"}[kind]
+        uri = request.getfixturevalue(server).new_database()
     engine = sa.create_engine(uri)
     SqlStore(engine).create_table()
     engine.dispose()

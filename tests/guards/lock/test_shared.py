@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from flask import request
 from helpers.apps import fail, make_app
-from helpers.every_store import EVERY_STORE, storage_uri
+from helpers.every_store import EVERY_STORE, storage_settings
 from helpers.servers.processes import Gunicorn, all_at_once
 
 from flask_idempotence import ConfigurationError, MemoryStore, no_repeat_submit
@@ -70,7 +70,7 @@ def standing_still(shop):
 
 @pytest.mark.parametrize("kind", EVERY_STORE)
 def test_five_users_one_order_one_runs(kind, request):
-    settings = {"IDEMPOTENCE_STORAGE_URI": storage_uri(kind, request)}
+    settings = storage_settings(kind, request)
     shop = Shop(lambda: time.sleep(0.2) or "done", 30, settings=settings)
     assert shop.at_once(range(5)) == [200, 409, 409, 409, 409]
     assert shop.runs == 1
@@ -138,9 +138,8 @@ def test_a_lock_that_would_shut_everybody_out_or_makes_no_sense_is_refused(optio
 
 @pytest.mark.parametrize("kind", EVERY_STORE)
 def test_with_no_interval_each_has_its_turn_and_no_two_run_at_once(kind, request):
-    settings = {"IDEMPOTENCE_STORAGE_URI": storage_uri(kind, request)}
-    options = {"IDEMPOTENCE_STORAGE_OPTIONS": {"deadline": 30}} if kind != "memory" else {}
-    shop = Shop(lambda: time.sleep(0.02) or "done", 0, wait=60, settings=settings | options)
+    settings = storage_settings(kind, request)
+    shop = Shop(lambda: time.sleep(0.02) or "done", 0, wait=60, settings=settings)
     assert shop.at_once(range(8)) == [200] * 8
     assert (shop.runs, shop.most) == (8, 1)
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from helpers.every_store import EVERY_STORE, storage_uri
+from helpers.every_store import EVERY_STORE, storage_settings
 from helpers.once_operations import OnceApp, elsewhere
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import all_at_once
@@ -48,8 +48,7 @@ def attempt(site, name="stock", **options):
 
 @pytest.mark.parametrize("kind", EVERY_STORE)
 def test_one_at_a_time_and_each_in_its_turn(kind, request):
-    settings = {"IDEMPOTENCE_STORAGE_OPTIONS": {"deadline": 30}} if kind != "memory" else {}
-    site = OnceApp(IDEMPOTENCE_STORAGE_URI=storage_uri(kind, request), **settings)
+    site = OnceApp(**storage_settings(kind, request))
     site.engine.clock, site.engine.sleep = time.monotonic, time.sleep
     inside, most, stock = [0], [], [100]
 
@@ -69,7 +68,7 @@ def test_one_at_a_time_and_each_in_its_turn(kind, request):
 
 @pytest.mark.parametrize("kind", EVERY_STORE)
 def test_who_meets_a_holder_is_told_at_once_and_the_end_of_the_block_frees_it(kind, request):
-    site = OnceApp(IDEMPOTENCE_STORAGE_URI=storage_uri(kind, request))
+    site = OnceApp(**storage_settings(kind, request))
     with site.app.app_context():
         with site.idempotence.lock("stock"), pytest.raises(Running) as met:
             elsewhere(enter, site)

@@ -4,7 +4,7 @@ import json
 from uuid import UUID
 
 import pytest
-from helpers.every_store import EVERY_STORE, storage_uri
+from helpers.every_store import EVERY_STORE, storage_settings
 from helpers.once_operations import OnceApp, elsewhere
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import all_at_once
@@ -23,7 +23,7 @@ ID = UUID("8e03978e-40d5-43e8-bc93-6894a57f9324")
 
 @pytest.fixture(params=EVERY_STORE)
 def once_app(request):
-    return OnceApp(IDEMPOTENCE_STORAGE_URI=storage_uri(request.param, request))
+    return OnceApp(**storage_settings(request.param, request))
 
 
 def forget(once_app, id_="1", scope="invoice"):

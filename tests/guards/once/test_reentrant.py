@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 from helpers.apps import make_app
-from helpers.every_store import EVERY_STORE, storage_uri
+from helpers.every_store import EVERY_STORE, storage_settings
 from helpers.once_operations import OnceApp, elsewhere
 
 from flask_idempotence import Idempotence, LeaseLost, Running, current_guard
@@ -21,7 +21,7 @@ def once_app():
 
 @pytest.mark.parametrize("kind", EVERY_STORE)
 def test_the_inner_block_is_a_part_of_the_outer_one(kind, request):
-    once_app = OnceApp(IDEMPOTENCE_STORAGE_URI=storage_uri(kind, request))
+    once_app = OnceApp(**storage_settings(kind, request))
     with record_signals(once_app.app) as told:
         with once_app.app.app_context(), once_app.once() as outer:
             with once_app.once() as inner, once_app.once() as innermost:

@@ -5,7 +5,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from helpers.every_store import EVERY_STORE, storage_uri
+from helpers.every_store import EVERY_STORE, storage_settings
 from helpers.once_operations import OnceApp, elsewhere
 from helpers.servers.processes import all_at_once
 
@@ -107,8 +107,7 @@ def test_a_time_that_is_none_is_refused(wait):
 @pytest.mark.parametrize("kind", EVERY_STORE)
 @pytest.mark.parametrize("decorated", [False, True])
 def test_of_sixteen_at_once_one_works_and_all_have_its_result(kind, decorated, request):
-    settings = {"IDEMPOTENCE_STORAGE_OPTIONS": {"deadline": 30}} if kind != "memory" else {}
-    once_app = OnceApp(IDEMPOTENCE_STORAGE_URI=storage_uri(kind, request), **settings)
+    once_app = OnceApp(**storage_settings(kind, request))
     once_app.engine.clock, once_app.engine.sleep = time.monotonic, time.sleep
     runs = []
 
