@@ -11,6 +11,7 @@ from flask.cli import with_appcontext
 
 from ..config.settings import NAMESPACE
 from ..engine.guard import SAFE_METHODS, ViewGuard
+from ..exactly_once.factory import TransactionFactory
 from ..guards.key import KeyGuard
 from ..guards.whole_app import exempts, speaks_for_itself
 from ..guards.wrapping import covers, guards_of
@@ -118,6 +119,8 @@ def _rule(state: State, guard: ViewGuard, name: str, setting: str | None) -> Rul
 def _shown(value: object) -> object:
     if isinstance(value, frozenset):
         return sorted(map(str, value))
+    if isinstance(value, TransactionFactory):
+        return "a session"
     if callable(value):
         return f"{getattr(value, '__qualname__', type(value).__name__)}()"
     return json_value(value)

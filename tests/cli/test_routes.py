@@ -109,6 +109,12 @@ def test_json_has_every_rule_with_its_origin():
     assert rules["guarantee"] == ("at-least-once", "default")
 
 
+def test_a_session_is_shown_as_one(pay_app, tmp_path):
+    site = pay_app(url=f"sqlite:///{tmp_path}/books.db")
+    [row] = rows(site.app)
+    assert "within='a session'" in row[4]
+
+
 @pytest.mark.parametrize(("guarded", "code"), [(False, 1), (True, 0)])
 def test_strict_fails_where_an_unsafe_method_has_no_guard(guarded, code):
     app = make_app()
