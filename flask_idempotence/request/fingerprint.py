@@ -167,7 +167,7 @@ def _texts_in_path(request: Request) -> dict[str, str]:
         for is_argument, part in rule._trace:  # noqa: SLF001 - werkzeug has no other way to it
             if is_argument:
                 names.append(part)
-                pattern += f"(?P<_{len(names)}>{rule._converters[part].regex})"  # noqa: SLF001
+                pattern += f"(?P<_{len(names)}>{rule._converters[part].regex})"  # noqa: SLF001 - no public name
             elif part == "|":  # so far it was the host
                 pattern, names = "", []
             else:

@@ -1,8 +1,10 @@
 """What the tests of several topologies ask of a store."""
 
+import itertools
 import os
 import re
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from flask_idempotence import StoreError
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal
 from flask_idempotence.stores.redis.connection.wire import pack
+from helpers.servers.processes import until
 
 KEYSPACE = Path(__file__).parents[2] / "docs" / "reference" / "keyspace.md"
 
@@ -61,3 +64,31 @@ def assert_fork_safe(store):
 def values_of(store):
     """Return all values that a memory store holds, also those that have expired."""
     return {key: held for part in store._parts for key, held in part.values.items()}
+
+
+def complete_until_it_is_killed(server, store, at_least):
+    """Load a store until its server has confirmed so many completions, and kill the server.
+
+    Returns:
+        The keys whose completion was confirmed.
+    """
+    confirmed = []
+
+    def work(name):
+        for number in itertools.count():
+            key, mine = f"{name}:{number}", owner()
+            try:
+                assert store.claim(key, mine, NO_FINGERPRINT, 60, 0) == Claimed()
+                store.complete(key, mine, NO_FINGERPRINT, key.encode(), 60)
+            except StoreError:
+                return
+            confirmed.append(key)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    assert until(lambda: len(confirmed) > at_least, 30)
+    server.kill()
+    for thread in threads:
+        thread.join()
+    return confirmed

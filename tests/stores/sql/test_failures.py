@@ -2,14 +2,19 @@
 
 import os
 import signal
-import threading
 import time
 
 import pytest
 from helpers.apps import make_app
 from helpers.servers.faults import Proxy, SilentServer
 from helpers.servers.processes import all_at_once, until
-from helpers.store_assertions import claim, owner, timed_failure, works
+from helpers.store_assertions import (
+    claim,
+    complete_until_it_is_killed,
+    owner,
+    timed_failure,
+    works,
+)
 from sqlalchemy import NullPool, create_engine, text
 
 from flask_idempotence import SqlStore, StoreError, idempotent
@@ -96,25 +101,7 @@ class TestAServer:
     def test_that_is_killed_forgets_nothing_that_it_has_confirmed(self, fresh_postgres):
         store = SqlStore(create_engine(fresh_postgres.new_database()))
         store.create_table()
-        confirmed = []
-
-        def work(name):
-            for number in range(100_000):
-                key, mine = f"{name}:{number}", owner()
-                try:
-                    assert store.claim(key, mine, NO_FINGERPRINT, 60, 0) == Claimed()
-                    store.complete(key, mine, NO_FINGERPRINT, key.encode(), 60)
-                except StoreError:
-                    return
-                confirmed.append(key)
-
-        threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-        for thread in threads:
-            thread.start()
-        assert until(lambda: len(confirmed) > 50, 20)
-        fresh_postgres.kill()
-        for thread in threads:
-            thread.join()
+        confirmed = complete_until_it_is_killed(fresh_postgres, store, 50)
         fresh_postgres.start()
         for key in confirmed:
             assert claim(store, key) == Done(True, key.encode())

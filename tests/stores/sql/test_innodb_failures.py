@@ -4,7 +4,6 @@ import itertools
 import os
 import shutil
 import subprocess
-import threading
 from contextlib import contextmanager, suppress
 
 import pymysql
@@ -12,7 +11,13 @@ import pytest
 from helpers.servers.faults import Proxy, SilentServer
 from helpers.servers.mariadb import MariaDbServer
 from helpers.servers.processes import until
-from helpers.store_assertions import claim, owner, timed_failure, works
+from helpers.store_assertions import (
+    claim,
+    complete_until_it_is_killed,
+    owner,
+    timed_failure,
+    works,
+)
 from sqlalchemy import create_engine
 
 from flask_idempotence import SqlStore, StoreError
@@ -171,25 +176,7 @@ def test_a_crash_of_the_server_loses_no_completion_that_was_acknowledged():
     with MariaDbServer(innodb_flush_log_at_trx_commit=1, innodb_doublewrite=1) as server:
         store = store_at(server.new_database())
         store.create_table()
-        confirmed = []
-
-        def work(name):
-            for number in itertools.count():
-                key, mine = f"{name}:{number}", owner()
-                try:
-                    assert store.claim(key, mine, NO_FINGERPRINT, 60, 0) == Claimed()
-                    store.complete(key, mine, NO_FINGERPRINT, key.encode(), 60)
-                except StoreError:
-                    return
-                confirmed.append(key)
-
-        threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-        for thread in threads:
-            thread.start()
-        assert until(lambda: len(confirmed) > 200, 30)
-        server.kill()
-        for thread in threads:
-            thread.join()
+        confirmed = complete_until_it_is_killed(server, store, 200)
         server.start()
         assert until(lambda: answers(store), 10)
         lost = [key for key in confirmed if claim(store, key) != Done(True, key.encode())]
