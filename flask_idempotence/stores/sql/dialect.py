@@ -57,12 +57,15 @@ class Dialect(ABC):
     """A database: its statements, its connections, its errors. One object a store.
 
     A database without RETURNING overrides `complete`, `release`, `take_token`, `prune` and
-    `discard`; one without ON CONFLICT, `_or_replace`.
+    `discard`; one without ON CONFLICT, `_on_conflict`.
 
     Args:
         insert: makes an `INSERT` of the database's own.
         place: the number of the table that a connection sees; None where there is but one.
     """
+
+    _new_row = "excluded"
+    """The attribute of an `INSERT` that stands for the row it would have inserted."""
 
     def __init__(
         self, insert: Callable[[sa.Table], Any], place: sa.ColumnElement[int] | None = None
@@ -136,9 +139,15 @@ class Dialect(ABC):
         where: sa.ColumnElement[bool] | None,
         times: Times | None,
     ) -> sa.Insert:
-        new = insert.excluded  # shorter to plan than the same values once more
+        new = getattr(insert, self._new_row)  # shorter to plan than the same values once more
         replaced = {name: new[name] for name in row if name != "key"}
         replaced |= {} if times is None else times(new)
+        return self._on_conflict(insert, replaced, where)
+
+    def _on_conflict(
+        self, insert: Any, replaced: statements.Columns, where: sa.ColumnElement[bool] | None
+    ) -> sa.Insert:
+        """Return an insert that replaces values of a row in its way, under a condition."""
         upsert: sa.Insert = insert.on_conflict_do_update(
             index_elements=[table.c.key], set_=replaced, where=where
         )
@@ -169,14 +178,7 @@ class Dialect(ABC):
         Returns:
             The outcome, and the number of the table that was written.
         """
-        values = {
-            "this_key": completion.key,
-            "this_owner": completion.owner,
-            "this_fingerprint": completion.fingerprint,
-            "record": completion.record,
-            "keep": milliseconds(completion.keep),
-        }
-        row = connection.first(self._complete, values)
+        row = connection.first(self._complete, values_of(completion))
         return (STALE, None) if row is None else (OK, row[0])
 
     def place(self, connection: StoreConnection) -> int | None:
@@ -217,6 +219,17 @@ class Dialect(ABC):
     ) -> list[Outcome]:
         """Remove keys whose entries are still the same."""
         return inspection.discard(connection.sqlalchemy, seen)
+
+
+def values_of(completion: Completion) -> Values:
+    """Return the parameters of a completion."""
+    return {
+        "this_key": completion.key,
+        "this_owner": completion.owner,
+        "this_fingerprint": completion.fingerprint,
+        "record": completion.record,
+        "keep": milliseconds(completion.keep),
+    }
 
 
 def outcome_of(row: Row, values: Values) -> ClaimOutcome:

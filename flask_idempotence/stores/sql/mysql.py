@@ -25,7 +25,7 @@ from ..base import (
 from ..facts import DatabaseFacts
 from . import inspection, mysql_errors, mysql_facts, statements
 from .connection import DatabaseConnection, Statement, StoreConnection, Values
-from .dialect import OK, STALE, Dialect, Info, Times, Trouble, outcome_of
+from .dialect import OK, STALE, Dialect, Info, Trouble, outcome_of, values_of
 from .table import (
     CLAIM,
     KEY,
@@ -94,6 +94,8 @@ _DOOMED = (
 class MySQL(Dialect):
     """MySQL or MariaDB."""
 
+    _new_row = "inserted"
+
     def __init__(self) -> None:
         super().__init__(mysql.insert)
         self._in_the_way = Statement(statements.IN_THE_WAY)
@@ -127,16 +129,9 @@ class MySQL(Dialect):
                 "(pip install pymysql) or mysql+mysqldb:// (pip install mysqlclient)."
             )
 
-    def _or_replace(
-        self,
-        insert: Any,
-        row: statements.Columns,
-        where: sa.ColumnElement[bool] | None,
-        times: Times | None,
+    def _on_conflict(
+        self, insert: Any, replaced: statements.Columns, where: sa.ColumnElement[bool] | None
     ) -> sa.Insert:
-        new = insert.inserted
-        replaced = {name: new[name] for name in row if name != "key"}
-        replaced |= {} if times is None else times(new)
         if where is not None:
             # A condition for each column. They are assigned from left to right: the condition
             # holds for as long as `expires`, the last one, has not been assigned.
@@ -173,14 +168,7 @@ class MySQL(Dialect):
         self, connection: DatabaseConnection, completion: Completion
     ) -> tuple[Outcome, int | None]:
         """Replace a claim by a record, if it is the owner's."""
-        values = {
-            "this_key": completion.key,
-            "this_owner": completion.owner,
-            "this_fingerprint": completion.fingerprint,
-            "record": completion.record,
-            "keep": milliseconds(completion.keep),
-        }
-        is_refused = connection.change(self._complete, values).last_id == _REFUSED
+        is_refused = connection.change(self._complete, values_of(completion)).last_id == _REFUSED
         return (STALE if is_refused else OK), None
 
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
