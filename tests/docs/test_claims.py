@@ -1,0 +1,49 @@
+"""The marks of tested claims: each leads to a row of the page that lists claim and test."""
+
+import re
+
+import pytest
+from helpers.repository import ROOT, headings, section, text_of
+
+DOCS = ROOT / "docs"
+TESTED = DOCS / "tested.md"
+MARK = r"\[✓\]\((?:\.\./)*tested\.md#([\w-]+)\)"
+NAME = r"`(?:\w+\.py::)?((?:test_|Test)\w+)[^`]*`"
+ABOUT_TESTS = {"tested.md", "test-the-package.md", "architecture.md", "draft-requirements.md"}
+"""Pages that are about tests, and the table of the draft, which is one of requirements and tests."""
+
+
+def pages():
+    return [page for page in sorted(DOCS.rglob("*.md")) if page.name not in ABOUT_TESTS]
+
+
+def slug(heading):
+    return heading.lower().replace(" ", "-")
+
+
+def rows(heading):
+    return re.findall(r"(?m)^\| (?!Claim \|)(.+?) \| (.+) \|$", section(TESTED, heading))
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_a_page_has_a_mark_for_each_row_of_its_section(page):
+    listed = {slug(heading): rows(heading) for heading in headings(TESTED, 2)}
+    marks = re.findall(MARK, text_of(page))
+    assert set(marks) <= {page.stem}
+    assert len(marks) == len(listed.get(page.stem, []))
+
+
+@pytest.mark.parametrize("heading", headings(TESTED, 2))
+def test_a_section_links_to_its_page_and_each_claim_names_a_test(heading):
+    [target] = re.findall(r"(?m)^\[.+\]\((.+\.md)\)$", section(TESTED, heading))
+    assert (DOCS / target).stem == slug(heading)
+    assert (DOCS / target).exists()
+    assert rows(heading)
+    for claim, tests in rows(heading):
+        assert re.search(NAME, tests), claim
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_the_running_text_names_no_test(page):
+    code = r"(?ms)^```.*?^```$"
+    assert re.findall(NAME, re.sub(code, "", text_of(page))) == []
