@@ -43,6 +43,7 @@ class Attempt:
         endpoint: the request's endpoint, the scope of `once`, `-` for a mutex, or None.
         on_store_error: the route's `"reject"` or `"allow"`; None for the setting.
         key: the store key; None before it is known.
+        traced: the operation, for the log in debug mode; None in any other.
     """
 
     app: Flask
@@ -50,6 +51,11 @@ class Attempt:
     endpoint: str | None
     on_store_error: str | None = None
     key: str | None = None
+    traced: Question | None = None
+
+    def trace(self, question: Question) -> None:
+        """Log the decision about this operation, and its settlement."""
+        self.traced = question
 
     def name(self, key: str) -> str:
         """Note the store key, and return it."""
@@ -299,6 +305,15 @@ class Claim:
         """Note the response of the view, as it is before the application's own hooks."""
         self._status = response.status_code
         self._body = response.response
+
+    @property
+    def status(self) -> int:
+        """The status of the response that decides the settlement; 0 for none."""
+        return self._status
+
+    def note_status(self, response: Response) -> None:
+        """Note the status of a response that was changed after the view."""
+        self._status = response.status_code
 
     def keep_record(self, record: bytes) -> None:
         """Keep the record of the response."""

@@ -22,7 +22,7 @@ from ..response.refusals import Refusal
 from ..signals import claimed, rejected, replayed, token_spent
 from ..stores.base import Claimed, ClaimOutcome, Running, TokenOutcome
 from .claim import CLAIMS, REPLAYED, Attempt, Claim, Owners, claims_of
-from .debug_log import note, note_identity
+from .debug_log import note
 from .guard import (
     Finding,
     Guard,
@@ -150,7 +150,8 @@ class Engine:
             if found.owner:
                 self.keeper.watch(found)
             if found.sealed.key:
-                self._trace(attempt, "claimed")
+                if attempt.traced is not None:
+                    note(attempt, "claimed")
                 attempt.emit(claimed, lease=found.lease.length)
         elif found is not None:
             self._log(self._repeat_level, "replayed:", attempt)
@@ -164,7 +165,10 @@ class Engine:
         Raises:
             StoreUnavailable: the database does not answer.
         """
-        self._trace(attempt, f"switched off by IDEMPOTENCE_ENABLED or {guard.toggle}")
+        self._trace(
+            attempt,
+            f"switched off by IDEMPOTENCE_ENABLED or {guard.toggle}: the view runs unguarded",
+        )
         try:
             return self._unclaimed(attempt, plan)
         except Refusal as refusal:
@@ -185,11 +189,13 @@ class Engine:
         while True:
             sealed = self.seal(attempt, plan, question)
             if claims and (held := self._held(claims, sealed.key)) is not None:
+                self._trace(attempt, "claimed already, by a guard further out")
                 return None if shares_transaction(plan, held) else self._unclaimed(attempt, plan)
             if plan.within is not None and transaction is None:
                 transaction = open_transaction(self.policy, attempt, plan.within, self.store)
             found = self._claim(attempt, plan, question, sealed)
             if found is None:
+                self._trace(attempt, "no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
                 if transaction is None:
@@ -209,10 +215,10 @@ class Engine:
         app, keyring = attempt.app, self.services.keyring
         part = plan.part or attempt.endpoint
         key = attempt.name(keyring.store_key(app, attempt.mode, part, question.name))
+        if app.debug:
+            attempt.trace(question)
         if question.refusal is not None:
             raise question.refusal
-        if app.debug and question.identity is not None:
-            note_identity(attempt, question.identity)
         if question.content is None:
             return RecordContext(key)
         return RecordContext(key, keyring.digest(app, question.content))

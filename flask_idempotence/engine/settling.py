@@ -36,6 +36,7 @@ from ..response.refusals import Refusal
 from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
 from .claim import Claim, claims_of, replayed_status
+from .debug_log import note_settlement
 from .guard import Complete, HoldUntil, Keep, Release, Restore, Settlement, Verdict
 from .retry_queue import PendingSettlement
 from .streams import settle_when_closed
@@ -132,6 +133,7 @@ class Settling:
             if response.status_code >= 400 and claim.has_other_status(response):
                 # An error that was made after the view: the record must not claim a success.
                 self._take_record(claim, response)
+            claim.note_status(response)
         # A file is sent by the server itself, which forgets the response before it begins.
         if is_streamed and not response.direct_passthrough:
             claim.stream()
@@ -266,9 +268,13 @@ class Settling:
         settlement = claim.plan.settle(claim.ending(self._now()))
         if isinstance(settlement, Keep):
             claim.attempt.emit(completed)
+            if claim.attempt.traced is not None:
+                note_settlement(claim, settlement, Outcome.OK, self._now())
             return
         signal, operation, call = self._instruction(claim, settlement)
         outcome = self._policy.after_view(claim.attempt, operation, call) if is_quiet else None
+        if claim.attempt.traced is not None:
+            note_settlement(claim, settlement, outcome, self._now())
         if outcome is not None:
             _acknowledge(claim, signal, outcome)
         elif not isinstance(settlement, Restore):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..response.refusals import LeaseLost
 from ..signals import completed
 from ..stores.base import Completion, Outcome
+from .debug_log import note_commit
 from .guard import SUCCESSES, Complete, Verdict
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def end_transaction(
         return error
     if claim.sealed.key and outcome is Outcome.OK:
         claim.attempt.emit(completed)
+        if claim.attempt.traced is not None:
+            note_commit(claim)
     if outcome is Outcome.STALE:
         claim.lose("settle")
         return LeaseLost()

@@ -178,7 +178,7 @@ class KeyPlan(ViewPlan):
             self._warn_of_near_miss(request)
             if self._required:
                 raise KeyMissing(self._expected())
-            return Unguarded("no key")
+            return Unguarded("no key, and none is required")
         identity = self._identity(request, sent)
         content = (
             canonical_request(request, self._selection, "key", rule_of(request))

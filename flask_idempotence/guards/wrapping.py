@@ -13,6 +13,7 @@ from flask import after_this_request
 from flask.globals import request_ctx
 
 from ..engine.claim import Attempt, Claim, claims_of, note_replay
+from ..engine.debug_log import note
 from ..engine.engine import engine_of
 from ..engine.guard import SAFE_METHODS, ViewGuard
 from ..engine.settling import result_failed
@@ -77,6 +78,9 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         call = partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
         engine = engine_of(app)  # which fails for safe methods, too, where there is none
         if not covers(guard, request.method):
+            if app.debug:
+                attempt = Attempt(app, guard.mode, request.endpoint)
+                note(attempt, f"{request.method} needs no guard: the view runs unguarded")
             return call()
         return run(engine, app, request, guard, call)
 
