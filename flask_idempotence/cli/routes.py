@@ -128,15 +128,15 @@ def _shown(value: object) -> object:
 
 @click.command("routes")
 @as_json
-@click.option("--defaults", is_flag=True, help="Show the rules that are defaults, too.")
+@click.option("--defaults", is_flag=True, help="Show default rules, too.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if an unsafe method has no guard.")
 @with_appcontext
 def command(*, as_json: bool, defaults: bool, strict: bool) -> None:
     """Show the guards of each route, and the rules in force.
 
-    A rule comes from the route, from a setting, or is a default; JSON has them all. Shown are the
-    unsafe methods, those without a guard as 'none' or (by idempotent.exempt) as 'exempt', and the
-    safe methods that have a guard. Guards are listed from the outermost.
+    A rule comes from the route, from a setting, or is a default; JSON has them all. The list has
+    all unsafe methods, those without a guard as 'none' or (by idempotent.exempt) as 'exempt', and
+    the safe methods that have a guard. Guards are listed from the outermost.
     """
     state = state_of(this_app())
     routes = sorted(_routes(this_app(), state), key=lambda route: (route.rule, route.method))

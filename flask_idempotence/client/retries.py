@@ -1,7 +1,7 @@
 """The rules of retrying, without any network.
 
-urllib3's `Retry` decides by status alone. It cannot tell a replay from a first answer or a running
-request from a final refusal, and does not see an answer that breaks off in its body.
+urllib3's `Retry` decides by status alone. It cannot distinguish a replay from a first answer, or a
+running request from a final refusal, and does not see an answer that breaks off in its body.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Attempts:
             spent = self._retries.clock() - self._begin
             error.add_note(f"Attempts, all with the same key: {self._made}, in {spent:.1f} s.")
         elif wait is None:
-            error.add_note("It was sent once only: its body cannot be read a second time.")
+            error.add_note("Sent only once: the body cannot be read a second time.")
         return wait
 
     def _wait(self, asked: float, reason: str) -> float | None:

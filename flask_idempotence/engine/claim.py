@@ -95,7 +95,7 @@ class Owners:
     """Draws the owners of claims: 128 random bits each, many in one call of the kernel.
 
     In about half of all processes, the first such call of a request takes longer than a claim in
-    memory. Two claims with one owner would be one: so a child process draws anew, and so does one
+    memory. Two claims with one owner would be one: so a child process draws again, and so does one
     after a pause, in which a snapshot of it may have been restored many times.
     """
 
@@ -107,10 +107,10 @@ class Owners:
         self._drawn_in: tuple[int, float] = (0, 0.0)
 
     def draw(self) -> bytes:
-        """Return an owner that nobody else has."""
+        """Return a new owner."""
         process, at = self._drawn_in
-        # Without a hook: uWSGI forks without running any. By the wall clock: the others may stand
-        # still in a snapshot.
+        # Without a hook: uWSGI forks without running any. By the wall clock: the others may be
+        # frozen in a snapshot.
         now = time.time()
         if process != os.getpid() or not 0 <= now - at < self._GOOD_FOR:
             self._drawn, self._drawn_in = [], (os.getpid(), now)
@@ -340,7 +340,7 @@ class Claim:
     def settled(self) -> bool:
         """Whether its settlement has begun, or belongs to another process.
 
-        A view may fork. The claim stays the parent's, however the child goes on: it may leave by
+        A view may fork. The claim stays the parent's, however the child continues: it may leave by
         the same ways, and settling there would free an operation that still runs in the parent.
         """
         return self._settling.locked() or self._process != os.getpid()

@@ -112,7 +112,7 @@ class Engine:
         """Return the plan of a route, made at its first request."""
         plan = self._plans.get((guard, endpoint))
         if plan is None:
-            if len(self._plans) >= _MOST_PLANS:  # guards that are made anew for each request
+            if len(self._plans) >= _MOST_PLANS:  # guards that are made for each request
                 self._plans.clear()
             plan = self._plans[guard, endpoint] = guard.plan(self.services, endpoint)
         return plan

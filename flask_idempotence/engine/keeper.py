@@ -165,7 +165,7 @@ class Keeper:
         kept = [claim for claim in due if now < claim.lease.granted_at + self._max_hold]
         for claim in set(due).difference(kept):
             _logger.error(
-                "Held for longer than IDEMPOTENCE_MAX_HOLD, its lease is not renewed any more: %s",
+                "A claim exceeds IDEMPOTENCE_MAX_HOLD; its lease is no longer renewed: %s",
                 claim.attempt,
             )
             self._drop(claim)
@@ -267,7 +267,7 @@ class Keeper:
             try:
                 self.tick()
             except Exception:
-                _logger.exception("The keeper failed, and goes on.")
+                _logger.exception("The keeper failed, and continues.")
                 time.sleep(RETRY_EVERY)
 
     def _sleep(self) -> bool:

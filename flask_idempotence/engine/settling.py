@@ -6,7 +6,7 @@
     teardown            settles, where no response was sent
 
 The record is taken first, so that `after_request` functions, CORS headers and cookies are applied
-to a replay anew. The settlement comes last, so that a hook or a session that fails after the view
+to a replay again. The settlement comes last, so that a hook or a session that fails after the view
 makes it a failure.
 """
 
@@ -177,12 +177,12 @@ class Settling:
         """Note an exception without a handler; it may not be the view's."""
         request = actual(request_ctx).request
         for claim in claims_of(request):
-            if not claim.settled and not claim.in_view:  # a view may send the signal by itself
+            if not claim.settled and not claim.in_view:  # a view may send the signal, too
                 claim.leave_view(raised=True)
         if replayed_status(request) is not None:
             _logger.error(
                 "Flask-Idempotence: an exception followed a replay of %r. A decorator outside the "
-                "guard gets a Response then: pass it on, or put the decorator inside the guard.",
+                "guard must pass on the Response of a replay; or put it inside the guard.",
                 request.endpoint,
             )
 

@@ -111,7 +111,7 @@ class FailurePolicy:
                 operation,
                 attempt,
                 error,
-                f"; {withheld} times more since the last such line" if withheld else "",
+                f"; {withheld} more times since the last such line" if withheld else "",
             )
         attempt.emit(store_failed, operation=operation, error=error)
 

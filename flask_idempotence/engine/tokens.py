@@ -30,7 +30,7 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
     attempt = Attempt(app, "token", None if request is None else request.endpoint)
     key = attempt.name(services.keyring.store_key(app, "token", purpose or "-", token.name))
     subject = services.keyring.subject(app, token.bearer)
-    # A page goes on working where tokens are switched off.
+    # A page keeps working where tokens are switched off.
     is_on = engine.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
     put = engine.policy.before_view if is_on else engine.policy.after_view
 
@@ -43,7 +43,7 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
     except Refusal as refusal:
         engine.announce(refusal, attempt)
         raise
-    if is_stored:  # else nobody can spend it, and `store_failed` was sent
+    if is_stored:  # else it cannot be spent, and `store_failed` was sent
         attempt.emit(token_issued, purpose=purpose)
         if app.debug:
             note(attempt, "token issued", token.bearer)

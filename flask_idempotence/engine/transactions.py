@@ -95,7 +95,7 @@ def end_transaction(
     """
     if claim.verdict not in SUCCESSES:
         transaction.roll_back()
-        # A failure that is remembered stands in the store on its own.
+        # A failure that is remembered is stored outside the transaction.
         carry_out(claim)
         return None
     completion = None

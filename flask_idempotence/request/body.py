@@ -43,7 +43,7 @@ PIECE = 1 << 16
 _KEPT = "flask_idempotence.body"
 
 _PARSED = "_cached_json"
-"""Where Werkzeug keeps the JSON of a request; a version that keeps it elsewhere parses it anew."""
+"""Where Werkzeug keeps the JSON of a request; another version parses it again."""
 
 _UNKNOWN = ...
 """Werkzeug's sign for JSON that is not parsed yet."""

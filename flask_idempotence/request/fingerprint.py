@@ -77,7 +77,7 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
     Args:
         request: the request.
         selection: which of its arguments count, and whether uploaded files do.
-        asker: stands before the request, and counts: the mode, and the identity.
+        asker: precedes the request, and counts: the mode, and the identity.
 
     Raises:
         HTTPException: the body cannot be read (too large, without a length, or the client
@@ -119,7 +119,7 @@ def canonical_texts(*texts: str) -> bytes:
 def _make_encoder() -> Callable[[object, int], Iterable[str]]:
     """Return a function that yields the canonical text of a value in pieces.
 
-    The encoder of `json` makes this anew for each value, which takes as long as its use.
+    The encoder of `json` makes this again for each value, which takes as long as its use.
     """
     encoder = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"))
     make = getattr(json.encoder, "c_make_encoder", None)
@@ -158,7 +158,7 @@ def _plain(request: Request, name: str, value: object) -> list[str]:
 
 
 def _texts_in_path(request: Request) -> dict[str, str]:
-    """Return the path arguments as they stand in the path; none where that is not certain."""
+    """Return the path arguments as the path has them; none where that is not certain."""
     rule = request.url_rule
     if rule is None:
         return {}
@@ -203,7 +203,7 @@ def _body(request: Request, selection: Selection) -> list[object]:
 def _query(request: Request, selection: Selection) -> _Arguments:
     try:
         return selection.of(dict(request.args.lists()))
-    except UnicodeDecodeError:  # bytes that are no text, and that nobody has escaped
+    except UnicodeDecodeError:  # bytes that are no text, and are not escaped
         return {"": hashlib.sha256(request.query_string).hexdigest()}
 
 
@@ -242,7 +242,7 @@ class _FractionError(Exception):
 
 
 class _InexactError(Exception):
-    """A number is not the double that would stand for it."""
+    """A number is not equal to the double that would represent it."""
 
 
 class _Written(str):

@@ -1,4 +1,4 @@
-"""Users that a login library has found before the view, and ids in objects that stand for one."""
+"""Users found by a login library before the view, and the ids of user objects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def users_of(app: Flask, request: Request) -> list[str]:
 
 
 def flask_login_user(app: Flask, _: Request) -> list[str]:
-    """Return the user of Flask-Login, who is the same at every URL of an application."""
+    """Return the user of Flask-Login, the same at every URL of an application."""
     manager = getattr(app, "login_manager", None)
     if manager is None or "flask_login" not in sys.modules:
         return []
@@ -78,7 +78,7 @@ def accounts_of_session(session: Mapping[str, object]) -> list[str]:
 
 
 def loaded_identity(loaded: object) -> str | None:
-    """Return the identity for the result of an `identity_loader`; None for nobody.
+    """Return the identity for the result of an `identity_loader`; None for a guest.
 
     Raises:
         ConfigurationError: it is an object without an id.
@@ -90,8 +90,8 @@ def loaded_identity(loaded: object) -> str | None:
     if (found := id_of(loaded)) is not None:
         return f"loader{found}"
     raise ConfigurationError(
-        f"The identity_loader returned a {type(loaded).__name__}, whose text may be that of "
-        "others, too, or differ from request to request. Return the user's id."
+        f"The identity_loader returned a {type(loaded).__name__}, whose text may be the same for "
+        "several users, or differ between requests. Return the user's id."
     )
 
 

@@ -123,8 +123,8 @@ class Refusal(IdempotenceError, HTTPException):
             made.encode()
         except Exception:  # the refusal is right all the same
             _logger.exception(
-                "Flask-Idempotence: the text for %r, of IDEMPOTENCE_MESSAGES or the guard, cannot "
-                "be made here; another one is sent.",
+                "Flask-Idempotence: the text for %r, from IDEMPOTENCE_MESSAGES or the guard, "
+                "cannot be rendered; another one is sent.",
                 self.slug,
             )
             return None
@@ -272,7 +272,7 @@ class KeyReused(Refusal, problem=(422, "key-reused", "Key reused")):
 class KeyInProgress(_PassingRefusal, problem=(409, "key-in-progress", "Request in progress")):
     """The first request with this idempotency key is still running."""
 
-    description = "The first request with this idempotency key is still running. Ask again soon."
+    description = "The first request with this idempotency key is still running. Try again soon."
 
 
 class Running(KeyInProgress):
@@ -283,7 +283,7 @@ class Running(KeyInProgress):
     """
 
     title = "Operation in progress"
-    description = "This operation is being carried out already. Ask again soon."
+    description = "This operation is being carried out already. Try again soon."
 
     def __init__(self, description: object = None, *, remaining: float = 0.0) -> None:
         super().__init__(description)

@@ -142,7 +142,7 @@ class MemoryStore(InspectableStore):
             return CLAIMED
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew."""
+        """Restart the leases of live claims."""
         return [self._renew(*renewal) for renewal in renewals]
 
     def _renew(self, key: str, owner: bytes, lease: float) -> Outcome:

@@ -67,7 +67,7 @@ class Inspection(InspectableStore):
                     break
 
     def remove(self, key: str) -> None:
-        """Remove a key, whatever it holds."""
+        """Remove a key with any value."""
         checked(self._begin().send([pack("DEL", key)], key=key)[0])
 
     def clear(self, prefix: str) -> int:

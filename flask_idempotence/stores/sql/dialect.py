@@ -158,7 +158,7 @@ class Dialect(ABC):
         for _ in range(_RACES):
             if (outcome := self._claim_once(connection, values)) is not None:
                 return outcome
-        raise StoreError("The key changed hands again and again.", sent=False)
+        raise StoreError("The key changed owners too often.", sent=False)
 
     @abstractmethod
     def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
@@ -166,7 +166,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew."""
+        """Restart the leases of live claims."""
 
     def complete(
         self, connection: DatabaseConnection, completion: Completion
@@ -202,7 +202,7 @@ class Dialect(ABC):
         connection.change(self._put_token, values)
 
     def take_token(self, connection: StoreConnection, key: str, subject: bytes) -> TokenOutcome:
-        """Remove a token, if it is the subject's or anybody's."""
+        """Remove a token, if it is the subject's or bound to none."""
         taken = connection.first(self._take, {"this_key": key, "this_owner": subject})
         if taken is not None:
             return TokenOutcome.TAKEN if taken[0] == TOKEN else TokenOutcome.TAKEN_AGAIN

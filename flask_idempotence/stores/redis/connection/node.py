@@ -128,7 +128,7 @@ class Node:
     def _acknowledged(self, connection: Connection, quorum: Quorum, reply: Reply) -> Reply:
         """Return the reply to WAIT; None if it has not come yet."""
         if reply not in quorum.written:
-            # WAIT waits for everybody's writes on this server, and this command made none.
+            # WAIT waits for all writes on this server, and this command made none.
             return _receive_briefly(connection)
         allowed = self._replicas_breaker.allows()
         count = connection.receive() if allowed else _receive_briefly(connection)
