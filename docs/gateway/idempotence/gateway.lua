@@ -16,7 +16,7 @@ local IDLE, POOL = 60000, 100 -- milliseconds, and connections of each worker
 
 local KEY_IN_PROGRESS = "key-in-progress"
 local IN_PROGRESS = '{"type": "%skey-in-progress", "title": "Request in progress", "status": %d, "detail": %s}'
-local DETAIL = "The first request with this idempotency key is still running. Ask again soon."
+local DETAIL = "The first request with this idempotency key is still running. Try again soon."
 -- A client that wants one of these and no others wants no HTML page.
 local NO_HTML = {
   ["*/*"] = true, ["application/json"] = true, ["application/problem+json"] = true,
