@@ -74,7 +74,7 @@ def _routes(app: Flask, state: State) -> Iterator[Route]:
     """Find the methods that are unsafe or guarded."""
     for rule in app.url_map.iter_rules():
         view = app.view_functions.get(rule.endpoint)
-        for method in sorted((rule.methods or set()) - {"HEAD"}):  # which goes with GET
+        for method in sorted((rule.methods or set()) - {"HEAD"}):  # comes with GET
             guards = [
                 _guarded(app, state, guard, "route")
                 for guard in guards_of(view, method)
@@ -106,7 +106,7 @@ def _guarded(app: Flask, state: State, guard: ViewGuard, origin: str) -> Guarded
 def _rule(state: State, guard: ViewGuard, name: str, setting: str | None) -> Rule | None:
     value = getattr(guard, name)
     if setting is None:
-        # Where there is no setting, nothing said is no rule; compare=False is one.
+        # Without a setting, an omitted argument is no rule; compare=False is one.
         is_said = value is False if name == "compare" else bool(value)
         return Rule(name, _shown(value), "route") if is_said or callable(value) else None
     if value is not None:

@@ -1,4 +1,4 @@
-"""The slugs of refusals, and the settings that go by them."""
+"""The slugs of refusals, and the settings that are keyed by them."""
 
 from __future__ import annotations
 

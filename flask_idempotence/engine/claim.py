@@ -64,7 +64,7 @@ class Attempt:
 
     @property
     def short_key(self) -> str | None:
-        """The first characters of the key's hash: enough to follow it, too few to find it out."""
+        """The first characters of the hash: enough to find log lines, too few to recover it."""
         return self.key and self.key.rpartition(":")[2][:SHORT_HASH]
 
     @property
@@ -143,13 +143,13 @@ class Lease:
         self.begin(length, at)
 
     def begin(self, length: float, at: float) -> None:
-        """Note a lease of so many seconds, claimed or renewed at this time."""
+        """Note the length of a lease, and the time of its claim or renewal."""
         self.length = length
         self.began_at = at
         self.renew_at = at + length / 3
 
     def is_due_soon(self, now: float) -> bool:
-        """Whether a renewal now saves one of its own soon."""
+        """Whether it may join a renewal that is sent now."""
         return self.renew_at <= now + self.length / 12
 
     def renewal_sent(self) -> None:

@@ -254,9 +254,9 @@ class Engine:
             left = wait_until - self.now()
             if left <= 0:
                 return found
-            # Of those that ask at the same time, one is granted: at random, they do not.
+            # Jitter: of several claims at the same time, one is granted.
             nap = max(SHORTEST_PAUSE, pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
-            # The last pause takes in a rest that would be too short for one of its own.
+            # The last pause includes a rest that is too short for a pause of its own.
             self.sleep(nap if left >= nap + SHORTEST_PAUSE else left)
             pause = min(1.5 * pause, LONGEST_PAUSE)
 

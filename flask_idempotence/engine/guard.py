@@ -153,7 +153,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give the claim up."""
+    """Release the claim."""
 
 
 class HoldUntil(NamedTuple):

@@ -127,7 +127,7 @@ class Settling:
 
     def _finish(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
         if claim.is_changed(response):
-            # By the built-in rules: predicates of the application know the view's responses.
+            # By the built-in rules: predicates of the application expect the view's responses.
             if self._judged(claim, self._late_predicate(claim), response):
                 claim.judge(Verdict.FAILED)
             if response.status_code >= 400 and claim.has_other_status(response):
@@ -210,7 +210,7 @@ class Settling:
         try:
             return predicate(response)
         except Exception:
-            # The side effect may have happened: a second one is the greater evil.
+            # The side effect may have happened: running it again is worse.
             _logger.exception("Cannot tell whether the result failed: %s", claim.attempt)
             return False
 
@@ -261,7 +261,7 @@ class Settling:
         return None
 
     def carry_out(self, claim: Claim) -> None:
-        """End a claim at the store, as its plan says; one without a key has nothing there."""
+        """End a claim at the store, as its plan says; a claim without a key has no entry."""
         if not claim.sealed.key:
             return
         is_quiet = not claim.owner or self._keeper.unwatch(claim)
@@ -302,7 +302,7 @@ class Settling:
             return self._store.release(key, owner)
         outcome = self._store.renew([Renewal(key, owner, left)])[0]
         if outcome is Outcome.STALE:
-            # The keeper could not run (a view that lets no other thread in): if the key is free,
+            # The keeper could not run (a view that blocks all other threads): if the key is free,
             # hold it again, for requests that queued behind this view are still repeats.
             self._store.claim(key, owner, NO_FINGERPRINT, left, keep=0)
         return outcome
@@ -347,7 +347,7 @@ def _acknowledge(claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> 
 
 
 def _is_masked_refusal(response: Response) -> bool:
-    """Whether a guard within has refused, under a status that could be a result's.
+    """Whether an inner guard has refused, under a status that could be a result's.
 
     A setting gives it, or an error handler of the application.
     """

@@ -136,7 +136,7 @@ class LogThrottle:
 
 
 class Instrument:
-    """Takes measurements, each on the thread that it is about; override those of interest."""
+    """Receives measurements, each on the measured thread; override the methods you need."""
 
     def store_call(self, operation: str, seconds: float) -> None:
         """Take the duration of a store operation, answered or not."""

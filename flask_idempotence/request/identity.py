@@ -171,7 +171,7 @@ class Identities:
             or getattr(actual(request_ctx), "_session", True)
         ):
             return None
-        if _AUTHORIZATION in environ:  # credentials that are none are no sender
+        if _AUTHORIZATION in environ:  # empty credentials identify no sender
             return authorization(app, request) or None
         return [] if request.remote_addr else None
 

@@ -91,7 +91,7 @@ class IdentityWarnings:
                 self.meaningless.add(key)
 
     def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
-        """Check a request whose sender is known by no more than an address.
+        """Check a request whose sender is known by an address only.
 
         The header that an idempotency key came in is no credential.
         """

@@ -62,7 +62,7 @@ def flask_login_user(app: Flask, _: Request) -> list[str]:
 
 
 def user_of_server(request: Request) -> list[str]:
-    """Return the user that the server has found, who may be one for a whole site."""
+    """Return the user that the server has found, which a whole site may share."""
     user = request.environ.get("REMOTE_USER")
     return [] if _is_nobody(user) else [f"user:remote_user={user}"]
 
@@ -102,7 +102,7 @@ def is_certain(sender: str) -> bool:
 
 
 def id_of(user: object) -> str | None:
-    """Return the id in a value that stands for a user, such as `=7` or `.id=7`; None for nobody.
+    """Return the id of a user, such as `=7` or `.id=7`; None where there is none.
 
     The text of an object is never used: it may be a name that others have, too, or differ from
     request to request.

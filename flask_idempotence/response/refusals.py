@@ -121,7 +121,7 @@ class Refusal(IdempotenceError, HTTPException):
         try:
             made = "".join([str(text)])  # exactly a str: a page would not escape markup
             made.encode()
-        except Exception:  # the refusal is right all the same
+        except Exception:  # the refusal is still right
             _logger.exception(
                 "Flask-Idempotence: the text for %r, from IDEMPOTENCE_MESSAGES or the guard, "
                 "cannot be rendered; another one is sent.",
@@ -276,7 +276,7 @@ class KeyInProgress(_PassingRefusal, problem=(409, "key-in-progress", "Request i
 
 
 class Running(KeyInProgress):
-    """Another run of the same `once` operation is in progress; also good as an answer.
+    """Another run of the same `once` operation is in progress; also usable as a response.
 
     After `remaining` seconds its lease ends, unless renewed: if the run has died, the operation
     is free then.

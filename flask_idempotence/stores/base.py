@@ -180,7 +180,7 @@ class Store(ABC):
 
     @abstractmethod
     def release(self, key: str, owner: bytes) -> Outcome:
-        """Give the claim up. Never removes a record.
+        """Release the claim. Never removes a record.
 
         Returns:
             OK where nothing of this owner's is left, STALE where the key is another owner's claim
@@ -203,7 +203,7 @@ class Store(ABC):
         """Compare and remove a token; it stays where it is another subject's."""
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
-        """Limit each operation of this thread to so many seconds, where that is less than usual.
+        """Cap this thread's deadline of each operation, where the cap is lower than the deadline.
 
         For an operation that must be retried soon, such as the renewal of a short lease. A store
         that cannot do so keeps its usual deadline.

@@ -1,4 +1,4 @@
-"""The doctor's checks of the application and of how it is served."""
+"""The doctor's checks of the application and its deployment."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _entry(beginning: Reply, size: Reply, left: Reply) -> Entry | None:
 
 
 def _facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> ServerFacts:
-    """Return the facts of a server; None stands for those that a hosted one keeps to itself.
+    """Return the facts of a server; None stands for those that a hosted server hides.
 
     Args:
         ask: sends a command and returns its reply, also an error reply.

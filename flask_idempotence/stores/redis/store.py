@@ -144,7 +144,7 @@ class RedisStore(Inspection):
         return _OUTCOMES[self._run(COMPLETE, key, *arguments, written=(1,))]
 
     def release(self, key: str, owner: bytes) -> Outcome:
-        """Give the claim up."""
+        """Release the claim."""
         deadline.begin(self._deadline)
         return _OUTCOMES[self._run(RELEASE, key, owner)]
 
@@ -161,7 +161,7 @@ class RedisStore(Inspection):
         return _TOKEN_OUTCOMES[reply]
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
-        """Allow each operation of this thread so many seconds, connecting included."""
+        """Cap this thread's deadline of each operation, connecting included."""
         return deadline.cap(seconds)
 
     def _run(

@@ -37,7 +37,7 @@ OK, STALE = Outcome.OK, Outcome.STALE
 NO_CONTEXT = nullcontext()
 
 _RACES = 10
-"""How often a claim is sent at most: each time, the row in its way has come or gone meanwhile."""
+"""The most attempts at a claim: at each, a conflicting row has appeared or vanished."""
 
 
 class Trouble(enum.Enum):
@@ -233,7 +233,7 @@ def values_of(completion: Completion) -> Values:
 
 
 def outcome_of(row: Row, values: Values) -> ClaimOutcome:
-    """Return the outcome of a claim that a row is in the way of, as `IN_THE_WAY` selects it."""
+    """Return the outcome of a claim that conflicts with a row, as `IN_THE_WAY` selects it."""
     kind, fingerprint, left, data = row
     matches = bytes(fingerprint) == values["this_fingerprint"]
     if kind == RECORD:

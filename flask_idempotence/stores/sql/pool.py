@@ -30,7 +30,7 @@ _OPENED_AT = "flask_idempotence opened at"
 
 
 class ConnectionPool:
-    """Hands out connections by a deadline, and keeps those that are idle.
+    """Lends connections within a deadline, and keeps the idle ones.
 
     Connecting is bounded by the driver's time-out, which is two seconds or more; waiting for
     another thread's connection, by that of SQLAlchemy's pool. Where no connection is idle, a

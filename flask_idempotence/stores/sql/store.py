@@ -154,7 +154,7 @@ class SqlStore(InspectableStore):
         return self._executor.run(self._dialect.look_up, key, owner, writes=False)
 
     def release(self, key: str, owner: bytes) -> Outcome:
-        """Give the claim up."""
+        """Release the claim."""
         return self._executor.run(self._dialect.release, key, owner)
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
