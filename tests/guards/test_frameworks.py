@@ -351,7 +351,8 @@ def test_views_made_in_a_loop_do_not_block_each_other():
 
 
 @pytest.mark.parametrize(
-    ("framework", "by_method"), [(flask_restx, False), (flask_restful, False), (flask_restful, True)]
+    ("framework", "by_method"),
+    [(flask_restx, False), (flask_restful, False), (flask_restful, True)],
 )
 def test_a_guard_among_method_decorators_keeps_its_rules_in_whole_app_mode(framework, by_method):
     runs, guards = [], [idempotent(guarantee="at-most-once")]

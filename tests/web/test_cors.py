@@ -5,11 +5,21 @@ from flask import session
 from flask_cors import CORS, cross_origin
 from helpers.apps import bare_app, verdict
 
-from flask_idempotence import Idempotence, MemoryStore, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence import (
+    Idempotence,
+    MemoryStore,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
 
 ALLOWED = "Access-Control-Allow-Origin"
 ONE, OTHER = "https://one.example", "https://other.example"
-GUARDS = {"lock": no_repeat_submit(60), "token": one_time_token(), "key": idempotent(required=True)}
+GUARDS = {
+    "lock": no_repeat_submit(60),
+    "token": one_time_token(),
+    "key": idempotent(required=True),
+}
 REFUSED = {"lock": "repeat-submit", "token": "token-missing", "key": "key-missing"}
 
 
@@ -102,7 +112,9 @@ def test_with_every_origin_and_credentials_any_site_gets_tokens():
     assert answer.headers[ALLOWED] == "https://evil.example"
     assert answer.headers["Access-Control-Allow-Credentials"] == "true"
     named = shop(supports_credentials=True)
-    assert ALLOWED not in send(named, "/token", method="GET", origin="https://evil.example").headers
+    assert (
+        ALLOWED not in send(named, "/token", method="GET", origin="https://evil.example").headers
+    )
 
 
 def test_a_token_fetched_without_the_cookie_is_spent_with_it():
