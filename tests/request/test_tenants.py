@@ -70,6 +70,21 @@ class TestCallers:
         for counter in (CountingApp(guard), clients_of(guard)):
             assert counter.takes_for_one(ONE, {**ONE, "address": "192.0.2.2"})
 
+    def test_the_tenant_in_the_session_does_not_count_with_a_loader(self, guard):
+        for counter, how in [(CountingApp(guard), "apart"), (clients_of(guard), "one")]:
+            sent = []
+            for tenant in ("acme", "globex"):
+                client = counter.app.test_client()
+                with client.session_transaction() as held:
+                    held["tenant_id"] = tenant
+                sent.append({**ONE, "client": client})
+            check = counter.tells_apart if how == "apart" else counter.takes_for_one
+            assert check(*sent)
+
+    def test_the_tenant_in_a_header_does(self, guard):
+        sent = [{"headers": {**ONE["headers"], "X-Tenant-ID": tenant}} for tenant in "ab"]
+        assert clients_of(guard).tells_apart(*sent)
+
     def test_one_tenant_at_two_hosts_is_one_where_the_host_does_not_count(self, guard):
         hosts = [{**ONE, "base_url": f"http://{host}.example"} for host in ("acme", "shop")]
         assert clients_of(guard).tells_apart(*hosts)

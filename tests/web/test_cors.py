@@ -59,6 +59,17 @@ def send(app, path, *, method="POST", origin=ONE, client=None, **headers):
 
 
 @pytest.mark.parametrize("mode", GUARDS)
+def test_a_view_that_answers_preflights_itself_is_not_guarded_then(mode):
+    app = shop()
+    view = GUARDS[mode](lambda: ("", 204))
+    options = {"methods": ["POST", "OPTIONS"], "provide_automatic_options": False}
+    app.add_url_rule("/own", "own", view, **options)
+    answers = [send(app, "/own", method="OPTIONS") for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [204, 204, 204]
+    assert app.store.operations == []
+
+
+@pytest.mark.parametrize("mode", GUARDS)
 def test_a_preflight_is_answered_and_needs_no_store(mode):
     app = shop()
     asked = {
