@@ -103,7 +103,7 @@ PEERS = (
         name="flask-idempotent",
         title="Flask-Idempotent",
         package="flask-idempotent",
-        # Its imports were removed in Flask 2.3 and Jinja 3.1; it needs six, and does not require it.
+        # Flask 2.3 and Jinja 3.1 removed names that it imports; it needs six without requiring it.
         requirements=(
             "Flask-Idempotent",
             "six",
