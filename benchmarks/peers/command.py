@@ -68,7 +68,9 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--correctness", action="store_true", help="each peer's behaviour; minutes")
+    parser.add_argument(
+        "--correctness", action="store_true", help="each peer's behaviour; minutes"
+    )
     parser.add_argument("--speed", action="store_true", help="each peer's cost; a minute or two")
     parser.add_argument(
         "--tables", action="store_true", help="rewrite the tables from the last results"
