@@ -49,13 +49,3 @@ default_role = "code"  # docstrings put code between single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
-
-
-def mark_chinese(_app, pagename, _template, context, _doctree):
-    """Give the pages in Chinese their language."""
-    if pagename.startswith("zh/"):
-        context["language"] = "zh-CN"
-
-
-def setup(app):
-    app.connect("html-page-context", mark_chinese)

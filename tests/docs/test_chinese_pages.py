@@ -6,12 +6,13 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import pytest
+from helpers.http_transcripts import CONTINUES
 from helpers.repository import CHINESE, README, ROOT, section, text_of
 
 import flask_idempotence
 
 DOCS = ROOT / "docs"
-BLOCK = r"(?ms)^(?:<!-- .*? -->\n+)?```\S.*?^```$"
+BLOCK = rf"(?ms)^(?:{CONTINUES}\n+)?```\S.*?^```$"
 TEXT = re.compile(r'(?m)("[^"\n]*"|>[^<>\n]+<|^\w[^"\n]*[.。]$)')
 HAN = re.compile(r"[\u4e00-\u9fff]")
 SPRING = {
