@@ -23,9 +23,9 @@ def breakdown(rows: list[dict], directory: Path) -> list[str]:
         "Three requests to Redis over TCP take turns: unguarded, guarded, and guarded with a "
         "stopwatch. The *added* time is the difference of the first two. A step excludes the "
         "steps inside it, the view, and the parsing of the body, which the view would do. "
-        "*Everything else* is the added time outside all steps: Flask's hooks after a view, and code that is "
-        f"slower because other code ran before it. The stopwatch takes {_stopwatch(requests)}, "
-        "mostly within the steps.",
+        "*Everything else* is the added time outside all steps: Flask's hooks after a view, and "
+        "code that is slower because other code ran before it. The stopwatch takes "
+        f"{_stopwatch(requests)}, mostly within the steps.",
         "![Microseconds of each step](breakdown.svg)",
         _steps(requests, names),
     ]
