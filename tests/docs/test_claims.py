@@ -10,7 +10,7 @@ TESTED = DOCS / "tested.md"
 MARK = r"\[✓\]\((?:\.\./)*tested\.md#([\w-]+)\)"
 NAME = r"`(?:\w+\.py::)?((?:test_|Test)\w+)[^`]*`"
 ABOUT_TESTS = {"tested.md", "test-the-package.md", "architecture.md", "draft-requirements.md"}
-"""Pages that are about tests, and the table of the draft, which is one of requirements and tests."""
+"""Pages that are about tests, and the table of the draft, of requirements and tests."""
 
 
 def pages():
