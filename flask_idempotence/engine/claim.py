@@ -43,6 +43,7 @@ class Attempt:
         endpoint: the request's endpoint, the scope of `once`, `-` for a mutex, or None.
         on_store_error: the route's `"reject"` or `"allow"`; None for the setting.
         key: the store key; None before it is known.
+        waited: seconds for which it has waited for another request's claim to end.
         traced: the operation, for the log in debug mode; None in any other.
     """
 
@@ -51,6 +52,7 @@ class Attempt:
     endpoint: str | None
     on_store_error: str | None = None
     key: str | None = None
+    waited: float = 0.0
     traced: Question | None = None
 
     def trace(self, question: Question) -> None:

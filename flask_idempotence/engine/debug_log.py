@@ -58,16 +58,18 @@ def _facts(attempt: Attempt, identity: str | None) -> Iterator[str]:
     if identity is not None:
         yield f"identity={'+'.join(_sources(identity)) or 'none'}"
     if question is not None:
-        yield from _seconds(question)
+        yield from _seconds(attempt, question)
     if attempt.short_key is not None:
         yield f"key={attempt.short_key}"
 
 
-def _seconds(question: Question) -> Iterator[str]:
+def _seconds(attempt: Attempt, question: Question) -> Iterator[str]:
     if question.lease:
         yield f"lease={question.lease:g}s"
     if question.wait:
         yield f"wait={question.wait:g}s"
+    if attempt.waited:
+        yield f"waited={attempt.waited:.3g}s"
 
 
 def note_settlement(

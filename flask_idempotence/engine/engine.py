@@ -152,11 +152,11 @@ class Engine:
             if found.sealed.key:
                 if attempt.traced is not None:
                     note(attempt, "claimed")
-                attempt.emit(claimed, lease=found.lease.length)
+                attempt.emit(claimed, lease=found.lease.length, waited=attempt.waited)
         elif found is not None:
             self._log(self._repeat_level, "replayed:", attempt)
             self._trace(attempt, "replayed")
-            attempt.emit(replayed)
+            attempt.emit(replayed, waited=attempt.waited)
         return found
 
     def bypass(self, attempt: Attempt, plan: Plan[object], guard: Guard) -> Claim | None:
@@ -246,7 +246,8 @@ class Engine:
             return self.spend(attempt, plan, question, sealed, question.spends)
         if not question.wait:
             return self._claim_once(attempt, plan, question, sealed)
-        wait_until, pause = self.now() + question.wait, SHORTEST_PAUSE
+        began, pause = self.now(), SHORTEST_PAUSE
+        wait_until = began + question.wait
         while True:
             found = self._claim_once(attempt, plan, question, sealed)
             if not (isinstance(found, Running) and found.matches):
@@ -258,6 +259,7 @@ class Engine:
             nap = max(SHORTEST_PAUSE, pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
             # The last pause includes a rest that is too short for a pause of its own.
             self.sleep(nap if left >= nap + SHORTEST_PAUSE else left)
+            attempt.waited = self.now() - began
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _claim_once(
@@ -340,7 +342,7 @@ class Engine:
         self._log(level, "rejected: reason=" + refusal.slug, attempt)
         because = refusal.reason and f": {refusal.reason}"
         self._trace(attempt, f"refused: {refusal.slug}{because}")
-        attempt.emit(rejected, error=refusal)
+        attempt.emit(rejected, error=refusal, waited=attempt.waited)
 
     @staticmethod
     def _log(level: int, end: str, attempt: Attempt) -> None:

@@ -188,7 +188,9 @@ def test_a_settlement_that_the_store_does_not_acknowledge_says_so(shop):
 def test_the_wait_is_told(shop):
     view = no_repeat_submit(60, key=lambda: "x", wait=2.5)(lambda: "done")
     shop.app.add_url_rule("/view", "view", view, methods=["POST"])
-    assert " wait=2.5s " in shop.lines("/view")[0]
+    shop.app.extensions["idempotence"].engine.sleep = shop.clock.advance
+    assert " wait=2.5s key=" in shop.lines("/view")[0]
+    assert " wait=2.5s waited=2.5s " in shop.lines("/view")[0]
 
 
 def test_a_commit_is_told(caplog, tmp_path):
