@@ -72,8 +72,10 @@ def test_no_page_is_wider_than_a_phone(visit, site):
 @pytest.mark.parametrize(("scheme", "size"), [("light", DESKTOP), ("dark", PHONE)])
 def test_no_page_violates_wcag(visit, site, scheme, size):
     page = visit(viewport=size, color_scheme=scheme)
+    listings = site / "_modules"  # all alike, so one of them will do
+    pages = [path for path in pages_of(site) if not path.is_relative_to(listings)]
     found = {}
-    for path in pages_of(site):
+    for path in [*pages, listings / "flask_idempotence" / "extension.html"]:
         page.goto(path.as_uri())
         found[path.name] = violations(page)
     assert {name: each for name, each in found.items() if each} == {}
