@@ -127,6 +127,13 @@ def test_the_tabs_of_a_page_are_reached_by_the_keyboard(visit, site):
     assert shown() == ['@app.post("/payments")']
 
 
+def test_a_page_names_its_language(site):
+    for path in DOCS.rglob("*.md"):
+        language = "zh-CN" if path.parent.name == "zh" else "en"
+        page = (site / path.relative_to(DOCS)).with_suffix(".html").read_text(encoding="utf-8")
+        assert f'<html class="no-js" lang="{language}"' in page, path
+
+
 def test_all_tabs_in_the_sources_are_tabs_on_the_site(site):
     for path in DOCS.rglob("*.md"):
         tabs = path.read_text(encoding="utf-8").count("<!-- tabs -->")
