@@ -26,7 +26,7 @@ def error_page(error: HTTPException) -> ResponseReturnValue:
     response = error.get_response()
     if wants_page():
         title, text = TEXTS.get(response.status_code, (error.name, error.description))
-        page = render_template("error.html", title=title, text=text, status=response.status)
+        page = render_template("error.html", title=title, text=text, status=error.code)
         response.set_data(page)
         response.mimetype = "text/html"
     return response

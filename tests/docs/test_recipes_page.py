@@ -50,6 +50,21 @@ def test_a_browser_sees_what_came_of_it_on_the_page(tmp_path):
     site.close()
 
 
+def test_a_replay_has_a_tag_and_the_rows_of_now(tmp_path):
+    site = RecipeSite(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)
+    client = site.app.test_client()
+    form, tag = {"reference": "A"}, '<span class="tag">replayed</span>'
+    pages = [client.post("/recipes/unique-index/guarded", data=form, headers=HTML)]
+    site.post("unique-index", reference="B")
+    pages.append(client.post("/recipes/unique-index/guarded", data=form, headers=HTML))
+    assert [tag in page.text for page in pages] == [False, True]
+    assert [page.text.count(">number: 1<") for page in pages] == [1, 1]
+    rows = [re.search(r"<td>Orders</td><td>(\d)<", page.text)[1] for page in pages]
+    assert rows == ["1", "2"]
+    assert client.post("/recipes/unique-index/guarded", data=form).json == {"number": 1}
+    site.close()
+
+
 @pytest.mark.parametrize("path", ["unique-index", "payments", "state-machine/1", "counter"])
 def test_a_form_without_its_fields_is_refused(tmp_path, path):
     site = RecipeSite(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)

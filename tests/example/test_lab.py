@@ -57,6 +57,9 @@ def test_the_counts_are_exact(server, mode):
     expected = COUNTS[mode]
     assert only(told["counts"], expected) == expected
     assert told["effects"] == expected["ran"] == told["counts"]["began"]
+    placed = f"{REQUESTS} orders: {REQUESTS - 1} too many." if mode == "none" else "one order."
+    assert told["verdict"] == f"{REQUESTS} requests placed {placed}"
+    assert told["outcome"] == ("wrong" if mode == "none" else "right")
     assert told["counts"]["answered"] == REQUESTS
     # Every client that gets Retry-After retries.
     retries = told["counts"].get("will retry", 0)
@@ -80,6 +83,7 @@ def test_what_always_fails_has_no_effect_and_gives_its_claim_up(server, mode):
     told = run_lab(server.url, mode, 5, failure="status", only_first=False)
     counts = told["counts"]
     assert told["effects"] == 0
+    assert (told["verdict"], told["outcome"]) == ("5 requests placed no order.", "neutral")
     assert counts["failed"] == counts["claimed"] >= 1
     assert counts["claimed"] + counts.get("rejected", 0) == 5
 
