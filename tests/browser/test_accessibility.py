@@ -70,6 +70,13 @@ def test_no_outcome_violates_wcag(page, url, expect):
     page.get_by_role("button", name="Order now").click()
     page.get_by_role("alert").wait_for()
     check("mistake")
+    page.get_by_label("Your name").fill("Ada")
+    token = page.locator("input[name=idempotence_token]").input_value()
+    form = {"name": "Ada", "quantity": "1", "idempotence_token": token}
+    assert page.request.post(page.url, form=form).ok
+    page.get_by_role("button", name="Order now").click()
+    page.get_by_role("heading", name="already been placed").wait_for()
+    check("repeat")
     assert {name: each for name, each in found.items() if each} == {}
 
 

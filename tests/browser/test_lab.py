@@ -95,6 +95,19 @@ def test_a_run_is_drawn_while_it_happens_and_told_in_words(visit, url, expect):
     assert sum("replayed at" in line for line in lines) == 11
 
 
+def test_duplicates_are_drawn_and_worded_apart_from_the_first(visit, url, expect):
+    page = visit()
+    fire(page, url, "none", 5)
+    expect(page.locator("#verdict")).to_have_text("5 requests placed 5 orders: 4 too many.")
+    drawn = {"[data-kind=run]": 1, "[data-kind=duplicate]": 4, "[data-mark=ran]": 1}
+    for path, count in drawn.items():
+        part = page.locator(f"#timeline path{path}")
+        expect(part).to_have_attribute("d", re.compile(f"^(M[^M]*){{{count}}}$"))
+    page.get_by_text("Each request in words").click()
+    lines = page.locator("#words li").all_inner_texts()
+    assert sorted("ran again at" in line for line in lines) == [False] + [True] * 4
+
+
 def test_a_run_has_an_address_and_can_be_looked_at_again(visit, url, expect):
     page = visit()
     fire(page, url, "lock", 5, delay=0)

@@ -7,9 +7,15 @@ from browser.example import PHONE, expect, running, url, wider_than_the_window  
 pytestmark = pytest.mark.browser
 
 
+def button(page, path):
+    """Return the button of a recipe's form."""
+    action = f"/recipes/{path}"
+    return page.locator(f"form[action='{action}'] button, form[action^='{action}#'] button")
+
+
 def send(page, path):
     """Send the form of a recipe, and return its answer."""
-    page.locator(f"form[action^='/recipes/{path}#'] button").click()
+    button(page, path).click()
     return page.locator(".answer")
 
 
@@ -24,7 +30,7 @@ def test_an_answer_appears_beside_its_form(visit, url, expect, path, scripts):
     expect(answer).to_have_count(1)
     expect(answer).to_be_in_viewport(ratio=1)
     expect(answer).to_be_focused()
-    expect(page.locator(f"form[action='{page.url.removeprefix(url)}'] button")).to_be_in_viewport()
+    expect(button(page, path)).to_be_in_viewport()
     assert wider_than_the_window(page) <= 0
 
 

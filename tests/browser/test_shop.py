@@ -7,6 +7,7 @@ import time
 import pytest
 from browser.example import (  # noqa: F401 - fixtures
     PAGES,
+    PHONE,
     expect,
     running,
     start,
@@ -218,6 +219,14 @@ def test_without_a_key_the_same_network_makes_three_payments(visit, url, expect)
     expect(page.locator("#verdict")).to_have_text("Paid three times: 36 € instead of 12 €.")
     expect(page.locator("#responses")).to_have_attribute("data-outcome", "wrong")
     assert ask(url + "/api/payments").json["count"] == 3
+
+
+@pytest.mark.parametrize("path", ["/", "/lab"])
+def test_a_phone_shows_what_to_try_on_its_first_screen(visit, url, expect, path):
+    page = visit(viewport=PHONE)
+    page.goto(url + path)
+    section = page.get_by_role("region", name="What to try")
+    expect(section).to_be_in_viewport(ratio=1)
 
 
 @pytest.mark.parametrize("how", ["phone", "desktop"])
