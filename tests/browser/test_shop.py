@@ -1,4 +1,4 @@
-"""The example in a real browser: whatever a person does, it happens once."""
+"""The example in a real browser: clicks, reloads and lost responses have one effect."""
 
 # ruff: noqa: F811 (a fixture is imported, and then an argument)
 import re
@@ -116,7 +116,7 @@ def test_after_the_back_button_only_a_submit_is_a_new_order(visit, url, expect, 
     expect(page.get_by_label("Your name")).to_have_value("Ada")
     assert orders(url) == [("Ada", 1)]
     if not scripts:
-        # The page that the browser kept holds the spent token, and nobody replaces it.
+        # The page from the browser's cache has the spent token, and no script replaces it.
         order_button(page).click()
         page.get_by_role("link", name="Order another Blue mug").click()
         assert orders(url) == [("Ada", 1)]

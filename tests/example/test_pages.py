@@ -1,4 +1,4 @@
-"""The example's pages: usable by everybody, and nothing inline in them."""
+"""The example's pages: labels, contrasts, links and a strict policy."""
 
 import re
 from html.parser import HTMLParser
@@ -16,7 +16,7 @@ FIELDS = {"input", "select", "textarea"}
 
 
 class Outline(HTMLParser):
-    """The elements of a page, and which fields stand inside a label."""
+    """The elements of a page, and the fields inside a label."""
 
     def __init__(self, page):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The example's shop: whoever clicks, and whatever the view takes, there is one order."""
+"""The example's shop: any number of clicks places one order."""
 
 import http.client
 import json
