@@ -82,7 +82,7 @@ class Answer:
     def is_settled(self) -> bool:
         """Whether every further attempt would get this same answer.
 
-        A replay is settled, whatever its status. So is a result that the server's store has not
+        A replay is settled under any status. So is a result that the server's store has not
         got yet (`Idempotent-Stored: false`): another attempt would only wait for the store.
         """
         return was_replayed(self) or _value_of(self.headers, "Idempotent-Stored") == "false"
@@ -91,7 +91,7 @@ class Answer:
     def refusal(self) -> str:
         """The slug of a refusal, or an empty text.
 
-        The header names it, whatever the body. Without one, the type of a problem document does,
+        The header names it under any body. Without one, the type of a problem document does,
         if it ends with a slug of this library, under any base.
         """
         if slug := _value_of(self.headers, REFUSAL_HEADER):

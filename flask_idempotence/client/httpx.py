@@ -151,7 +151,9 @@ async def _exchange(
 ) -> httpx.Response:
     """Send a request until its answer is final: the protocol of both transports."""
     repeatable = isinstance(request.stream, httpx.ByteStream)
-    attempts = Attempts(retries, repeatable=repeatable, request=request.method)
+    attempts = Attempts(
+        retries, repeatable=repeatable, method=request.method, url=str(request.url)
+    )
     while True:
         response = None
         try:

@@ -81,7 +81,12 @@ class IdempotentAdapter(BaseAdapter):
         self._header.put_into(cast("MutableMapping[str, str]", request.headers))
         rewind = _rewinder_of(request.body)
         repeatable = rewind is not None
-        attempts = Attempts(self._retries, repeatable=repeatable, request=str(request.method))
+        attempts = Attempts(
+            self._retries,
+            repeatable=repeatable,
+            method=str(request.method),
+            url=str(request.url),
+        )
         while True:
             try:
                 response = send(timeout=_within(timeout, attempts.begin()))

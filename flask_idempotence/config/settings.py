@@ -89,8 +89,8 @@ def _names(value: object) -> tuple[str, ...]:
 def _uri(value: object) -> str:
     if not isinstance(value, str):
         raise ValidationError(
-            "Must be a string, such as redis://localhost:6379/0. A client or a store of your own "
-            "goes to Idempotence(app, store=...)."
+            "Must be a string, such as redis://localhost:6379/0. Pass a client or a store of your "
+            "own as Idempotence(app, store=...)."
         )
     if not value.strip():
         raise ValidationError(f"An empty string {_NO_URI}")
@@ -98,8 +98,8 @@ def _uri(value: object) -> str:
 
 
 _NO_URI = (
-    "is no URI. Is the variable set from which it is read? Leave the setting out for the memory "
-    "of this process."
+    "is not a URI. Set the environment variable that it comes from, or leave the setting out for "
+    "the memory of this process."
 )
 
 

@@ -81,7 +81,7 @@ def _runner() -> _Runner:
 
 
 def _task() -> object:
-    # Whoever runs a task has imported it; importing it here would take longer than the package.
+    # A caller that runs a task has imported it; importing it takes longer than this package.
     asyncio = sys.modules.get("asyncio.tasks")
     if asyncio is None:
         return None
@@ -136,11 +136,11 @@ class CurrentGuard:
         return (claim := self._claim) is not None and claim.lost
 
     def release(self) -> None:
-        """Let the same request be sent again, whatever the view answers."""
+        """Let the same request run again, after any response."""
         self._decide(Verdict.RELEASED)
 
     def keep(self) -> None:
-        """Count this request as done, whatever the view answers."""
+        """Count this request as done, after any response."""
         self._decide(Verdict.KEPT)
 
     @staticmethod

@@ -136,7 +136,7 @@ class Keeper:
                 # With those that are due soon: a thousand leases make few batches.
                 due = [claim for claim in self._held if claim.lease.is_due_soon(now)]
             self._renewing = frozenset(due)
-            for claim in due:  # before sending: settlements have to reckon with it from now on
+            for claim in due:  # before sending: settlements must count with it from now on
                 claim.lease.renewal_sent()
         try:
             if due:
@@ -165,7 +165,7 @@ class Keeper:
         kept = [claim for claim in due if now < claim.lease.granted_at + self._max_hold]
         for claim in set(due).difference(kept):
             _logger.error(
-                "Held for longer than IDEMPOTENCE_MAX_HOLD, its lease is not renewed any more: %s",
+                "A claim exceeds IDEMPOTENCE_MAX_HOLD; its lease is no longer renewed: %s",
                 claim.attempt,
             )
             self._drop(claim)
@@ -184,7 +184,7 @@ class Keeper:
         if not claims:
             return []
         renewals = [self._renewal(claim) for claim in claims]
-        # Two thirds of a lease are left, time for four attempts; one that is over has no hurry.
+        # Two thirds of a lease are left, time for four attempts; one that has ended is not urgent.
         leases = [
             claim.lease.length if now < claim.lease.end else self._renewed(claim)
             for claim in claims
@@ -200,7 +200,7 @@ class Keeper:
             _logger.exception("The store raised another error than StoreError.")
             if len(claims) == 1:
                 return [None]
-            # One of them causes it: the others must not lose their leases by it.
+            # One of them causes the error: the others must not lose their leases.
             return [outcome for claim in claims for outcome in self._outcomes([claim], now)]
         return [None] * len(claims) if outcomes is None else outcomes
 
@@ -236,7 +236,7 @@ class Keeper:
             self._held.discard(claim)
 
     def _schedule(self, at: float) -> threading.Thread | None:
-        """Have the thread awake at a time; return a new one, to be started without the lock."""
+        """Wake the thread at a time; return a new one, to be started without the lock."""
         if self._is_ending:
             return None
         if self._thread is not None:
@@ -267,7 +267,7 @@ class Keeper:
             try:
                 self.tick()
             except Exception:
-                _logger.exception("The keeper failed, and goes on.")
+                _logger.exception("The keeper failed, and continues.")
                 time.sleep(RETRY_EVERY)
 
     def _sleep(self) -> bool:

@@ -81,7 +81,7 @@ class KeyGuard(ViewGuard):
 
     def __post_init__(self) -> None:
         if self.within is not None:
-            # Without a store nobody would commit the transaction of the view.
+            # Without a store, nothing would commit the transaction of the view.
             self.on_store_error = REJECT
 
     def plan(self, services: Services, endpoint: str | None) -> KeyPlan:
@@ -93,7 +93,7 @@ class KeyGuard(ViewGuard):
         if self.within is not None and self.within.of_thread and inspect.iscoroutinefunction(view):
             raise ConfigurationError(
                 "idempotent(within=...): an async view runs in a thread of its own, where this "
-                "scoped_session is another session, which nobody commits. Give it a scopefunc "
+                "scoped_session is another session, which is never committed. Give it a scopefunc "
                 "that tells requests apart, as Flask-SQLAlchemy does, or pass a function that "
                 "returns the view's session."
             )
@@ -178,7 +178,7 @@ class KeyPlan(ViewPlan):
             self._warn_of_near_miss(request)
             if self._required:
                 raise KeyMissing(self._expected())
-            return Unguarded("no key")
+            return Unguarded("no key, and none is required")
         identity = self._identity(request, sent)
         content = (
             canonical_request(request, self._selection, "key", rule_of(request))
@@ -249,7 +249,7 @@ class KeyPlan(ViewPlan):
         # Good for as long as its response is certain to be remembered: a late repeat is refused,
         # and never runs again.
         if tokens.clock() - issued > self._ttl - CLOCK_SKEW:
-            refusal = TokenExpired().because("its response may be remembered no longer")
+            refusal = TokenExpired().because("its response may no longer be remembered")
             return Question(name, refusal=refusal)
         return name.decode("ascii")
 
@@ -304,6 +304,6 @@ def _is_transient(response: Response) -> bool:
     """Whether the same request may succeed at another time.
 
     That is a status of 500 or more; one that asks for a pause or reports a conflict; or one about
-    credentials, which the client may send anew.
+    credentials, which the client may send again.
     """
     return response.status_code >= 500 or response.status_code in _TRANSIENT

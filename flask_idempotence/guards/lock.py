@@ -70,7 +70,7 @@ class LockPlan(ViewPlan):
             identity = self._identities.of(self._app, request)
             return identity, canonical_request(request, self._selection, "lock", identity, rule)
         key = self._key()
-        # Requests whose key is missing would all be one to everybody: their senders count.
+        # All requests without a key would be one request: their senders count.
         is_shared = self._shared and not _is_empty(key)
         identities = self._identities
         identity = (identities.of_all if is_shared else identities.of)(self._app, request)
@@ -201,18 +201,18 @@ def no_repeat_submit(
     arguments.flag(name, "shared", shared)
     if shared and key is None:
         raise ConfigurationError(
-            "no_repeat_submit(shared=True) needs key=, a function that returns what the lock is "
-            "about, such as an order's id: without it, one sender could lock out all the others."
+            "no_repeat_submit(shared=True) needs key=, a function that returns the subject of "
+            "the lock, such as an order's id: without it, one sender could lock out all others."
         )
     if wait is not None and key is None:
         raise ConfigurationError(
-            "no_repeat_submit(wait=...) needs key=: a request that waits for its turn runs then, "
-            "and so would the second of a double click."
+            "no_repeat_submit(wait=...) needs key=: a request that waits for its turn runs, and "
+            "so would the second of a double click."
         )
     if interval == 0 and key is None:
         raise ConfigurationError(
-            "no_repeat_submit(interval=0) needs key=, a function that returns what must not run "
-            "beside itself. Without it, a repeat is a double click: give an interval in seconds."
+            "no_repeat_submit(interval=0) needs key=, a function that returns the subject of the "
+            "lock. Without it, a repeat is a double click: give an interval in seconds."
         )
     guard = LockGuard(
         interval=arguments.duration(name, "interval", interval, allow_zero=key is not None),

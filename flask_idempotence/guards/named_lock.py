@@ -46,7 +46,7 @@ class NamedLockPlan(Plan[NoReturn]):
     def answer(self, finding: Finding) -> NoReturn:
         """Refuse a lock that is held."""
         remaining = getattr(finding.outcome, "remaining", 0.0)
-        raise Running("This is locked by another. Ask again soon.", remaining=remaining)
+        raise Running("This is locked by another. Try again soon.", remaining=remaining)
 
     def settle(self, ending: Ending) -> Release:
         """Release the lock, however its block has ended."""
@@ -107,7 +107,7 @@ class Lock(Block):
         """
         if self._engine is not None:
             raise RuntimeError(
-                "lock(name) is good for one with statement: call it anew for the next."
+                "lock(name) is good for one with statement: call it again for the next."
             )
         engine = engine_of(actual(current_app))
         plan = self._guard.plan(engine.services, None)

@@ -102,12 +102,12 @@ class Once(Block):
         self._scope: str = checked_scope("once", scope)
         if (id is NO_ID) == (key is None):
             raise ConfigurationError(
-                "once() takes an id, or for a decorator a function key= that returns it."
+                "once() takes an id, or as a decorator a function key= that returns it."
             )
         if key is not None and (not callable(key) or inspect.iscoroutinefunction(key)):
             raise ConfigurationError(
-                "once(key=...) must be a function, and no async one: it is called with the "
-                "arguments of the decorated function, and returns the id."
+                "once(key=...) must be a function, not an async one, that takes the arguments of "
+                "the decorated function and returns the id."
             )
         self._id: Id = id
         self._within: Any = within
@@ -147,7 +147,7 @@ class Once(Block):
     @result.setter
     def result(self, value: Any) -> None:
         if not self.first:
-            raise RuntimeError("Only the first sets the result: look at `.first` before.")
+            raise RuntimeError("Only the first may set the result: check `.first` before.")
         self._result = value
 
     def __enter__(self) -> Once:
@@ -159,7 +159,7 @@ class Once(Block):
         """
         if self._engine is not None or self._key is not None:
             raise RuntimeError(
-                "once(scope, id) is good for one with statement: call it anew for the next. "
+                "once(scope, id) is good for one with statement: call it again for the next. "
                 "With key= it is a decorator."
             )
         engine = engine_of(actual(current_app))
@@ -284,7 +284,7 @@ def returned(decorator: str, result: R) -> R:
         result.close()
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError(
-            f"{decorator}() decorates a function that has done its work when it returns. This one "
-            f"returned {type(result).__name__}, whose work is still to be done."
+            f"{decorator}() decorates a function whose work is done when it returns. This one "
+            f"returned {type(result).__name__}, whose work comes later."
         )
     return result

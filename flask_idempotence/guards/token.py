@@ -64,7 +64,7 @@ class TokenPlan(ViewPlan):
             TokenInvalid: its signature is wrong.
         """
         if not isinstance(text, str):
-            raise TokenInvalid().because("it is not a text")
+            raise TokenInvalid().because("it is not a string")
         token = self._tokens.read(self._app, request, text, self._purpose)
         refusal = self._tokens.refusal_of(token)
         return Question(token.name, spends=token, refusal=refusal, identity=token.bearer)

@@ -56,7 +56,7 @@ _NEVER = float("inf")
 
 
 class _Part:
-    """The keys with some of the hashes.
+    """One part of the keys, chosen by hash.
 
     Attributes:
         values: the values by key, expired ones included until the next sweep.
@@ -142,7 +142,7 @@ class MemoryStore(InspectableStore):
             return CLAIMED
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew."""
+        """Restart the leases of live claims."""
         return [self._renew(*renewal) for renewal in renewals]
 
     def _renew(self, key: str, owner: bytes, lease: float) -> Outcome:
@@ -176,7 +176,7 @@ class MemoryStore(InspectableStore):
             return Outcome.OK
 
     def release(self, key: str, owner: bytes) -> Outcome:
-        """Give the claim up."""
+        """Release the claim."""
         with self._lock:
             part = self._parts[hash(key) & self._mask]
             held = part.values.get(key)
