@@ -160,14 +160,6 @@ class Keeper:
             self._retry_queue.work()
             self._measure_retry_queue()
 
-    def catch_up(self) -> None:
-        """Do the work that is due after a jump of the clock, and have the thread follow it."""
-        self.tick()
-        with self._changed:
-            if self._thread is not None:
-                self._wake_at = self._clock()
-                self._changed.notify_all()
-
     def due_at(self) -> float:
         """Return the time of the next renewal or retry; infinity where there is none."""
         with self._changed:

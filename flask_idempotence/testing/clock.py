@@ -89,7 +89,7 @@ class MovableClock:
                 clock.seconds += max(0.0, seconds)
             self._moved.notify_all()
         for keeper in KEEPERS:
-            keeper.catch_up()
+            keeper.tick()  # which also wakes its thread: that waits by the old time
 
     def _sleep(self, seconds: float) -> None:
         end = _monotonic() + seconds

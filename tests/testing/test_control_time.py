@@ -217,6 +217,17 @@ class TestRunningViews:
         slow.may_end.set()
         first.join(PATIENCE)
 
+    def test_a_sleeping_request_wakes_when_its_time_has_come(self, idempotence_clock):
+        engine = Shop().app.extensions["idempotence"].engine
+        sleeper = threading.Thread(target=engine.sleep, args=[30])
+        sleeper.start()
+        idempotence_clock.advance(20)
+        sleeper.join(0.1)
+        assert sleeper.is_alive()
+        idempotence_clock.advance(10)
+        sleeper.join(PATIENCE)
+        assert not sleeper.is_alive()
+
     def test_a_short_lease_is_renewed_after_a_jump(self, idempotence_clock):
         shop = Shop(IDEMPOTENCE_LEASE=30)
         with shop.app.app_context():

@@ -9,6 +9,7 @@ from helpers.apps import make_app
 
 from flask_idempotence import (
     Idempotence,
+    Refusal,
     idempotent,
     no_repeat_submit,
     one_time_token,
@@ -72,11 +73,24 @@ class TestHolds:
     def test_for_a_view_that_fails_once(self):
         ordered(shop(view=lambda: abort(500)), 1)
 
-    def test_for_an_async_view(self):
+    @pytest.mark.parametrize(("guards", "times"), [([idempotent()], 2), ([], 1)])
+    def test_for_an_async_view(self, guards, times):
         async def view():
             return "Ordered."
 
-        ordered(shop(idempotent(), view=view), 2, **KEY)
+        ordered(shop(*guards, view=view), times, **KEY)
+
+    def test_where_a_decorator_answers_for_the_guard(self):
+        def politely(view):
+            def answer():
+                try:
+                    return view()
+                except Refusal:
+                    return "You have ordered already."
+
+            return answer
+
+        ordered(shop(no_repeat_submit(60), politely), 2)
 
     def test_for_a_class_based_view_in_a_blueprint(self):
         class Orders(MethodView):

@@ -130,9 +130,7 @@ def test_other_requests_at_the_same_time_get_their_own_answers():
 def test_a_client_that_is_refused_gets_a_clear_error():
     app = shop()
     app.before_request(lambda: abort(401))
-    with pytest.raises(
-        RuntimeError, match=r"GET /token .* 401 .* sign it in first"
-    ):
+    with pytest.raises(RuntimeError, match=r"GET /token .* 401 .* sign it in first"):
         token_for(app.test_client())
 
 
