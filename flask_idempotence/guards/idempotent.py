@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from ..config.settings import (
     ALLOW,
     AT_MOST_ONCE,
-    GUARANTEES,
     HEADER_NAME,
-    ON_REPEAT,
-    REMEMBER,
+    Guarantee,
+    OnRepeat,
+    OnStoreError,
+    Remember,
 )
 from ..errors import ConfigurationError
 from ..exactly_once.factory import transaction_factory
@@ -57,11 +58,11 @@ class Idempotent:
         key: str | Callable[[], Any] | None = None,
         ignore: Collection[str] = (),
         compare: Callable[[], Any] | Literal[False] | None = None,
-        on_repeat: str | None = None,
-        guarantee: str | None = None,
-        remember: str | Callable[[Response], bool] | None = None,
+        on_repeat: OnRepeat | None = None,
+        guarantee: Guarantee | None = None,
+        remember: Remember | Callable[[Response], bool] | None = None,
         wait: float | timedelta | None = None,
-        on_store_error: str | None = None,
+        on_store_error: OnStoreError | None = None,
         within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
@@ -75,11 +76,11 @@ class Idempotent:
         key: str | Callable[[], Any] | None = None,
         ignore: Collection[str] = (),
         compare: Callable[[], Any] | Literal[False] | None = None,
-        on_repeat: str | None = None,
-        guarantee: str | None = None,
-        remember: str | Callable[[Response], bool] | None = None,
+        on_repeat: OnRepeat | None = None,
+        guarantee: Guarantee | None = None,
+        remember: Remember | Callable[[Response], bool] | None = None,
         wait: float | timedelta | None = None,
-        on_store_error: str | None = None,
+        on_store_error: OnStoreError | None = None,
         within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> Any:
         """Carry a request with an `Idempotency-Key` out once, and answer its repeats alike.
@@ -125,8 +126,8 @@ class Idempotent:
         name = KeyGuard.decorator
         _check(required=required, key=key, remember=remember)
         _check_compared(compare, ignore)
-        arguments.choice(name, "on_repeat", on_repeat, ON_REPEAT)
-        arguments.choice(name, "guarantee", guarantee, GUARANTEES)
+        arguments.choice(name, "on_repeat", on_repeat, OnRepeat)
+        arguments.choice(name, "guarantee", guarantee, Guarantee)
         if within is not None and (guarantee is not None or on_store_error == ALLOW):
             raise ConfigurationError(
                 "idempotent(within=...) promises exactly once: leave guarantee= out, and "
@@ -172,7 +173,7 @@ def _check(*, required: object, key: object, remember: object) -> None:
     if callable(remember):
         arguments.function(name, "remember", remember)
     else:
-        arguments.choice(name, "remember", remember, REMEMBER, " or a function")
+        arguments.choice(name, "remember", remember, Remember, " or a function")
 
 
 def _check_compared(compare: object, ignore: Collection[str]) -> None:

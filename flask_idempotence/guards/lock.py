@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
-from ..config.settings import SHORTEST_LEASE
+from ..config.settings import SHORTEST_LEASE, OnStoreError
 from ..engine.guard import (
     FAILURES,
     SAFE_METHODS,
@@ -122,7 +122,7 @@ class LockGuard(ViewGuard):
     wait: float = 0.0
     failed: Callable[[Response], bool] | None = None
     methods: Collection[str] = frozenset()
-    on_store_error: str | None = None
+    on_store_error: OnStoreError | None = None
 
     def plan(self, services: Services, endpoint: str | None) -> LockPlan:
         """Return the plan of a route."""
@@ -146,7 +146,7 @@ def no_repeat_submit(
     wait: float | timedelta | None = None,
     failed: Callable[[Response], bool] | None = None,
     methods: Collection[str] | None = None,
-    on_store_error: str | None = None,
+    on_store_error: OnStoreError | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -161,7 +161,7 @@ def no_repeat_submit(
     wait: float | timedelta | None = None,
     failed: Callable[[Response], bool] | None = None,
     methods: Collection[str] | None = None,
-    on_store_error: str | None = None,
+    on_store_error: OnStoreError | None = None,
 ) -> Any:
     """Refuse the same request from the same sender while it runs, and for an interval.
 

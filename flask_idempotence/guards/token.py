@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
+from ..config.settings import OnStoreError
 from ..engine.guard import (
     FAILURES,
     Ending,
@@ -99,7 +100,7 @@ class TokenGuard(ViewGuard):
 
     purpose: str | None = None
     restore_on_failure: bool = False
-    on_store_error: str | None = None
+    on_store_error: OnStoreError | None = None
 
     def plan(self, services: Services, endpoint: str | None) -> TokenPlan:
         """Return the plan of a route."""
@@ -116,7 +117,7 @@ def one_time_token(
     purpose: str | None = None,
     *,
     restore_on_failure: bool = False,
-    on_store_error: str | None = None,
+    on_store_error: OnStoreError | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -124,7 +125,7 @@ def one_time_token(
     purpose: Any = None,
     *,
     restore_on_failure: bool = False,
-    on_store_error: str | None = None,
+    on_store_error: OnStoreError | None = None,
 ) -> Any:
     """Let a request in once for each token that the server issued.
 
