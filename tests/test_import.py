@@ -57,6 +57,20 @@ def test_an_application_in_memory_does_without_redis_py():
     assert {name.partition(".")[0] for name in found} & HEAVY == set()
 
 
+def test_a_public_name_whose_extra_is_missing_is_an_error_of_its_import_and_of_the_setup():
+    newly_imported("""
+sys.modules["sqlalchemy"] = None
+import flask_idempotence
+for expected in (ImportError, flask_idempotence.ConfigurationError):
+    try:
+        flask_idempotence.SqlStore
+    except expected as error:
+        assert "flask-idempotence[sql]" in str(error)
+    else:
+        raise AssertionError
+""")
+
+
 def test_every_public_name_can_be_imported_and_is_listed():
     for name in flask_idempotence.__all__:
         assert getattr(flask_idempotence, name).__name__ if name.endswith("Store") else name
