@@ -182,13 +182,14 @@ def no_repeat_submit(
         shared: whether all senders share the lock of a key, which `key` returns. The host still
             counts, as `IDEMPOTENCE_IDENTITY_HOST` says. A request whose `key` is None, empty
             or a list of nothing else is locked for its own sender.
-        wait: seconds, or a `timedelta`, that a repeat waits for its turn, which comes when the
-            lock is free: it runs then. Needs `key`. None: it is refused at once. A waiting
-            request occupies its worker thread.
+        wait: seconds, or a `timedelta`, that a repeat waits for the lock before it is refused;
+            with the lock, it runs. Needs `key`. None: no wait. A waiting request occupies its
+            worker thread.
         failed: takes the response and returns whether it is a failed result. None: the
             application's predicate.
         methods: safe methods that are guarded too, such as `("GET",)`, which includes HEAD.
-        on_store_error: `"reject"` or `"allow"`, in place of `IDEMPOTENCE_ON_STORE_ERROR`.
+        on_store_error: when the store does not answer, `"reject"` the request or `"allow"` it to
+            run unguarded. None: the setting `IDEMPOTENCE_ON_STORE_ERROR`.
 
     Raises:
         ConfigurationError: an argument of the wrong kind.

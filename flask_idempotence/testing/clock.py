@@ -25,7 +25,7 @@ _SERVERS = ("flask_idempotence.stores.redis.", "flask_idempotence.stores.sql.")
 """Modules of the stores whose server has a clock of its own."""
 
 _SHORTEST_STEP = 0.05
-"""Seconds. A renewal that cannot be sent now is tried again after so much of the time advanced."""
+"""Seconds of the time advanced after which a failed renewal is tried again, at least."""
 
 
 class _Ahead:
@@ -119,8 +119,8 @@ def control_time() -> Iterator[MovableClock]:
     """Take over the clock of every application for a block: pytest's `idempotence_clock`.
 
     Locks, keys, tokens, `once()`, `lock()` and memory stores follow it, whether an application was
-    made before the block or in it. Not so: the clock of Redis and of databases, a store or an
-    application with a `FakeClock` of its own, and the rest of the process.
+    made before the block or in it. It does not rule the clock of Redis and of databases, a store
+    or an application with a `FakeClock` of its own, and the rest of the process.
 
     Example:
         with control_time() as clock:
@@ -132,7 +132,7 @@ def control_time() -> Iterator[MovableClock]:
 
 
 class FakeClock:
-    """A clock that stands still until a test advances it; calling it returns its seconds.
+    """A clock that moves only when a test advances it; calling it returns its seconds.
 
     For a store of your own and its tests. For applications, `control_time` is simpler.
 

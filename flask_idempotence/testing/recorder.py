@@ -34,7 +34,7 @@ class SignalRecorder:
 
 @contextmanager
 def record_signals(app: Flask) -> Iterator[SignalRecorder]:
-    """Record every signal that an application sends within the block."""
+    """Record every signal that an application sends within a block, in a `SignalRecorder`."""
     recorder = SignalRecorder()
     with ExitStack() as stack:
         for signal in ALL_SIGNALS:

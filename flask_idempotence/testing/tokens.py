@@ -22,7 +22,7 @@ def token_for(client: FlaskClient, purpose: str | None = None) -> str:
     """Return a one-time token for a test client, as the page of a form would hold it.
 
     It is issued in a request of that client, with its cookies, session and headers, so that it is
-    bound to the user who is signed in. It needs no token URL.
+    bound to the signed-in user. It needs no token URL.
 
     Args:
         client: a test client of an application, `app.test_client()`.
