@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
 import flask_idempotence
+from flask_idempotence.signals import ALL_SIGNALS, SignalName
 
 PROGRAM = """
 import json, sys
@@ -78,3 +80,7 @@ def test_every_public_name_can_be_imported_and_is_listed():
     assert flask_idempotence.RedisStore is flask_idempotence.RedisStore
     with pytest.raises(AttributeError, match="has no attribute 'RedisStor'"):
         flask_idempotence.RedisStor  # noqa: B018 - read
+
+
+def test_the_type_of_signal_names_has_every_signal():
+    assert get_args(SignalName) == tuple(signal.name for signal in ALL_SIGNALS)

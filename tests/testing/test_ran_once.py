@@ -75,6 +75,8 @@ class TestHolds:
 
     @pytest.mark.parametrize(("guards", "times"), [([idempotent()], 2), ([], 1)])
     def test_for_an_async_view(self, guards, times):
+        pytest.importorskip("asgiref")
+
         async def view():
             return "Ordered."
 
