@@ -285,7 +285,7 @@ def main() -> int:
             f"{versions}; {CLIENTS} clients, {seconds:g} s each\n"
         )
         print(
-            "| | asked | apart: requests/s | of bare | median / p99, ms "
+            "| | view | apart: requests/s | of bare | median / p99, ms "
             "| one: requests/s | success | refused | failed |"
         )
         print("|---|---|---|---|---|---|---|---|---|")

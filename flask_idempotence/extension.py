@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flask import Flask, current_app, has_request_context, request
 from flask.signals import got_request_exception, request_finished, request_started
@@ -48,6 +48,8 @@ from .web.templating import FUNCTIONS
 if TYPE_CHECKING:
     from flask import Request
     from sqlalchemy.orm import Session, scoped_session
+
+Loader = TypeVar("Loader", bound=IdentityLoader)
 
 
 class Idempotence:
@@ -110,12 +112,13 @@ class Idempotence:
         got_request_exception.connect(note_exception, app)
         request_finished.connect(finish_request, app)
 
-    def identity_loader(self, function: IdentityLoader) -> IdentityLoader:
+    def identity_loader(self, function: Loader) -> Loader:
         """Register the function that identifies the sender of a request, before all other sources.
 
         Args:
-            function: called without arguments in a request; returns a string that is the same
-                for all requests of a user, or None to use the next source.
+            function: called without arguments in a request; returns the user's id (text, a
+                number, bytes or a UUID), a mapping or an object that has one, or None to use the
+                next source. The id is the same in all requests of a user.
         """
         self._hooks.load_identity = function
         return function

@@ -33,13 +33,13 @@ _signals = Namespace()
 _logger = logging.getLogger("flask_idempotence")
 
 claimed: NamedSignal = _signals.signal("claimed")
-"""A request was the first, and its view is about to run. `lease`: seconds."""
+"""A request was the first, and its view is about to run. `lease`, `waited`: seconds."""
 
 rejected: NamedSignal = _signals.signal("rejected")
-"""A request was refused. `error`: the exception that answers it."""
+"""A request was refused. `error`: the exception that answers it; `waited`: as for `claimed`."""
 
 replayed: NamedSignal = _signals.signal("replayed")
-"""A request was answered by a replay, and its view did not run."""
+"""A request was answered by a replay, and its view did not run. `waited`: as for `claimed`."""
 
 completed: NamedSignal = _signals.signal("completed")
 """The view succeeded, and repeats are still recognised."""

@@ -65,5 +65,5 @@ def conditions(told: dict) -> str:
     others = ""
     if "stolen" in told:
         share = f"{told['stolen']:.0%}"
-        others = f" Others of its host had {share} of the processors' time meanwhile."
+        others = f" Its host withheld {share} of the processors' time."
     return f"The load average was {told['load']} when it began.{others}"

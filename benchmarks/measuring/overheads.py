@@ -135,7 +135,7 @@ def _unguarded_route(requests: int) -> dict:
     interleave("a route without a guard", [within, without], requests)
     spread = difference(within, without)
     row = aim(
-        "no guard, µs more than without us",
+        "no guard, µs added by the extension",
         spread.median / 1000,
         UNGUARDED_LIMIT,
         at="memory",

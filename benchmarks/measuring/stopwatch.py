@@ -85,30 +85,30 @@ def _steps(app: Flask) -> dict[str, list[tuple[object, str]]]:
     """Return the functions of each step, by what they are attributes of."""
     engine = app.extensions["idempotence"].engine
     return {
-        "the engine, around the view": [(wrapping, "run")],
-        "the guard's own rules": [
+        "engine": [(wrapping, "run")],
+        "rules of the guard": [
             (lock_guard.LockPlan, "question"),
             (key_guard.KeyPlan, "question"),
         ],
-        "who asks": [(engine.services.identities, "of"), (engine.services.identities, "of_key")],
+        "identity": [(engine.services.identities, "of"), (engine.services.identities, "of_key")],
         "canonical JSON": [
             (lock_guard, "canonical_request"),
             (key_guard, "canonical_request"),
             (key_guard, "canonical_texts"),
         ],
         "keyed hashes": [(engine.services.keyring, "digest")],
-        "owner and hold": [(engine, "_claim_once")],
-        "what happens if the store fails": [
+        "claim": [(engine, "_claim_once")],
+        "failure policy": [
             (engine.policy, "before_view"),
             (engine.policy, "after_view"),
         ],
-        "commands for the store, and what its answers mean": [
+        "commands and answers of the store": [
             (engine.store, "claim"),
             (engine.store, "complete"),
         ],
-        "round trips by our link": [(engine.store._deployment, "send")],  # noqa: SLF001 - timed
-        "the keeper of leases": [(engine.keeper, "watch"), (engine.keeper, "unwatch")],
-        "the record, made or read": [
+        "round trips": [(engine.store._deployment, "send")],  # noqa: SLF001 - timed
+        "keeper": [(engine.keeper, "watch"), (engine.keeper, "unwatch")],
+        "record, encoded or decoded": [
             (engine.services.records, "remember"),
             (engine.services.records, "replay"),
         ],

@@ -1,4 +1,4 @@
-"""Who is compared: what each needs, how it is set up here, and what it says that it is for."""
+"""The compared libraries: requirements, set-up here, and purpose by their own documentation."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +14,14 @@ class Peer:
     name: str
     title: str
     package: str
-    """The name of its distribution, whose version is told."""
+    """The name of its distribution, whose version is printed."""
     requirements: tuple[str, ...]
     service: str
     """The module in `services/` that offers the payment with it."""
     scope: str
-    """What it says that it is for, in our words."""
+    """Its purpose by its own documentation, in our words."""
     settings: str
-    """How it is set up here, where that is not its default."""
+    """Its set-up here, as far as it is not the default."""
     told: tuple[str, ...] = ()
     """Further distributions whose version matters."""
     asgi: bool = False
@@ -29,7 +29,7 @@ class Peer:
     variant: str = ""
     postgres: bool = False
     cookies: bool = True
-    """Whether what it guards is a response, which may set a cookie."""
+    """Whether it guards a response, which may set a cookie."""
 
     @property
     def environment(self) -> str:
@@ -41,8 +41,8 @@ _OURS = ("gunicorn", f"-e {ROOT}")
 _POWERTOOLS = ("aws-lambda-powertools[aws-sdk,redis]", "flask", "gunicorn")
 _POWERTOOLS_SCOPE = (
     "Makes AWS Lambda functions, and any other function, safe to retry: the same payload within "
-    "a time window gets the same result. Its key is cut out of the event by an expression; who "
-    "asks is in it if the application puts it there. It knows nothing of HTTP."
+    "a time window gets the same result. An expression takes its key from the event; the key "
+    "contains the sender if the application puts it there. It is independent of HTTP."
 )
 _OURS_SCOPE = (
     "Makes the side effects of Flask views happen once, on one process or many: keys are scoped "
@@ -66,7 +66,7 @@ PEERS = (
         package="flask-idempotence",
         requirements=_OURS,
         service="ours",
-        scope=_OURS_SCOPE + " With this guarantee, what ran is never run again.",
+        scope=_OURS_SCOPE + " With this guarantee, a view that has run never runs again.",
         settings='`@idempotent(required=True, guarantee="at-most-once")`, Redis.',
         told=("flask", "redis"),
         variant="at-most-once",
@@ -81,8 +81,8 @@ PEERS = (
         settings=(
             "`idempotent_function` around what the Flask view calls, "
             '`event_key_jmespath=\'["user", "key"]\'`, a day of retention, its Redis persistence, '
-            "a Lambda context that tells 30 s of remaining time where it is timed; its two errors "
-            "mapped to 409 and 422."
+            "a Lambda context that reports 30 s of remaining time in the timed runs; its two "
+            "errors mapped to 409 and 422."
         ),
         told=("flask", "redis"),
         cookies=False,
@@ -103,7 +103,7 @@ PEERS = (
         name="flask-idempotent",
         title="Flask-Idempotent",
         package="flask-idempotent",
-        # What it imports went away in Flask 2.3 and Jinja 3.1; it does not say that it needs six.
+        # Flask 2.3 and Jinja 3.1 removed names that it imports; it needs six without requiring it.
         requirements=(
             "Flask-Idempotent",
             "six",
@@ -120,7 +120,7 @@ PEERS = (
         settings=(
             "`Idempotent(app)`, key in `X-Idempotent-Key`; `IDEMPOTENT_TIMEOUT` 10 s rather than "
             "60, so that the tests end. It needs a Flask before 2.3, a Jinja before 3.1, and "
-            "`six`, which it does not ask for."
+            "`six`, which it does not declare."
         ),
         told=("flask", "jinja2", "redis"),
         header="X-Idempotent-Key",
@@ -133,7 +133,7 @@ PEERS = (
         service="django_",
         scope=(
             "Keeps a client that lost its answer from creating the same object twice. Its lock "
-            "stands around the store, not around the view."
+            "surrounds the store, not the view."
         ),
         settings=(
             "`ExemptIdempotencyKeyMiddleware` and `@idempotency_key` above `@api_view`, "
@@ -150,9 +150,9 @@ PEERS = (
         requirements=("asgi-idempotency-header[fastapi,redis]", "uvicorn"),
         service="asgi_header",
         scope=(
-            "Middleware that says that mutating endpoints run exactly once, however many requests "
-            "come; for JSON answers. Two users with one key are taken for one, which it says, and "
-            "it can demand UUIDs against accidents."
+            "Middleware that promises that mutating endpoints run exactly once for any number of "
+            "requests; for JSON answers. Two users with one key count as one, which it documents, "
+            "and it can demand UUIDs against accidents."
         ),
         settings="`IdempotencyHeaderMiddleware` with `RedisBackend`, all else its default.",
         told=("fastapi", "starlette", "redis"),
@@ -171,8 +171,8 @@ PEERS = (
         service="fastapi_",
         scope=(
             "Middleware that processes each write once and replays its answer. It promises that "
-            "its own records are consistent; that the effect and the record are one needs a store "
-            "in the same transaction, which it says. Answers that set cookies, and 5xx, are "
+            "its own records are consistent; it documents that effect and record are one only "
+            "with a store in the same transaction. Answers that set cookies, and 5xx, are "
             "documented as never stored."
         ),
         settings=(

@@ -2,11 +2,11 @@
 
     uv run python -m benchmarks.peers
 
---correctness tells what each does with repeats, 8 simultaneous duplicates, another user or body
-under the same key, an abort, an exception and a killed process; over HTTP, on two worker
-processes. --speed tells what each adds to its own unguarded view. Without either, both are done.
-The results are written to docs/benchmarks/peers-*.json, and the tables of docs/comparison.md are
-renewed; with --only they are only shown.
+--correctness sends each peer repeats, 8 simultaneous duplicates, another user or body under the
+same key, an abort, an exception and a killed process; over HTTP, on two worker processes. --speed
+measures the time that each adds to its own unguarded view. Without either, both run. The results
+are written to docs/benchmarks/peers-*.json, and the tables of docs/comparison.md are renewed; with
+--only they are only shown.
 """
 
 import argparse
@@ -68,10 +68,12 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--correctness", action="store_true", help="what each does; minutes")
-    parser.add_argument("--speed", action="store_true", help="what each adds; a minute or two")
     parser.add_argument(
-        "--tables", action="store_true", help="write the tables of the last results anew"
+        "--correctness", action="store_true", help="each peer's behaviour; minutes"
+    )
+    parser.add_argument("--speed", action="store_true", help="each peer's cost; a minute or two")
+    parser.add_argument(
+        "--tables", action="store_true", help="rewrite the tables from the last results"
     )
     parser.add_argument(
         "--only",

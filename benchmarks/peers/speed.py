@@ -1,4 +1,4 @@
-"""What each peer adds to its own unguarded view, and what it leaves in the store."""
+"""The time that each peer adds to its own unguarded view, and the bytes it stores."""
 
 import json
 import statistics
@@ -21,7 +21,7 @@ from measuring.timing import BLOCK
 
 KINDS = ("first", "replay")
 STEPS = {"first": "fill", "replay": "again"}
-"""What sends one guarded request of each kind, and no other."""
+"""The worker's command that sends guarded requests of one kind, and no other."""
 FILL = 1000
 CONNECTING = ("HELLO", "CLIENT")
 TABLE = "fastapi_idempotency_requests"
@@ -52,7 +52,7 @@ class Worker:
         self._process.wait(30)
 
     def do(self, what: str, count: int) -> dict:
-        """Have it do something; return what it tells."""
+        """Run a command of the worker; return its reply."""
         self._process.stdin.write(f"{what} {count}\n")
         self._process.stdin.flush()
         if line := self._process.stdout.readline():
@@ -61,7 +61,7 @@ class Worker:
 
 
 def measure(stage: Stage, peers: list[Peer], requests: int) -> dict[str, dict]:
-    """Return what was measured, by peer: blocks of times, commands, and bytes a key."""
+    """Return the measurements by peer: blocks of times, commands, and bytes a key."""
     with ExitStack() as stack:
         workers = [
             stack.enter_context(Worker(peer, stage.environments.of(peer), stage.environ(peer)))

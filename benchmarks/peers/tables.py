@@ -12,7 +12,7 @@ from measuring.machine import in_words
 
 OURS = PEERS[0].name
 
-QUESTIONS = {  # scenario: its column in the summary, its heading, what is done
+QUESTIONS = {  # scenario: its column in the summary, its heading, its steps
     "repeat": (
         "repeat",
         "A repeat",
@@ -37,32 +37,31 @@ QUESTIONS = {  # scenario: its column in the summary, its heading, what is done
     "aborted": (
         "`abort(404)`",
         "An `abort()`, then a retry",
-        "The first run ends with the framework's way to say 404 in mid-view. The same request is "
-        "sent again.",
+        "The first run ends in mid-view with the framework's own 404. The same request is sent "
+        "again.",
     ),
     "busy": (
         "`abort(429)`",
         "A passing failure, then a retry",
-        "The same with 429: try again later. Who remembers it answers 429 for as long as it "
-        "remembers.",
+        "The same with 429: try again later. A library that remembers it answers 429 until it "
+        "forgets.",
     ),
     "failed": (
         "exception",
         "An exception, then a retry",
-        "The first run raises an exception that nobody handles. The same request is sent again.",
+        "The first run raises an unhandled exception. The same request is sent again.",
     ),
     "killed": (
         "`kill -9`",
         "A killed process",
         "All processes of the service are killed in mid-view, before the payment's effect; a "
-        "second instance on the same store is asked at once, and again after 6 s. Who has a lease "
-        "to set has it set to 2 s. (Had the effect been there before the kill, running again "
-        "would repeat it.)",
+        "second instance on the same store gets the request at once, and again after 6 s. Leases "
+        "are 2 s, where they can be set. (After an effect, running again would repeat it.)",
     ),
     "slow": (
         "slow view",
         "A view that outlives its lease",
-        "The view takes 4 s, twice the lease of those who have one; the same request is sent "
+        "The view takes 4 s, twice the lease of the libraries with one; the same request is sent "
         "after 3 s.",
     ),
     "cookie": (
@@ -74,7 +73,7 @@ QUESTIONS = {  # scenario: its column in the summary, its heading, what is done
 
 
 def page_parts(report: dict) -> dict[str, str]:
-    """Return the parts of the page that tell what was measured, by their names."""
+    """Return the generated parts of the page by their names."""
     parts = {}
     peers = {peer.name: peer for peer in PEERS}
     if told := report.get("correctness"):
@@ -111,7 +110,7 @@ def summary(judged: dict[str, dict[str, Verdict]]) -> str:
 
 
 def details(judged: dict[str, dict[str, Verdict]]) -> str:
-    """Return a section a scenario: what is done, and what came of it."""
+    """Return a section a scenario: its steps and its results."""
     parts = []
     for name, (_, heading, question) in QUESTIONS.items():
         rows = [[title, by[name].sign, by[name].words] for title, by in judged.items()]
@@ -120,12 +119,12 @@ def details(judged: dict[str, dict[str, Verdict]]) -> str:
 
 
 def participants(peers: Iterable[Peer], versions: dict[str, dict[str, str]]) -> str:
-    """Return who is compared: versions (by name), scope and settings."""
+    """Return the compared libraries: versions (by name), scope and settings."""
     parts = []
     for peer in peers:
         numbers = ", ".join(f"{name} {number}" for name, number in versions[peer.name].items())
-        told = f"### {peer.title}\n\n{numbers}\n\n*What it is for*: {peer.scope}"
-        parts.append(f"{told}\n\n*Set up as*: {peer.settings}")
+        told = f"### {peer.title}\n\n{numbers}\n\n*Purpose*: {peer.scope}"
+        parts.append(f"{told}\n\n*Set-up*: {peer.settings}")
     return "\n\n".join(parts)
 
 
@@ -133,8 +132,8 @@ def speed(measured: dict[str, dict], titles: dict[str, str], ours: str) -> str:
     """Return the table of added times, commands and bytes.
 
     Args:
-        measured: by name, what `speed.measure` has returned.
-        titles: by name, what a peer is called.
+        measured: by name, the results of `speed.measure`.
+        titles: by name, the peer's title.
         ours: the name of the one that the others are divided by.
     """
     head = ["", "unguarded, µs", "a first request adds, µs", "to ours", "a replay adds, µs"]
@@ -185,7 +184,7 @@ def _bytes(told: dict) -> str:
 
 
 def legend() -> str:
-    """Return what the signs mean."""
+    """Return the meaning of the signs."""
     return (
         f"{SIGNS['holds']} holds · {SIGNS['differs']} differs: a caller may dislike it, and can "
         f"live with it · {SIGNS['fails']} fails: an effect happened more than once, an answer "
@@ -195,7 +194,7 @@ def legend() -> str:
 
 
 def replace_part(text: str, name: str, part: str) -> str:
-    """Return a page with what stands between two marks replaced.
+    """Return a page with the text between two marks replaced.
 
     Raises:
         ValueError: the page has no such marks.

@@ -1,8 +1,8 @@
-"""What an observation means: a few words, and a verdict. Nothing here runs anything.
+"""The verdicts on observations, each with a few words. Nothing here runs anything.
 
-The verdict fails where an effect happened more than once, where an answer belonged to another
-person or request, or where a key cannot be used for five minutes or longer. What a caller may
-dislike, but can live with, differs. The rest holds.
+A peer fails if an effect happened more than once, if an answer belonged to another person or
+request, or if a key cannot be used for five minutes or longer. It differs in behaviour that a
+caller may dislike, but can live with. Otherwise it holds.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ FIRST, BEN = "anna", "ben"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a peer did in one scenario."""
+    """The result of a peer in one scenario."""
 
     verdict: str
     words: str
@@ -32,7 +32,7 @@ NOT_ASKED = Verdict(SKIPPED, "it guards a function, not a response")
 
 
 def judge(scenario: str, seen: dict | None) -> Verdict:
-    """Judge what was seen in a scenario, or that it does not apply."""
+    """Judge the observations in a scenario; without any, it does not apply."""
     return NOT_ASKED if seen is None else _JUDGES[scenario](seen)
 
 

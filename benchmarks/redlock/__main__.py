@@ -89,7 +89,7 @@ def main() -> int:
 def _show_forgotten(arguments: argparse.Namespace) -> int:
     """Return the number of ways that granted a claim twice and must not."""
     failed = 0
-    _head("claims", "on what occasion", "granted", "refused", "granted again")
+    _head("claims", "event", "granted", "refused", "granted again")
     for way, event, how, safe in FORGOTTEN:
         counts = _repeat(way, how, arguments)
         _row(way, event, counts.granted, counts.refused, counts.again)

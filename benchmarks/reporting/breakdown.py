@@ -1,4 +1,4 @@
-"""Where the rest goes: what a round trip takes, and what the steps of a guarded request take."""
+"""Where the time goes: the cost of a round trip, and of the steps of a guarded request."""
 
 import gc
 import os
@@ -24,7 +24,7 @@ from flask_idempotence.stores.redis.connection.wire import deadline, pack
 from flask_idempotence.stores.redis.lua import CLAIM
 
 LEASE = 30_000
-BARE, LINK, REDIS_PY = "bare socket", "our link", "redis-py"
+BARE, LINK, REDIS_PY = "bare socket", "our connection", "redis-py"
 REST = "everything else"
 CASES = {
     "lock, first request": (lock_mode.ours, plain),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 import click
 from flask.cli import with_appcontext
@@ -18,8 +19,14 @@ _COLUMNS = {"live": "live", "ended": "ended", "record": "records", "token": "tok
 @by_mode
 @by_endpoint
 @as_json
+@click.option(
+    "--prometheus",
+    "as_prometheus",
+    is_flag=True,
+    help="Print metrics in Prometheus' text format, for the textfile collector.",
+)
 @with_appcontext
-def command(*, mode: str | None, endpoint: str | None, as_json: bool) -> None:
+def command(*, mode: str | None, endpoint: str | None, as_json: bool, as_prometheus: bool) -> None:
     """Count the entries of the store.
 
     \b
@@ -41,6 +48,9 @@ def command(*, mode: str | None, endpoint: str | None, as_json: bool) -> None:
         for (mode, endpoint), count in sorted(counts.items())
     ]
     total = _columns(sum(counts.values(), Counter()))
+    if as_prometheus:
+        _print_metrics(counts)
+        return
     if as_json:
         print_json({"rows": rows, "total": total})
         return
@@ -52,3 +62,29 @@ def command(*, mode: str | None, endpoint: str | None, as_json: bool) -> None:
 
 def _columns(count: Counter[str]) -> dict[str, int]:
     return {title: count[state] for state, title in (*_COLUMNS.items(), ("bytes", "bytes"))}
+
+
+def _print_metrics(counts: Mapping[tuple[str, str], Counter[str]]) -> None:
+    """Print the counts as gauges.
+
+    https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
+    """
+    merged: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for (mode, endpoint), count in counts.items():
+        # The purpose of a token comes from the query of the token URL: it would be any label.
+        merged[mode, "" if mode == "token" else endpoint].update(count)
+    keys, sizes = [], []
+    for (mode, endpoint), count in sorted(merged.items()):
+        place = f'mode="{_escaped(mode)}",endpoint="{_escaped(endpoint)}"'
+        for state, title in _COLUMNS.items():
+            keys.append(f'idempotence_keys{{{place},state="{title}"}} {count[state]}')
+        sizes.append(f"idempotence_bytes{{{place}}} {count['bytes']}")
+    for name, text, lines in (
+        ("idempotence_keys", "Keys in the store, by their state.", keys),
+        ("idempotence_bytes", "Bytes of all values in the store.", sizes),
+    ):
+        click.echo("\n".join([f"# HELP {name} {text}", f"# TYPE {name} gauge", *lines]))
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -26,7 +26,7 @@ _FIXED = tuple(name for name, field in SETTINGS.items() if not field.metadata["l
 _read_fixed = itemgetter(*_FIXED)
 _boolean = fields.Boolean()
 
-IdentityLoader = Callable[[], "str | None"]
+IdentityLoader = Callable[[], object]
 FailedPredicate = Callable[["Response"], bool]
 
 

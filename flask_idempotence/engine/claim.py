@@ -44,6 +44,7 @@ class Attempt:
         endpoint: the request's endpoint, the scope of `once`, `-` for a mutex, or None.
         on_store_error: the route's `"reject"` or `"allow"`; None for the setting.
         key: the store key; None before it is known.
+        waited: seconds for which it has waited for another request's claim to end.
     """
 
     app: Flask
@@ -51,6 +52,7 @@ class Attempt:
     endpoint: str | None
     on_store_error: OnStoreError | None = None
     key: str | None = None
+    waited: float = 0.0
 
     def name(self, key: str) -> str:
         """Note the store key, and return it."""

@@ -153,11 +153,11 @@ class Engine:
                 self.keeper.watch(found)
             if found.sealed.key:
                 self._trace(attempt, "claimed")
-                attempt.emit(claimed, lease=found.lease.length)
+                attempt.emit(claimed, lease=found.lease.length, waited=attempt.waited)
         elif found is not None:
             self._log(self._repeat_level, "replayed:", attempt)
             self._trace(attempt, "replayed")
-            attempt.emit(replayed)
+            attempt.emit(replayed, waited=attempt.waited)
         return found
 
     def bypass(self, attempt: Attempt, plan: Plan[object], guard: Guard) -> Claim | None:
@@ -242,7 +242,8 @@ class Engine:
             return self.spend(attempt, plan, question, sealed, question.spends)
         if not question.wait:
             return self._claim_once(attempt, plan, question, sealed)
-        wait_until, pause = self.now() + question.wait, SHORTEST_PAUSE
+        began, pause = self.now(), SHORTEST_PAUSE
+        wait_until = began + question.wait
         while True:
             found = self._claim_once(attempt, plan, question, sealed)
             if not (isinstance(found, Running) and found.matches):
@@ -254,6 +255,7 @@ class Engine:
             nap = max(SHORTEST_PAUSE, pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
             # The last pause takes in a rest that would be too short for one of its own.
             self.sleep(nap if left >= nap + SHORTEST_PAUSE else left)
+            attempt.waited = self.now() - began
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _claim_once(
@@ -336,7 +338,7 @@ class Engine:
         self._log(level, "rejected: reason=" + refusal.slug, attempt)
         because = refusal.reason and f": {refusal.reason}"
         self._trace(attempt, f"refused: {refusal.slug}{because}")
-        attempt.emit(rejected, error=refusal)
+        attempt.emit(rejected, error=refusal, waited=attempt.waited)
 
     @staticmethod
     def _log(level: int, end: str, attempt: Attempt) -> None:

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..config.settings import REJECT, Config
 from ..errors import StoreError
@@ -96,12 +96,17 @@ class FailurePolicy:
             return known
 
     def _timed(self, operation: str, call: Callable[[], T]) -> T:
+        error: StoreError | None = None
+        self.instrumentation.measure(lambda each: each.store_call_begins(operation))
         began = time.perf_counter()
         try:
             return call()
+        except StoreError as raised:
+            error = raised
+            raise
         finally:
-            seconds = time.perf_counter() - began
-            self.instrumentation.measure(lambda each: each.store_call(operation, seconds))
+            done = StoreCall(operation, time.perf_counter() - began, error)
+            self.instrumentation.measure(lambda each: each.store_call_ends(done))
 
     def _report(self, attempt: Attempt, operation: str, error: StoreError) -> None:
         withheld = self._throttle.take(self._clock())
@@ -135,11 +140,22 @@ class LogThrottle:
             return withheld
 
 
+class StoreCall(NamedTuple):
+    """A finished operation of the store; its error, where there was no answer."""
+
+    operation: str
+    seconds: float
+    error: StoreError | None
+
+
 class Instrument:
     """Takes measurements, each on the thread that it is about; override those of interest."""
 
-    def store_call(self, operation: str, seconds: float) -> None:
-        """Take the duration of a store operation, answered or not."""
+    def store_call_begins(self, operation: str) -> None:
+        """Take note of a store operation, right before it begins."""
+
+    def store_call_ends(self, call: StoreCall) -> None:
+        """Take a store operation, answered or not."""
 
     def renewal_delay(self, seconds: float) -> None:
         """Take the delay between the time when a renewal was due and its beginning."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -192,16 +192,19 @@ def standing(view: Any, method: str) -> Iterator[tuple[ViewGuard, Any]]:
             yield getattr(layer, _BY), _innermost(layer) if in_class else None
         elif inspect.isclass(layer):
             in_class = True
-            yield from ((guard, None) for guard in _guards_to_come(layer))
+            yield from ((guard, None) for guard in _guards_to_come(layer, method))
 
 
 def _innermost(layer: Any) -> Any:
     return list(layers(layer))[-1]
 
 
-def _guards_to_come(view_class: Any) -> Iterator[ViewGuard]:
-    # Flask-RESTX puts a method behind these at each request anew.
-    for decorate in getattr(view_class, "method_decorators", ()):
+def _guards_to_come(view_class: Any, method: str) -> Iterator[ViewGuard]:
+    # Flask-RESTX and Flask-RESTful put a method behind these at each request.
+    decorators = getattr(view_class, "method_decorators", ())
+    if isinstance(decorators, Mapping):  # by method, which only Flask-RESTful allows
+        decorators = decorators.get(method.lower(), ())
+    for decorate in decorators:
         if (guard := getattr(decorate, _BY, None)) is not None:
             yield guard
 

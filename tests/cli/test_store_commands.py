@@ -8,6 +8,7 @@ import pytest
 from helpers.applications.doctor_apps import production_app
 from helpers.apps import make_app
 from helpers.store_assertions import documented_user
+from prometheus_client.parser import text_string_to_metric_families
 
 from flask_idempotence import (
     MemoryStore,
@@ -110,6 +111,28 @@ def test_stats_tells_a_program_the_same(app):
     del total["bytes"]
     assert total == {"live": 3, "ended": 0, "records": 2, "tokens": 2}
     assert [row["mode"] for row in told["rows"]] == ["key", "lock", "token", "token"]
+
+
+def test_stats_for_prometheus_has_no_purpose_of_a_token(app):
+    """A purpose comes from the query of the token URL."""
+    fill(app)
+    crash(app)
+    families = text_string_to_metric_families(invoke(app, "stats", "--prometheus").output)
+    samples = [sample for family in families for sample in family.samples]
+    keys = {
+        (sample.labels["mode"], sample.labels["endpoint"], sample.labels["state"]): sample.value
+        for sample in samples
+        if sample.name == "idempotence_keys" and sample.value
+    }
+    assert keys == {
+        ("lock", "create_order", "live"): 3,
+        ("key", "pay", "ended"): 1,
+        ("key", "pay", "records"): 2,
+        ("token", "", "tokens"): 2,
+    }
+    total = json.loads(invoke(app, "stats", "--json").output)["total"]
+    sizes = [sample.value for sample in samples if sample.name == "idempotence_bytes"]
+    assert sum(sizes) == total["bytes"]
 
 
 @pytest.mark.parametrize(

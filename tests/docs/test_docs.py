@@ -12,7 +12,6 @@ from blinker import NamedSignal
 from helpers.apps import make_app
 from helpers.http_transcripts import CONTINUES
 from helpers.repository import (
-    CHINESE,
     PAGES,
     README,
     REFERENCE,
@@ -118,34 +117,10 @@ def test_the_readme_names_the_command(command):
     assert [line for block in blocks for line in block.splitlines()].count(command) == 1
 
 
-def test_the_readme_in_chinese_has_all_that_the_english_one_has():
-    """What is not prose is the same: blocks and headings in their order, links, names of code."""
-    english, chinese = (without_links_to_each_other(page) for page in (README, CHINESE))
-    blocks = r"(?ms)^(?:<!-- .*? -->\n+)?```\w+\n.*?^```$"
-    codes = [list(map(without_texts, re.findall(blocks, text))) for text in (chinese, english)]
-    assert codes[0] == codes[1]
-    prose = [re.sub(blocks, "", text) for text in (english, chinese)]
-    for what in (r"(?m)^#+ ", r"(?m)^(?:\||- )"):  # headings; rows and items
-        assert re.findall(what, prose[0]) == re.findall(what, prose[1])
-    for what in (r"\]\(([^)]+)\)", r"`[^`]+`"):
-        assert sorted(re.findall(what, prose[0])) == sorted(re.findall(what, prose[1]))
-
-
-def without_texts(block):
-    """Return a block of code without comments, and with its texts that have a letter left out."""
-    return re.sub(r'"[^"\n]*[^\W\d_][^"\n]*"', "TEXT", re.sub(r"(?m) *# .*$", "", block))
-
-
 def test_the_short_readme_stays_short():
     text = text_of(README)
     assert len(text.splitlines()) <= 120
     assert len(text.split()) <= 800
-
-
-def without_links_to_each_other(page):
-    links = re.compile(r"(?m)^\[.+\]\(README(\.zh-CN)?\.md\)$")
-    assert len(links.findall(text_of(page))) == 1
-    return links.sub("", text_of(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

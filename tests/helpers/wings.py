@@ -19,7 +19,18 @@ LEVELS = (
 )
 """Each wing may import those of the levels before its own. The face may import all of them."""
 
-FACE = {"", "extension", "web", "cli", "metrics", "openapi", "logs", "testing", "client"}
+FACE = {
+    "",
+    "extension",
+    "web",
+    "cli",
+    "metrics",
+    "opentelemetry",
+    "openapi",
+    "logs",
+    "testing",
+    "client",
+}
 """Modules that no wing may import; `""` is the package itself."""
 
 _LEVEL_OF = {wing: level for level, wings in enumerate(LEVELS) for wing in wings}

@@ -235,7 +235,7 @@ def test_the_extension_comes_first(registry):
 
 def test_an_instrument_that_fails_changes_nothing(caplog):
     class Broken(Instrument):
-        def store_call(self, operation, seconds):
+        def store_call_ends(self, call):
             raise RuntimeError("no")
 
     app = add_views(make_app())

@@ -174,12 +174,18 @@ def who() -> str | None:
     return None
 
 
+@idempotence.identity_loader
+def account() -> dict[str, object]:
+    return {"id": 7, "tenant_id": "acme"}
+
+
 @idempotence.result_failed
 def is_failed(response: Response) -> bool:
     return response.status_code >= 400
 
 
 assert_type(who(), str | None)
+assert_type(account(), dict[str, object])
 assert_type(is_failed(Response()), bool)
 assert_type(idempotence.issue_token("pay"), str)
 assert_type(current_guard.mode, str | None)

@@ -1,4 +1,4 @@
-"""What the page tells of where the rest goes."""
+"""The section on where the time goes."""
 
 from pathlib import Path
 
@@ -17,15 +17,15 @@ def breakdown(rows: list[dict], directory: Path) -> list[str]:
     steps = {row["request"]: [row["steps"].get(name) for name in names] for row in requests}
     charts.bars(directory / "breakdown.svg", names, steps, "microseconds of a request")
     return [
-        "## Where the rest goes",
+        "## Where the time goes",
         _in_words(trips),
         _trips(trips),
-        "A guarded request on Redis over TCP is sent in turn with the same view without a guard; "
-        "what it takes longer is *added*. In turn with both goes one with a stopwatch on its "
-        "steps, each without the time of those inside it. The view is left out, and reading and "
-        "parsing the body, which it would do. *Everything else* is what is added and in no other "
-        "step: the hooks that Flask calls after a view, and what is slower because other code ran "
-        f"before. The stopwatch itself takes {_stopwatch(requests)}, most of it within the steps.",
+        "Three requests to Redis over TCP take turns: unguarded, guarded, and guarded with a "
+        "stopwatch. The *added* time is the difference of the first two. A step excludes the "
+        "steps inside it, the view, and the parsing of the body, which the view would do. "
+        "*Everything else* is the added time outside all steps: Flask's hooks after a view, and "
+        "code that is slower because other code ran before it. The stopwatch takes "
+        f"{_stopwatch(requests)}, mostly within the steps.",
         "![Microseconds of each step](breakdown.svg)",
         _steps(requests, names),
     ]
@@ -35,11 +35,10 @@ def _in_words(trips: list[dict]) -> str:
     (claim,) = (row for row in trips if row["transport"] == REDIS and row["command"] == "a claim")
     bare, ours, theirs = (claim["times"][way]["median"] for way in (BARE, LINK, REDIS_PY))
     return (
-        f"A claim over TCP takes {theirs:.0f} µs through redis-py, where a bare socket takes "
-        f"{bare:.0f}: the client costs {theirs - bare:.0f} µs a round trip. Our own link, which "
-        "keeps connections of redis-py and one deadline for each operation, and sends and reads "
-        f"by itself, takes {ours:.0f}. What is written by hand goes through redis-py, and so does "
-        "the floor."
+        f"Mostly into round trips. A claim over TCP takes {theirs:.0f} µs through redis-py, "
+        f"{bare:.0f} through a bare socket, and {ours:.0f} through the extension, which uses "
+        "connections of redis-py but sends, reads and keeps the deadline itself. The views by "
+        "hand and the floor use redis-py."
     )
 
 
@@ -59,7 +58,7 @@ def _trips(trips: list[dict]) -> str:
         for row in trips
     ]
     return table(
-        [*head, "redis-py to bare", "our link to bare"],
+        [*head, "redis-py to bare", "our connection to bare"],
         [
             [*cells, *(_against_bare(row, way) for way in (REDIS_PY, LINK))]
             for cells, row in zip(body, trips, strict=True)
@@ -72,7 +71,7 @@ def _against_bare(row: dict, way: str) -> str:
 
 
 def _steps(requests: list[dict], names: list[str]) -> str:
-    head = ["step", *(f"{row['request']}, µs (of what is added)" for row in requests)]
+    head = ["step", *(f"{row['request']}, µs (share of the added time)" for row in requests)]
     body = [["the view without a guard", *(f"{row['unguarded']:.0f}" for row in requests)]]
     body += [[name, *(_share(row, row["steps"].get(name)) for row in requests)] for name in names]
     body.append(["**added in all**", *(f"{row['added']:.0f}" for row in requests)])

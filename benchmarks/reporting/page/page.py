@@ -8,25 +8,27 @@ from reporting.page import scale
 from reporting.page.breakdown import breakdown
 from reporting.page.modes import modes
 
-TITLE = "# What was measured"
+TITLE = "# Benchmark report"
 INTRODUCTION = """\
-This page, its charts and [`report.json`](report.json) are written by one command:
+The cost of every mode on every store, measured. One command writes this page, its charts and
+[`report.json`](report.json):
 
 ```sh
 uv run --group bench python benchmarks/report.py
 ```
 
-Times are medians, in microseconds unless another unit is named; ratios compare requests that
-were sent in turn, in one process, so that a busy machine slows both. A spread is that of the
-same ratio over blocks of 100 requests, from the 10th to the 90th percentile. The requests are
-handed to the application as a server would, with nothing of a network before it; Redis and the
-databases are on the same machine. [Memory, shards and network](../capacity.md) are measured by a
-command of their own."""
-BESIDE_PEERS = """\
-## Beside its peers
+- Times are medians, in microseconds unless another unit is named.
+- Ratios compare requests that were sent in turn in one process, so that other load slows both. In
+  parentheses: the same ratio over blocks of 100 requests, 10th to 90th percentile.
+- Requests go directly to the application, without a network; Redis and the databases are on the
+  same machine.
 
-[The comparison](../comparison.md) tells who they are, how each was set up, and what happened in
-every case; its results are in [`peers-correctness.json`](peers-correctness.json) and
+[Capacity](../capacity.md) has memory, shards and network."""
+BESIDE_PEERS = """\
+## Compared with other libraries
+
+[The comparison](../comparison.md) describes the libraries, their set-up and every case; its
+results are in [`peers-correctness.json`](peers-correctness.json) and
 [`peers-speed.json`](peers-speed.json). In short:
 
 ```{include} ../comparison.md
@@ -34,7 +36,7 @@ every case; its results are in [`peers-correctness.json`](peers-correctness.json
 :end-before: "<!-- end: summary -->"
 ```
 
-What each adds to its own view without a guard:
+The time that each adds to its own unguarded view:
 
 ```{include} ../comparison.md
 :start-after: "<!-- begin: speed -->"

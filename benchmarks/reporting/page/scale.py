@@ -1,4 +1,4 @@
-"""What the page tells of a whole service, and of more: keys, duplicates, bytes."""
+"""The sections on a whole service, live keys, duplicates and bodies."""
 
 from pathlib import Path
 
@@ -30,10 +30,11 @@ def service(rows: list[dict], directory: Path) -> list[str]:
     return [
         "## A whole service",
         "Gunicorn with two workers of eight threads, Redis over TCP, `wrk` with sixteen "
-        "connections, all on the same two cores. *fast* reads JSON and answers; *database* waits "
-        "for 5 ms as well. *floor* sends the lock's command by redis-py, and does no more. "
-        "Rounds in turn; a ratio is the median of those to the unguarded in the "
-        "same round, from the 10th to the 90th percentile.",
+        "connections, all on the same two cores. *fast* reads JSON and answers; *database* "
+        "waits for 5 ms as well; *plain* has no guard; *floor* sends the lock's command through "
+        "redis-py and nothing else. They take turns in rounds. A ratio is the median over the "
+        "rounds, in parentheses the 10th to 90th percentile, to the unguarded view of the same "
+        "round.",
         "![Requests a second, by view and guard](service.svg)",
         table(head, body),
     ]
@@ -63,11 +64,10 @@ def growth(rows: list[dict], directory: Path) -> list[str]:
         body.append([*cells, row.get("bytes a key", "")])
     return [
         "## With live keys",
-        "Remembered answers of 100 bytes fill the store, under names like those of the requests; "
-        "first requests and replays of the key mode come on top. In a database they are inserted "
-        "in bulk, and a quarter of the requests is sent. "
-        "Bytes are those of the whole server, or of the table with its indexes, "
-        "divided by the keys.",
+        "The store is filled with remembered answers of 100 bytes, under keys like those of the "
+        "requests; then first requests and replays with keys are measured. Databases are filled "
+        "in bulk and get a quarter of the requests. Bytes are those of the whole server, or "
+        "of the table with its indexes, divided by the keys.",
         "![Microseconds a request, by live keys](growth.svg)",
         table([*head, "bytes a key"], body),
     ]
@@ -101,7 +101,7 @@ def duplicates(rows: list[dict], directory: Path) -> list[str]:
         "## Simultaneous duplicates",
         "Over HTTP to Gunicorn with two workers of 32 threads; the view takes 50 ms. *Runs* is "
         "the highest number of different answers in a round: more than one would be a fault. A "
-        "duplicate that is taken up only after the first has ended gets its answer in any case.",
+        "duplicate that starts after the first request has ended gets the answer in both cases.",
         "![Milliseconds until the last answer, by simultaneous requests](duplicates.svg)",
         table(head, body),
     ]
@@ -135,7 +135,7 @@ def bodies(rows: list[dict], directory: Path) -> list[str]:
     ]
     return [
         "## Bodies",
-        "The key mode on Redis over TCP; request and answer are JSON of the same size.",
+        "Requests with a key on Redis over TCP; request and answer are JSON of the same size.",
         "![Microseconds a request, by size](bodies.svg)",
         table(head, body),
     ]

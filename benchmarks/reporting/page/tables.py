@@ -10,7 +10,7 @@ def table(head: list[str], rows: list[list[Any]]) -> str:
 
 
 def spread(row: dict | None, digits: int = 2) -> str:
-    """Return a median with what lies around it."""
+    """Return a median and its spread."""
     if row is None:
         return ""
     low, high = (f"{row[name]:.{digits}f}" for name in ("p10", "p90"))

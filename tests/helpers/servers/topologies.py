@@ -12,6 +12,13 @@ SERVICE = "shop"
 SLOTS = 16384
 
 
+def replicas_online(primary: RedisServer) -> int:
+    """Count the replicas that have their first copy; "connected" ones may still wait for it."""
+    info = primary.client().info("replication")
+    states = [info[f"slave{n}"]["state"] for n in range(info["connected_slaves"])]
+    return states.count("online")
+
+
 class Replica(RedisServer):
     """A replica of another server; its first synchronisation does not dawdle."""
 
@@ -106,11 +113,7 @@ class SentinelGroup:
             told = [s.client().sentinel_master(SERVICE) for s in self.sentinels]
             known = {(s["num-slaves"], s["num-other-sentinels"], s["flags"]) for s in told}
             wanted = {(self.REPLICAS, self.SENTINELS - 1, "master")}
-            info = self.primary.client().info("replication")
-            online = sum(
-                info.get(f"slave{n}", {}).get("state") == "online" for n in range(self.REPLICAS)
-            )
-            return known == wanted and online == self.REPLICAS
+            return known == wanted and replicas_online(self.primary) == self.REPLICAS
         return False
 
     def wait_for_failover(self, old: RedisServer, seconds: float = 20) -> RedisServer:
@@ -201,10 +204,8 @@ class Cluster:
     def is_whole(self) -> bool:
         """Whether every node says so, and every replica is connected."""
         states = [node.client().cluster("info")["cluster_state"] for node in self.nodes]
-        replicas = [node.client().info("replication") for node in self.primaries]
-        wanted = self._replicas
-        connected = all(info["connected_slaves"] == wanted for info in replicas)
-        return set(states) == {"ok"} and connected
+        online = {replicas_online(node) for node in self.primaries}
+        return set(states) == {"ok"} and online == {self._replicas}
 
     @property
     def url(self) -> str:

@@ -167,7 +167,7 @@ def is_granted(store):
 
 def test_on_a_cluster_it_goes_to_the_node_of_the_key():
     with Cluster(replicas=1, timeout=15) as cluster:
-        store = open_store(f"{cluster.url}?wait_replicas=1&deadline=0.5", {})
+        store = open_store(f"{cluster.url}?wait_replicas=1&deadline=2", {})
         keys = [f"key {number}" for number in range(30)]
         assert {claim(store, key) for key in keys} == {Claimed()}
         cluster.nodes[cluster.PRIMARIES].pause()  # the replica of the first primary

@@ -1,0 +1,127 @@
+"""The figures of the guards, the store and the keeper, for Prometheus and OpenTelemetry alike.
+
+No label ever holds a value that a client has sent: endpoints, modes, error slugs and names of
+operations are all finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import signals
+from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+_PLACE = ("mode", "endpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A metric.
+
+    Attributes:
+        name: its name, without a counter's `_total`.
+        text: its description.
+        labels: the names of its labels.
+        buckets: the upper bounds of a histogram's buckets, in seconds.
+    """
+
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+REQUESTS = Figure("idempotence_requests", "Requests at a guard, by outcome.", (*_PLACE, "outcome"))
+SETTLEMENTS = Figure("idempotence_settlements", "Settled claims.", (*_PLACE, "outcome"))
+LEASES_LOST = Figure(
+    "idempotence_leases_lost", "Claims that ended before they were settled.", (*_PLACE, "during")
+)
+STORE_FAILURES = Figure(
+    "idempotence_store_failures", "Operations that the store did not answer.", ("operation",)
+)
+TOKENS = Figure("idempotence_tokens", "One-time tokens, issued and spent.", ("outcome",))
+COUNTERS = (REQUESTS, SETTLEMENTS, LEASES_LOST, STORE_FAILURES, TOKENS)
+
+STORE_SECONDS = Figure(
+    "idempotence_store_seconds",
+    "Duration of the store's operations, answered or not.",
+    ("operation",),
+    (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
+)
+KEEPER_LAG = Figure(
+    "idempotence_keeper_lag_seconds",
+    "Delay between the time when a renewal was due and its beginning.",
+    (),
+    (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+SETTLEMENTS_PENDING = Figure(
+    "idempotence_settlements_pending", "Settlements that wait for the store to answer."
+)
+
+
+def register_once(app: Flask, kind: str, destination: object) -> None:
+    """Note that an application's figures go to a destination.
+
+    Args:
+        app: the application.
+        kind: the name of the class that shows the figures.
+        destination: a registry or a meter.
+
+    Raises:
+        ConfigurationError: `Idempotence` is not registered on the application, or its figures go
+            to this destination already.
+    """
+    if "idempotence" not in app.extensions:
+        raise ConfigurationError(
+            f"{kind}(app) needs Idempotence, which is not registered on the application "
+            f"{app.name!r} yet: call Idempotence(app) first."
+        )
+    counting: list[object] = app.extensions.setdefault("idempotence_metrics", [])
+    if any(each is destination for each in counting):
+        raise ConfigurationError(
+            f"The metrics of the application {app.name!r} are counted already: everything "
+            f"would count twice. Register {kind} once for each registry."
+        )
+    counting.append(destination)
+
+
+def count_signals(app: Flask, count: Callable[[Figure, tuple[str, ...]], None]) -> None:
+    """Count the signals of an application.
+
+    Args:
+        app: the application.
+        count: adds one to a counter, under the values of its labels.
+    """
+    for signal, figure, labels in (
+        (signals.claimed, REQUESTS, lambda sent: (*_place(sent), "claimed")),
+        (signals.replayed, REQUESTS, lambda sent: (*_place(sent), "replayed")),
+        (signals.rejected, REQUESTS, lambda sent: (*_place(sent), sent["error"].slug)),
+        (signals.completed, SETTLEMENTS, lambda sent: (*_place(sent), "completed")),
+        (signals.released, SETTLEMENTS, lambda sent: (*_place(sent), "released")),
+        (signals.lease_lost, LEASES_LOST, lambda sent: (*_place(sent), sent["during"])),
+        (signals.store_failed, STORE_FAILURES, lambda sent: (sent["operation"],)),
+        # Without the purpose, which the query of the token URL makes up.
+        (signals.token_issued, TOKENS, lambda _: ("issued",)),
+        (signals.token_spent, TOKENS, lambda _: ("spent",)),
+    ):
+        signal.connect(_receiver(count, figure, labels), app, weak=False)
+
+
+def _place(sent: dict[str, Any]) -> tuple[str, str]:
+    return sent["mode"], sent["endpoint"] or ""
+
+
+def _receiver(
+    count: Callable[[Figure, tuple[str, ...]], None],
+    figure: Figure,
+    labels: Callable[[dict[str, Any]], tuple[str, ...]],
+) -> Callable[..., None]:
+    def receive(_: Flask, /, **arguments: object) -> None:
+        count(figure, labels(arguments))
+
+    return receive

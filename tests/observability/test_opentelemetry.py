@@ -1,0 +1,282 @@
+"""Spans and metrics of OpenTelemetry: exact, children of the request's span, without a secret."""
+
+import subprocess
+import sys
+
+import pytest
+from flask import request
+from helpers.apps import bare_app, make_app
+from observability.test_metrics import add_views, figures
+from opentelemetry import trace
+from opentelemetry.instrumentation.flask import FlaskInstrumentor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry
+
+from flask_idempotence import (
+    ConfigurationError,
+    Idempotence,
+    MemoryStore,
+    StoreError,
+    idempotent,
+)
+from flask_idempotence.metrics import Metrics
+from flask_idempotence.opentelemetry import OpenTelemetry
+from flask_idempotence.testing import FakeClock
+
+
+class Telemetry:
+    """A tracer and a meter that keep what they get, and an application that reports to them."""
+
+    def __init__(self):
+        self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
+        self.tracers = TracerProvider()
+        self.tracers.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.meters = MeterProvider([self.reader])
+
+    def watch(self, app):
+        OpenTelemetry(app, tracer_provider=self.tracers, meter_provider=self.meters)
+        FlaskInstrumentor().instrument_app(
+            app, tracer_provider=self.tracers, meter_provider=MeterProvider()
+        )
+        return app
+
+    def spans(self):
+        """Return the request's spans, each with the names of its children in their order."""
+        spans = self.exporter.get_finished_spans()
+        children = {}
+        for span in spans:
+            if span.parent is not None:
+                children.setdefault(span.parent.span_id, []).append(span)
+        roots = [span for span in spans if span.parent is None]
+        return [(root, children.get(root.context.span_id, [])) for root in roots]
+
+    def values(self):
+        """Return all values but 0, and the counts of histograms, by name and attributes."""
+        found = {}
+        data = self.reader.get_metrics_data()
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics if data else ():
+            for point in metric.data.data_points:
+                value = point.value if hasattr(point, "value") else point.count
+                if value:
+                    found[metric.name, tuple(sorted(point.attributes.items()))] = value
+        return found
+
+
+@pytest.fixture
+def telemetry():
+    telemetry = Telemetry()
+    yield telemetry
+    telemetry.tracers.shutdown()
+    telemetry.meters.shutdown()
+
+
+def ours(span):
+    return {
+        name.removeprefix("idempotence."): value
+        for name, value in span.attributes.items()
+        if name.startswith("idempotence.")
+    }
+
+
+def test_the_span_of_a_request_says_what_the_guard_decided(telemetry):
+    client = telemetry.watch(add_views(make_app())).test_client()
+    for key in ("1", "1", None):
+        client.post("/payments", headers={"Idempotency-Key": key} if key else {})
+    client.post("/orders/fail")
+    place = {"mode": "key", "endpoint": "pay", "waited": 0.0}
+    first, again, missing, failed = telemetry.spans()
+    lease = {"lease": 30.0}
+    assert ours(first[0]) == {**place, **lease, "outcome": "claimed", "replay": False}
+    assert ours(again[0]) == {**place, "outcome": "replayed", "replay": True}
+    assert ours(missing[0]) == {
+        **place,
+        "outcome": "rejected",
+        "replay": False,
+        "reason": "key-missing",
+    }
+    names = [[event.name for event in root.events] for root, _ in telemetry.spans()]
+    assert names == [
+        ["idempotence.claimed", "idempotence.completed"],
+        ["idempotence.replayed"],
+        ["idempotence.rejected"],
+        ["idempotence.claimed", "idempotence.released"],
+    ]
+    assert [ours(event) for event in failed[0].events][1] == {"mode": "lock", "endpoint": "order"}
+
+
+def test_each_store_call_is_a_child_span(telemetry):
+    client = telemetry.watch(add_views(make_app())).test_client()
+    client.post("/payments", headers={"Idempotency-Key": "1"})
+    client.post("/payments", headers={"Idempotency-Key": "1"})
+    client.post("/orders/lose")
+    assert [[child.name for child in children] for _, children in telemetry.spans()] == [
+        ["idempotence.claim", "idempotence.complete"],
+        ["idempotence.claim"],
+        ["idempotence.claim", "idempotence.renew", "idempotence.renew"],
+    ]
+    assert not trace.get_current_span().is_recording()
+
+
+def test_a_span_within_a_store_call_is_its_child(telemetry):
+    class Traced(MemoryStore):
+        def claim(self, *claim):
+            with telemetry.tracers.get_tracer("redis").start_as_current_span("EVALSHA"):
+                return super().claim(*claim)
+
+    telemetry.watch(add_views(make_app(store=Traced()))).test_client().post("/orders/well")
+    [inner, claim, root] = telemetry.exporter.get_finished_spans()
+    assert (inner.name, claim.name) == ("EVALSHA", "idempotence.claim")
+    assert inner.parent.span_id == claim.context.span_id
+    assert claim.parent.span_id == root.context.span_id
+
+
+def test_a_store_call_that_fails_is_an_error_of_its_span_without_its_text(telemetry):
+    class Broken(MemoryStore):
+        def claim(self, *claim):
+            raise StoreError("secretmark.internal:6379 refused") from ConnectionRefusedError()
+
+    client = telemetry.watch(add_views(make_app(store=Broken()))).test_client()
+    assert client.post("/orders/well").status_code == 503
+    [(root, [claim])] = telemetry.spans()
+    assert claim.status.status_code is trace.StatusCode.ERROR
+    assert claim.attributes["error.type"] == "ConnectionRefusedError"
+    assert [event.name for event in root.events] == [
+        "idempotence.store_failed",
+        "idempotence.rejected",
+    ]
+    assert ours(root)["reason"] == "store-unavailable"
+    assert "secretmark" not in claim.to_json() + root.to_json()
+
+
+def test_what_clients_send_is_in_no_span_and_no_metric(telemetry):
+    app = add_views(make_app())
+    OpenTelemetry(app, tracer_provider=telemetry.tracers, meter_provider=telemetry.meters)
+    client, tracer = app.test_client(), telemetry.tracers.get_tracer("test")
+    with tracer.start_as_current_span("no URL in it"):
+        client.post("/orders/well?mark=secretmark", environ_base={"REMOTE_ADDR": "192.0.2.77"})
+        client.post("/payments", headers={"Idempotency-Key": "secretmark"})
+        client.post(
+            "/payments", data={"a": "secretmark"}, headers={"Idempotency-Key": "secretmark"}
+        )
+        client.get("/token?purpose=secretmark")
+        client.post("/checkout", headers={"Idempotence-Token": "secretmark"})
+    shown = "".join(span.to_json() for span in telemetry.exporter.get_finished_spans())
+    shown += telemetry.reader.get_metrics_data().to_json()
+    assert "idempotence.replay" in shown
+    assert "secretmark" not in shown
+    assert "192.0.2.77" not in shown
+
+
+def test_the_seconds_of_waiting_are_an_attribute(telemetry):
+    clock, app = FakeClock(), make_app()
+    clock.rule(app)
+    engine = app.extensions["idempotence"].engine
+    engine.sleep = clock.advance
+
+    @app.post("/pay")
+    @idempotent(wait=2.5)
+    def pay():
+        if "nested" not in request.headers:
+            client.post("/pay", headers={"Idempotency-Key": "1", "nested": "1"})
+        return "paid"
+
+    client = telemetry.watch(app).test_client()
+    client.post("/pay", headers={"Idempotency-Key": "1"})
+    inner, outer = (span for span in telemetry.exporter.get_finished_spans() if ours(span))
+    assert (ours(inner)["reason"], ours(inner)["waited"]) == ("key-in-progress", 2.5)
+    assert (ours(outer)["outcome"], ours(outer)["waited"]) == ("claimed", 0.0)
+
+
+def test_the_metrics_are_those_of_prometheus(telemetry):
+    app, registry = add_views(make_app()), CollectorRegistry()
+    Metrics(app, registry=registry)
+    OpenTelemetry(app, tracer_provider=telemetry.tracers, meter_provider=telemetry.meters)
+    client = app.test_client()
+    for outcome in ("well", "well", "fail", "lose"):
+        client.post(f"/orders/{outcome}")
+    for key in ("1", "1", "2", None):
+        client.post("/payments", headers={"Idempotency-Key": key} if key else {})
+    client.get("/token")
+    client.post("/checkout")
+    ends = ("_total", "_count")
+    prometheus = {
+        (name.removesuffix("_total").removesuffix("_count"), labels): value
+        for (name, labels), value in figures(registry).items()
+        if name.endswith(ends)
+    }
+    assert telemetry.values() == prometheus
+    assert len(prometheus) > 15
+
+
+def test_the_buckets_are_those_of_prometheus(telemetry):
+    app, registry = add_views(make_app()), CollectorRegistry()
+    Metrics(app, registry=registry)
+    OpenTelemetry(app, tracer_provider=telemetry.tracers, meter_provider=telemetry.meters)
+    app.test_client().post("/orders/well")
+    [metrics] = telemetry.reader.get_metrics_data().resource_metrics[0].scope_metrics
+    [seconds] = [each for each in metrics.metrics if each.name == "idempotence_store_seconds"]
+    assert seconds.unit == "s"
+    [bounds] = {point.explicit_bounds for point in seconds.data.data_points}
+    shown = {
+        float(sample.labels["le"])
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name == "idempotence_store_seconds_bucket"
+    }
+    assert {*bounds, float("inf")} == shown
+
+
+def test_once_reports_to_the_current_span(telemetry):
+    app, idempotence = bare_app(), Idempotence()
+    idempotence.init_app(app)
+    OpenTelemetry(app, tracer_provider=telemetry.tracers, meter_provider=telemetry.meters)
+    tracer = telemetry.tracers.get_tracer("worker")
+    for _ in range(2):
+        span = tracer.start_as_current_span("message")
+        with app.app_context(), span, idempotence.once("mail", "secretmark") as job:
+            if job.first:
+                job.result = 1
+    first, again = telemetry.spans()
+    assert [child.name for child in first[1]] == ["idempotence.claim", "idempotence.complete"]
+    assert (ours(first[0])["endpoint"], ours(first[0])["outcome"]) == ("mail", "claimed")
+    assert ours(again[0])["outcome"] == "replayed"
+
+
+def test_without_a_current_span_there_are_metrics_only(telemetry):
+    app = add_views(make_app())
+    OpenTelemetry(app, tracer_provider=telemetry.tracers, meter_provider=telemetry.meters)
+    app.test_client().post("/orders/well")
+    assert telemetry.exporter.get_finished_spans() == ()
+    assert sum(telemetry.values().values()) == 3  # a request, a claim's time, a settlement
+
+
+def test_it_comes_after_the_extension_and_once_for_each_meter(telemetry):
+    report = OpenTelemetry(meter_provider=telemetry.meters)
+    with pytest.raises(ConfigurationError, match="call Idempotence"):
+        report.init_app(bare_app())
+    app = make_app()
+    report.init_app(app)
+    with pytest.raises(ConfigurationError, match="counted already"):
+        report.init_app(app)
+    OpenTelemetry(app, meter_provider=MeterProvider())
+
+
+def test_it_imports_the_api_only():
+    program = "import sys, flask_idempotence.opentelemetry as o; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "opentelemetry.trace" in loaded
+    assert [name for name in loaded if name.startswith("opentelemetry.sdk")] == []
+
+
+def test_an_application_without_it_imports_none_of_it():
+    program = "import sys, flask_idempotence; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert "opentelemetry" not in loaded
