@@ -9,12 +9,24 @@ are named below. An exception of a receiver is logged, and changes nothing.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from blinker import NamedSignal, Namespace
 
 if TYPE_CHECKING:
     from flask import Flask
+
+SignalName = Literal[
+    "claimed",
+    "rejected",
+    "replayed",
+    "completed",
+    "released",
+    "lease_lost",
+    "store_failed",
+    "token_issued",
+    "token_spent",
+]
 
 _signals = Namespace()
 _logger = logging.getLogger("flask_idempotence")

@@ -24,21 +24,21 @@ _logger = logging.getLogger("flask_idempotence.client")
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a request is sent, and how long that may take: exponential backoff with jitter.
+    """Rules of retrying: how often and for how long, with exponential backoff and jitter.
 
-    The waits double, and jitter takes up to half off each, so that many callers do not come back
-    together. By default they add up to more than 30 seconds, the lease after which a server frees
-    the key of a process that died.
+    The waits double, and jitter takes up to half off each, so that many callers do not retry at
+    the same time. By default they add up to more than 30 seconds, the lease after which a server
+    releases the key of a process that died.
 
     Attributes:
-        attempts: how often a request is sent at most, the first time included.
-        seconds: how long all attempts and waits may take. Each attempt's timeout is cut to the
-            rest of it.
+        attempts: the most attempts at a request, the first one included.
+        seconds: the most seconds that all attempts and waits may take. Each attempt's timeout is
+            cut to the remaining seconds.
         first_wait: seconds before the second attempt.
         longest_wait: the most seconds between two attempts. An answer whose `Retry-After` asks for
             more is final.
-        statuses: after which a request is sent again, unless the answer is a refusal of this
-            library: of those, the header `Idempotence-Refusal` decides.
+        statuses: the statuses after which a request is sent again. For a refusal of this
+            library, the header `Idempotence-Refusal` decides instead.
         clock: returns monotonic seconds; for tests.
         now: returns seconds since 1970; for tests.
         chance: returns a number from 0 to 1; for tests.

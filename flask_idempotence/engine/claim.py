@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from blinker import NamedSignal
     from flask import Flask, Request, Response
 
+    from ..config.settings import OnStoreError
     from ..exactly_once.transaction import Transaction
     from ..response.records import RecordContext
     from .guard import Plan, Question
@@ -50,7 +51,7 @@ class Attempt:
     app: Flask
     mode: str
     endpoint: str | None
-    on_store_error: str | None = None
+    on_store_error: OnStoreError | None = None
     key: str | None = None
     waited: float = 0.0
     traced: Question | None = None

@@ -132,15 +132,15 @@ class CurrentGuard:
 
     @property
     def lost(self) -> bool:
-        """Whether the claim is known to have ended while the view ran."""
+        """Whether the claim has ended while the view ran, as far as is known."""
         return (claim := self._claim) is not None and claim.lost
 
     def release(self) -> None:
-        """Let the same request run again, after any response."""
+        """Release the claim after the view, even a successful one: the request may run again."""
         self._decide(Verdict.RELEASED)
 
     def keep(self) -> None:
-        """Count this request as done, after any response."""
+        """Count this request as done, even if the view fails."""
         self._decide(Verdict.KEPT)
 
     @staticmethod

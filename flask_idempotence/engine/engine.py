@@ -75,12 +75,14 @@ class Engine:
         settling: settles claims.
     """
 
+    # Of the class, so that a test can replace them for every application, whenever it was made.
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
     def __init__(self, services: Services, store: Store, switches: Switches) -> None:
         self.services = services
         self.config = services.config
         self.store = store
-        self.clock: Callable[[], float] = time.monotonic
-        self.sleep: Callable[[float], None] = time.sleep
         self.switches = switches
         self.policy = FailurePolicy(self.config, self.now)
         self.keeper = Keeper(store, self.policy, self.config, self.now)

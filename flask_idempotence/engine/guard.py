@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flask import Flask, Request, Response
 
     from ..config.runtime import Callbacks, FailedPredicate
-    from ..config.settings import Config
+    from ..config.settings import Config, OnStoreError
     from ..exactly_once.factory import TransactionFactory
     from ..request.hashing import Keyring
     from ..request.identity import Identities
@@ -239,7 +239,7 @@ class Guard(ABC):
     mode: ClassVar[str]
     decorator: ClassVar[str]
     toggle: ClassVar[str]
-    on_store_error: str | None = None
+    on_store_error: OnStoreError | None = None
 
     @abstractmethod
     def plan(self, services: Services, endpoint: str | None) -> Plan[object]:

@@ -15,6 +15,10 @@ from ..config.settings import (
     REJECT,
     SUCCESS,
     Config,
+    Guarantee,
+    OnRepeat,
+    OnStoreError,
+    Remember,
 )
 from ..engine.guard import (
     FAILURES,
@@ -71,11 +75,11 @@ class KeyGuard(ViewGuard):
     key: str | Callable[[], Any] | None = None
     ignore: frozenset[str] = field(default=frozenset())
     compare: Callable[[], object] | Literal[False] | None = None
-    on_repeat: str | None = None
-    guarantee: str | None = None
-    remember: str | Callable[[Response], bool] | None = None
+    on_repeat: OnRepeat | None = None
+    guarantee: Guarantee | None = None
+    remember: Remember | Callable[[Response], bool] | None = None
     wait: float | None = None
-    on_store_error: str | None = None
+    on_store_error: OnStoreError | None = None
     within: TransactionFactory | None = None
     only_methods: frozenset[str] | None = None
 
@@ -118,7 +122,7 @@ class KeyGuard(ViewGuard):
                 f"{CLOCK_SKEW} seconds by which clocks may differ."
             )
 
-    def guarantee_in(self, config: Config) -> str:
+    def guarantee_in(self, config: Config) -> Guarantee:
         """Return the guarantee of the route."""
         if self.within is not None:
             # A process that died has left nothing, so the view may run again: exactly once.
@@ -156,7 +160,7 @@ class KeyPlan(ViewPlan):
         remember = config.key_remember if guard.remember is None else guard.remember
         self._judge_by(remember)
 
-    def _judge_by(self, remember: str | Callable[[Response], bool]) -> None:
+    def _judge_by(self, remember: Remember | Callable[[Response], bool]) -> None:
         if self._at_most_once:
             self.has_failed = self.has_failed_since = _never
         elif callable(remember):

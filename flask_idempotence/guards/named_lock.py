@@ -72,7 +72,7 @@ class NamedLockGuard(Guard):
 
 
 class Lock(Block):
-    """One lock, as `Idempotence.lock` names it: a context manager, and a decorator.
+    """A named lock, made by `Idempotence.lock`: a context manager and a decorator.
 
     As a context manager it is good for one `with` statement. It is reentrant: within its own block
     (in the same thread, asyncio task and request) it is entered at once, and the outermost block
@@ -126,7 +126,7 @@ class Lock(Block):
             engine.settling.settle(claim)
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
-        """Have a function, sync or async, run under the lock, each call of it.
+        """Decorate a function, sync or async, so that each call runs under the lock.
 
         Raises:
             TypeError: it is a generator, or no function.

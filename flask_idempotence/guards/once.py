@@ -78,14 +78,14 @@ class Block:
 
 
 class Once(Block):
-    """One operation, as `Idempotence.once` names it: a context manager, and a decorator.
+    """A named operation, made by `Idempotence.once`: a context manager and a decorator.
 
     As a context manager it is good for one `with` statement. Within itself (in the same thread,
     asyncio task and request) it is reentrant: an inner block is a part of the outer one. Its
     `first` is true, its `result` is its own, and the outer block alone settles.
 
     Attributes:
-        first: whether the block is to do the work: nobody has done it before.
+        first: whether this block is the first, and does the work.
     """
 
     def __init__(
@@ -126,8 +126,8 @@ class Once(Block):
     def result(self) -> Any:
         """The result of the operation.
 
-        The first block sets it, to a value that JSON can hold; it is remembered when the block
-        ends. The others read the value as JSON gives it back: a tuple is a list then.
+        The first block sets it to a value that JSON can hold; it is stored when the block ends.
+        Later blocks read it as JSON restores it: a tuple has become a list.
 
         Raises:
             ResponseNotStored: the operation was done, and its result was not stored, or cannot be
@@ -212,9 +212,9 @@ class Once(Block):
         return None
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
-        """Have a function, sync or async, run once for each id.
+        """Decorate a function, sync or async, so that it runs once for each id.
 
-        Further calls get what the first returned, as JSON gives it back.
+        Later calls return the first call's result, as JSON restores it.
 
         Raises:
             TypeError: it is a generator, or no function.

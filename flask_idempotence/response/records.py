@@ -93,8 +93,9 @@ class Records:
         ConfigurationError: there are keys, and the package cryptography is not installed.
     """
 
+    clock: Callable[[], float] = time.time
+
     def __init__(self, config: Config) -> None:
-        self.clock: Callable[[], float] = time.time
         self._max_body = config.key_max_body
         self._vault = _vault(config.key_encryption_keys) if config.key_encryption_keys else None
 

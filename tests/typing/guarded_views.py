@@ -33,6 +33,16 @@ def with_key(order: int, *, loud: bool = False) -> tuple[str, int]:
     return str(order), 201 if loud else 200
 
 
+@idempotent(
+    on_repeat="reject",
+    guarantee="at-least-once",
+    remember="success",
+    on_store_error="reject",
+)
+def with_choices() -> str:
+    return "success"
+
+
 @idempotent(key=lambda: "event", compare=False)
 def with_key_alone() -> str:
     return "success"
@@ -107,6 +117,7 @@ assert_type(bare(1), str)
 assert_type(with_key(1, loud=True), tuple[str, int])
 assert_type(with_lock(order=1), dict[str, int])
 assert_type(exempt(1), str)
+assert_type(with_choices(), str)
 assert_type(with_key_alone(), str)
 assert_type(with_comparison(), str)
 assert_type(bare_token(1), str)
@@ -138,6 +149,11 @@ Orders().post("one")  # type: ignore
 idempotent(required="yes")  # type: ignore
 idempotent(compare=True)  # type: ignore
 idempotent(compare="order")  # type: ignore
+idempotent(on_repeat="refuse")  # type: ignore
+idempotent(guarantee="exactly-once")  # type: ignore
+idempotent(remember="all")  # type: ignore
+idempotent(on_store_error="ignore")  # type: ignore
+no_repeat_submit(on_store_error="ignore")  # type: ignore
 no_repeat_submit(interval="5")  # type: ignore
 no_repeat_submit(shared=1.5)  # type: ignore
 no_repeat_submit(wait="5")  # type: ignore
@@ -147,6 +163,7 @@ idempotence.lock("stock", 5)  # type: ignore
 idempotence.once("mail", 7, wait="5")  # type: ignore
 idempotence.forget("mail", None)  # type: ignore
 one_time_token(purpose=1)  # type: ignore
+one_time_token(on_store_error="ignore")  # type: ignore
 one_time_token("pay", True)  # type: ignore
 one_time_token(restore_on_failure="yes")  # type: ignore
 bare_token("one")  # type: ignore
