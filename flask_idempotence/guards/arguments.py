@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from marshmallow import ValidationError
 
-from ..config.settings import ON_STORE_ERROR, seconds
+from ..config.settings import ON_STORE_ERROR, key_pattern, seconds
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 
@@ -66,6 +66,14 @@ def choice(
     if value is not None and value not in choices:
         allowed = ", ".join(map(repr, choices))
         raise ConfigurationError(f"{decorator}({name}=...) must be one of {allowed}{more}.")
+
+
+def pattern(decorator: str, name: str, value: str | None) -> str | None:
+    """Return a regular expression; None for the setting."""
+    try:
+        return None if value is None else key_pattern(value)
+    except ValidationError as error:
+        raise ConfigurationError(f"{decorator}({name}=...): {error.messages[0]}") from None
 
 
 def store_error_policy(decorator: str, value: str | None) -> str | None:
