@@ -149,8 +149,8 @@ def with_aiohttp_retry_set_up(url, key):
 
 
 async def _with_aiohttp(make_client, url, key):
-    async with make_client() as client:
-        answer = await client.post(f"{url}/payments", json=BODY, headers=named(key))
+    sent = {"json": BODY, "headers": named(key)}
+    async with make_client() as client, client.post(f"{url}/payments", **sent) as answer:
         answer.raise_for_status()
 
 
