@@ -1,6 +1,7 @@
 """How Sphinx builds these pages."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,14 @@ author = "The Flask-Idempotence contributors"
 copyright = f"{author}; MIT licence"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_inline_tabs",
+]
 exclude_patterns = ["_build"]
 
 html_theme = "furo"
@@ -23,9 +31,14 @@ html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_copy_source = False
 html_theme_options = {
-    # The colours of the example application, in whose pictures they are seen.
+    # "View this page" and "Edit this page" above every page.
+    "source_repository": "https://github.com/flask-idempotence/flask-idempotence/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+    # The colours of the example application, whose pictures the pages show.
     "light_css_variables": {"color-brand-primary": "#0b6e63", "color-brand-content": "#0b6e63"},
     "dark_css_variables": {"color-brand-primary": "#5fd0bd", "color-brand-content": "#5fd0bd"},
 }
@@ -33,19 +46,50 @@ html_theme_options = {
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
-# A page that is not there, or a heading, is an error. What a docstring calls by a short name, or
-# what belongs to Flask, redis or SQLAlchemy, has no page here.
+# A link to a missing page or heading is an error. Short names in docstrings, and names of Flask,
+# redis and SQLAlchemy, have no page here.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]
+
+copybutton_prompt_text = "$ "  # of a block with prompts, the commands are copied
 
 linkcheck_timeout = 20
 linkcheck_retries = 2
 linkcheck_ignore = [
     r"https?://(localhost|127\.0\.0\.1|\[::1\])",
-    r"https?://([\w-]+\.)*example(\.(com|org|net))?(/|:|$)",  # RFC 2606: nobody's
+    r"https?://([\w-]+\.)*example(\.(com|org|net))?(/|:|$)",  # reserved by RFC 2606
 ]
 
 default_role = "code"  # docstrings put code between single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
+
+
+TABS = re.compile(r"(?ms)^<!-- tabs -->$(.*?)^<!-- end of tabs -->$")
+TAB = re.compile(r"(?ms)^\*\*([^*\n]+)\*\*$(.*?)(?=^\*\*[^*\n]+\*\*$|\Z)")
+
+
+def make_tabs(_app, _docname, source):
+    """Turn what is between two comments into tabs, one for each line in bold.
+
+    In the repository, GitHub shows the same lines as labels above their blocks of code.
+    """
+    source[0] = TABS.sub(lambda tabs: TAB.sub(r"`````{tab} \1\2`````\n", tabs[1]), source[0])
+
+
+def mend_for_screen_readers(_app, pagename, _template, context, _doctree):
+    """Name the language of Chinese pages, and give the captions of the sidebar a level."""
+    if pagename.startswith("zh/"):
+        context["language"] = "zh-CN"
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace(
+        'role="heading"',
+        'role="heading" aria-level="2"',  # ARIA requires one of headings
+    )
+
+
+def setup(app):
+    """Register the functions above."""
+    app.connect("source-read", make_tabs)
+    app.connect("html-page-context", mend_for_screen_readers, priority=900)  # after the theme

@@ -1,4 +1,4 @@
-"""A small shop that takes each order once: start it with `flask --app example_app run`."""
+"""A small shop with every guard in it. Start it with `flask --app example_app run`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from flask import Flask, Response
 
-from . import checkout, lab, ledger, payments, recipes, shop
+from . import checkout, errors, lab, ledger, payments, recipes, shop
 from .bad_network import BadNetwork
 from .database import Database
 from .extensions import idempotence
 
-# Known to everybody who reads this file. Set SECRET_KEY wherever anyone but you can connect.
+# Public: set SECRET_KEY wherever anyone but you can connect.
 DEVELOPMENT_KEY = "for development only"
 
-# Nothing inline, nothing from elsewhere: the library's script and fields need no exception.
+# The library's script and fields need no exception from a strict policy.
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -33,10 +33,10 @@ CONTENT_SECURITY_POLICY = "; ".join(
 
 
 def create_app(**settings: Any) -> Flask:
-    """Make the application.
+    """Create the application.
 
     Args:
-        settings: configuration that wins over the environment, such as
+        settings: configuration, which overrides the environment, such as
             `IDEMPOTENCE_STORAGE_URI="redis://localhost:6379/0"`.
     """
     app = Flask(__name__)
@@ -57,6 +57,7 @@ def create_app(**settings: Any) -> Flask:
         app.register_blueprint(module.blueprint)
     recipes.register(app, recipes_url(app))
     lab.listen(app)
+    errors.register(app)
     app.wsgi_app = BadNetwork(app.wsgi_app, database)  # type: ignore[method-assign]
 
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
@@ -66,7 +67,7 @@ def create_app(**settings: Any) -> Flask:
 
 
 def be_strict(response: Response) -> Response:
-    """Tell the browser to run and load nothing that is not ours."""
+    """Allow the browser to run and load our own files only."""
     response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "same-origin"
@@ -76,7 +77,7 @@ def be_strict(response: Response) -> Response:
 def recipes_url(app: Flask) -> str:
     """Return SQLAlchemy's URL of the recipes' database.
 
-    It is the one configured, else that of the guards' table, else a file.
+    The configured database comes first, then that of the guards' table, then a file.
     """
     if chosen := app.config["EXAMPLE_RECIPES_DATABASE"]:
         return str(chosen)
@@ -86,5 +87,5 @@ def recipes_url(app: Flask) -> str:
 
 
 def store_of(app: Flask) -> str:
-    """Return the kind of the store: the rest of its address may hold a password."""
+    """Return the scheme of the store's URI; the rest of it may contain a password."""
     return str(app.config["IDEMPOTENCE_STORAGE_URI"]).partition(":")[0]

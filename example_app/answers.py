@@ -1,4 +1,4 @@
-"""How views answer: with a page for a browser, with JSON for scripts."""
+"""Content negotiation: a page for a browser, JSON for a script."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from flask import request
 
 
 def wants_page() -> bool:
-    """Whether the client would rather have a page than JSON."""
+    """Return whether the client prefers a page to JSON."""
     accept = request.accept_mimetypes
     return accept["text/html"] > accept["application/json"]

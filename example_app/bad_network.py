@@ -1,12 +1,12 @@
-"""A network that loses answers, for those who ask for it.
+"""A simulated network that loses responses on request.
 
-A request with the header `X-Example-Operation` says what it is a try of, and with
-`X-Example-Lose` the answers to how many tries shall be lost. The application carries such a
-request out and answers; then the answer is thrown away and the connection is cut, as if a phone
-had entered a tunnel. The client cannot know whether it was carried out, which is the whole point.
+The header `X-Example-Operation` names the operation that a request attempts, and
+`X-Example-Lose` the number of attempts whose responses are lost. The application runs such a
+request to its end; then the response is discarded and the connection is cut, as if a phone had
+entered a tunnel. The client cannot know whether its request took effect.
 
-It stands around the application, not in it: the views and the guards know nothing of it, and have
-settled everything before their answer is lost.
+This is WSGI middleware: the views and the guards do not know of it, and have settled their claims
+before a response is lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BadNetwork:
 
     Args:
         app: the application.
-        database: counts the tries, so that it does not matter which process gets them.
+        database: counts the attempts, which may reach different processes.
     """
 
     def __init__(self, app: WSGIApplication, database: Database) -> None:
@@ -37,7 +37,7 @@ class BadNetwork:
         self._database = database
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Pass a request on, and sometimes lose what comes back."""
+        """Call the application, and lose its response if the request asks for that."""
         if not self._loses_answer(environ):
             return self._app(environ, start_response)
         answer = self._app(environ, lambda *_: lambda _: None)
@@ -63,10 +63,10 @@ class BadNetwork:
 
 
 def cut(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    """Cut the connection; where a server hides its socket, answer as a gateway would."""
+    """Cut the connection; without access to the socket, answer 503 as a gateway would."""
     connection = environ.get("werkzeug.socket") or environ.get("gunicorn.socket")
     if connection is not None:
         with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)  # what is sent after this goes nowhere
+            connection.shutdown(socket.SHUT_RDWR)  # later writes are discarded
     start_response("503 Service Unavailable", [("Retry-After", "1"), ("Content-Length", "0")])
     return []

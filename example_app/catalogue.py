@@ -1,4 +1,4 @@
-"""What the shop sells."""
+"""The products of the shop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flask import abort
 
 @dataclass(frozen=True)
 class Product:
-    """Something to buy; the price is in euros."""
+    """A product; its price is in euros."""
 
     slug: str
     name: str
@@ -18,19 +18,19 @@ class Product:
 
     @property
     def picture(self) -> str:
-        """The name of its file."""
+        """The path of its picture below `static`."""
         return f"pictures/{self.slug}.svg"
 
 
 _ALL = (
-    Product("mug", "Blue mug", 12, "Holds a third of a litre, and one order at a time."),
-    Product("teapot", "Teapot", 34, "Pours as often as you like. It is bought once."),
-    Product("notebook", "Notebook", 9, "Ruled. What you write down twice stands there twice."),
-    Product("fern", "Fern", 18, "Wants water once a day, whoever gives it."),
+    Product("mug", "Blue mug", 12, "Holds a third of a litre."),
+    Product("teapot", "Teapot", 34, "Pours four cups."),
+    Product("notebook", "Notebook", 9, "Ninety-six ruled pages."),
+    Product("fern", "Fern", 18, "Needs water once a day."),
 )
 PRODUCTS = {product.slug: product for product in _ALL}
 
 
 def product_or_404(slug: str) -> Product:
-    """Return the product of that name, or answer the request with 404."""
+    """Return the product, or abort with 404."""
     return PRODUCTS.get(slug) or abort(404)

@@ -1,4 +1,4 @@
-"""The checkout: token mode. The form carries a token, and a request that spends it is the one."""
+"""The checkout, in token mode: the form carries a token, and only one request can spend it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .database import database
 LONGEST_NAME = 40
 MOST = 20
 SPEEDS = {"quick": 0.0, "slow": 3.0}
-"""Seconds that taking an order lasts, for you to be impatient."""
+"""Seconds that the view takes. The slow shop leaves time for more clicks."""
 
 blueprint = Blueprint("checkout", __name__)
 
 
-# The guard lets GET pass, so one view may show the form and take it. A form with a mistake is a
-# failed result: its token is put back, and serves again when the mistake is mended.
+# The guard lets GET through, so one view can show the form and accept it. A form with a mistake
+# is a failed result: its token is restored, and is valid for the corrected form.
 @blueprint.route("/checkout/<slug>", methods=["GET", "POST"])
 @one_time_token(purpose="checkout", restore_on_failure=True)
 def check_out(slug: str) -> ResponseReturnValue:
-    """Show the form, or take the order."""
+    """Show the form, or place the order."""
     product = product_or_404(slug)
     if request.method == "GET":
         return form_page(product)
@@ -35,22 +35,22 @@ def check_out(slug: str) -> ResponseReturnValue:
     quantity = request.form.get("quantity", type=int)
     speed = SPEEDS.get(request.form.get("speed", "quick"))
     if not 0 < len(name) <= LONGEST_NAME:
-        return mistake(product, f"Please enter a name of 1 to {LONGEST_NAME} characters.")
+        return mistake(product, f"Enter a name of 1 to {LONGEST_NAME} characters.")
     if quantity is None or not 0 < quantity <= MOST or speed is None:
-        return mistake(product, f"Please choose a quantity of 1 to {MOST}.")
+        return mistake(product, f"Choose a quantity from 1 to {MOST}.")
     time.sleep(speed)
     number = database().write(
         "INSERT INTO orders (product, quantity, name) VALUES (?, ?, ?)", slug, quantity, name
     )
     if not wants_page():
         return jsonify(number=number), HTTPStatus.CREATED
-    # The answer sends the browser elsewhere: to load that page again sends no form again.
+    # After a redirect, reloading the page repeats a GET and not the form.
     return redirect(url_for(".order", number=number), HTTPStatus.SEE_OTHER)
 
 
 @blueprint.get("/orders/<int:number>")
 def order(number: int) -> ResponseReturnValue:
-    """Say thank you."""
+    """Confirm an order."""
     found = database().read("SELECT * FROM orders WHERE number = ?", number)
     if not found:
         abort(404)
@@ -60,7 +60,7 @@ def order(number: int) -> ResponseReturnValue:
 
 @blueprint.errorhandler(TokenSpent)
 def spent(error: TokenSpent) -> ResponseReturnValue:
-    """Say clearly that nothing was ordered a second time: a reload of a sent form ends here."""
+    """Explain a repeat, such as the reload of a submitted form: it placed no second order."""
     if not wants_page():
         return error
     product = product_or_404((request.view_args or {})["slug"])
@@ -69,18 +69,18 @@ def spent(error: TokenSpent) -> ResponseReturnValue:
 
 @blueprint.errorhandler(TokenError)
 def unusable(error: TokenError) -> ResponseReturnValue:
-    """Show the form again with what was typed and a fresh token: nothing was ordered yet."""
+    """Show the form again, with the visitor's input and a new token: nothing was ordered."""
     if not wants_page() or isinstance(error, TokenNotYours):
         return error
     text = (
-        "Nothing has been ordered yet: this page lay open for too long. Please look at your "
-        "order once more and send it again."
+        "Nothing has been ordered: this page was open for too long. Check your order and send it "
+        "again."
     )
     return form_page(product_or_404((request.view_args or {})["slug"]), text, error.code)
 
 
 def mistake(product: Product, text: str) -> ResponseReturnValue:
-    """Say what is wrong with the form."""
+    """Reject a form with an explanation."""
     if not wants_page():
         abort(400, text)
     return form_page(product, text, HTTPStatus.BAD_REQUEST)
@@ -89,7 +89,7 @@ def mistake(product: Product, text: str) -> ResponseReturnValue:
 def form_page(
     product: Product, notice: str | None = None, status: int | None = None
 ) -> ResponseReturnValue:
-    """Return the form, filled with what was sent."""
+    """Return the form with the submitted values."""
     page = render_template(
         "checkout.html",
         product=product,

@@ -1,6 +1,6 @@
-"""What has really happened, in an SQLite file: the one truth that all processes share.
+"""The shop's SQLite file, which all processes share.
 
-Nothing in here refuses a duplicate: what is written twice stands there twice.
+It has no constraint against duplicates: an order that is placed twice has two rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from flask import current_app
 
 BUSY_TIMEOUT = 10.0
-"""Seconds to wait while another process writes."""
+"""Seconds to wait for another process's write."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (
@@ -47,10 +47,10 @@ CREATE INDEX IF NOT EXISTS lab_events_of ON lab_events (run, number);
 
 
 class Database:
-    """One connection for each process, which its threads share.
+    """One connection per process, shared by its threads.
 
     Args:
-        path: of the file; it and its folder are made where they do not exist.
+        path: the file. It and its folder are created if they are missing.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -63,7 +63,7 @@ class Database:
             self._open().executescript(TABLES)
 
     def read(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Return all rows that a statement yields; one that writes is committed, too."""
+        """Run a statement, commit, and return its rows."""
         with self._lock:
             return [dict(row) for row in self._open().execute(statement, values)]
 
@@ -72,12 +72,12 @@ class Database:
         return next(iter(self.read(statement, *values)[0].values()))
 
     def write(self, statement: str, *values: Any) -> int:
-        """Carry a statement out, commit, and return the number of the row it added."""
+        """Run a statement, commit, and return the number of the inserted row."""
         with self._lock:
             return self._open().execute(statement, values).lastrowid or 0
 
     def close(self) -> None:
-        """Close the connection; the next statement opens another one."""
+        """Close the connection. The next statement opens another."""
         with self._lock:
             if self._connection is not None and self._pid == os.getpid():
                 self._connection.close()
@@ -91,13 +91,13 @@ class Database:
                 self.path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
             )
             self._connection.row_factory = sqlite3.Row
-            # Readers and a writer do not wait for each other, whatever process they are in.
+            # Readers and the writer do not wait for one another, in any process.
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
         return self._connection
 
 
 def database() -> Database:
-    """Return the database of the application that answers this request."""
+    """Return the database of the current application."""
     found: Database = current_app.extensions["example_database"]
     return found

@@ -1,4 +1,4 @@
-"""The extensions, made here so that every module can import them without the application."""
+"""The extensions. Every module can import them without the application."""
 
 from __future__ import annotations
 

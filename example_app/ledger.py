@@ -1,4 +1,4 @@
-"""The ground truth: what has been ordered and paid, read from the database."""
+"""The orders and payments in the database."""
 
 from __future__ import annotations
 
@@ -27,9 +27,20 @@ def orders() -> ResponseReturnValue:
     )
 
 
+@blueprint.get("/orders/clear")
+def confirm_clear() -> ResponseReturnValue:
+    """Ask for confirmation before the shop is emptied."""
+    counts = {
+        table: database().value(f"SELECT count(*) FROM {table}")  # noqa: S608 (a constant)
+        for table in ("orders", "payments")
+    }
+    return render_template("clear.html", **counts)
+
+
+# This needs no guard: to delete all rows twice is the same as once.
 @blueprint.post("/orders/clear")
 def clear() -> ResponseReturnValue:
-    """Begin with an empty shop. This needs no guard: a list that is empty twice is empty."""
+    """Delete all orders, payments, likes and comments."""
     for table in ("orders", "payments", "tries", "likes", "comments"):
-        database().write(f"DELETE FROM {table}")  # noqa: S608 (the names stand above)
+        database().write(f"DELETE FROM {table}")  # noqa: S608 (a constant)
     return redirect(url_for(".orders"), HTTPStatus.SEE_OTHER)

@@ -1,4 +1,4 @@
-"""A payment API: key mode, for clients that ask again until they have an answer."""
+"""A payment API in key mode, for clients that retry until they get a response."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .database import database
 
 MOST = 1000
 BANK_TAKES = 0.2
-"""Seconds."""
+"""Seconds that the bank takes."""
 
 blueprint = Blueprint("payments", __name__)
 
 
 @blueprint.get("/pay")
 def pay_page() -> ResponseReturnValue:
-    """Show the page that pays, over a network as bad as you like."""
+    """Show the page that pays over an unreliable network."""
     amount = min(max(request.args.get("amount", 12, type=int), 1), MOST)
     return render_template("pay.html", amount=amount, most=MOST, **truth())
 
@@ -30,35 +30,35 @@ def pay_page() -> ResponseReturnValue:
 @blueprint.post("/api/payments")
 @idempotent(required=True)
 def pay() -> ResponseReturnValue:
-    """Carry a payment out; who asks again with the same key gets the same answer."""
-    return carry_out("with a key")
+    """Make a payment; a retry with the same key gets the first response."""
+    return make_payment("with a key")
 
 
 @blueprint.post("/api/payments/unguarded")
 def pay_unguarded() -> ResponseReturnValue:
-    """Do the same without a guard, for comparison."""
-    return carry_out("without")
+    """Make a payment without a guard, for comparison."""
+    return make_payment("without a key")
 
 
 @blueprint.get("/api/payments")
 def list_payments() -> ResponseReturnValue:
-    """Tell what has really been paid."""
+    """List the payments in the database."""
     return jsonify(truth())
 
 
-def carry_out(how: str) -> ResponseReturnValue:
-    """Ask the bank, and write the payment down."""
-    asked = request.get_json()
-    amount = asked.get("amount") if isinstance(asked, dict) else None
+def make_payment(how: str) -> ResponseReturnValue:
+    """Call the bank, and insert the payment."""
+    body = request.get_json()
+    amount = body.get("amount") if isinstance(body, dict) else None
     if type(amount) is not int or not 0 < amount <= MOST:
-        abort(400, f"The amount is a whole number of euros, from 1 to {MOST}.")
+        abort(400, f"The amount must be a whole number of euros from 1 to {MOST}.")
     time.sleep(BANK_TAKES)
     number = database().write("INSERT INTO payments (amount, how) VALUES (?, ?)", amount, how)
     return jsonify(number=number, amount=amount), HTTPStatus.CREATED
 
 
 def truth() -> dict[str, Any]:
-    """Return what the database says: the payments, and how often they were asked for."""
+    """Return the latest payments, their count and the number of attempts."""
     return {
         "count": database().value("SELECT count(*) FROM payments"),
         "tries": database().value("SELECT count(*) FROM tries"),

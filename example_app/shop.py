@@ -1,4 +1,4 @@
-"""The catalogue, with likes and comments: lock mode, which asks nothing of the page."""
+"""The catalogue, with likes and comments in lock mode, which needs nothing from the page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ blueprint = Blueprint("shop", __name__)
 
 @blueprint.get("/")
 def catalogue() -> ResponseReturnValue:
-    """Show everything there is to buy."""
+    """Show all products."""
     rows = database().read("SELECT product, count(*) AS count FROM likes GROUP BY product")
     likes = {row["product"]: row["count"] for row in rows}
     return render_template("catalogue.html", products=PRODUCTS.values(), likes=likes)
@@ -29,14 +29,14 @@ def catalogue() -> ResponseReturnValue:
 
 @blueprint.get("/products/<slug>")
 def product(slug: str) -> ResponseReturnValue:
-    """Show one product, and what is said of it."""
+    """Show a product and its comments."""
     return product_page(slug)
 
 
-# The same like from the same sender (here: the same address, since nobody signs in) is refused
-# while the first one runs, and for five seconds.
+# The same like from the same sender is refused while the first one runs, and for five seconds.
+# The shop has no login, so the sender is the IP address.
 @blueprint.post("/products/<slug>/like")
-@no_repeat_submit(5, "You have just liked this. Thank you: once is enough for now.")
+@no_repeat_submit(5, "You have just liked this. It counts once in five seconds.")
 def like(slug: str) -> ResponseReturnValue:
     """Count a like."""
     product_or_404(slug)
@@ -46,15 +46,15 @@ def like(slug: str) -> ResponseReturnValue:
     return jsonify(likes=count_likes(slug)), HTTPStatus.CREATED
 
 
-# A comment with another text is another request: the form's fields count.
+# The fields of the form are part of the lock: a comment with another text is another request.
 @blueprint.post("/products/<slug>/comments")
-@no_repeat_submit(10, "You have just said that. It is in the list below, once.")
+@no_repeat_submit(10, "You have just sent this comment. The list below shows it once.")
 def comment(slug: str) -> ResponseReturnValue:
     """Add a comment."""
     product_or_404(slug)
     text, name = request.form.get("text", "").strip(), request.form.get("name", "").strip()
     if not text or len(text) > LONGEST_COMMENT or len(name) > LONGEST_NAME:
-        abort(400, f"A comment has 1 to {LONGEST_COMMENT} characters.")
+        abort(400, f"Enter a comment of 1 to {LONGEST_COMMENT} characters.")
     database().write(
         "INSERT INTO comments (product, name, text) VALUES (?, ?, ?)", slug, name, text
     )
@@ -63,13 +63,13 @@ def comment(slug: str) -> ResponseReturnValue:
 
 @blueprint.errorhandler(RepeatSubmit)
 def repeated(error: RepeatSubmit) -> ResponseReturnValue:
-    """Show a browser the page it came from; scripts get the problem document."""
+    """Show a browser the page of the product; a script gets the problem document."""
     slug = (request.view_args or {})["slug"]
     return product_page(slug, error) if wants_page() else error
 
 
 def product_page(slug: str, error: RepeatSubmit | None = None) -> ResponseReturnValue:
-    """Return the page of a product, with a refusal above it if there was one."""
+    """Return the page of a product, below a refusal if there is one."""
     page = render_template(
         "product.html",
         product=product_or_404(slug),
@@ -85,6 +85,6 @@ def product_page(slug: str, error: RepeatSubmit | None = None) -> ResponseReturn
 
 
 def count_likes(slug: str) -> int:
-    """Return how often a product was liked."""
+    """Count the likes of a product."""
     count: int = database().value("SELECT count(*) FROM likes WHERE product = ?", slug)
     return count

@@ -1,4 +1,7 @@
-"""Side effects that happen once: tokens, a no-repeat lock and idempotency keys for Flask."""
+"""Side effects that happen once: tokens, a no-repeat lock and idempotency keys for Flask.
+
+PYTEST_DONT_REWRITE: else pytest warns where an application has imported the package before it.
+"""
 
 from __future__ import annotations
 

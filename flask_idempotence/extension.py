@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flask import Flask, current_app, has_request_context, request
 from flask.signals import got_request_exception, request_finished, request_started
@@ -49,9 +49,11 @@ if TYPE_CHECKING:
     from flask import Request
     from sqlalchemy.orm import Session, scoped_session
 
+Loader = TypeVar("Loader", bound=IdentityLoader)
+
 
 class Idempotence:
-    """Makes side effects happen once.
+    """Flask extension that makes side effects happen once.
 
     Settings, store and keeper belong to each application; this object holds only the functions
     that are registered with its decorators, and may serve any number of applications.
@@ -110,21 +112,22 @@ class Idempotence:
         got_request_exception.connect(note_exception, app)
         request_finished.connect(finish_request, app)
 
-    def identity_loader(self, function: IdentityLoader) -> IdentityLoader:
-        """Register the application's own source of identities, the first that is used.
+    def identity_loader(self, function: Loader) -> Loader:
+        """Register the function that identifies the sender of a request, before all other sources.
 
         Args:
-            function: called without arguments in a request; returns a string that is the same
-                for all requests of a user, or None to use the next source.
+            function: called without arguments in a request; returns the user's id (text, a
+                number, bytes or a UUID), a mapping or an object that has one, or None to use the
+                next source. The id is the same in all requests of a user.
         """
         self._hooks.load_identity = function
         return function
 
     def result_failed(self, function: FailedPredicate) -> FailedPredicate:
-        """Register the predicate of failed results, in place of the built-in one.
+        """Register the function that decides whether a response is a failed result.
 
-        It decides in every mode: the lock is released, a token with `restore_on_failure` is put
-        back, a key is free again (at-least-once).
+        It replaces the built-in rule in every mode: after a failed result the lock is released, a
+        token with `restore_on_failure` is put back, and a key is released (at-least-once).
 
         Args:
             function: takes the response of the view, before any `after_request` function, and
@@ -143,11 +146,12 @@ class Idempotence:
         wait: float | timedelta | None = None,
         within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> Once:
-        """Carry an operation out once by its name, in a request or outside: a message, a job.
+        """Run a named operation once, in a request or outside: a message, a job, a command.
 
         A context manager, whose block reads `.first`; or a decorator. It needs an application
-        context when it begins. An exception frees the operation, so that the message may come
-        back; where the process dies, or is ended by a `BaseException`, the end of the lease does.
+        context when it begins. An exception releases the operation, so that the message can be
+        delivered again. After a `BaseException`, or if the process dies, it can run again when its
+        lease has ended.
 
         Args:
             scope: the kind of operation; 1 to 64 letters, digits, `_`, `.` and `-`. It is shown
@@ -155,10 +159,10 @@ class Idempotence:
             id: its id: a text, an integer, a UUID, or a tuple of these.
             key: for a decorator: called with the arguments of the function, returns the id.
             ttl: seconds, or a `timedelta`, for which the operation is remembered as done.
-            wait: seconds, or a `timedelta`, to wait while the operation is running elsewhere; then
-                it is done, or this block is the first. It occupies the thread.
-            within: the SQLAlchemy session in which it writes, as of `idempotent`: the end of the
-                block commits, and it happens exactly once.
+            wait: seconds, or a `timedelta`, to wait for an operation that is running elsewhere,
+                until it is done or this block is the first. None: no wait. It occupies the thread.
+            within: the SQLAlchemy session in which it writes, as for `idempotent`: the end of the
+                block commits, so that the operation happens exactly once.
 
         Raises:
             ConfigurationError: an argument of the wrong kind.
@@ -173,20 +177,20 @@ class Idempotence:
         scope: str,
         id: Id,  # noqa: A002 - the word for it
     ) -> bool:
-        """Give a finished operation of `once` free, so that it is carried out again.
+        """Forget a finished operation of `once`, so that it can run again.
 
         Args:
             scope: its scope.
             id: its id.
 
         Returns:
-            True where this call has removed its record: of several callers, one gets it. False
-            where nothing is remembered of it.
+            True if this call has removed the record; of several callers, one gets True. False if
+            there is no record.
 
         Raises:
             ConfigurationError: the scope has another form, or the store is no `InspectableStore`.
-            TypeError: the id is no id.
-            Running: it is running. It is not taken away from its owner.
+            TypeError: the id is not a text, an integer, a UUID or a tuple of these.
+            Running: the operation is running. Its owner keeps it.
             StoreUnavailable: the store does not answer.
         """
         app, scope = actual(current_app), checked_scope("forget", scope)
@@ -202,7 +206,7 @@ class Idempotence:
         lease: float | timedelta | None = None,
         wait: float | timedelta | None = None,
     ) -> Lock:
-        """Let one block of code at a time run under a name, in a request or outside.
+        """Run one block of code at a time under a name, in a request or outside.
 
         A context manager, or a decorator. It needs an application context when it begins. The lock
         is released when its block ends, by its owner only. The keeper renews the lease while the
@@ -213,11 +217,12 @@ class Idempotence:
             name: a text, an integer, a UUID, or a tuple of these.
             lease: seconds, or a `timedelta`, after which the lock of a process that has died is
                 free; 0.5 or more, and at most `IDEMPOTENCE_MAX_HOLD`. None: `IDEMPOTENCE_LEASE`.
-            wait: seconds, or a `timedelta`, to wait for the lock. It occupies the thread.
+            wait: seconds, or a `timedelta`, to wait for the lock. None: no wait. It occupies the
+                thread.
 
         Raises:
             ConfigurationError: an argument of the wrong kind.
-            TypeError: the name is no name.
+            TypeError: the name is not a text, an integer, a UUID or a tuple of these.
             Running: when it begins, the lock is held elsewhere, still after `wait`.
             StoreUnavailable: when it begins, the store does not answer, and the policy is to
                 reject.
@@ -225,10 +230,12 @@ class Idempotence:
         return Lock(name, lease=lease, wait=wait)
 
     def issue_token(self, purpose: str | None = None) -> str:
-        """Issue a one-time token; in a request it is bound to the signed-in user, if any.
+        """Return a new one-time token; in a request it is bound to the signed-in user, if any.
+
+        It is good for `IDEMPOTENCE_TOKEN_TTL` seconds.
 
         Args:
-            purpose: 1 to 64 letters, digits, `_`, `.` and `-`; it must be given again to spend it.
+            purpose: 1 to 64 letters, digits, `_`, `.` and `-`; spending the token needs the same.
 
         Raises:
             ValueError: the purpose has another form.
@@ -238,14 +245,14 @@ class Idempotence:
         return issue_token(engine_of(app), app, _current_request(), purpose)
 
     def redeem_token(self, token: str, purpose: str | None = None) -> None:
-        """Spend a token by hand; returns if it was good.
+        """Spend a one-time token in code, without the decorator; return if it is valid.
 
         Args:
-            token: as `issue_token` or the token URL gave it.
-            purpose: the purpose that it must have been issued for.
+            token: a token of `issue_token` or the token URL.
+            purpose: the purpose for which it must have been issued; None for no purpose.
 
         Raises:
-            TokenError: a check failed; each has a subclass.
+            TokenError: the token is not valid; each reason has a subclass.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
         app, current = actual(current_app), _current_request()

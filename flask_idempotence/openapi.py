@@ -50,10 +50,10 @@ _PROBLEM = {
     },
 }
 _REPLAYED = {
-    "description": "Present where this is the remembered response to the first such request.",
+    "description": "Set if this is the remembered response to an earlier request.",
     "schema": {"type": "string", "enum": ["true"]},
 }
-_REFUSED = {"description": "Present where the guard has refused the request: says why."}
+_REFUSED = {"description": "Set if the guard has refused the request: the reason."}
 _RETRY_AFTER = {
     "description": "Seconds after which the request may be sent again.",
     "schema": {"type": "integer", "minimum": 1},

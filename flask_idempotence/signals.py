@@ -2,20 +2,31 @@
 
 The sender is always the application object. Every signal carries `mode` (`"token"`, `"lock"`,
 `"key"`, `"once"`, or `"mutex"` for `lock`), `endpoint` (for `once` its scope; `-` for a mutex;
-None for a token outside a request) and
-`key`, the shortened hash that log lines show too; further arguments are named below. The exception
-of a receiver is logged, and changes nothing.
+None for a token outside a request) and `key`, the shortened hash in log lines; further arguments
+are named below. An exception of a receiver is logged, and changes nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from blinker import NamedSignal, Namespace
 
 if TYPE_CHECKING:
     from flask import Flask
+
+SignalName = Literal[
+    "claimed",
+    "rejected",
+    "replayed",
+    "completed",
+    "released",
+    "lease_lost",
+    "store_failed",
+    "token_issued",
+    "token_spent",
+]
 
 _signals = Namespace()
 _logger = logging.getLogger("flask_idempotence")
@@ -27,13 +38,13 @@ rejected: NamedSignal = _signals.signal("rejected")
 """A request was refused. `error`: the exception that answers it; `waited`: as for `claimed`."""
 
 replayed: NamedSignal = _signals.signal("replayed")
-"""A request was answered by a replay, and its view did not run. `waited`: as for `claimed`."""
+"""A request got a replay, and its view did not run. `waited`: as for `claimed`."""
 
 completed: NamedSignal = _signals.signal("completed")
 """The view succeeded, and repeats are still recognised."""
 
 released: NamedSignal = _signals.signal("released")
-"""The claim was given up, so that the same request may be sent again."""
+"""The claim was released, so that the same request may be sent again."""
 
 lease_lost: NamedSignal = _signals.signal("lease_lost")
 """The claim ended, or was taken over, before it was settled. `during`: `"renew"` or `"settle"`."""

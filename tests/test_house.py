@@ -21,9 +21,6 @@ MOST_ENTRIES = 20
 MOST_FILES = {"tests": 25, "benchmarks": 12}
 """In one folder."""
 
-TESTED_ELSEWHERE = {"testing": "stores/test_stores.py"}
-"""The contract suite is tested by the stores that pass it."""
-
 
 def test_every_wing_has_its_level():
     assert {wing_of(module) for module in MODULES} == FACE.union(*LEVELS)
@@ -98,10 +95,8 @@ def test_no_folder_is_overfull(top):
 
 
 def test_every_wing_has_a_folder_of_tests():
-    wings = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - set(TESTED_ELSEWHERE)
+    wings = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert len(wings) > 8
     assert [
         wing for wing in sorted(wings) if not list((ROOT / "tests" / wing).rglob("test_*.py"))
     ] == []
-    for path in TESTED_ELSEWHERE.values():
-        assert (ROOT / "tests" / path).exists()

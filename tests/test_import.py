@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
 import flask_idempotence
+from flask_idempotence.signals import ALL_SIGNALS, SignalName
 
 PROGRAM = """
 import json, sys
@@ -57,6 +59,20 @@ def test_an_application_in_memory_does_without_redis_py():
     assert {name.partition(".")[0] for name in found} & HEAVY == set()
 
 
+def test_a_public_name_whose_extra_is_missing_is_an_error_of_its_import_and_of_the_setup():
+    newly_imported("""
+sys.modules["sqlalchemy"] = None
+import flask_idempotence
+for expected in (ImportError, flask_idempotence.ConfigurationError):
+    try:
+        flask_idempotence.SqlStore
+    except expected as error:
+        assert "flask-idempotence[sql]" in str(error)
+    else:
+        raise AssertionError
+""")
+
+
 def test_every_public_name_can_be_imported_and_is_listed():
     for name in flask_idempotence.__all__:
         assert getattr(flask_idempotence, name).__name__ if name.endswith("Store") else name
@@ -64,3 +80,7 @@ def test_every_public_name_can_be_imported_and_is_listed():
     assert flask_idempotence.RedisStore is flask_idempotence.RedisStore
     with pytest.raises(AttributeError, match="has no attribute 'RedisStor'"):
         flask_idempotence.RedisStor  # noqa: B018 - read
+
+
+def test_the_type_of_signal_names_has_every_signal():
+    assert get_args(SignalName) == tuple(signal.name for signal in ALL_SIGNALS)

@@ -6,6 +6,7 @@ design; every other one is a detour.
 
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ from helpers.wings import PACKAGE, level_of
 
 from flask_idempotence import (
     Idempotence,
+    MemoryStore,
     idempotent,
     no_repeat_submit,
     one_time_token,
     signals,
 )
+from flask_idempotence.engine.engine import Engine
 
 PAGE = ROOT / "docs" / "architecture.md"
 
@@ -169,6 +172,8 @@ def walks(redis_url, monkeypatch):
     for signal in vars(signals).values():
         if isinstance(signal, NamedSignal):  # another test's application may still listen
             monkeypatch.setattr(signal, "receivers", {})
+    for owner in (Engine, MemoryStore):  # another test may have moved the clock
+        monkeypatch.setattr(owner, "clock", time.monotonic)
     return {"memory": walks_at("memory://"), "redis": walks_at(redis_url)}
 
 

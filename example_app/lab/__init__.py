@@ -1,4 +1,4 @@
-"""The lab: fire many requests at one view at once, and watch what becomes of each."""
+"""The lab sends many requests to one view at once, and shows the outcome of each."""
 
 from __future__ import annotations
 

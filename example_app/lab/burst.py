@@ -1,8 +1,8 @@
-"""Sends the requests of a run, all at once: a program of its own, started by the lab's page.
+"""Send the requests of a run at once: a program of its own, which the lab's page starts.
 
-It opens a connection for each request first, and sends on all of them when the last one is open.
-What a client can know it writes to the database, beside what the server's processes write there.
-It needs nothing but the standard library, so that it starts in an instant.
+It opens one connection per request, and sends on all of them when the last one is open. It writes
+the client's events to the database, beside those of the server's processes. It imports the
+standard library only, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from http import HTTPStatus
 from typing import Any
 
 CONNECTS_AT_ONCE = 50
-"""Fewer than a server's queue holds of connections that it has not taken yet."""
+"""Below the backlog of a server's listening socket."""
 
 LONGEST_PAUSE = 3.0
-"""Seconds, whatever `Retry-After` says."""
+"""Seconds to wait before a retry, at most, even if `Retry-After` is longer."""
 
 WRITES_EVERY = 0.05
-"""Seconds."""
+"""Seconds between two writes of events."""
 
 
 class Burst:
     """The requests of one run.
 
     Args:
-        plan: what `fire` of the page made.
+        plan: the plan made by `fire` in `pages.py`.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -40,13 +40,13 @@ class Burst:
         self._events: list[tuple[Any, ...]] = []
 
     async def run(self) -> None:
-        """Send them, and wait for all answers, though not for ever."""
+        """Send the requests, and wait for the responses within the time limit."""
         number = self._plan["run"]
         lanes = range(1, self._plan["lanes"] + 1)
         opened = await asyncio.gather(*(self._connect() for _ in lanes), return_exceptions=True)
         began = time.time()
         answers = asyncio.gather(*map(self._lane, lanes, opened))
-        await asyncio.sleep(0)  # each of them has sent, and now there is time to write
+        await asyncio.sleep(0)  # every lane has sent its request
         await self._write("UPDATE lab_runs SET began = ? WHERE number = ?", [(began, number)])
         while not answers.done():
             await self._write(self._plan["insert"], self._noted())
@@ -57,17 +57,17 @@ class Burst:
         self._database.close()
 
     async def _lane(self, lane: int, connection: Any) -> None:
-        """Send one request; ask again where the answer says so, as a client with a key does."""
+        """Send one request, and retry as `Retry-After` says."""
         tries_left = self._plan["tries"]
         try:
             async with asyncio.timeout(self._plan["patience"]):
                 while True:
-                    status, pause = await self._ask(lane, connection)
+                    status, pause = await self._send(lane, connection)
                     tries_left -= 1
                     if not tries_left or status != HTTPStatus.CONFLICT or pause is None:
                         self._note(lane, "answered", str(status))
                         return
-                    self._note(lane, "told to ask again", str(status))
+                    self._note(lane, "will retry", str(status))
                     await asyncio.sleep(min(pause, LONGEST_PAUSE))
                     connection = await self._connect()
         except (OSError, ValueError, IndexError) as error:  # a TimeoutError is an OSError
@@ -77,11 +77,11 @@ class Burst:
         async with self._connecting:
             return await asyncio.open_connection(*self._plan["address"])
 
-    async def _ask(self, lane: int, connection: Any) -> tuple[int, float | None]:
+    async def _send(self, lane: int, connection: Any) -> tuple[int, float | None]:
         if isinstance(connection, BaseException):
             raise connection
         reader, writer = connection
-        self._note(lane, "sent")  # before it is: the answer may be quicker than this program
+        self._note(lane, "sent")  # noted first: the response may be very quick
         writer.write(self._request(lane))
         try:
             head, _, _ = (await reader.read()).partition(b"\r\n\r\n")
@@ -115,7 +115,7 @@ class Burst:
         return noted
 
     async def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
-        # In a thread, one at a time: to wait for the database would delay the answers.
+        # In a thread: waiting for the database here would delay the responses.
         await asyncio.to_thread(self._write_now, statement, rows)
 
     def _write_now(self, statement: str, rows: list[tuple[Any, ...]]) -> None:

@@ -1,7 +1,7 @@
-"""What happens to a run's requests, told by the library's signals and written to the database.
+"""Write the library's signals for the requests of a run to the database.
 
-A worker knows only of the requests that it got itself. In the database is what all of them know,
-so that it does not matter which one is asked.
+Each worker sees its own requests only. The database has the events of all workers, so that every
+worker can answer for the whole run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from flask_idempotence import (
 from ..database import database
 
 LANE = "X-Lab-Lane"
-"""The header in which each request of a run says which one it is."""
+"""The header with the number of a request in its run."""
 
 INSERT = "INSERT INTO lab_events (run, lane, what, detail, at) VALUES (?, ?, ?, ?, ?)"
 
@@ -43,14 +43,14 @@ SIGNALS = (
 
 
 def listen(app: Flask) -> None:
-    """Write down what the guards of an application do with the requests of the lab."""
+    """Record the signals of an application's guards for requests of the lab."""
     for signal in SIGNALS:
-        # Not weakly: nobody else keeps this function.
+        # weak=False: there is no other reference to this function.
         signal.connect(receiver_of(signal), sender=app, weak=False)
 
 
 def receiver_of(signal: NamedSignal) -> Any:
-    """Return a function that writes this signal down."""
+    """Return a receiver that records a signal."""
 
     def receive(_: Flask, error: Any = None, **more: Any) -> None:
         del more
@@ -60,11 +60,11 @@ def receiver_of(signal: NamedSignal) -> Any:
 
 
 def note(what: str, detail: str | None = None) -> int:
-    """Write down what has just happened to the current request; return the event's number.
+    """Record an event of the current request, and return the event's number.
 
-    It is 0 where nothing was written, because the request belongs to no run.
+    Return 0 for a request that belongs to no run.
     """
-    # Some signals come from the library's own thread, where there is no request.
+    # The library sends some signals from a thread of its own, outside of any request.
     if not has_request_context() or LANE not in request.headers:
         return 0
     run, lane = (request.view_args or {}).get("run"), request.headers.get(LANE, type=int)

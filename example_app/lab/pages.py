@@ -1,4 +1,4 @@
-"""The lab's page: what is wanted, the start of a run, and what is known of it so far."""
+"""The lab's page, the start of a run, and its events so far."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ blueprint.register_blueprint(views.blueprint)
 @blueprint.get("/runs/<int:number>")
 def page(number: int | None = None) -> ResponseReturnValue:
     """Show the lab, with a run if there is one."""
-    return lab_page(runs.find(number) if number else None)
+    return lab_page(runs.find(number) if number else None, mode=request.args.get("mode"))
 
 
-# A lab that is started by a double click should run once, too.
+# A double click starts one run.
 @blueprint.post("/runs")
 @no_repeat_submit(1, "This run has just been started.")
 def start() -> ResponseReturnValue:
-    """Start a run and answer at once."""
+    """Start a run, and respond without waiting for its end."""
     address = own_address()
     run = runs.create(request.form)
     fire(run, address)
@@ -55,13 +55,12 @@ def start() -> ResponseReturnValue:
 
 @blueprint.get("/runs/<int:number>/events")
 def events(number: int) -> ResponseReturnValue:
-    """Tell what has happened since the last event that the page knows.
+    """Return the events after the last one that the page has.
 
-    The page asks again and again. A stream of events would hold a worker for as long as somebody
-    looks, and the plainest kind of worker can do one thing at a time.
+    The page polls. A stream of events would occupy a sync worker as long as the page is open.
     """
-    run = runs.find(number)  # before the events: what ends meanwhile is told the next time
-    told = database().read(
+    run = runs.find(number)  # read before the events: a run that ends now has another poll
+    rows = database().read(
         "SELECT number, lane, what, detail, at FROM lab_events WHERE run = ? AND number > ? "
         "ORDER BY number LIMIT ?",
         *(number, request.args.get("after", 0, type=int), MOST_EVENTS),
@@ -70,8 +69,8 @@ def events(number: int) -> ResponseReturnValue:
         lanes=run.requests,
         began=run.began,
         now=time.time(),
-        is_over=run.is_over and len(told) < MOST_EVENTS,
-        events=[list(event.values()) for event in told],
+        is_over=run.is_over and len(rows) < MOST_EVENTS,
+        events=[list(row.values()) for row in rows],
         **runs.truth(run),
     )
     answer.headers["Cache-Control"] = "no-store"
@@ -80,18 +79,23 @@ def events(number: int) -> ResponseReturnValue:
 
 @blueprint.errorhandler(RepeatSubmit)
 def repeated(error: RepeatSubmit) -> ResponseReturnValue:
-    """Show the lab to a browser that started it twice."""
+    """Show the lab, with the refusal, to a browser that started a run twice."""
     is_start = request.endpoint == "lab.start" and wants_page()
     return lab_page(None, error) if is_start else error
 
 
-def lab_page(run: runs.Run | None, error: RepeatSubmit | None = None) -> ResponseReturnValue:
-    """Return the page."""
+def lab_page(
+    run: runs.Run | None, error: RepeatSubmit | None = None, mode: str | None = None
+) -> ResponseReturnValue:
+    """Return the page with a run, or with a mode selected."""
+    if mode not in MODES:
+        mode = "lock"
     page = render_template(
         "lab.html",
         run=run,
         truth=run and runs.truth(run),
         modes=MODES,
+        selected=run.mode if run else mode,
         failures=FAILURES,
         most_requests=MOST_REQUESTS,
         longest_delay=LONGEST_DELAY,
@@ -101,16 +105,16 @@ def lab_page(run: runs.Run | None, error: RepeatSubmit | None = None) -> Respons
 
 
 def fire(run: runs.Run, address: tuple[str, int]) -> None:
-    """Let a program of its own send the requests, over real connections to this server.
+    """Start a program that sends the requests over real connections to this server.
 
-    A page could not: browsers keep all but six or so of its requests waiting. Nor should a thread
-    of this process: it would share one interpreter with the views that it hurries.
+    A browser sends about six requests of a page at a time. A thread of this process would compete
+    with the views for its interpreter.
     """
     headers = {}
     if run.mode == "token":
         headers["Idempotence-Token"] = idempotence.issue_token("lab")
     if run.mode in ("key", "wait"):
-        headers["Idempotency-Key"] = f'"lab run {run.number}, asked at {run.asked}"'
+        headers["Idempotency-Key"] = f'"lab run {run.number}, started at {run.asked}"'
     plan: dict[str, Any] = {
         "insert": INSERT,
         "lane_header": LANE,
@@ -125,17 +129,17 @@ def fire(run: runs.Run, address: tuple[str, int]) -> None:
     }
     command = [sys.executable, "-I", BURST]
     options = {"input": json.dumps(plan).encode()}
-    # The thread waits for the program's end, so that no zombie stays behind.
+    # The thread waits for the program's end, so that it leaves no zombie process.
     threading.Thread(target=subprocess.run, args=[command], kwargs=options, daemon=True).start()
 
 
 def own_address() -> tuple[str, int]:
-    """Return where this server listens, as its socket says.
+    """Return the address of this server's socket.
 
-    What the request says (`Host`) is the sender's word, who could aim the burst at others.
+    The `Host` header is the sender's, and could direct the burst at another server.
     """
     connection = request.environ.get("werkzeug.socket") or request.environ.get("gunicorn.socket")
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
-        abort(501, "The lab needs a server with a TCP socket: flask run, or gunicorn.")
+        abort(501, "The lab needs a TCP socket: start the example with flask run or Gunicorn.")
     host, port = connection.getsockname()[:2]
     return str(host), int(port)

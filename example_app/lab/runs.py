@@ -1,4 +1,4 @@
-"""A run of the lab: what was asked for, and what came of it, all of it in the database."""
+"""A run of the lab: its settings and its outcome, both in the database."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from flask import abort
 from ..database import database
 
 MODES = {
-    "lock": "Lock: a repeat is refused",
-    "token": "Token: one for all requests, spent once",
-    "key": "Key: a repeat asks again, and gets the first response",
-    "wait": "Key, waiting: a repeat is kept waiting for the first response",
+    "lock": "Lock: duplicates are refused",
+    "token": "Token: all requests carry the same token; one of them spends it",
+    "key": "Key: duplicates retry, and get the first response",
+    "wait": "Key with waiting: duplicates wait for the first response",
     "none": "No guard, for comparison",
 }
 FAILURES = {
@@ -29,12 +29,12 @@ LONGEST_DELAY = 3000
 """Milliseconds."""
 
 PATIENCE = 90
-"""Seconds after which a run is over in any case."""
+"""Seconds until the client of a run gives up."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What was asked for; times are seconds, moments those of the clock on the wall."""
+    """The settings of a run. Times are in seconds, moments in Unix time."""
 
     number: int
     mode: str
@@ -48,20 +48,20 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will come after what is in the database."""
+        """Whether the database has all events of the run."""
         return self.ended is not None or time.time() > self.asked + PATIENCE + 10
 
 
 def create(form: Mapping[str, str]) -> Run:
-    """Write down what somebody wants, or answer with 400."""
+    """Create a run from the form, or abort with 400."""
     mode, failure = form.get("mode"), form.get("failure", "none")
     requests = whole_number(form.get("requests"), 1, MOST_REQUESTS)
     delay = whole_number(form.get("delay"), 0, LONGEST_DELAY)
     if mode not in MODES or failure not in FAILURES or requests is None or delay is None:
         abort(
             400,
-            f"A run has a mode, 1 to {MOST_REQUESTS} requests, a delay of 0 to {LONGEST_DELAY} "
-            "milliseconds, and a failure.",
+            f"A run needs a mode, 1 to {MOST_REQUESTS} requests, a delay of 0 to {LONGEST_DELAY} "
+            "milliseconds and a kind of failure.",
         )
     number = database().write(
         "INSERT INTO lab_runs (mode, requests, delay, failure, only_first, asked) "
@@ -72,22 +72,35 @@ def create(form: Mapping[str, str]) -> Run:
 
 
 def find(number: int) -> Run:
-    """Return a run, or answer the request with 404."""
+    """Return a run, or abort with 404."""
     rows = database().read("SELECT * FROM lab_runs WHERE number = ?", number)
     return Run(**rows[0]) if rows else abort(404)
 
 
 def truth(run: Run) -> dict[str, Any]:
-    """Return how often the side effect happened, and how often everything else did."""
+    """Count the orders and the events of a run, with a verdict."""
     counted = database().read(
         "SELECT what, count(*) AS count FROM lab_events WHERE run = ? GROUP BY what", run.number
     )
     effects = database().value("SELECT count(*) FROM lab_effects WHERE run = ?", run.number)
-    return {"effects": effects, "counts": {row["what"]: row["count"] for row in counted}}
+    return {
+        "effects": effects,
+        "counts": {row["what"]: row["count"] for row in counted},
+        "outcome": ("neutral", "right")[effects] if effects < 2 else "wrong",
+        "verdict": verdict(run.requests, effects),
+    }
+
+
+def verdict(requests: int, effects: int) -> str:
+    """Return the outcome of a run as a sentence."""
+    sent = "1 request" if requests == 1 else f"{requests} requests"
+    if effects > 1:
+        return f"{sent} placed {effects} orders: {effects - 1} too many."
+    return f"{sent} placed {'one' if effects else 'no'} order."
 
 
 def whole_number(text: str | None, least: int, most: int) -> int | None:
-    """Return the number that a text says, or None if it says none in these bounds."""
+    """Parse a whole number, or return None for another text or a number out of bounds."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > len(str(most)):
         return None
     return int(text) if least <= int(text) <= most else None

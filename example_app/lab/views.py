@@ -1,4 +1,4 @@
-"""The view that a run is fired at, behind each of the guards."""
+"""The view under test, behind each of the guards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ blueprint = Blueprint("requests", __name__, url_prefix="/runs/<int:run>")
 
 @blueprint.before_request
 def arrive() -> None:
-    """Note that the request has arrived, which may be long after it was sent."""
+    """Record the arrival of a request, which may be long after it was sent."""
     note("arrived")
 
 
@@ -30,36 +30,36 @@ def unguarded(run: int) -> ResponseReturnValue:
 
 
 @blueprint.post("/lock", endpoint="lock")
-@no_repeat_submit(60, "The lab has seen this request before.")
+@no_repeat_submit(60, "This run has sent the same request before.")
 def behind_a_lock(run: int) -> ResponseReturnValue:
-    """Run once in a minute: the number of the run is in the address, so each run is its own."""
+    """Run once in a minute. The URL has the number of the run, so that runs do not interfere."""
     return work(run)
 
 
 @blueprint.post("/token", endpoint="token")
 @one_time_token(purpose="lab", restore_on_failure=True)
 def behind_a_token(run: int) -> ResponseReturnValue:
-    """Run once for a token."""
+    """Run once per token."""
     return work(run)
 
 
 @blueprint.post("/key", endpoint="key")
 @idempotent(required=True, remember="success")
 def behind_a_key(run: int) -> ResponseReturnValue:
-    """Run once for a key; what comes while it runs is told to ask again."""
+    """Run once per key. A duplicate of a running request is refused with `Retry-After`."""
     return work(run)
 
 
-# A request that waits occupies a thread, or a whole worker of the sync kind. Keep this short.
+# A waiting request occupies a thread, or a whole sync worker. Keep `wait` short.
 @blueprint.post("/wait", endpoint="wait")
 @idempotent(required=True, remember="success", wait=30)
 def behind_a_key_with_waiting(run: int) -> ResponseReturnValue:
-    """Run once for a key; what comes while it runs waits for its response."""
+    """Run once per key. A duplicate of a running request waits for the first response."""
     return work(run)
 
 
 def work(number: int) -> ResponseReturnValue:
-    """Take some time, then do what must be done once; or fail, if the run wants that."""
+    """Take some time, then place an order; or fail, if the run asks for it."""
     run = runs.find(number)
     began = note("began")
     fails = run.failure != "none" and not (run.only_first and was_called_before(number, began))
@@ -75,7 +75,7 @@ def work(number: int) -> ResponseReturnValue:
 
 
 def was_called_before(run: int, began: int) -> bool:
-    """Whether the view of this run has begun before, in whatever process."""
+    """Return whether the view has begun before in this run, in any process."""
     earlier = database().value(
         "SELECT count(*) FROM lab_events WHERE run = ? AND what = 'began' AND number < ?",
         run,
@@ -85,9 +85,9 @@ def was_called_before(run: int, began: int) -> bool:
 
 
 def fail(how: str) -> ResponseReturnValue:
-    """Fail before the side effect, in the way that was asked for."""
+    """Fail before the side effect, in the way that the run asks for."""
     if how == "exception":
-        raise RuntimeError("The lab was asked for this exception.")
+        raise RuntimeError("The settings of this run ask for an exception.")
     if how == "status":
         return jsonify(success=False), HTTPStatus.INTERNAL_SERVER_ERROR
     return jsonify(success=False), HTTPStatus.OK

@@ -1,4 +1,4 @@
-"""Recipes: the techniques of a database against duplicates, each beside a guard.
+"""The techniques of a database against duplicates, each beside a guard.
 
 select_then_insert   inserts: the check that lets duplicates through
 unique_index         inserts: the second one is refused
@@ -11,7 +11,7 @@ counter              at most N times
 payments             a lock and a unique index together
 models, sessions     the tables, and the database
 deadlocks            the retry of a transaction that a deadlock ended
-pages, answers       the page with a form for each, form fields and responses
+pages, answers       the page with two forms for each, form fields and responses
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from . import (
     state_machine,
     unique_index,
 )
-from .answers import explain, not_here
+from .answers import explain, not_here, show
 from .deadlocks import explain_deadlock
 from .sessions import RecipeDatabase, recipe_database
 
@@ -55,6 +55,7 @@ MODULES = (
 
 blueprint = Blueprint("recipes", __name__, url_prefix="/recipes")
 blueprint.before_request(lambda: recipe_database().prepare())
+blueprint.after_request(show)
 blueprint.register_error_handler(HTTPException, explain)
 blueprint.register_error_handler(ConfigurationError, not_here)
 blueprint.register_error_handler(DBAPIError, explain_deadlock)
@@ -67,7 +68,7 @@ def register(app: Flask, url: str) -> None:
 
     Args:
         app: the application.
-        url: SQLAlchemy's, of their database.
+        url: SQLAlchemy's URL of their database.
     """
     database = app.extensions["example_recipes"] = RecipeDatabase(url)
     app.register_blueprint(blueprint)

@@ -1,7 +1,6 @@
-"""At most N times: a counter that is raised unless it is full.
+"""At most N times: a counter with an upper limit.
 
-It counts requests, and cannot tell which of them are duplicates: three copies of one click are
-three votes.
+It counts requests and does not recognise duplicates: three copies of one click are three votes.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ blueprint = Blueprint("counter", __name__, url_prefix="/counter")
 @blueprint.post("")
 @retry_on_deadlock
 def vote() -> ResponseReturnValue:
-    """Count a vote, up to three for each voter."""
+    """Count a vote, up to three per voter."""
     used = count(text_field("voter"), MOST_VOTES)
     if used is None:
-        return answer(409, error=f"At most {MOST_VOTES} votes for each voter.")
+        return answer(409, error=f"At most {MOST_VOTES} votes per voter.")
     return answer(200, used=used)
 
 
-# One vote a minute for each voter, however many copies of the click arrive.
+# One vote per voter and minute, for any number of copies of a click.
 @blueprint.post("/guarded")
 @no_repeat_submit(60, "You have just voted.", key=lambda: request.form.get("voter"))
 def guarded() -> ResponseReturnValue:
-    """Count a vote, at most one in a minute for each voter."""
+    """Count a vote, at most one per voter and minute."""
     return answer(200, used=count(text_field("voter")))
 
 
 def count(voter: str, most: int | None = None) -> int | None:
-    """Raise a counter and return it, or None if it is full."""
+    """Increment a counter and return it, or None at its limit."""
     dialect = session().get_bind().dialect.name
     counted = raise_in_one if dialect in INSERT else raise_locked
     used = counted(voter, most)
@@ -54,7 +53,7 @@ def count(voter: str, most: int | None = None) -> int | None:
 
 
 def raise_in_one(voter: str, most: int | None) -> int | None:
-    """Raise it in one statement, which returns no row if the counter is full."""
+    """Increment in one statement, which returns no row at the limit."""
     insert = INSERT[session().get_bind().dialect.name](Votes).values(voter=voter, used=1)
     raised = insert.on_conflict_do_update(
         index_elements=[Votes.voter],
@@ -66,7 +65,7 @@ def raise_in_one(voter: str, most: int | None) -> int | None:
 
 
 def raise_locked(voter: str, most: int | None) -> int | None:
-    """Raise it on MySQL and MariaDB, whose upsert has no WHERE.
+    """Increment on MySQL and MariaDB, whose upsert has no WHERE.
 
     The upsert inserts the row or locks it. An UPDATE first would be shorter, but of a missing row
     it locks the gap, and two first votes would end in a deadlock.

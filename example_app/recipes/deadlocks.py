@@ -1,9 +1,9 @@
-"""Deadlocks: run a transaction again after the database rolled it back to end one.
+"""Run a transaction again after the database rolled it back to end a deadlock.
 
-InnoDB makes deadlocks of plain duplicates. Copies of an insert wait at the unique index for the
-first; when the first is rolled back, all of them get a shared lock on its place, each waits for
-the others, and all but one are rolled back with error 1213. There is no row then, so this is no
-duplicate: run the transaction again.
+On InnoDB, duplicates of an insert can deadlock. They wait at the unique index for the first; when
+it is rolled back, all of them get a shared lock on its place, each waits for the others, and all
+but one are rolled back with error 1213. The row does not exist then, so this is no duplicate: run
+the transaction again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from sqlalchemy.exc import DBAPIError
 from werkzeug.exceptions import ServiceUnavailable
 
+from .answers import explain
 from .sessions import session
 
 P = ParamSpec("P")
@@ -28,7 +29,7 @@ ROLLED_BACK = (
     "40P01",  # PostgreSQL: deadlock_detected
     "40001",  # PostgreSQL: serialization_failure
 )
-"""Errors after which the transaction is gone, and may be run again as it was."""
+"""Errors after which the transaction is rolled back, and may be run again unchanged."""
 
 
 def retry_on_deadlock(view: Callable[P, R]) -> Callable[P, R]:
@@ -53,15 +54,16 @@ def retry_on_deadlock(view: Callable[P, R]) -> Callable[P, R]:
 
 
 def was_rolled_back(error: DBAPIError) -> bool:
-    """Return whether the database rolled the transaction back for another one to go on."""
+    """Return whether the database rolled the transaction back so that another can continue."""
     driver_error: Any = error.orig
     codes = (getattr(driver_error, "sqlstate", None), *driver_error.args[:1])
     return any(code in ROLLED_BACK for code in codes)
 
 
 def explain_deadlock(error: DBAPIError) -> Any:
-    """Answer with 503 where a view without a retry was rolled back."""
+    """Answer 503 for a view that has no retry."""
     if not was_rolled_back(error):
         raise error
     session().rollback()
-    return ServiceUnavailable("The database rolled this back: try again.", retry_after=1)
+    busy = ServiceUnavailable("The database rolled this back: try again.", retry_after=1)
+    return explain(busy)

@@ -25,7 +25,7 @@ blueprint = Blueprint("deduplication_table", __name__, url_prefix="/deduplicatio
 @blueprint.post("/<product>")
 @retry_on_deadlock
 def deliver(product: str) -> ResponseReturnValue:
-    """Put a delivery into stock, once for each message."""
+    """Put a delivery into stock, once per message."""
     session().add(Message(id=text_field("message")))
     try:
         session().flush()
@@ -37,11 +37,11 @@ def deliver(product: str) -> ResponseReturnValue:
     return answer(200, first=True, pieces=left)
 
 
-# The table is the library's: it remembers the result too, and keeps both for a time.
+# The library keeps the table. It stores the result too, and both expire.
 @blueprint.post("/<product>/guarded")
 @retry_on_deadlock
 def guarded(product: str) -> ResponseReturnValue:
-    """Put a delivery into stock with `once`, whose end commits."""
+    """Put a delivery into stock with `once`, which commits at its end."""
     with idempotence.once("deliveries", text_field("message"), within=session) as delivery:
         if delivery.first:
             delivery.result = put_in_stock(product, number_field("pieces"))
@@ -49,7 +49,7 @@ def guarded(product: str) -> ResponseReturnValue:
 
 
 def put_in_stock(product: str, count: int) -> int:
-    """Add pieces, and return how many there are: the UPDATE has locked the row."""
+    """Add pieces and return their number. The UPDATE holds a lock on the row."""
     add = update(Stock).where(Stock.product == product).values(pieces=Stock.pieces + count)
     changes: CursorResult[Any] = session().execute(add)  # type: ignore[assignment]
     return pieces_of(product) if changes.rowcount else abort(404)

@@ -1,7 +1,7 @@
-"""The tables of the recipes, and their first rows.
+"""The tables of the recipes, and their initial rows.
 
-A rule of the database that a technique needs (an index, a version) is declared here. The routes
-behind the guards do without it: they leave the column empty, or bypass the version.
+The indexes and versions that the techniques need are declared here. The guarded routes do not use
+them: they leave the column empty, or bypass the version.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 MUG = "mug"
 OPENING_BALANCE = 100
 
-# MySQL's usual collations take `a` for `A`, and would take one reference for another.
+# MySQL's default collations ignore case, and would treat two references as one.
 Name = String(64).with_variant(mysql.VARCHAR(64, collation="utf8mb4_bin"), "mysql", "mariadb")
 
 
 class Base(DeclarativeBase):
-    """All tables of the recipes begin with `recipe_`: the database may hold others."""
+    """Base of the tables. Their names begin with `recipe_`: the database may have other tables."""
 
 
 class Order(Base):
-    """An order; no two have the same reference, any number have none."""
+    """An order. References are unique; any number of orders may have none."""
 
     __tablename__ = "recipe_orders"
     number: Mapped[int] = mapped_column(primary_key=True)
@@ -53,7 +53,7 @@ class Stock(Base):
 
 
 class Price(Base):
-    """A price in cents; SQLAlchemy counts its versions, and updates only the one that was read."""
+    """A price in cents with a version: SQLAlchemy updates only the version that was read."""
 
     __tablename__ = "recipe_prices"
     product: Mapped[str] = mapped_column(Name, primary_key=True)
@@ -72,7 +72,7 @@ class Account(Base):
 
 
 class Parcel(Base):
-    """A parcel: packed, then either shipped or cancelled."""
+    """A parcel, first packed, then shipped or cancelled."""
 
     __tablename__ = "recipe_parcels"
     number: Mapped[int] = mapped_column(primary_key=True)
@@ -80,7 +80,7 @@ class Parcel(Base):
 
 
 class Departure(Base):
-    """A parcel that has left; no index refuses a second departure."""
+    """A parcel's departure. No index refuses a second one."""
 
     __tablename__ = "recipe_departures"
     number: Mapped[int] = mapped_column(primary_key=True)
@@ -97,7 +97,7 @@ class Votes(Base):
 
 
 class Payment(Base):
-    """A payment; no two have the same reference."""
+    """A payment with a unique reference."""
 
     __tablename__ = "recipe_payments"
     number: Mapped[int] = mapped_column(primary_key=True)
@@ -106,7 +106,7 @@ class Payment(Base):
 
 
 def first_rows() -> list[Base]:
-    """Return the first rows: one for each technique, and one for its guard."""
+    """Return the initial rows: one for each technique, and one for its guard."""
     return [
         Stock(product=MUG, pieces=0),
         Price(product=MUG, cents=1000),

@@ -1,8 +1,8 @@
 """Computed updates: an optimistic lock. A write computed from an old version is refused.
 
-No request waits, and no lock is held between reading and writing. The losers have to read and
-compute again; a loser may be a duplicate or a rival. A late duplicate is refused only if the form
-carries the version that the client read.
+No request waits, and no lock is held between reading and writing. A refused request, duplicate or
+rival, has to read and compute again. A late duplicate is refused only if the form carries the
+version that the client read.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ blueprint = Blueprint("optimistic_lock", __name__, url_prefix="/optimistic-lock"
 
 @blueprint.post("/<product>")
 def change_price(product: str) -> ResponseReturnValue:
-    """Raise or lower a price by some percent of what it was."""
+    """Raise or lower a price by a percentage."""
     price = session().get(Price, product) or abort(404)
     if request.form.get("version", price.version, type=int) != price.version:
         return answer(409, error="The price has changed.", cents=price.cents)
     price.cents = changed(price.cents, number_field("percent", LARGEST_DISCOUNT))
     try:
-        session().commit()  # UPDATE … WHERE product = … AND version = the one that was read
+        session().commit()  # UPDATE … WHERE product = … AND version = …
     except StaleDataError:
         session().rollback()
         return answer(409, error="Another request has changed the price.")
     return answer(200, cents=price.cents, version=price.version)
 
 
-# The key tells a repeat from another change, and gives it the first answer. Two different changes
-# at the same time are both let in, and one result is lost.
+# The key distinguishes a duplicate from another change, and gives it the first answer. Two changes
+# at the same time both run, and one result is lost.
 @blueprint.post("/<product>/guarded")
 @idempotent(key=lambda: request.form.get("change"), required=True, wait=WAIT)
 def guarded(product: str) -> ResponseReturnValue:
-    """Change a price once for each name of a change, without looking at the version."""
+    """Change a price once per name of a change, without a check of the version."""
     text_field("change")
     price = session().get(Price, product) or abort(404)
     cents = changed(price.cents, number_field("percent", LARGEST_DISCOUNT))
@@ -55,5 +55,5 @@ def guarded(product: str) -> ResponseReturnValue:
 
 
 def changed(cents: int, percent: int) -> int:
-    """Compute the new price, as an example of a computation outside of SQL."""
+    """Compute the new price; an example of a computation outside of SQL."""
     return round(cents * (100 + percent) / 100)

@@ -1,4 +1,4 @@
-"""The page of the recipes: two forms for each, and the contents of the database."""
+"""The page of the recipes: two forms for each, and the rows of the database."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ blueprint = Blueprint("pages", __name__)
 
 @dataclass(frozen=True)
 class Form:
-    """A form, and the shell command that sends the same.
+    """A form, and the shell command that sends it.
 
     Args:
-        path: relative to the page.
-        fields: the names, with their first values.
-        label: the text of its button.
+        path: the path relative to the page.
+        fields: the names with their initial values.
+        label: the text of the button.
     """
 
     path: str
@@ -46,12 +46,12 @@ class Form:
 
     @property
     def id(self) -> str:
-        """The prefix of its fields' ids on the page."""
+        """The prefix of its ids on the page."""
         return self.path.replace("/", "-")
 
     @property
     def url(self) -> str:
-        """The URL that it is sent to."""
+        """The URL of its view."""
         return f"{url_for('recipes.pages.index')}/{self.path}"
 
     @property
@@ -71,6 +71,23 @@ class Recipe:
     guard: Form
 
 
+@dataclass(frozen=True)
+class Answer:
+    """An answer, for the page.
+
+    Args:
+        status: the status line.
+        outcome: `right`, `neutral` for a refusal, or `wrong` for duplicates in the database.
+        is_replay: whether the guard has replayed an earlier answer.
+        text: the contents.
+    """
+
+    status: str
+    outcome: str
+    is_replay: bool
+    text: str
+
+
 def recipes(version: int) -> list[Recipe]:
     """Return all recipes, with unused references.
 
@@ -81,8 +98,8 @@ def recipes(version: int) -> list[Recipe]:
     return [
         Recipe(
             "Select, then insert: wrong",
-            "Sixteen callers look for an order, work for some milliseconds, and insert it if none "
-            "was there. Each row beyond the first is a duplicate. The guard in front of the same "
+            "Sixteen callers select an order, work for some milliseconds, and insert it if there "
+            "was none. Each row after the first is a duplicate. The guard in front of the same "
             "code lets one caller in.",
             Form(
                 "select-then-insert",
@@ -97,15 +114,15 @@ def recipes(version: int) -> list[Recipe]:
         ),
         Recipe(
             "Unique index",
-            "Inserts. The second order with the same reference is refused; the guard answers it "
-            "with the number of the first.",
+            "For inserts. The index refuses a second order with the same reference. The guard "
+            "replays the answer to the first.",
             Form("unique-index", {"reference": fresh}, "Order"),
             Form("unique-index/guarded", {"reference": fresh}, "Order, guarded by a key"),
         ),
         Recipe(
             "Unique index that returns the row",
-            "Inserts. The second order with the same reference gets the number of the first, "
-            "from the row. The guard in front of it refuses another content with 422.",
+            "For inserts. A second order with the same reference gets the number of the first, "
+            "from the row. The guard replays that answer, and refuses other content with 422.",
             Form("get-or-create", {"reference": f"{fresh}-2"}, "Order, or return the order"),
             Form(
                 "get-or-create/guarded",
@@ -115,8 +132,8 @@ def recipes(version: int) -> list[Recipe]:
         ),
         Recipe(
             "Deduplication table",
-            "Messages. The message's id is inserted in the transaction of its effect. The guard "
-            "keeps that table for you.",
+            "For messages. The view inserts the id of the message in the transaction of its "
+            "effect. The guard keeps such a table for you.",
             Form("deduplication-table/mug", {"message": fresh, "pieces": 5}, "Deliver"),
             Form(
                 "deduplication-table/mug/guarded",
@@ -126,8 +143,8 @@ def recipes(version: int) -> list[Recipe]:
         ),
         Recipe(
             "Optimistic lock",
-            "Computed updates. A write computed from an old version is refused. The guard "
-            "recognises repeats of one change, and does not see other changes.",
+            "For computed updates. A write computed from an old version is refused. The guard "
+            "recognises duplicates of one change, but not rival changes.",
             Form("optimistic-lock/mug", {"percent": 10, "version": version}, "Raise"),
             Form(
                 "optimistic-lock/teapot/guarded",
@@ -137,28 +154,29 @@ def recipes(version: int) -> list[Recipe]:
         ),
         Recipe(
             "Pessimistic lock",
-            "Computed updates. Requests take turns, duplicates too. The guard refuses duplicates "
-            "at once.",
+            "For computed updates. Requests take turns, and so do duplicates. The guard refuses "
+            "duplicates at once.",
             Form("pessimistic-lock/1", {"amount": 10}, "Withdraw"),
             Form("pessimistic-lock/2/guarded", {"amount": 10}, "Withdraw, guarded by a lock"),
         ),
         Recipe(
             "State machine",
-            "Changes of a state. A parcel is shipped if it is packed, and then it is not packed "
-            "any more. The guard refuses the same wish for five seconds.",
+            "For changes of a state. Only a packed parcel can be shipped. The guard refuses the "
+            "same request for five seconds.",
             Form("state-machine/1", {"status": "shipped"}, "Ship"),
             Form("state-machine/2/guarded", {"status": "shipped"}, "Ship, guarded by a lock"),
         ),
         Recipe(
             "Counter",
-            "At most three votes for each voter. The guard: one in a minute.",
+            "For limits. The database counts at most three votes per voter. The guard lets one "
+            "vote in per minute.",
             Form("counter", {"voter": "Ada"}, "Vote"),
             Form("counter/guarded", {"voter": "Grace"}, "Vote, guarded by a lock"),
         ),
         Recipe(
             "Payments: lock and unique index",
-            "The lock refuses duplicates during the call to the bank; the index holds when the "
-            "lock is lost. Or the guard commits the payment and its answer together.",
+            "The lock refuses duplicates during the call to the bank, and the index holds if the "
+            "lock is lost. The guard commits the payment and its answer together.",
             Form("payments", {"reference": fresh, "amount": 12}, "Pay"),
             Form(
                 "payments/guarded",
@@ -169,21 +187,26 @@ def recipes(version: int) -> list[Recipe]:
     ]
 
 
+def form_urls() -> set[str]:
+    """Return the URLs of all forms."""
+    return {form.url for recipe in recipes(1) for form in (recipe.technique, recipe.guard)}
+
+
 @blueprint.get("")
 def index() -> ResponseReturnValue:
-    """Show the recipes, or give a script the contents of the database."""
-    return page_saying(None) if wants_page() else jsonify(truth())
+    """Show the recipes; a script gets the rows of the database."""
+    return page() if wants_page() else jsonify(truth())
 
 
 @blueprint.post("/reset")
 def reset() -> ResponseReturnValue:
-    """Restore the first rows. The guards' records stay until they expire."""
+    """Restore the initial rows. The guards' records remain until they expire."""
     recipe_database().reset()
-    return redirect(url_for(".index"), HTTPStatus.SEE_OTHER)
+    return redirect(url_for(".index", _anchor="database"), HTTPStatus.SEE_OTHER)
 
 
-def page_saying(notice: str | None) -> str:
-    """Return the page with a notice above it."""
+def page(answer: Answer | None = None) -> str:
+    """Return the page, with an answer beside the form that was sent."""
     with recipe_database().new_session() as session:
         version = session.scalars(select(Price.version).where(Price.product == MUG)).one()
     return render_template(
@@ -191,12 +214,12 @@ def page_saying(notice: str | None) -> str:
         recipes=recipes(version),
         truth=truth(),
         kind=recipe_database().engine.dialect.name,
-        notice=notice,
+        answer=answer,
     )
 
 
 def truth() -> dict[str, Any]:
-    """Return the contents of the database."""
+    """Return the rows of the database in short."""
     with recipe_database().new_session() as session:
 
         def count(table: type) -> int:

@@ -1,8 +1,8 @@
 """Payments: a lock and a unique index.
 
 The lock refuses duplicates during the call to the bank, before they occupy a connection to the
-database. It may be lost: it ends after a crash, and lives in a store of its own. The index is
-never lost: a duplicate that gets past the lock waits at it, and finds the payment.
+database. It can be lost: it expires after a crash, and is in another store than the payment. The
+index cannot: a duplicate that passes the lock waits at the index, and finds the payment.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ def reference() -> str | None:
 
 
 @blueprint.post("")
-@no_repeat_submit(30, "This payment is being made.", key=reference)
+@no_repeat_submit(30, "This payment is in progress.", key=reference)
 @retry_on_deadlock
 def pay() -> ResponseReturnValue:
     """Pay, or return the payment with this reference."""
     wanted = Payment(reference=text_field("reference"), amount=number_field("amount"))
     payment = find(wanted.reference) or make(wanted)
-    current_guard.release()  # the row is committed: let the next one in
+    current_guard.release()  # the row is committed, and answers the next request
     if payment.amount != wanted.amount:
         return answer(422, error="Another amount was paid under this reference.")
     return answer(201, number=payment.number, amount=payment.amount)
 
 
 # The payment and its answer are committed together, so that no crash separates them. The index
-# stays: it does not expire, and other code cannot bypass it.
+# remains: it does not expire, and other code cannot bypass it.
 @blueprint.post("/guarded")
 @idempotent(key=reference, required=True, wait=WAIT, within=session)
 def guarded() -> ResponseReturnValue:
-    """Pay within the transaction of the guard."""
+    """Pay in the transaction of the guard."""
     payment = Payment(reference=text_field("reference"), amount=number_field("amount"))
     session().add(payment)
     session().flush()
@@ -56,7 +56,7 @@ def guarded() -> ResponseReturnValue:
 
 @blueprint.errorhandler(IntegrityError)
 def taken(_: IntegrityError) -> ResponseReturnValue:
-    """Refuse a reference that was paid by other code; the guard rolls the transaction back."""
+    """Refuse a reference that other code has paid; the guard rolls the transaction back."""
     return answer(409, error="There is a payment with this reference.")
 
 
@@ -69,7 +69,7 @@ def make(payment: Payment) -> Payment:
     """Pay, or return the payment that another request has just made."""
     session().add(payment)
     try:
-        session().flush()  # a duplicate that got past the lock waits here
+        session().flush()  # a duplicate that passes the lock waits here
     except IntegrityError:
         session().rollback()
         return session().scalars(select(Payment).filter_by(reference=payment.reference)).one()

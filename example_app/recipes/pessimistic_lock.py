@@ -1,7 +1,7 @@
-"""Computed updates: a pessimistic lock. A later transaction waits until the row is free.
+"""Computed updates: a pessimistic lock. A later transaction waits until the row is unlocked.
 
-No request is refused, and each computes from the newest value. A duplicate is not recognised: it
-waits for its turn, and takes the money once more.
+No request is refused, and each computes from the latest value. A duplicate is not recognised: it
+waits for its turn, and withdraws the amount again.
 
 The row is found by its primary key. Without an index, InnoDB locks all rows of the table; for a
 missing row it locks the gap between its neighbours.
@@ -24,7 +24,7 @@ blueprint = Blueprint("pessimistic_lock", __name__, url_prefix="/pessimistic-loc
 
 @blueprint.post("/<int:number>")
 def withdraw(number: int) -> ResponseReturnValue:
-    """Take money from an account with a sufficient balance."""
+    """Withdraw money from an account with a sufficient balance."""
     amount = number_field("amount")
     lock_all_of_sqlite()
     account = session().get(Account, number, with_for_update=True) or abort(404)
@@ -36,16 +36,16 @@ def withdraw(number: int) -> ResponseReturnValue:
     return answer(200, balance=left)
 
 
-# One withdrawal at a time for each sender and account, and none for five seconds after it.
-# Duplicates are refused, and no request waits. It is no lock on the row: another sender is let in.
+# One withdrawal at a time per sender and account, and none for five seconds after it. Duplicates
+# are refused, and no request waits. This does not lock the row: another sender gets in.
 @blueprint.post("/<int:number>/guarded")
 @no_repeat_submit(
     5,
-    "You have just taken money from this account.",
+    "You have just withdrawn money from this account.",
     key=lambda: (request.view_args or {})["number"],
 )
 def guarded(number: int) -> ResponseReturnValue:
-    """Take money from an account without a lock on its row."""
+    """Withdraw money from an account without a lock on its row."""
     account = session().get(Account, number) or abort(404)
     left = rest(account.balance, number_field("amount"))
     if left < 0:
@@ -56,10 +56,10 @@ def guarded(number: int) -> ResponseReturnValue:
 
 
 def lock_all_of_sqlite() -> None:
-    """Take SQLite's only lock for writers, that of the whole file.
+    """Take SQLite's write lock, which is one for the whole file.
 
-    SQLAlchemy omits `FOR UPDATE` there, and a transaction that has only read holds no lock: two of
-    them would read the same balance.
+    SQLAlchemy omits `FOR UPDATE` on SQLite, and a transaction that has only read holds no lock:
+    two of them would read the same balance.
     """
     if session().get_bind().dialect.name == "sqlite":
         session().connection().exec_driver_sql("BEGIN IMMEDIATE")

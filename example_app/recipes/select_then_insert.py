@@ -1,6 +1,6 @@
-"""Inserts: look first, then insert. This is wrong: between the two, other requests look too.
+"""Inserts: select first, then insert. This is wrong: other requests select between the two.
 
-All of them find nothing, and all of them insert. The forms send a crowd, and count the rows.
+All of them find no row, and all of them insert. The forms run sixteen callers and count the rows.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ blueprint = Blueprint("select_then_insert", __name__, url_prefix="/select-then-i
 
 @blueprint.post("")
 def crowd() -> ResponseReturnValue:
-    """Let a crowd look for an order and insert it, and count the rows."""
+    """Insert an order from sixteen callers at once, and count the rows."""
     return fire(insert_if_missing)
 
 
-# The key in front of the same code lets one of the crowd in, as long as its store remembers it.
+# `once` in front of the same code lets one caller in, until its record expires.
 @blueprint.post("/guarded")
 def guarded() -> ResponseReturnValue:
-    """Let a crowd do the same with `once`, and count the rows."""
+    """Do the same with `once`, and count the rows."""
     return fire(insert_once)
 
 
 def insert_if_missing(reference: str, seconds: float) -> None:
-    """Insert an order if there is none with this reference, or so it seems."""
+    """Insert an order if this transaction sees none with the reference."""
     if session().scalar(select(PlainOrder).filter_by(reference=reference)) is None:
         work(seconds)
         session().add(PlainOrder(reference=reference))
@@ -48,22 +48,22 @@ def insert_if_missing(reference: str, seconds: float) -> None:
 
 
 def insert_once(reference: str, seconds: float) -> None:
-    """Insert an order, unless another caller has done so or is doing so."""
+    """Insert an order, unless another caller has inserted it or is inserting it."""
     try:
         with idempotence.once("plain-orders", reference) as order:
             if order.first:
                 insert_if_missing(reference, seconds)
     except Running:
-        pass  # a real client would ask again
+        pass  # a real client would retry
 
 
 def work(seconds: float) -> None:
-    """Take the time that a view spends on a price, a stock or a customer."""
+    """Simulate the work of a view between the two statements."""
     time.sleep(seconds)
 
 
 def fire(call: Callable[[str, float], None]) -> ResponseReturnValue:
-    """Run a call in a crowd of threads, released together, each with its own transaction."""
+    """Run a call in sixteen threads at once, each with its own transaction."""
     reference, seconds = text_field("reference"), number_field("milliseconds", 0) / 1000
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined] # noqa: SLF001
     released = Barrier(CROWD)

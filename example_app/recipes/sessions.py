@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from .models import Base, Price, first_rows
 
 BUSY_TIMEOUT = 30.0
-"""Seconds to wait for another writer to the SQLite file."""
+"""Seconds to wait for another writer of the SQLite file."""
 
 CONNECTIONS = 32
-"""Of each process to a server. A request that waits for a row occupies one."""
+"""Connections per process. A request that waits for a row occupies one."""
 
 LONGEST_IDLE = 3600
 """Seconds; MySQL closes idle connections after its `wait_timeout`, eight hours by default."""
@@ -25,10 +25,10 @@ TRIES = 5
 
 
 class RecipeDatabase:
-    """An engine, and a session for each request.
+    """An engine, and a session per request.
 
     Args:
-        url: SQLAlchemy's. The first request connects, and creates the tables.
+        url: SQLAlchemy's URL. The first request connects, and creates the tables.
     """
 
     def __init__(self, url: str) -> None:
@@ -43,13 +43,13 @@ class RecipeDatabase:
         self.engine = create_engine(url, **options)
         if is_sqlite:
             event.listen(self.engine, "connect", read_while_others_write)
-        # Values stay readable after the commit, for the answer.
+        # The answer reads values after the commit.
         self.session = scoped_session(sessionmaker(self.engine, expire_on_commit=False))
         self._lock = threading.Lock()
         self._is_prepared = False
 
     def prepare(self) -> None:
-        """Create the tables and their first rows, if they are missing."""
+        """Create the tables and their initial rows, if they are missing."""
         with self._lock:
             if self._is_prepared:
                 return
@@ -58,17 +58,17 @@ class RecipeDatabase:
                     Base.metadata.create_all(self.engine)
                     self._fill()
                     break
-                except DatabaseError:  # another process was faster
+                except DatabaseError:  # another process creates them too
                     if not tries_left:
                         raise
             self._is_prepared = True
 
     def new_session(self) -> Session:
-        """Return a session besides that of the request, which reads committed rows only."""
+        """Return a session apart from the request's, which reads committed rows only."""
         return Session(self.engine)
 
     def reset(self) -> None:
-        """Replace all rows by the first ones."""
+        """Replace all rows with the initial ones."""
         with self.new_session() as session, session.begin():
             for table in Base.metadata.sorted_tables:
                 session.execute(delete(table))
@@ -81,7 +81,7 @@ class RecipeDatabase:
 
 
 def read_while_others_write(connection: Any, _: Any) -> None:
-    """Keep readers of an SQLite file from waiting for its writer."""
+    """Let readers of an SQLite file read during a write."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
 
@@ -93,5 +93,5 @@ def recipe_database() -> RecipeDatabase:
 
 
 def session() -> Session:
-    """Return the session of this request; its end rolls back uncommitted writes."""
+    """Return the session of this request. The end of the request rolls back uncommitted writes."""
     return recipe_database().session()

@@ -1,10 +1,10 @@
-"""Changes of a state: a conditional UPDATE, with the state before in its WHERE.
+"""Changes of a state: a conditional UPDATE with the previous state in its WHERE.
 
-It is one statement: the second one finds no row to update. A parcel that is shipped already is no
-error to a request that wants it shipped. The condition is valid as long as the row exists.
+Of two such statements, the second finds no row to update. A request to ship a parcel that is
+already shipped succeeds. The condition is valid as long as the row exists.
 
-MySQL's own count of rows omits unchanged ones, and would seem to make the condition superfluous;
-SQLAlchemy asks for the rows found.
+MySQL counts changed rows by default, which would make the condition seem superfluous; SQLAlchemy
+asks it for the matched rows.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .models import Departure, Parcel
 from .sessions import session
 
 BEFORE = {"shipped": "packed", "cancelled": "packed"}
-"""Each state that can be requested, and the state before it."""
+"""Each state that a request may ask for, with its previous state."""
 
 blueprint = Blueprint("state_machine", __name__, url_prefix="/state-machine")
 
 
 @blueprint.post("/<int:number>")
 def move(number: int) -> ResponseReturnValue:
-    """Ship a parcel or cancel it, once and not both."""
+    """Ship a parcel or cancel it, once and never both."""
     wanted = wanted_status()
     changes: CursorResult[Any] = session().execute(  # type: ignore[assignment]
         update(Parcel)
@@ -44,12 +44,12 @@ def move(number: int) -> ResponseReturnValue:
     return answer(200 if status == wanted else 409, status=status, changed=False)
 
 
-# The lock refuses the same request from the same sender for five seconds: not another one at the
-# same time, nor the same one later.
+# The lock refuses the same request from the same sender for five seconds. It lets in another
+# request at the same time, and the same request later.
 @blueprint.post("/<int:number>/guarded")
 @no_repeat_submit(5, "You have just requested this.")
 def guarded(number: int) -> ResponseReturnValue:
-    """Read the state, then change it: between the two, another request may do the same."""
+    """Read the state, then change it. Another request may do the same between the two."""
     wanted = wanted_status()
     status = session().scalar(select(Parcel.status).where(Parcel.number == number)) or abort(404)
     if not may_become(wanted, status):
@@ -61,11 +61,11 @@ def guarded(number: int) -> ResponseReturnValue:
 
 
 def may_become(wanted: str, status: str) -> bool:
-    """Return whether a state may follow another."""
+    """Return whether a state may follow another one."""
     return BEFORE[wanted] == status
 
 
 def wanted_status() -> str:
-    """Return the state that the form requests, or answer with 400."""
+    """Return the requested state, or abort with 400."""
     wanted = request.form.get("status", "")
     return wanted if wanted in BEFORE else abort(400, f"status: one of {', '.join(BEFORE)}.")

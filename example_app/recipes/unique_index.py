@@ -1,6 +1,6 @@
-"""Inserts: a unique index. The second row with the same reference is refused, for ever.
+"""Inserts: a unique index. It refuses a second row with the same reference, without expiry.
 
-The refusal does not carry the first answer: the client learns that there is an order, not its
+The refusal does not contain the first answer: the client learns that the order exists, but not its
 number. `get_or_create` returns it.
 """
 
@@ -18,7 +18,7 @@ from .models import Order
 from .sessions import session
 
 WAIT = 10.0
-"""Seconds that a repeat waits for the first answer."""
+"""Seconds that a duplicate waits for the first answer."""
 
 blueprint = Blueprint("unique_index", __name__, url_prefix="/unique-index")
 
@@ -26,22 +26,22 @@ blueprint = Blueprint("unique_index", __name__, url_prefix="/unique-index")
 @blueprint.post("")
 @retry_on_deadlock
 def order() -> ResponseReturnValue:
-    """Take an order, unless there is one with this reference."""
+    """Place an order, unless there is one with this reference."""
     order = Order(reference=text_field("reference"))
     session().add(order)
     try:
         session().commit()
-    except IntegrityError:  # with several constraints, find out which one it was
+    except IntegrityError:  # with several constraints, check which one was violated
         session().rollback()
         return answer(409, error="There is an order with this reference.")
     return answer(201, number=order.number)
 
 
-# The same form again gets the number of its order; the index is not used here.
+# A duplicate gets the number of its order. This route does not use the index.
 @blueprint.post("/guarded")
 @idempotent(key=lambda: request.form.get("reference"), required=True, wait=WAIT)
 def guarded() -> ResponseReturnValue:
-    """Take an order, once for each reference."""
+    """Place an order, once per reference."""
     text_field("reference")
     order = Order()
     session().add(order)

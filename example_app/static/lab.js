@@ -1,8 +1,8 @@
-// Starts a run of the lab and shows what is known of it, until it is over.
+// Starts a run of the lab, and shows its events until it is over.
 
 import { Timeline } from "./timeline.js";
 
-const ASK_EVERY = 150; // milliseconds
+const POLL_EVERY = 150; // milliseconds
 
 const form = document.getElementById("lab");
 const buttons = [...form.elements].filter(({ type }) => type === "submit");
@@ -21,10 +21,6 @@ function pause(milliseconds) {
   return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }
 
-function times(count) {
-  return count === 1 ? "once" : `${count} times`;
-}
-
 function showCounts({ counts, effects }) {
   for (const element of section.querySelectorAll("[data-count]")) {
     element.textContent = counts[element.dataset.count] ?? 0;
@@ -35,23 +31,25 @@ function showCounts({ counts, effects }) {
 async function follow(url) {
   section.hidden = false;
   words.hidden = true;
-  verdict.textContent = "Firing…";
+  delete section.dataset.outcome;
+  verdict.textContent = "Running…";
   timeline.clear();
-  for (let last = 0; ; await pause(ASK_EVERY)) {
+  for (let last = 0; ; await pause(POLL_EVERY)) {
     const news = await getJson(`${url}?after=${last}`);
     last = news.events.at(-1)?.[0] ?? last;
     showCounts(news);
     timeline.add(news);
     if (news.is_over) {
       timeline.end();
-      verdict.textContent = `${news.lanes} requests, and the side effect happened ${times(news.effects)}.`;
+      section.dataset.outcome = news.outcome;
+      verdict.textContent = news.verdict;
       words.hidden = false;
       return;
     }
   }
 }
 
-/* On a small screen, what happens next would happen below its edge. */
+/* Scroll to the run, which is below the edge of a small screen. */
 function showRun() {
   section.hidden = false;
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -83,7 +81,7 @@ async function whileBusy(work) {
   } finally {
     form.removeAttribute("aria-busy");
     for (const button of buttons) button.disabled = false;
-    // A button that is disabled loses the focus.
+    // A disabled button loses the focus.
     if (document.activeElement === document.body) pressed.focus?.({ preventScroll: true });
   }
 }
@@ -93,7 +91,7 @@ form.addEventListener("submit", (event) => {
   if (!buttons[0].disabled) whileBusy(start);
 });
 
-// The same as the picture, for those who would rather read or hear it; made when it is wanted.
+// The same as the timeline in words, for screen readers among others; made when opened.
 words.addEventListener("toggle", () => {
   const lines = words.open ? timeline.inWords() : [];
   words.querySelector("ol").replaceChildren(

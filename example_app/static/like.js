@@ -1,5 +1,5 @@
-// Likes without leaving the page. Nothing in here keeps anybody from clicking again: the lock on
-// the server does, and this only shows what it says.
+// Likes a product without leaving the page. The script allows any number of clicks: the lock on
+// the server refuses repeats, and the script shows the refusal.
 
 async function like(form) {
   const said = form.querySelector("[data-said]");
@@ -12,7 +12,7 @@ async function like(form) {
     if (response.ok) form.querySelector("[data-count]").textContent = answer.likes;
     said.textContent = response.ok ? "Liked, once." : answer.detail;
   } catch {
-    said.textContent = "There was no answer. Please try again.";
+    said.textContent = "No response. Try again.";
   }
 }
 

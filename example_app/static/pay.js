@@ -1,9 +1,12 @@
-// Pays over a network that loses answers: with idempotence.fetch, which asks again under the same
-// key, and for comparison in the way that careless pages do.
+// Pays over a network that loses responses: with idempotence.fetch, which retries with the same
+// key, and for comparison without a key.
+
+const TIMES = ["not at all", "once", "twice", "three times", "four times", "five times"];
 
 const form = document.getElementById("pay");
 const button = form.querySelector("button");
 const log = document.getElementById("log");
+const section = document.getElementById("responses");
 const verdict = document.getElementById("verdict");
 
 function say(text, kind = "") {
@@ -13,26 +16,26 @@ function say(text, kind = "") {
   log.append(line);
 }
 
-/* With a key. The script decides when to ask again; the page only tells of it. */
+/* With a key: idempotence.fetch decides when to retry; this page logs each retry. */
 function payWithKey(request) {
   return globalThis.idempotence.fetch(form.dataset.url, {
     ...request,
     timeout: 10_000,
     onRetry({ attempt, delay, error }) {
-      const what = error ? "no answer. Was it paid?" : "not now.";
-      say(`Try ${attempt}: ${what} Asking again in ${(delay / 1000).toFixed(1)}\u00a0s.`, "lost");
+      const outcome = error ? "no response" : "still in progress";
+      say(`Attempt ${attempt}: ${outcome}. Retry in ${(delay / 1000).toFixed(1)}\u00a0s.`, "lost");
     },
   });
 }
 
-/* Without: each try is a payment of its own, and nobody can tell. */
+/* Without a key: each attempt is a payment, and the server cannot recognise a retry. */
 async function payPlainly(request) {
   for (let attempt = 1; ; attempt++) {
     try {
       return await fetch(form.dataset.unguardedUrl, request);
     } catch (error) {
       if (attempt === 5) throw error;
-      say(`Try ${attempt}: no answer. Was it paid? Asking again.`, "lost");
+      say(`Attempt ${attempt}: no response. Retry.`, "lost");
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
   }
@@ -58,10 +61,12 @@ async function pay() {
   const answer = await response.json();
   if (!response.ok) throw new Error(answer.detail ?? `The server answered ${response.status}.`);
   const replayed = response.headers.has("Idempotent-Replayed");
-  const how = replayed ? "This is the answer to the first try, again." : "";
-  say(`Answer: payment ${answer.number} of ${answer.amount} €. ${how}`, "done");
+  const how = replayed ? " Replayed: the response to the first attempt." : "";
+  say(`Response: payment ${answer.number} of ${answer.amount} €.${how}`, "done");
   const made = (await showPayments()) - before;
-  verdict.textContent = made === 1 ? "Paid once." : `Paid ${made} times!`;
+  const total = made > 1 ? `: ${made * answer.amount} € instead of ${answer.amount} €` : "";
+  verdict.textContent = `Paid ${TIMES[made] ?? `${made} times`}${total}.`;
+  section.dataset.outcome = made === 1 ? "right" : "wrong";
 }
 
 async function showPayments() {
@@ -86,6 +91,7 @@ form.addEventListener("submit", async (event) => {
   button.disabled = true;
   log.replaceChildren();
   verdict.textContent = "";
+  delete section.dataset.outcome;
   try {
     await pay();
   } catch (error) {

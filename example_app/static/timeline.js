@@ -1,7 +1,7 @@
 // Draws the requests of a run: one lane each, time to the right. All lanes share a few paths, one
 // for each kind of stretch and of mark, so that 200 lanes are drawn as fast as two.
 
-/* What an event begins in its lane, until the next event there. */
+/* The stretch that each event begins, until the next event in its lane. */
 const STRETCHES = {
   sent: "way",
   arrived: "wait",
@@ -10,7 +10,7 @@ const STRETCHES = {
   failed: "way",
   rejected: "way",
   replayed: "way",
-  "told to ask again": "pause",
+  "will retry": "pause",
 };
 const MARKS = {
   ran: "ran",
@@ -19,19 +19,20 @@ const MARKS = {
   replayed: "replayed",
   "no answer": "silent",
 };
-const WORDS = { began: "let in", ran: "ran", answered: "answered", arrived: "arrived" };
+const WORDS = { began: "view started", "no answer": "no response" };
 const HEAD = 24; // pixels, for the axis
 const PAUSE = 30; // milliseconds between two drawings, at least
-const SHARE = 5; // and so many times what a drawing takes: the page has other things to do
+const SHARE = 5; // minimum pause as a multiple of the drawing time: the page stays responsive
 
 const number = (value) => Math.round(value * 10) / 10;
 
 const bar = (x, y, width, height) => `M${number(x)} ${number(y)}h${number(width)}v${number(height)}h${number(-width)}z`;
 
-/* Each around its middle, with a radius. */
+/* Each mark around its centre, with a radius. */
 const SHAPES = {
-  // Beside the bar that it ends, or it would not be seen.
+  // These two are drawn beside the bar that they end, which would cover them.
   ran: (x, y, r) => `M${x + 4} ${y}l${number(r * 0.7)} ${r}L${x + 4 + 2 * r} ${y - r}`,
+  again: (x, y, r) => `M${x + 8} ${y - r}v${number(1.1 * r)}m0 ${number(0.8 * r)}v.1`,
   failed: (x, y, r) => `M${x} ${y - r}l${r} ${2 * r}h${-2 * r}z`,
   rejected: (x, y, r) => `M${x - r} ${y - r}l${2 * r} ${2 * r}m0 ${-2 * r}l${-2 * r} ${2 * r}`,
   replayed: (x, y, r) => `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`,
@@ -61,10 +62,11 @@ export class Timeline {
   #lanes = [];
   #began = null;
   #last = 0; // the latest event, in milliseconds from the beginning
-  #ahead = 0; // how much the server's clock is ahead of performance.now()
+  #ahead = 0; // the server's clock minus performance.now()
+  #first = null; // the run that placed the order; later ones are duplicates
   #running = false;
   #scheduled = false;
-  #takes = 0; // milliseconds that the last drawing took
+  #takes = 0; // milliseconds of the last drawing
 
   constructor(element) {
     this.#svg = element;
@@ -75,22 +77,25 @@ export class Timeline {
     this.#lanes = [];
     this.#began = null;
     this.#last = 0;
+    this.#first = null;
     this.#running = true;
     this.#schedule();
   }
 
-  /* Take what the server told: [number, lane, what, detail, at in seconds] for each event. */
+  /* Add events of the server: [number, lane, what, detail, at in seconds] each. */
   add({ lanes, began, now, events }) {
     this.#began ??= began && began * 1000;
     this.#ahead = now * 1000 - performance.now();
     while (this.#lanes.length < lanes) this.#lanes.push([]);
     const touched = new Set();
     for (const [, lane, what, detail, at] of events) {
-      this.#lanes[lane - 1]?.push({ what, detail, at: at * 1000 });
+      const event = { what, detail, at: at * 1000 };
+      this.#lanes[lane - 1]?.push(event);
+      if (what === "ran" && !(this.#first?.at <= event.at)) this.#first = event;
       touched.add(lane - 1);
       this.#last = Math.max(this.#last, at * 1000);
     }
-    // Several processes write, each in its own time.
+    // Several processes write events, so that they may arrive out of order.
     for (const lane of touched) this.#lanes[lane]?.sort((one, other) => one.at - other.at);
     this.#schedule();
   }
@@ -104,12 +109,18 @@ export class Timeline {
     return this.#lanes.map((events) =>
       events
         .filter(({ what }) => !/^(claimed|completed|released|token_spent)$/.test(what))
-        .map(({ what, detail, at }) => {
+        .map((event) => {
+          const { what, detail, at } = event;
           const more = detail ? ` (${detail})` : "";
-          return `${WORDS[what] ?? what}${more} at ${Math.round(at - this.#began)} ms`;
+          const words = this.#isDuplicate(event) ? "ran again" : (WORDS[what] ?? what);
+          return `${words}${more} at ${Math.round(at - this.#began)} ms`;
         })
         .join(", "),
     );
+  }
+
+  #isDuplicate(event) {
+    return event.what === "ran" && event !== this.#first;
   }
 
   #schedule() {
@@ -122,7 +133,7 @@ export class Timeline {
   #drawAndMeasure() {
     const start = performance.now();
     this.#draw();
-    // What is drawn is painted before this is called, so that painting counts, too.
+    // The next frame comes after painting, so that painting is measured too.
     requestAnimationFrame(() => (this.#takes = performance.now() - start));
   }
 
@@ -146,7 +157,7 @@ export class Timeline {
 
   #drawLanes(x, each, now) {
     const paths = Object.fromEntries(
-      ["way", "pause", "wait", "run", ...Object.keys(SHAPES)].map((name) => [name, []]),
+      ["way", "pause", "wait", "run", "duplicate", ...Object.keys(SHAPES)].map((name) => [name, []]),
     );
     const radius = Math.max(2, Math.min(5, each / 2 - 1));
     const thick = Math.min(12, each - 1);
@@ -156,13 +167,16 @@ export class Timeline {
       let since = 0;
       const close = (until) => {
         const [from, to] = [x(since), x(until)];
-        const high = { wait: thick, run: thick, pause: 2, way: 1.2 }[stretch];
+        const high = { wait: thick, run: thick, duplicate: thick, pause: 2, way: 1.2 }[stretch];
         if (high) paths[stretch].push(bar(from, middle - high / 2, Math.max(1, to - from), high));
       };
-      for (const { what, at } of events) {
-        if (MARKS[what]) paths[MARKS[what]].push(SHAPES[MARKS[what]](number(x(at)), middle, radius));
+      for (const event of events) {
+        const { what, at } = event;
+        const mark = this.#isDuplicate(event) ? "again" : MARKS[what];
+        if (mark) paths[mark].push(SHAPES[mark](number(x(at)), middle, radius));
+        if (mark === "again") stretch = "duplicate";
         const next = what === "answered" || what === "no answer" ? null : STRETCHES[what];
-        if (next === undefined) continue; // a signal beside what the view says
+        if (next === undefined) continue; // a signal without a stretch
         close(at);
         [stretch, since] = [next, at];
       }

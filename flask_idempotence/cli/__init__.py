@@ -59,8 +59,8 @@ tools = LazyGroup(
     "idempotence",
     help="""Inspect and maintain the store of Flask-Idempotence, and check the deployment.
 
-    Tables are for people: in a pipe, each row is one line, its columns separated by tabs and
-    without a heading. --json is for programs. NO_COLOR is honoured.
+    A terminal gets tables. In a pipe, each row is one line of tab-separated columns, without a
+    heading; --json prints JSON. NO_COLOR is honoured.
     """,
 )
 """The group that the extension adds to an application's commands."""

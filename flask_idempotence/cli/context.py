@@ -15,7 +15,7 @@ from .output import print_aside
 
 MODES = ("lock", "token", "key", "once", "mutex")
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 by_mode = click.option("--mode", type=click.Choice(MODES), help="Only this mode.")
 by_endpoint = click.option(
     "--endpoint",
@@ -49,7 +49,7 @@ def this_state() -> State:
     state = state_of(this_app())
     if not state.store.shared and not this_app().testing:
         print_aside(
-            "Claims are kept in the memory of each process: this command sees its own, which is "
-            "empty, and not those of the running workers."
+            "Claims are kept in the memory of each process: this command has an empty store of "
+            "its own, and cannot see those of the running workers."
         )
     return state

@@ -27,11 +27,11 @@ from .output import in_terminal, print_json, print_table
 F = TypeVar("F", bound=Callable[..., object])
 
 MEANINGS = {
-    "live": "A view runs, or has died less than a lease ago, or a lock's interval is not over.",
-    "ended": "The process died in the view. Repeats get 409 outcome-unknown until this expires.",
+    "live": "The view runs, or died less than a lease ago, or a lock's interval is not over.",
+    "ended": "The process died in its view. Repeats get 409 outcome-unknown until this expires.",
     "record": "The request was carried out, and its response is remembered for repeats.",
     "token": "This token was issued and is not spent.",
-    "unknown": "Flask-Idempotence has not written this value.",
+    "unknown": "This value was not written by Flask-Idempotence.",
 }
 
 _DIGITS = re.compile(r"[0-9a-f]{6,32}")
@@ -55,10 +55,10 @@ def request_arguments(function: F) -> F:
         ),
         click.option("--endpoint", help="The endpoint of the view."),
         click.option("--scope", help="The scope of an operation of once."),
-        click.option("--id", help="The operation's id, a text; - prompts for it."),
+        click.option("--id", help="The operation's id, a string; - prompts for it."),
         click.option(
             "--id-json",
-            help='Its id as JSON: 7, an integer; [7, "monday"], a tuple; {"uuid": "..."}, a UUID.',
+            help='The id as JSON: 7, an integer; [7, "monday"], a tuple; {"uuid": "..."}, a UUID.',
         ),
         click.argument("digest", metavar="[HASH]", callback=_digits, required=False),
     ):
@@ -112,7 +112,7 @@ def _from_json(text: str) -> object:
     try:
         return _as_id(json.loads(_prompted("Id", text)))
     except (ValueError, RecursionError):
-        raise click.UsageError("--id-json: this is no id in JSON.") from None
+        raise click.UsageError("--id-json: not an id in JSON.") from None
 
 
 def _as_id(value: object) -> object:
@@ -124,7 +124,7 @@ def _as_id(value: object) -> object:
 
 
 def _prompted(label: str, value: str) -> str:
-    # Everybody on the machine sees arguments, and an identity may be a credential.
+    # Every user of the machine sees arguments, and an identity may be a credential.
     if value != "-":
         return value
     if sys.stdin.isatty():
@@ -171,8 +171,8 @@ def command(*, as_json: bool, digest: str | None, method: str, **named: str | No
         print_json([_row(each) for each in found])
     if not found:
         raise click.ClickException(
-            "The store holds nothing by that name: it has expired, or was "
-            "released, or belongs to another prefix or secret."
+            "The store has no such entry: it expired, was released, or belongs to another prefix "
+            "or secret."
         )
     if as_json:
         return

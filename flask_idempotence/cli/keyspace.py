@@ -70,6 +70,6 @@ def scan(
 
 
 def peek(store: InspectableStore, names: list[Name]) -> list[Found]:
-    """Return the keys that have an entry, with it."""
+    """Return the keys that have an entry, with their entries."""
     entries = store.peek_all([name.key for name in names])
     return [Found(name, entry) for name, entry in zip(names, entries, strict=True) if entry]

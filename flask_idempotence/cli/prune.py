@@ -18,7 +18,7 @@ from .output import print_aside, progress
     default=BATCH,
     show_default=True,
     type=click.IntRange(1, 10_000),
-    help="Rows that one statement removes.",
+    help="Rows per statement.",
 )
 @click.option(
     "--pause",
@@ -31,8 +31,8 @@ from .output import print_aside, progress
 def command(*, batch: int, pause: float) -> None:
     """Remove the expired rows of a store in a database.
 
-    Expired rows only take up room. The store removes some by itself as it is written to; run this
-    by a timer, or after a burst; it works in small batches. On Redis, keys expire by themselves.
+    Expired rows only take up space, and each write to the store removes some. Run this command
+    from a timer, or after a burst; it works in small batches. Redis needs no pruning.
     """
     store, removed = this_sql_store(), 0
     with progress("Removing", store.facts()[0].expired) as advance:

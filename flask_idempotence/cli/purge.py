@@ -20,21 +20,19 @@ _logger = logging.getLogger("flask_idempotence")
 @by_mode
 @by_endpoint
 @click.option("--all", "everything", is_flag=True, help="All keys under the prefix.")
-@click.option("--live", is_flag=True, help="Also live claims.")
-@click.option("--yes", is_flag=True, help="Remove them; without this, nothing is removed.")
+@click.option("--live", is_flag=True, help="Include live claims.")
+@click.option("--yes", is_flag=True, help="Remove the entries, which are only counted otherwise.")
 @with_appcontext
 def command(
     *, mode: str | None, endpoint: str | None, everything: bool, live: bool, yes: bool
 ) -> None:
-    """Remove many entries at once; a dry run by default.
+    """Remove all entries of a mode or an endpoint; a dry run by default.
 
-    It removes all entries of a mode or an endpoint.
+    Without --yes, the entries are only counted. Live claims stay, unless you give --live: their
+    views may be running. Keys of other applications are never touched.
 
-    Without --yes they are only counted. Live claims are left, unless --live is given: their views
-    may be running. Other applications' keys are never touched.
-
-    The consequence: a request whose response was remembered runs again when it is repeated, and a
-    form whose token is gone is refused.
+    The consequence: a repeat whose response was remembered runs again, and a form whose token is
+    gone is refused.
     """
     if not (mode or endpoint or everything):
         raise click.UsageError("Choose the entries: --mode, --endpoint, or --all.")
@@ -51,9 +49,9 @@ def command(
     print_table(("MODE", "ENDPOINT", "HOLDS", "KEYS"), rows)
     summary = f"{removed.total()} {'removed.' if yes else 'would be removed (--yes does it).'}"
     if spared:
-        summary += f" Left, because they are live: {spared} (--live takes them too)."
+        summary += f" Kept, because they are live: {spared} (--live removes them, too)."
     if changed:
-        summary += f" Left, because they have changed meanwhile: {changed}."
+        summary += f" Kept, because they changed in the meantime: {changed}."
     print_aside(summary)
     if yes:
         _logger.info("Purged by hand: mode=%s endpoint=%s", mode, endpoint)

@@ -17,10 +17,9 @@ from .output import print_aside
 _logger = logging.getLogger("flask_idempotence")
 
 _CONSEQUENCES = {
-    "live": "Its view may be running now, and is not stopped: the next such request runs it a "
-    "second time.",
-    "ended": "Its view has died, and how far it came is unknown: the next such request runs it a "
-    "second time.",
+    "live": "Its view may be running, and is not stopped: the next such request runs it a second "
+    "time.",
+    "ended": "Its view died, at an unknown point: the next such request runs it a second time.",
     "record": "Its view has run: the next such request runs it a second time.",
 }
 
@@ -35,14 +34,14 @@ def command(
 ) -> None:
     """Release a request, so that it may be sent again.
 
-    It is named as in 'inspect'. A claim is removed only if it is still the one that was shown; a
-    remembered response stays, unless --record is given.
+    Name it as in 'inspect'. A claim is removed only if it is still the one that was shown; a
+    remembered response stays, unless you give --record.
 
-    An operation of once that is named by --scope and --id is released if it is done, without
-    --record. One that is running is not.
+    An operation of once, named by --scope and --id, is released without --record once it is done.
+    A running one is not released.
 
     The consequence: the guard forgets that the request was ever sent. If its view is still
-    running, or has done half of its work, the same request runs it a SECOND TIME. Find out first.
+    running, or did half of its work, the same request runs it a SECOND TIME. Find out first.
     """
     state = this_state()
     found = find(state, digest=digest, method=method, **named)
@@ -51,15 +50,15 @@ def command(
         _check_kind(chosen.state, record=record)
     elif chosen.state != "record":
         raise click.ClickException(
-            "It is running, and only its owner may end it. Where you know better, release it by "
-            f"its hash, {name.digest[:SHORT_HASH]}."
+            "It is running, and only its owner may end it. If you are sure that its process died, "
+            f"release it by its hash, {name.digest[:SHORT_HASH]}."
         )
     show(found)
     print_aside(_CONSEQUENCES[chosen.state])
     if not yes:
         click.confirm("Release it?", abort=True, err=True)
     if inspectable(state.store).discard([(name.key, entry)]) == [Outcome.STALE]:
-        raise click.ClickException("It has changed meanwhile, and was not released. Inspect it.")
+        raise click.ClickException("It changed in the meantime, and was not released. Inspect it.")
     place = (name.mode, name.endpoint, name.digest[:SHORT_HASH])
     _logger.info("Released by hand: mode=%s endpoint=%s key=%s", *place)
     print_aside("Released.")
@@ -67,10 +66,10 @@ def command(
 
 def _single(found: list[Found]) -> Found:
     if not found:
-        raise click.ClickException("Nothing is stored by that name; there is nothing to release.")
+        raise click.ClickException("The store has no such entry; there is nothing to release.")
     if len(found) > 1:
         show(found)
-        raise click.ClickException("Several keys begin so. Give more digits of the hash.")
+        raise click.ClickException("Several keys begin with these digits. Give more of the hash.")
     return found[0]
 
 
@@ -81,4 +80,4 @@ def _check_kind(kind: str, *, record: bool) -> None:
             "it run again, add --record."
         )
     if kind not in _CONSEQUENCES:
-        raise click.ClickException(f"This is no claim, but: {kind}. 'purge' removes others.")
+        raise click.ClickException(f"Not a claim, but: {kind}. 'purge' removes such entries.")

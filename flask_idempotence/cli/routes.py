@@ -75,7 +75,7 @@ def _routes(app: Flask, state: State) -> Iterator[Route]:
     """Find the methods that are unsafe or guarded."""
     for rule in app.url_map.iter_rules():
         view = app.view_functions.get(rule.endpoint)
-        for method in sorted((rule.methods or set()) - {"HEAD"}):  # which goes with GET
+        for method in sorted((rule.methods or set()) - {"HEAD"}):  # comes with GET
             guards = [
                 _guarded(app, state, guard, "route")
                 for guard in guards_of(view, method)
@@ -107,7 +107,7 @@ def _guarded(app: Flask, state: State, guard: ViewGuard, origin: str) -> Guarded
 def _rule(state: State, guard: ViewGuard, name: str, setting: str | None) -> Rule | None:
     value = getattr(guard, name)
     if setting is None:
-        # Where there is no setting, nothing said is no rule; compare=False is one.
+        # Without a setting, an omitted argument is no rule; compare=False is one.
         is_said = value is False if name == "compare" else bool(value)
         return Rule(name, _shown(value), "route") if is_said or callable(value) else None
     if value is not None:
@@ -129,15 +129,15 @@ def _shown(value: object) -> object:
 
 @click.command("routes")
 @as_json
-@click.option("--defaults", is_flag=True, help="Show the rules that are defaults, too.")
+@click.option("--defaults", is_flag=True, help="Show default rules, too.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if an unsafe method has no guard.")
 @with_appcontext
 def command(*, as_json: bool, defaults: bool, strict: bool) -> None:
     """Show the guards of each route, and the rules in force.
 
-    A rule comes from the route, from a setting, or is a default; JSON has them all. Shown are the
-    unsafe methods, those without a guard as 'none' or (by idempotent.exempt) as 'exempt', and the
-    safe methods that have a guard. Guards are listed from the outermost.
+    A rule comes from the route, from a setting, or is a default; JSON has them all. The list has
+    all unsafe methods, those without a guard as 'none' or (by idempotent.exempt) as 'exempt', and
+    the safe methods that have a guard. Guards are listed from the outermost.
     """
     state = state_of(this_app())
     routes = sorted(_routes(this_app(), state), key=lambda route: (route.rule, route.method))

@@ -36,7 +36,7 @@ def command(*, mode: str | None, endpoint: str | None, as_json: bool, as_prometh
     tokens   issued and not spent
     bytes    of all values; the server needs some 100 more for each key
 
-    The store is read in batches and goes on working. Concurrent changes may be counted or not.
+    The store is read in batches while it is in use: concurrent changes may be counted or not.
     """  # noqa: D301 - click's mark for a block that is not to be wrapped
     counts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for batch in scan(this_state(), "Counting", mode=mode, endpoint=endpoint):

@@ -53,10 +53,10 @@ class HasHeaders(Protocol):
 
 
 def was_replayed(response: HasHeaders) -> bool:
-    """Whether a response is the remembered one to an earlier attempt, and no first answer.
+    """Return whether a response is a replay of the one to an earlier attempt.
 
     Args:
-        response: of requests, httpx, urllib3, or anything else with `headers`.
+        response: a response of requests, httpx, urllib3, or any object with `headers`.
     """
     return _value_of(response.headers, "Idempotent-Replayed") == "true"
 
@@ -82,8 +82,8 @@ class Answer:
     def is_settled(self) -> bool:
         """Whether every further attempt would get this same answer.
 
-        A replay is settled, whatever its status. So is a result that the server's store has not
-        got yet (`Idempotent-Stored: false`): another attempt would only wait for the store.
+        A replay is settled with any status. So is a result that the server's store has not
+        acknowledged (`Idempotent-Stored: false`): another attempt would only wait for the store.
         """
         return was_replayed(self) or _value_of(self.headers, "Idempotent-Stored") == "false"
 
@@ -91,8 +91,8 @@ class Answer:
     def refusal(self) -> str:
         """The slug of a refusal, or an empty text.
 
-        The header names it, whatever the body. Without one, the type of a problem document does,
-        if it ends with a slug of this library, under any base.
+        The header has it. Without one, the type of a problem document has it, if it ends with a
+        slug of this library, under any base.
         """
         if slug := _value_of(self.headers, REFUSAL_HEADER):
             return slug

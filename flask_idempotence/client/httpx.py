@@ -37,7 +37,7 @@ _NO_ANSWER = (
 
 
 class IdempotentTransport(httpx.BaseTransport):
-    """Transport that gives each unsafe request one key, and repeats it until its answer is final.
+    """Transport that sends an unsafe request with one key, and retries until its answer is final.
 
     A request that has the header already keeps its key. Requests by a safe method pass unchanged.
     The last answer is returned, the last error raised; its `request` has the key. A transport may
@@ -46,9 +46,9 @@ class IdempotentTransport(httpx.BaseTransport):
     Args:
         transport: sends each attempt; None for an `httpx.HTTPTransport`. Its own `retries` come
             on top of every attempt.
-        retries: how often, and for how long; None for the defaults.
+        retries: the rules of retrying; None for the defaults of `Retries`.
         header: the name of the header that carries the key.
-        quoted: whether the key goes between quotes, as the draft has it.
+        quoted: whether the key goes between quotes, as the draft specifies.
         sleep: waits for a number of seconds; for tests.
     """
 
@@ -151,7 +151,9 @@ async def _exchange(
 ) -> httpx.Response:
     """Send a request until its answer is final: the protocol of both transports."""
     repeatable = isinstance(request.stream, httpx.ByteStream)
-    attempts = Attempts(retries, repeatable=repeatable, request=request.method)
+    attempts = Attempts(
+        retries, repeatable=repeatable, method=request.method, url=str(request.url)
+    )
     while True:
         response = None
         try:

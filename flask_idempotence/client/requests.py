@@ -33,16 +33,16 @@ _NO_ANSWER = (exceptions.ConnectionError, exceptions.Timeout, exceptions.Chunked
 
 
 class IdempotentAdapter(BaseAdapter):
-    """Adapter that gives each unsafe request one key, and repeats it until its answer is final.
+    """Adapter that sends an unsafe request with one key, and retries until its answer is final.
 
     A request that has the header already keeps its key. Requests by a safe method pass unchanged.
     The last answer is returned, the last error raised; its `request` has the key. An adapter may
     be shared by threads.
 
     Args:
-        retries: how often, and for how long; None for the defaults.
+        retries: the rules of retrying; None for the defaults of `Retries`.
         header: the name of the header that carries the key.
-        quoted: whether the key goes between quotes, as the draft has it.
+        quoted: whether the key goes between quotes, as the draft specifies.
         adapter: sends each attempt; None for an `HTTPAdapter`. Its own `max_retries` come on top
             of every attempt.
         sleep: waits for a number of seconds; for tests.
@@ -81,7 +81,12 @@ class IdempotentAdapter(BaseAdapter):
         self._header.put_into(cast("MutableMapping[str, str]", request.headers))
         rewind = _rewinder_of(request.body)
         repeatable = rewind is not None
-        attempts = Attempts(self._retries, repeatable=repeatable, request=str(request.method))
+        attempts = Attempts(
+            self._retries,
+            repeatable=repeatable,
+            method=str(request.method),
+            url=str(request.url),
+        )
         while True:
             try:
                 response = send(timeout=_within(timeout, attempts.begin()))

@@ -1,7 +1,7 @@
 """The rules of retrying, without any network.
 
-urllib3's `Retry` decides by status alone. It cannot tell a replay from a first answer or a running
-request from a final refusal, and does not see an answer that breaks off in its body.
+urllib3's `Retry` decides by status alone. It cannot distinguish a replay from a first answer, or a
+running request from a final refusal, and does not see an answer that breaks off in its body.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import ssl
 import time
 from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass
+from urllib.parse import urlsplit
 
-from .answers import PASSING_REFUSALS, Answer
+from .answers import PASSING_REFUSALS, Answer, was_replayed
 
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """The statuses after which another attempt may fare better."""
@@ -23,21 +24,21 @@ _logger = logging.getLogger("flask_idempotence.client")
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a request is sent, and how long that may take: exponential backoff with jitter.
+    """Rules of retrying: how often and for how long, with exponential backoff and jitter.
 
-    The waits double, and jitter takes up to half off each, so that many callers do not come back
-    together. By default they add up to more than 30 seconds, the lease after which a server frees
-    the key of a process that died.
+    The waits double, and jitter takes up to half off each, so that many callers do not retry at
+    the same time. By default they add up to more than 30 seconds, the lease after which a server
+    releases the key of a process that died.
 
     Attributes:
-        attempts: how often a request is sent at most, the first time included.
-        seconds: how long all attempts and waits may take. Each attempt's timeout is cut to the
-            rest of it.
+        attempts: the most attempts at a request, the first one included.
+        seconds: the most seconds that all attempts and waits may take. Each attempt's timeout is
+            cut to the remaining seconds.
         first_wait: seconds before the second attempt.
         longest_wait: the most seconds between two attempts. An answer whose `Retry-After` asks for
             more is final.
-        statuses: after which a request is sent again, unless the answer is a refusal of this
-            library: of those, the header `Idempotence-Refusal` decides.
+        statuses: the statuses after which a request is sent again. For a refusal of this
+            library, the header `Idempotence-Refusal` decides instead.
         clock: returns monotonic seconds; for tests.
         now: returns seconds since 1970; for tests.
         chance: returns a number from 0 to 1; for tests.
@@ -79,15 +80,16 @@ class Retries:
 
 
 class Attempts:
-    """The attempts at one request, which log lines call by its method.
+    """The attempts at one request; log lines name it by method, host and path.
 
     Only a repeatable request, whose body can be sent again, is attempted more than once.
     """
 
-    def __init__(self, retries: Retries, *, repeatable: bool, request: str) -> None:
+    def __init__(self, retries: Retries, *, repeatable: bool, method: str, url: str) -> None:
         self._retries = retries
         self._repeatable = repeatable
-        self._request = request
+        self._method = method
+        self._url = url
         self._begin = retries.clock()
         self._made = 0
 
@@ -99,6 +101,8 @@ class Attempts:
     def wait_after_answer(self, answer: Answer) -> float | None:
         """Return the seconds until the next attempt, or None where this answer is final."""
         if not self._retries.may_pass(answer):
+            if was_replayed(answer):
+                self._log("Attempt %d of %d at %s: status %d, a replay.", answer.status)
             return None
         asked = answer.retry_after(self._retries.now()) or 0.0
         return self._wait(asked, f"status {answer.status}")
@@ -113,23 +117,36 @@ class Attempts:
             spent = self._retries.clock() - self._begin
             error.add_note(f"Attempts, all with the same key: {self._made}, in {spent:.1f} s.")
         elif wait is None:
-            error.add_note("It was sent once only: its body cannot be read a second time.")
+            error.add_note("Sent only once: the body cannot be read a second time.")
         return wait
 
     def _wait(self, asked: float, reason: str) -> float | None:
-        if not self._repeatable or self._made >= self._retries.attempts:
-            return None
         # Retry-After is a minimum: longer waits let a slow request finish before the attempts,
         # each asked to wait for a second, are used up.
         wait = max(asked, self._retries.wait_before(self._made + 1))
-        if wait > self._retries.longest_wait or wait >= self._left():
+        is_last = not self._repeatable or self._made >= self._retries.attempts
+        if is_last or wait > self._retries.longest_wait or wait >= self._left():
+            self._log("Attempt %d of %d at %s: %s. Gave up.", reason)
             return None
-        place = self._made, self._retries.attempts, self._request
-        _logger.info("Attempt %d of %d at %s: %s. Again in %.1f s.", *place, reason, wait)
+        self._log("Attempt %d of %d at %s: %s. Again in %.1f s.", reason, wait)
         return wait
+
+    def _log(self, text: str, *arguments: object) -> None:
+        if _logger.isEnabledFor(logging.INFO):
+            name = _name_of(self._method, self._url)
+            _logger.info(text, self._made, self._retries.attempts, name, *arguments)
 
     def _left(self) -> float:
         return self._retries.seconds - (self._retries.clock() - self._begin)
+
+
+def _name_of(method: str, url: str) -> str:
+    """Return the method, host and path of a request; user, query and fragment may be secret."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return method
+    return f"{method} {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _is_untrusted_certificate(error: BaseException) -> bool:

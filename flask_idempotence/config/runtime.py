@@ -26,7 +26,7 @@ _FIXED = tuple(name for name, field in SETTINGS.items() if not field.metadata["l
 _read_fixed = itemgetter(*_FIXED)
 _boolean = fields.Boolean()
 
-IdentityLoader = Callable[[], "str | None"]
+IdentityLoader = Callable[[], object]
 FailedPredicate = Callable[["Response"], bool]
 
 
@@ -71,18 +71,18 @@ class Switches:
             return
         pairs = zip(_FIXED, self._seen, now, strict=True)
         _logger.warning(
-            "Flask-Idempotence: changed after init_app, which is too late; the old value stays in "
-            "force: %s",
+            "Flask-Idempotence: settings changed after init_app keep their old value: %s. Set "
+            "them before.",
             ", ".join(name for name, was, is_ in pairs if was != is_),
         )
         self._seen = now
 
     @staticmethod
     def report_foreign(app: Flask) -> None:
-        """Warn of entries that were made after `init_app` under a name that is no setting."""
+        """Warn of entries made after `init_app` under a name that is not a setting."""
         for problem in foreign_settings(app.config):
             _logger.warning(
-                "Flask-Idempotence: %s It was set after init_app, which is too late.", problem
+                "Flask-Idempotence: %s It was set after init_app: set it before.", problem
             )
 
 

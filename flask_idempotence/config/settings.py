@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Final, Literal, get_args
 
 from marshmallow import ValidationError, fields, validate
 
@@ -26,11 +26,18 @@ LONGEST = 1_000_000_000
 CLOCK_SKEW = 30
 """Seconds by which the clocks of machines may differ."""
 
+OnStoreError = Literal["reject", "allow"]
+OnRepeat = Literal["replay", "reject"]
+Guarantee = Literal["at-least-once", "at-most-once"]
+Remember = Literal["final", "success"]
+
 IDENTITY = ("user", "session", "authorization", "credentials", "ip")
-ON_STORE_ERROR = REJECT, ALLOW = "reject", "allow"
-ON_REPEAT = ("replay", "reject")
-GUARANTEES = AT_LEAST_ONCE, AT_MOST_ONCE = "at-least-once", "at-most-once"
-REMEMBER = FINAL, SUCCESS = "final", "success"
+REJECT: Final = "reject"
+ALLOW: Final = "allow"
+AT_LEAST_ONCE: Final = "at-least-once"
+AT_MOST_ONCE: Final = "at-most-once"
+FINAL: Final = "final"
+SUCCESS: Final = "success"
 
 _SESSION_KEYS = (
     *("_user_id", "user_id", "uid", "username", "user", "account_id", "email", "sub"),
@@ -89,8 +96,8 @@ def _names(value: object) -> tuple[str, ...]:
 def _uri(value: object) -> str:
     if not isinstance(value, str):
         raise ValidationError(
-            "Must be a string, such as redis://localhost:6379/0. A client or a store of your own "
-            "goes to Idempotence(app, store=...)."
+            "Must be a string, such as redis://localhost:6379/0. Pass a client or a store of your "
+            "own as Idempotence(app, store=...)."
         )
     if not value.strip():
         raise ValidationError(f"An empty string {_NO_URI}")
@@ -98,8 +105,8 @@ def _uri(value: object) -> str:
 
 
 _NO_URI = (
-    "is no URI. Is the variable set from which it is read? Leave the setting out for the memory "
-    "of this process."
+    "is not a URI. Set the environment variable that it comes from, or leave the setting out for "
+    "the memory of this process."
 )
 
 
@@ -158,8 +165,8 @@ def _text(pattern: str, error: str, *, allow_none: bool = False) -> fields.Strin
 _Header = partial(_text, HEADER_NAME.pattern, "Must be the name of a header.")
 
 
-def _one_of(choices: Collection[str]) -> fields.String:
-    return fields.String(validate=validate.OneOf(choices))
+def _one_of(choices: object) -> fields.String:
+    return fields.String(validate=validate.OneOf(get_args(choices)))
 
 
 def _some_of(choices: Collection[str]) -> fields.Function:
@@ -206,7 +213,7 @@ class Config:
         _text(r"[A-Za-z0-9_.-]+", "Must consist of letters, digits, '_', '.' and '-'."),
         "idempotence",
     )
-    on_store_error: str = _setting(_one_of(ON_STORE_ERROR), REJECT)
+    on_store_error: OnStoreError = _setting(_one_of(OnStoreError), REJECT)
     identity: tuple[str, ...] = _setting(_some_of(IDENTITY), IDENTITY)
     identity_host: bool = _setting(fields.Boolean(), True)
     identity_session_keys: tuple[str, ...] = _setting(_Names(), _SESSION_KEYS)
@@ -259,9 +266,9 @@ class Config:
     key_methods: tuple[str, ...] = _setting(
         _some_of(("POST", "PUT", "PATCH", "DELETE")), ("POST", "PATCH")
     )
-    key_on_repeat: str = _setting(_one_of(ON_REPEAT), "replay")
-    key_guarantee: str = _setting(_one_of(GUARANTEES), AT_LEAST_ONCE)
-    key_remember: str = _setting(_one_of(REMEMBER), FINAL)
+    key_on_repeat: OnRepeat = _setting(_one_of(OnRepeat), "replay")
+    key_guarantee: Guarantee = _setting(_one_of(Guarantee), AT_LEAST_ONCE)
+    key_remember: Remember = _setting(_one_of(Remember), FINAL)
     key_wait: float = _setting(_Wait(), 0.0)
     key_max_body: int = _setting(
         fields.Integer(strict=True, validate=validate.Range(min=0)), 1_048_576

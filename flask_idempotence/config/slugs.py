@@ -1,4 +1,4 @@
-"""The slugs of refusals, and the settings that go by them."""
+"""The slugs of refusals, and the settings that are keyed by them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REPEATS = frozenset({*DUPLICATES, KEY_IN_PROGRESS, "outcome-unknown", "response-
 """Refusals of requests that have been sent before."""
 
 NO_RESULTS = REPEATS | {"lease-lost", "store-unavailable"}
-"""Refusals that are no result for a guard around the one that refuses, whatever their status."""
+"""Refusals that are no result for a guard around the one that refuses, under any status."""
 
 
 def messages(value: object) -> dict[str, object]:
@@ -79,8 +79,7 @@ def _by_slug(value: object, slugs: Collection[str], error: str) -> dict[str, obj
             meant = str(slug).lower().replace("_", "-")
             [nearest] = difflib.get_close_matches(meant, slugs, n=1, cutoff=0)
             raise ValidationError(
-                f"{slug!r} is none of the slugs that it takes: {', '.join(slugs)}. Did you mean "
-                f"{nearest!r}?"
+                f"{slug!r} is not one of its slugs: {', '.join(slugs)}. Did you mean {nearest!r}?"
             )
     return dict(value)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from blinker import NamedSignal
     from flask import Flask, Request, Response
 
+    from ..config.settings import OnStoreError
     from ..exactly_once.transaction import Transaction
     from ..response.records import RecordContext
     from .guard import Plan, Question
@@ -44,14 +45,20 @@ class Attempt:
         on_store_error: the route's `"reject"` or `"allow"`; None for the setting.
         key: the store key; None before it is known.
         waited: seconds for which it has waited for another request's claim to end.
+        traced: the operation, for the log in debug mode; None in any other.
     """
 
     app: Flask
     mode: str
     endpoint: str | None
-    on_store_error: str | None = None
+    on_store_error: OnStoreError | None = None
     key: str | None = None
     waited: float = 0.0
+    traced: Question | None = None
+
+    def trace(self, question: Question) -> None:
+        """Log the decision about this operation, and its settlement."""
+        self.traced = question
 
     def name(self, key: str) -> str:
         """Note the store key, and return it."""
@@ -60,7 +67,7 @@ class Attempt:
 
     @property
     def short_key(self) -> str | None:
-        """The first characters of the key's hash: enough to follow it, too few to find it out."""
+        """The first characters of the hash: enough to find log lines, too few to recover it."""
         return self.key and self.key.rpartition(":")[2][:SHORT_HASH]
 
     @property
@@ -91,7 +98,7 @@ class Owners:
     """Draws the owners of claims: 128 random bits each, many in one call of the kernel.
 
     In about half of all processes, the first such call of a request takes longer than a claim in
-    memory. Two claims with one owner would be one: so a child process draws anew, and so does one
+    memory. Two claims with one owner would be one: so a child process draws again, and so does one
     after a pause, in which a snapshot of it may have been restored many times.
     """
 
@@ -103,10 +110,10 @@ class Owners:
         self._drawn_in: tuple[int, float] = (0, 0.0)
 
     def draw(self) -> bytes:
-        """Return an owner that nobody else has."""
+        """Return a new owner."""
         process, at = self._drawn_in
-        # Without a hook: uWSGI forks without running any. By the wall clock: the others may stand
-        # still in a snapshot.
+        # Without a hook: uWSGI forks without running any. By the wall clock: the others may be
+        # frozen in a snapshot.
         now = time.time()
         if process != os.getpid() or not 0 <= now - at < self._GOOD_FOR:
             self._drawn, self._drawn_in = [], (os.getpid(), now)
@@ -139,13 +146,13 @@ class Lease:
         self.begin(length, at)
 
     def begin(self, length: float, at: float) -> None:
-        """Note a lease of so many seconds, claimed or renewed at this time."""
+        """Note the length of a lease, and the time of its claim or renewal."""
         self.length = length
         self.began_at = at
         self.renew_at = at + length / 3
 
     def is_due_soon(self, now: float) -> bool:
-        """Whether a renewal now saves one of its own soon."""
+        """Whether it may join a renewal that is sent now."""
         return self.renew_at <= now + self.length / 12
 
     def renewal_sent(self) -> None:
@@ -302,6 +309,15 @@ class Claim:
         self._status = response.status_code
         self._body = response.response
 
+    @property
+    def status(self) -> int:
+        """The status of the response that decides the settlement; 0 for none."""
+        return self._status
+
+    def note_status(self, response: Response) -> None:
+        """Note the status of a response that was changed after the view."""
+        self._status = response.status_code
+
     def keep_record(self, record: bytes) -> None:
         """Keep the record of the response."""
         self.record = record
@@ -327,7 +343,7 @@ class Claim:
     def settled(self) -> bool:
         """Whether its settlement has begun, or belongs to another process.
 
-        A view may fork. The claim stays the parent's, however the child goes on: it may leave by
+        A view may fork. The claim stays the parent's, however the child continues: it may leave by
         the same ways, and settling there would free an operation that still runs in the parent.
         """
         return self._settling.locked() or self._process != os.getpid()

@@ -81,7 +81,7 @@ def _runner() -> _Runner:
 
 
 def _task() -> object:
-    # Whoever runs a task has imported it; importing it here would take longer than the package.
+    # A caller that runs a task has imported it; importing it takes longer than this package.
     asyncio = sys.modules.get("asyncio.tasks")
     if asyncio is None:
         return None
@@ -132,15 +132,15 @@ class CurrentGuard:
 
     @property
     def lost(self) -> bool:
-        """Whether the claim is known to have ended while the view ran."""
+        """Whether the claim has ended while the view ran, as far as is known."""
         return (claim := self._claim) is not None and claim.lost
 
     def release(self) -> None:
-        """Let the same request be sent again, whatever the view answers."""
+        """Release the claim after the view, even a successful one: the request may run again."""
         self._decide(Verdict.RELEASED)
 
     def keep(self) -> None:
-        """Count this request as done, whatever the view answers."""
+        """Count this request as done, even if the view fails."""
         self._decide(Verdict.KEPT)
 
     @staticmethod

@@ -1,16 +1,21 @@
-"""The log in debug mode: guard, source of the identity, outcome and its reason."""
+"""The log in debug mode: the decision about each guarded request, its reasons, its settlement."""
 
 from __future__ import annotations
 
 import json
 import logging
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from flask.logging import default_handler, has_level_handler
 
+from ..stores.base import Outcome
+from .guard import Complete, HoldUntil, Keep, Release, Restore, Settlement, Verdict
+
 if TYPE_CHECKING:
-    from .claim import Attempt
+    from .claim import Attempt, Claim
+    from .guard import Question
 
 _package_logger = logging.getLogger("flask_idempotence")
 _logger = _package_logger.getChild("debug")
@@ -31,23 +36,91 @@ _SENDER = re.compile(
 )
 
 
-def note(attempt: Attempt, text: str) -> None:
-    """Log a line about an attempt at a guard, if its application is in debug mode.
+def note(attempt: Attempt, decision: str, identity: str | None = None) -> None:
+    """Log the decision about an attempt at a guard, with its facts.
 
     Args:
         attempt: the attempt.
-        text: the line; it must hold no credentials, addresses, arguments, keys or tokens.
+        decision: the decision; it must hold no credentials, addresses, arguments, keys or tokens.
+        identity: the sender, of which the line has the sources only; None for the question's.
     """
-    if attempt.app.debug:
-        _show()
-        name = DECORATORS.get(attempt.mode, attempt.mode)
-        _logger.debug("Flask-Idempotence: %s at %r: %s", name, attempt.endpoint, text)
+    _show()
+    name = DECORATORS.get(attempt.mode, attempt.mode)
+    facts = (" ".join(_facts(attempt, identity)) + attempt.route).lstrip()
+    text = f"{decision} ({facts})" if facts else decision
+    _logger.debug("Flask-Idempotence: %s at %r: %s", name, attempt.endpoint, text)
 
 
-def note_identity(attempt: Attempt, identity: str) -> None:
-    """Log the sources of an identity, and nothing else of it."""
-    if attempt.app.debug:
-        note(attempt, f"identity: {' and '.join(_sources(identity)) or 'nobody'}")
+def _facts(attempt: Attempt, identity: str | None) -> Iterator[str]:
+    question = attempt.traced
+    if identity is None and question is not None:
+        identity = question.identity
+    if identity is not None:
+        yield f"identity={'+'.join(_sources(identity)) or 'none'}"
+    if question is not None:
+        yield from _seconds(attempt, question)
+    if attempt.short_key is not None:
+        yield f"key={attempt.short_key}"
+
+
+def _seconds(attempt: Attempt, question: Question) -> Iterator[str]:
+    if question.lease:
+        yield f"lease={question.lease:g}s"
+    if question.wait:
+        yield f"wait={question.wait:g}s"
+    if attempt.waited:
+        yield f"waited={attempt.waited:.3g}s"
+
+
+def note_settlement(
+    claim: Claim, settlement: Settlement, outcome: Outcome | None, now: float
+) -> None:
+    """Log how a claim was settled, and why.
+
+    Args:
+        claim: the claim.
+        settlement: the settlement.
+        outcome: the store's answer; None for none yet.
+        now: the engine's clock.
+    """
+    text = f"{_reason(claim)}: {_end(claim, settlement, now)}"
+    if outcome is None:
+        text += ", but the store has not acknowledged it"
+    elif outcome is Outcome.STALE:
+        text += ", but the lease was lost before"
+    note(claim.attempt, text)
+
+
+def note_commit(claim: Claim) -> None:
+    """Log that the transaction of a claim was committed, together with its record."""
+    note(claim.attempt, f"{_reason(claim)}: committed, with the record")
+
+
+def _reason(claim: Claim) -> str:
+    if claim.verdict is Verdict.RELEASED:
+        return "current_guard.release()"
+    if claim.verdict is Verdict.KEPT:
+        return "current_guard.keep()"
+    raised = "an exception" if claim.has_raised else ""
+    if not claim.status:
+        return raised or "end of the block"
+    failed = ", a failure" if claim.verdict > Verdict.SUCCEEDED else ""
+    return f"status {claim.status}{raised and ' after an exception'}{failed}"
+
+
+def _end(claim: Claim, settlement: Settlement, now: float) -> str:
+    match settlement:
+        case Release():
+            return "released"
+        case HoldUntil(moment):
+            return f"held for another {moment - now:.3g} s"
+        case Complete(_, ttl):
+            return f"record kept for {ttl:g} s"
+        case Restore():
+            return "token put back"
+        case Keep():
+            held = f"held until {claim.lease.length:g} s after the claim"
+            return held if claim.owner else "token stays spent"
 
 
 def _sources(identity: str) -> list[str]:

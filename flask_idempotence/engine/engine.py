@@ -22,7 +22,7 @@ from ..response.refusals import Refusal
 from ..signals import claimed, rejected, replayed, token_spent
 from ..stores.base import Claimed, ClaimOutcome, Running, TokenOutcome
 from .claim import CLAIMS, REPLAYED, Attempt, Claim, Owners, claims_of
-from .debug_log import note, note_identity
+from .debug_log import note
 from .guard import (
     Finding,
     Guard,
@@ -75,12 +75,14 @@ class Engine:
         settling: settles claims.
     """
 
+    # Of the class, so that a test can replace them for every application, whenever it was made.
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
     def __init__(self, services: Services, store: Store, switches: Switches) -> None:
         self.services = services
         self.config = services.config
         self.store = store
-        self.clock: Callable[[], float] = time.monotonic
-        self.sleep: Callable[[float], None] = time.sleep
         self.switches = switches
         self.policy = FailurePolicy(self.config, self.now)
         self.keeper = Keeper(store, self.policy, self.config, self.now)
@@ -112,7 +114,7 @@ class Engine:
         """Return the plan of a route, made at its first request."""
         plan = self._plans.get((guard, endpoint))
         if plan is None:
-            if len(self._plans) >= _MOST_PLANS:  # guards that are made anew for each request
+            if len(self._plans) >= _MOST_PLANS:  # guards that are made for each request
                 self._plans.clear()
             plan = self._plans[guard, endpoint] = guard.plan(self.services, endpoint)
         return plan
@@ -150,7 +152,8 @@ class Engine:
             if found.owner:
                 self.keeper.watch(found)
             if found.sealed.key:
-                self._trace(attempt, "claimed")
+                if attempt.traced is not None:
+                    note(attempt, "claimed")
                 attempt.emit(claimed, lease=found.lease.length, waited=attempt.waited)
         elif found is not None:
             self._log(self._repeat_level, "replayed:", attempt)
@@ -164,7 +167,10 @@ class Engine:
         Raises:
             StoreUnavailable: the database does not answer.
         """
-        self._trace(attempt, f"switched off by IDEMPOTENCE_ENABLED or {guard.toggle}")
+        self._trace(
+            attempt,
+            f"switched off by IDEMPOTENCE_ENABLED or {guard.toggle}: the view runs unguarded",
+        )
         try:
             return self._unclaimed(attempt, plan)
         except Refusal as refusal:
@@ -185,11 +191,13 @@ class Engine:
         while True:
             sealed = self.seal(attempt, plan, question)
             if claims and (held := self._held(claims, sealed.key)) is not None:
+                self._trace(attempt, "claimed already, by a guard further out")
                 return None if shares_transaction(plan, held) else self._unclaimed(attempt, plan)
             if plan.within is not None and transaction is None:
                 transaction = open_transaction(self.policy, attempt, plan.within, self.store)
             found = self._claim(attempt, plan, question, sealed)
             if found is None:
+                self._trace(attempt, "no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
                 if transaction is None:
@@ -209,10 +217,10 @@ class Engine:
         app, keyring = attempt.app, self.services.keyring
         part = plan.part or attempt.endpoint
         key = attempt.name(keyring.store_key(app, attempt.mode, part, question.name))
+        if app.debug:
+            attempt.trace(question)
         if question.refusal is not None:
             raise question.refusal
-        if app.debug and question.identity is not None:
-            note_identity(attempt, question.identity)
         if question.content is None:
             return RecordContext(key)
         return RecordContext(key, keyring.digest(app, question.content))
@@ -249,9 +257,9 @@ class Engine:
             left = wait_until - self.now()
             if left <= 0:
                 return found
-            # Of those that ask at the same time, one is granted: at random, they do not.
+            # Jitter: of several claims at the same time, one is granted.
             nap = max(SHORTEST_PAUSE, pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
-            # The last pause takes in a rest that would be too short for one of its own.
+            # The last pause includes a rest that is too short for a pause of its own.
             self.sleep(nap if left >= nap + SHORTEST_PAUSE else left)
             attempt.waited = self.now() - began
             pause = min(1.5 * pause, LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-"""Forgetting: a finished operation is given free."""
+"""Forgetting: release a finished operation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def forget(engine: Engine, attempt: Attempt, plan: Plan[object], question: Quest
             if policy.before_view(attempt, "discard", discard) == [Outcome.OK]:
                 _logger.info("Forgotten by hand: %s", attempt)
                 return True
-            # Another was faster, and it may have begun again: look at what it is now.
+            # Another call was faster, and the operation may run again: read its state once more.
     except Refusal as refusal:
         refusal.apply(engine.config)
         raise

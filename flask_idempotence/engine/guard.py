@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flask import Flask, Request, Response
 
     from ..config.runtime import Callbacks, FailedPredicate
-    from ..config.settings import Config
+    from ..config.settings import Config, OnStoreError
     from ..exactly_once.factory import TransactionFactory
     from ..request.hashing import Keyring
     from ..request.identity import Identities
@@ -60,10 +60,10 @@ class Question(NamedTuple):
             everything.
         lease: seconds of the first lease.
         renewed: seconds of each further lease; 0 for the setting `IDEMPOTENCE_LEASE`.
-        keep: seconds for which the key outlives a claim that nobody settles.
+        keep: seconds for which the key outlives a claim that is never settled.
         wait: seconds to wait for a running claim of the same request.
         spends: the token to take out of the store, in place of a claim.
-        refusal: the reason for which the operation is refused whatever the store holds.
+        refusal: the refusal of the operation, without a look at the store.
         identity: the sender; its sources go into the log in debug mode. None where the sender
             does not count.
     """
@@ -148,12 +148,12 @@ class Ending(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Leave the claim to end by itself; the token stays spent."""
+    """Leave the claim to its lease; the token stays spent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give the claim up."""
+    """Release the claim."""
 
 
 class HoldUntil(NamedTuple):
@@ -186,7 +186,7 @@ class Plan(ABC, Generic[Reply_co]):
         part: stands for the endpoint in store keys; None for the endpoint itself.
         by_verdict: whether the settlement depends on the verdict.
         record: makes the record of a response; None where the mode keeps none.
-        has_failed: tells whether the view's response frees the operation; None for the
+        has_failed: returns whether the view's response frees the operation; None for the
             application's predicate.
         has_failed_since: the same for a response that was changed after the view.
     """
@@ -222,7 +222,7 @@ class ViewPlan(Plan["Response"]):
         """Return the operation that a request asks for.
 
         Raises:
-            Refusal: the request is refused whatever the store holds.
+            Refusal: the request is refused without asking the store.
         """
 
 
@@ -239,7 +239,7 @@ class Guard(ABC):
     mode: ClassVar[str]
     decorator: ClassVar[str]
     toggle: ClassVar[str]
-    on_store_error: str | None = None
+    on_store_error: OnStoreError | None = None
 
     @abstractmethod
     def plan(self, services: Services, endpoint: str | None) -> Plan[object]:
@@ -265,12 +265,12 @@ class ViewGuard(Guard):
         """Check a view that is put behind the guard.
 
         Raises:
-            ConfigurationError: the guard cannot keep its promise there.
+            ConfigurationError: its guarantee does not hold there.
         """
 
     def check(self, endpoint: str, config: Config) -> None:
         """Check the guard of a view against the settings.
 
         Raises:
-            ConfigurationError: the guard cannot keep its promise with these settings.
+            ConfigurationError: its guarantee does not hold with these settings.
         """

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..response.refusals import LeaseLost
 from ..stores.base import Outcome, Renewal
-from ..stores.process import call_at_exit, call_in_children
+from ..stores.process import Living, call_at_exit, call_in_children
 from .claim import Claim
 from .retry_queue import RETRY_EVERY, TIME_SLICE, PendingSettlement, RetryQueue
 
@@ -44,6 +44,9 @@ each pending settlement."""
 RENEWAL_TIMEOUT = 0.4
 """Seconds that a settlement waits for a renewal under way, before the keeper takes it over. With
 the settlement's own deadline, it is the cost of an outage of the store at a request's end."""
+
+KEEPERS: Living[Keeper] = Living()
+"""The keepers of this process, for a test that moves the clock."""
 
 
 class Keeper:
@@ -68,6 +71,7 @@ class Keeper:
         self._forget()
         call_in_children(self._forget)
         call_at_exit(self._shut_down)
+        KEEPERS.add(self)
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
@@ -81,6 +85,7 @@ class Keeper:
         self._busy_at = 0.0
         self._pace = self._lease / 3
         self._is_ending = False
+        self._tick_lock = threading.Lock()
 
     def watch(self, claim: Claim) -> None:
         """Renew a claim's lease from now on."""
@@ -127,6 +132,10 @@ class Keeper:
 
     def tick(self) -> None:
         """Do the work that is due: renew in one batch, then retry settlements."""
+        with self._tick_lock:
+            self._tick()
+
+    def _tick(self) -> None:
         self._run_deferred()
         now = self._clock()
         with self._changed:
@@ -136,7 +145,7 @@ class Keeper:
                 # With those that are due soon: a thousand leases make few batches.
                 due = [claim for claim in self._held if claim.lease.is_due_soon(now)]
             self._renewing = frozenset(due)
-            for claim in due:  # before sending: settlements have to reckon with it from now on
+            for claim in due:  # before sending: settlements must count with it from now on
                 claim.lease.renewal_sent()
         try:
             if due:
@@ -150,6 +159,15 @@ class Keeper:
             self._measure_retry_queue()
             self._retry_queue.work()
             self._measure_retry_queue()
+
+    def due_at(self) -> float:
+        """Return the time of the next renewal or retry; infinity where there is none."""
+        with self._changed:
+            return min(self._due(), default=float("inf"))
+
+    def _due(self) -> list[float]:
+        due = [claim.lease.renew_at for claim in self._held]
+        return [*due, self._retry_queue.due_at] if self._retry_queue else due
 
     def _measure_retry_queue(self) -> None:
         # On this thread alone: two threads might report their counts in the wrong order.
@@ -165,7 +183,7 @@ class Keeper:
         kept = [claim for claim in due if now < claim.lease.granted_at + self._max_hold]
         for claim in set(due).difference(kept):
             _logger.error(
-                "Held for longer than IDEMPOTENCE_MAX_HOLD, its lease is not renewed any more: %s",
+                "A claim exceeds IDEMPOTENCE_MAX_HOLD; its lease is no longer renewed: %s",
                 claim.attempt,
             )
             self._drop(claim)
@@ -184,7 +202,7 @@ class Keeper:
         if not claims:
             return []
         renewals = [self._renewal(claim) for claim in claims]
-        # Two thirds of a lease are left, time for four attempts; one that is over has no hurry.
+        # Two thirds of a lease are left, time for four attempts; one that has ended is not urgent.
         leases = [
             claim.lease.length if now < claim.lease.end else self._renewed(claim)
             for claim in claims
@@ -200,7 +218,7 @@ class Keeper:
             _logger.exception("The store raised another error than StoreError.")
             if len(claims) == 1:
                 return [None]
-            # One of them causes it: the others must not lose their leases by it.
+            # One of them causes the error: the others must not lose their leases.
             return [outcome for claim in claims for outcome in self._outcomes([claim], now)]
         return [None] * len(claims) if outcomes is None else outcomes
 
@@ -236,7 +254,7 @@ class Keeper:
             self._held.discard(claim)
 
     def _schedule(self, at: float) -> threading.Thread | None:
-        """Have the thread awake at a time; return a new one, to be started without the lock."""
+        """Wake the thread at a time; return a new one, to be started without the lock."""
         if self._is_ending:
             return None
         if self._thread is not None:
@@ -267,7 +285,7 @@ class Keeper:
             try:
                 self.tick()
             except Exception:
-                _logger.exception("The keeper failed, and goes on.")
+                _logger.exception("The keeper failed, and continues.")
                 time.sleep(RETRY_EVERY)
 
     def _sleep(self) -> bool:
@@ -282,9 +300,7 @@ class Keeper:
                 return False
             # At the pace of the shortest lease at least: a new claim of that length finds the
             # keeper awake early enough, and need not wake it.
-            due = [now + self._pace, *(claim.lease.renew_at for claim in self._held)]
-            if self._retry_queue:
-                due.append(self._retry_queue.due_at)
+            due = [now + self._pace, *self._due()]
             if self._deferred:
                 due.append(now)
             self._wake_at = min(due)

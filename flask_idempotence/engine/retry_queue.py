@@ -91,13 +91,13 @@ class RetryQueue:
             self.due_at = self._clock() + RETRY_EVERY
 
     def try_last(self) -> bool:
-        """Try a settlement for the last time, completions first; whether the store answered."""
+        """Try one for the last time, completions first; return whether the store answered."""
         settlement = min(self._pending, key=lambda each: each.operation != "complete")
         self._pending.remove(settlement)
         return self._try(settlement)
 
     def _try(self, settlement: PendingSettlement) -> bool:
-        """Try a settlement; whether it has ended, be it by an error other than the store's."""
+        """Try a settlement; return whether it has ended, also by an error of another kind."""
         outcome = None
         try:
             outcome = self._policy.after_view(

@@ -6,7 +6,7 @@
     teardown            settles, where no response was sent
 
 The record is taken first, so that `after_request` functions, CORS headers and cookies are applied
-to a replay anew. The settlement comes last, so that a hook or a session that fails after the view
+to a replay again. The settlement comes last, so that a hook or a session that fails after the view
 makes it a failure.
 """
 
@@ -36,6 +36,7 @@ from ..response.refusals import Refusal
 from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
 from .claim import Claim, claims_of, replayed_status
+from .debug_log import note_settlement
 from .guard import Complete, HoldUntil, Keep, Release, Restore, Settlement, Verdict
 from .retry_queue import PendingSettlement
 from .streams import settle_when_closed
@@ -126,12 +127,13 @@ class Settling:
 
     def _finish(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
         if claim.is_changed(response):
-            # By the built-in rules: predicates of the application know the view's responses.
+            # By the built-in rules: predicates of the application expect the view's responses.
             if self._judged(claim, self._late_predicate(claim), response):
                 claim.judge(Verdict.FAILED)
             if response.status_code >= 400 and claim.has_other_status(response):
                 # An error that was made after the view: the record must not claim a success.
                 self._take_record(claim, response)
+            claim.note_status(response)
         # A file is sent by the server itself, which forgets the response before it begins.
         if is_streamed and not response.direct_passthrough:
             claim.stream()
@@ -175,12 +177,12 @@ class Settling:
         """Note an exception without a handler; it may not be the view's."""
         request = actual(request_ctx).request
         for claim in claims_of(request):
-            if not claim.settled and not claim.in_view:  # a view may send the signal by itself
+            if not claim.settled and not claim.in_view:  # a view may send the signal, too
                 claim.leave_view(raised=True)
         if replayed_status(request) is not None:
             _logger.error(
                 "Flask-Idempotence: an exception followed a replay of %r. A decorator outside the "
-                "guard gets a Response then: pass it on, or put the decorator inside the guard.",
+                "guard must pass on the Response of a replay; or put it inside the guard.",
                 request.endpoint,
             )
 
@@ -208,7 +210,7 @@ class Settling:
         try:
             return predicate(response)
         except Exception:
-            # The side effect may have happened: a second one is the greater evil.
+            # The side effect may have happened: running it again is worse.
             _logger.exception("Cannot tell whether the result failed: %s", claim.attempt)
             return False
 
@@ -259,16 +261,20 @@ class Settling:
         return None
 
     def carry_out(self, claim: Claim) -> None:
-        """End a claim at the store, as its plan says; one without a key has nothing there."""
+        """End a claim at the store, as its plan says; a claim without a key has no entry."""
         if not claim.sealed.key:
             return
         is_quiet = not claim.owner or self._keeper.unwatch(claim)
         settlement = claim.plan.settle(claim.ending(self._now()))
         if isinstance(settlement, Keep):
             claim.attempt.emit(completed)
+            if claim.attempt.traced is not None:
+                note_settlement(claim, settlement, Outcome.OK, self._now())
             return
         signal, operation, call = self._instruction(claim, settlement)
         outcome = self._policy.after_view(claim.attempt, operation, call) if is_quiet else None
+        if claim.attempt.traced is not None:
+            note_settlement(claim, settlement, outcome, self._now())
         if outcome is not None:
             _acknowledge(claim, signal, outcome)
         elif not isinstance(settlement, Restore):
@@ -296,7 +302,7 @@ class Settling:
             return self._store.release(key, owner)
         outcome = self._store.renew([Renewal(key, owner, left)])[0]
         if outcome is Outcome.STALE:
-            # The keeper could not run (a view that lets no other thread in): if the key is free,
+            # The keeper could not run (a view that blocks all other threads): if the key is free,
             # hold it again, for requests that queued behind this view are still repeats.
             self._store.claim(key, owner, NO_FINGERPRINT, left, keep=0)
         return outcome
@@ -341,7 +347,7 @@ def _acknowledge(claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> 
 
 
 def _is_masked_refusal(response: Response) -> bool:
-    """Whether a guard within has refused, under a status that could be a result's.
+    """Whether an inner guard has refused, under a status that could be a result's.
 
     A setting gives it, or an error handler of the application.
     """

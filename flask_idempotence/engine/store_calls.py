@@ -116,7 +116,7 @@ class FailurePolicy:
                 operation,
                 attempt,
                 error,
-                f"; {withheld} times more since the last such line" if withheld else "",
+                f"; {withheld} more times since the last such line" if withheld else "",
             )
         attempt.emit(store_failed, operation=operation, error=error)
 
@@ -149,7 +149,7 @@ class StoreCall(NamedTuple):
 
 
 class Instrument:
-    """Takes measurements, each on the thread that it is about; override those of interest."""
+    """Receives measurements, each on the measured thread; override the methods you need."""
 
     def store_call_begins(self, operation: str) -> None:
         """Take note of a store operation, right before it begins."""

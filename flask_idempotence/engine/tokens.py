@@ -9,7 +9,7 @@ from ..response.refusals import Refusal
 from ..signals import token_issued
 from ..stores.base import TokenOutcome
 from .claim import Attempt
-from .debug_log import note_identity
+from .debug_log import note
 from .guard import Finding, Plan, Question
 
 if TYPE_CHECKING:
@@ -29,10 +29,8 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
     token, text = services.tokens.make(app, request, purpose)
     attempt = Attempt(app, "token", None if request is None else request.endpoint)
     key = attempt.name(services.keyring.store_key(app, "token", purpose or "-", token.name))
-    if app.debug:
-        note_identity(attempt, token.bearer)
     subject = services.keyring.subject(app, token.bearer)
-    # A page goes on working where tokens are switched off.
+    # A page keeps working where tokens are switched off.
     is_on = engine.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
     put = engine.policy.before_view if is_on else engine.policy.after_view
 
@@ -45,8 +43,10 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
     except Refusal as refusal:
         engine.announce(refusal, attempt)
         raise
-    if is_stored:  # else nobody can spend it, and `store_failed` was sent
+    if is_stored:  # else it cannot be spent, and `store_failed` was sent
         attempt.emit(token_issued, purpose=purpose)
+        if app.debug:
+            note(attempt, "token issued", token.bearer)
     return text
 
 
@@ -70,6 +70,8 @@ def redeem_token(
             found = engine.spend(attempt, plan, question, sealed, question.spends)
             if isinstance(found, TokenOutcome):
                 plan.answer(Finding(question, sealed, found))
+            elif app.debug:
+                note(attempt, "token spent")
     except Refusal as refusal:
         engine.announce(refusal, attempt)
         raise

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..response.refusals import LeaseLost
 from ..signals import completed
 from ..stores.base import Completion, Outcome
+from .debug_log import note_commit
 from .guard import SUCCESSES, Complete, Verdict
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def end_transaction(
     """
     if claim.verdict not in SUCCESSES:
         transaction.roll_back()
-        # A failure that is remembered stands in the store on its own.
+        # A failure that is remembered is stored outside the transaction.
         carry_out(claim)
         return None
     completion = None
@@ -117,6 +118,8 @@ def end_transaction(
         return error
     if claim.sealed.key and outcome is Outcome.OK:
         claim.attempt.emit(completed)
+        if claim.attempt.traced is not None:
+            note_commit(claim)
     if outcome is Outcome.STALE:
         claim.lose("settle")
         return LeaseLost()

@@ -92,8 +92,8 @@ def _begin_on_sqlite(connection: Connection) -> None:
     driver: Any = connection.connection.dbapi_connection
     if getattr(driver, "autocommit", None) is True:
         raise ConfigurationError(
-            "The engine of the session of within= has connections with autocommit=True, which "
-            "commit every statement by themselves: leave it out."
+            "The engine of the session of within= connects with autocommit=True, which commits "
+            "every statement on its own: leave that option out."
         )
     if driver.isolation_level is None:
         _begin_driver(connection)

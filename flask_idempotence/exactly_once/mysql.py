@@ -43,7 +43,7 @@ def begin(session: Session) -> Connection:
     """Begin a transaction of READ COMMITTED in a session that has begun, and mark its begin.
 
     Raises:
-        ConfigurationError: the driver would commit every statement by itself.
+        ConfigurationError: the driver would commit every statement on its own.
     """
     bind = session.get_bind()
     level = _level_of(bind) if isinstance(bind, Engine) else _ISOLATION
@@ -56,15 +56,15 @@ def begin(session: Session) -> Connection:
             connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
     if _commits_by_itself(connection):
         raise ConfigurationError(
-            "The engine of the session of within= has connections with autocommit=True, which "
-            "commit every statement by themselves: leave it out."
+            "The engine of the session of within= connects with autocommit=True, which commits "
+            "every statement on its own: leave that option out."
         )
     connection.exec_driver_sql(f"SAVEPOINT {_MARK}")
     return connection
 
 
 def is_broken(connection: Connection) -> bool:
-    """Whether the transaction that `begin` has begun is gone, with what was written in it."""
+    """Whether the transaction that `begin` has begun is gone, with its writes."""
     try:
         connection.exec_driver_sql(f"RELEASE SAVEPOINT {_MARK}")
     except DBAPIError as error:

@@ -54,15 +54,14 @@ class Transaction:
         self._store = None if store is None else checked_store(store, database)
         if _OPEN in session.info:
             raise ConfigurationError(
-                "Another guard commits this session already: guards that stand within one "
-                "session cannot stand around one another."
+                "Another guard commits this session already: guards with the same within= session "
+                "cannot be nested."
             )
         with store_errors(session):
             if has_written(session):
                 raise ConfigurationError(
-                    "Something is written or pending in the session before its guard begins, "
-                    "which would be committed or rolled back with the view: commit it first, or "
-                    "leave it to the view."
+                    "The session has writes from before its guard, which would be committed or "
+                    "rolled back with the view: commit them first, or write in the view."
                 )
             if session.in_transaction():
                 # It has only read. A new one sees the state at the time of the claim, and its
@@ -75,7 +74,7 @@ class Transaction:
         """Begin, on a connection of the session's.
 
         Raises:
-            ConfigurationError: the driver would commit every statement by itself.
+            ConfigurationError: the driver would commit every statement on its own.
             StoreError: the database does not answer.
         """
         with store_errors(self.session):
@@ -119,7 +118,7 @@ class Transaction:
         if self.session.get_transaction() is not self._root:
             raise ConfigurationError(_NOT_YOURS.format(did="ended its transaction"))
         if self._connection.invalidated:
-            raise StoreError("The connection has broken while the view ran.", sent=False)
+            raise StoreError("The connection broke while the view ran.", sent=False)
         if self.session.is_active and is_broken(self._connection):
             raise ConfigurationError(_BROKEN)
 
@@ -162,7 +161,7 @@ class Transaction:
         self.session.info.pop(_OPEN, None)
 
     def rolled_back(self) -> None:
-        """Give the session back to the application, which has rolled back by itself.
+        """Return the session to the application, which has rolled back on its own.
 
         Raises:
             ConfigurationError: its view is still running.
@@ -173,19 +172,17 @@ class Transaction:
 
 
 _NOT_YOURS = (
-    "A view that stands within= a session must not have {did}: the guard commits when the view is "
-    "done, and rolls back when its result failed. To undo a part of it, use "
-    "session.begin_nested()."
+    "A view with within= must not have {did}: the guard commits after the view, and rolls back if "
+    "the result failed. To undo a part, use session.begin_nested()."
 )
 _SEVERAL = (
-    "A view that stands within= a session has written to another database than the store's, too: "
-    "the two cannot be committed in one step."
+    "A view with within= has also written to another database than the store's: the two cannot be "
+    "committed in one step. Write to the second one outside the guarded view."
 )
 _BROKEN = (
-    "A view that stands within= a session went on after the database had refused one of its "
-    "statements, which has undone everything: put a statement that may be refused into "
-    "session.begin_nested(). On MySQL, let a deadlock's error pass, and leave out statements such "
-    "as CREATE TABLE, which commit."
+    "A view with within= continued after the database had refused a statement, which rolled back "
+    "everything: run a statement that may be refused in session.begin_nested(). On MySQL, let a "
+    "deadlock's error pass, and leave out statements such as CREATE TABLE, which commit."
 )
 
 

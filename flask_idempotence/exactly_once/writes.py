@@ -55,7 +55,7 @@ def _has_written(connection: Connection, changes: int | None) -> bool:
 
 
 def _changes_on(connection: Connection) -> int | None:
-    # Of other databases there is no count: None counts as written.
+    # Other databases have no count: None counts as written.
     if connection.dialect.name in mysql.NAMES:
         return mysql.writes_on(connection)
     if connection.dialect.name != "sqlite":

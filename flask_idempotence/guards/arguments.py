@@ -9,11 +9,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from marshmallow import ValidationError
 
-from ..config.settings import ON_STORE_ERROR, key_pattern, seconds
+from ..config.settings import OnStoreError, key_pattern, seconds
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 
@@ -59,12 +59,10 @@ def function(decorator: str, name: str, value: object) -> None:
         raise ConfigurationError(f"{decorator}({name}=...) cannot be an async function.")
 
 
-def choice(
-    decorator: str, name: str, value: object, choices: Collection[str], more: str = ""
-) -> None:
-    """Check that an argument is one of the choices; None is fine."""
-    if value is not None and value not in choices:
-        allowed = ", ".join(map(repr, choices))
+def choice(decorator: str, name: str, value: object, choices: object, more: str = "") -> None:
+    """Check that an argument is one of the choices of a `Literal`; None is fine."""
+    if value is not None and value not in get_args(choices):
+        allowed = ", ".join(map(repr, get_args(choices)))
         raise ConfigurationError(f"{decorator}({name}=...) must be one of {allowed}{more}.")
 
 
@@ -76,9 +74,9 @@ def pattern(decorator: str, name: str, value: str | None) -> str | None:
         raise ConfigurationError(f"{decorator}({name}=...): {error.messages[0]}") from None
 
 
-def store_error_policy(decorator: str, value: str | None) -> str | None:
+def store_error_policy(decorator: str, value: OnStoreError | None) -> OnStoreError | None:
     """Return `"reject"`, `"allow"`, or None for the setting."""
-    choice(decorator, "on_store_error", value, ON_STORE_ERROR, ", or None for the setting")
+    choice(decorator, "on_store_error", value, OnStoreError, ", or None for the setting")
     return value
 
 

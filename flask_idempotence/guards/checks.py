@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..errors import ConfigurationError
-from .wrapping import covers, guards_of, is_guard, layers, standing, was_guarded
+from .wrapping import covers, guards_and_subjects, guards_of, is_guard, layers, was_guarded
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -34,7 +34,7 @@ class Fault(NamedTuple):
 def close_endpoint(app: Flask, fault: Fault) -> None:
     """Answer every request to a faulty endpoint with a 500, and say so in the log.
 
-    Its view must not run unguarded; the rest of the application goes on.
+    Its view must not run unguarded; the rest of the application continues.
     """
     _logger.error(
         "Flask-Idempotence: every request to %r is answered 500. %s", fault.endpoint, fault.text
@@ -73,10 +73,10 @@ def _wrong_order(app: Flask) -> Iterator[Fault]:
             if was_guarded(layer) and id(layer) not in behind:
                 yield Fault(
                     endpoint,
-                    f"The guard of the view {endpoint!r} stands above its route, where it guards "
-                    "nothing. The right order is: the route decorator outermost, then the login "
-                    "check, then the guard, then the view. (Where the bare view is meant, "
-                    "register a function of its own that calls it.)",
+                    f"The guard of the view {endpoint!r} is above its route, where it guards "
+                    "nothing. Put the route decorator outermost, then the login check, then the "
+                    "guard, then the view. (To register the bare view on purpose, register a "
+                    "function of its own that calls it.)",
                 )
                 break
             if is_guard(layer):
@@ -98,22 +98,22 @@ def _against_settings(app: Flask, config: Config) -> Iterator[Fault]:
 
 
 def _idle(app: Flask) -> Iterator[Fault]:
-    """Find guards that stand before safe methods only, which pass every guard.
+    """Find guards of views with safe methods only, which pass every guard.
 
     A guard for a whole class, or for all classes of an API, is idle if no view of them needs it.
     """
     at_work: set[tuple[int, int]] = set()
-    stands: dict[tuple[int, int], tuple[ViewGuard, dict[str, set[str]]]] = {}
+    places: dict[tuple[int, int], tuple[ViewGuard, dict[str, set[str]]]] = {}
     for rule in app.url_map.iter_rules():
         view = app.view_functions.get(rule.endpoint)
         for method in _methods(rule):
-            for guard, subject in standing(view, method):
+            for guard, subject in guards_and_subjects(view, method):
                 place = id(guard), id(subject)
-                endpoints = stands.setdefault(place, (guard, {}))[1]
+                endpoints = places.setdefault(place, (guard, {}))[1]
                 endpoints.setdefault(rule.endpoint, set()).add(method)
                 if covers(guard, method):
                     at_work.add(place)
-    for place, (guard, endpoints) in stands.items():
+    for place, (guard, endpoints) in places.items():
         if place not in at_work:
             for endpoint, methods in endpoints.items():
                 yield Fault(endpoint, _idle_text(guard, endpoint, methods))
@@ -122,9 +122,9 @@ def _idle(app: Flask) -> Iterator[Fault]:
 def _idle_text(guard: ViewGuard, endpoint: str, methods: Collection[str]) -> str:
     by_name = ", or name them in no_repeat_submit(methods=...)" if guard.mode == "lock" else ""
     return (
-        f"{guard.decorator} guards nothing at the view {endpoint!r}: it stands before "
-        f"{', '.join(sorted(methods))} alone, and safe methods pass every guard. Give the route "
-        f"methods=['POST'], or take the guard away{by_name}."
+        f"{guard.decorator} guards nothing at the view {endpoint!r}: the route has safe methods "
+        f"only ({', '.join(sorted(methods))}), which pass every guard. Give the route "
+        f"methods=['POST'], or remove the guard{by_name}."
     )
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from ..config.settings import (
     ALLOW,
     AT_MOST_ONCE,
-    GUARANTEES,
     HEADER_NAME,
-    ON_REPEAT,
-    REMEMBER,
+    Guarantee,
+    OnRepeat,
+    OnStoreError,
+    Remember,
 )
 from ..errors import ConfigurationError
 from ..exactly_once.factory import transaction_factory
@@ -31,15 +32,15 @@ V = TypeVar("V")
 
 
 class Idempotent:
-    """The decorator `@idempotent()`; there is one, `idempotent`."""
+    """The decorator `@idempotent`: runs a request with an `Idempotency-Key` once."""
 
     @staticmethod
     def exempt(view: V) -> V:
         """Leave a view out of whole-app mode (`IDEMPOTENCE_KEY_ALL_ROUTES`).
 
         Args:
-            view: a view function, a class-based view or one of its methods. The decorator may
-                stand above or below the route.
+            view: a view function, a class-based view or one of its methods. It works above and
+                below the route decorator.
         """
         return exempt(view)
 
@@ -58,11 +59,11 @@ class Idempotent:
         key_pattern: str | None = None,
         ignore: Collection[str] = (),
         compare: Callable[[], Any] | Literal[False] | None = None,
-        on_repeat: str | None = None,
-        guarantee: str | None = None,
-        remember: str | Callable[[Response], bool] | None = None,
+        on_repeat: OnRepeat | None = None,
+        guarantee: Guarantee | None = None,
+        remember: Remember | Callable[[Response], bool] | None = None,
         wait: float | timedelta | None = None,
-        on_store_error: str | None = None,
+        on_store_error: OnStoreError | None = None,
         within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
@@ -77,22 +78,22 @@ class Idempotent:
         key_pattern: str | None = None,
         ignore: Collection[str] = (),
         compare: Callable[[], Any] | Literal[False] | None = None,
-        on_repeat: str | None = None,
-        guarantee: str | None = None,
-        remember: str | Callable[[Response], bool] | None = None,
+        on_repeat: OnRepeat | None = None,
+        guarantee: Guarantee | None = None,
+        remember: Remember | Callable[[Response], bool] | None = None,
         wait: float | timedelta | None = None,
-        on_store_error: str | None = None,
+        on_store_error: OnStoreError | None = None,
         within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> Any:
-        """Carry a request with an `Idempotency-Key` out once, and answer its repeats alike.
+        """Run a request with an `Idempotency-Key` once; its repeats get the first response.
 
-        Also bare: `@idempotent`. A key belongs to who sent it, and to the endpoint and method. It
-        follows draft-ietf-httpapi-idempotency-key-header-07; where that leaves room, Stripe's
-        API. The settings `IDEMPOTENCE_KEY_…` stand for arguments that are not given.
+        Also bare: `@idempotent`. A key belongs to its sender, endpoint and method. The rules are
+        those of draft-ietf-httpapi-idempotency-key-header-07, and of Stripe's API where the draft
+        leaves room. The settings `IDEMPOTENCE_KEY_…` apply where an argument is not given.
 
         Args:
-            view: the view function, where the decorator stands bare.
-            required: refuse a request without a key. Else its view runs unguarded.
+            view: the view function, where the decorator is bare.
+            required: refuse a request without a key. If False, its view runs unguarded.
             ttl: seconds, or a `timedelta`, for which a response is remembered.
             key: another header's name; or a function that is called without arguments and returns
                 the key, or None for none. The header `IDEMPOTENCE_TOKEN_HEADER` means a token
@@ -100,19 +101,20 @@ class Idempotent:
             key_pattern: a regular expression that the whole key must match, as a string.
             ignore: names of arguments in which a repeat may differ, besides
                 `IDEMPOTENCE_IGNORED_ARGS`.
-            compare: what a repeat must have in common with the first request. None: the whole
-                request. A function that is called without arguments and returns a value that JSON
-                can hold: that value. False: nothing, so that the key alone decides, and says all
-                that matters, such as the merchant in the path. The body is read only for None.
+            compare: the content that a repeat must share with the first request. None: the whole
+                request. A function, called without arguments: the value that it returns, which
+                JSON can hold. False: nothing. The key alone decides then, and must name all that
+                matters, such as the merchant in the path. The body is read only for None.
             on_repeat: `"replay"` the first response, or `"reject"` with an error.
             guarantee: `"at-least-once"`: a view that failed, or died, may run again.
-                `"at-most-once"`: a view that has begun never begins again, whatever its end.
+                `"at-most-once"`: a view that has begun never begins again, however it ended.
             remember: the responses that are remembered, at-least-once: `"final"`, all but those of
                 500 and more and 401, 403, 408, 409, 425 and 429, and those that the application's
                 own `result_failed` calls failed; `"success"`, those that are no failed results; or
-                a function that takes the response and returns a bool. The others free the key.
-            wait: seconds, or a `timedelta`, that a repeat waits for the first request; it occupies
-                a worker meanwhile.
+                a function that takes the response and returns a bool. Other responses release
+                the key.
+            wait: seconds, or a `timedelta`, that a repeat waits for the first request; 0 for no
+                wait. It occupies a worker thread meanwhile.
             on_store_error: `"reject"` the request or `"allow"` it to run unguarded when the store
                 does not answer; at-most-once takes no `"allow"`.
             within: the SQLAlchemy session in which the view writes (Flask-SQLAlchemy's
@@ -128,8 +130,8 @@ class Idempotent:
         name = KeyGuard.decorator
         _check(required=required, key=key, remember=remember)
         _check_compared(compare, ignore)
-        arguments.choice(name, "on_repeat", on_repeat, ON_REPEAT)
-        arguments.choice(name, "guarantee", guarantee, GUARANTEES)
+        arguments.choice(name, "on_repeat", on_repeat, OnRepeat)
+        arguments.choice(name, "guarantee", guarantee, Guarantee)
         if within is not None and (guarantee is not None or on_store_error == ALLOW):
             raise ConfigurationError(
                 "idempotent(within=...) promises exactly once: leave guarantee= out, and "
@@ -176,7 +178,7 @@ def _check(*, required: object, key: object, remember: object) -> None:
     if callable(remember):
         arguments.function(name, "remember", remember)
     else:
-        arguments.choice(name, "remember", remember, REMEMBER, " or a function")
+        arguments.choice(name, "remember", remember, Remember, " or a function")
 
 
 def _check_compared(compare: object, ignore: Collection[str]) -> None:

@@ -16,6 +16,10 @@ from ..config.settings import (
     REJECT,
     SUCCESS,
     Config,
+    Guarantee,
+    OnRepeat,
+    OnStoreError,
+    Remember,
 )
 from ..engine.guard import (
     FAILURES,
@@ -74,17 +78,17 @@ class KeyGuard(ViewGuard):
     key_pattern: str | None = None
     ignore: frozenset[str] = field(default=frozenset())
     compare: Callable[[], object] | Literal[False] | None = None
-    on_repeat: str | None = None
-    guarantee: str | None = None
-    remember: str | Callable[[Response], bool] | None = None
+    on_repeat: OnRepeat | None = None
+    guarantee: Guarantee | None = None
+    remember: Remember | Callable[[Response], bool] | None = None
     wait: float | None = None
-    on_store_error: str | None = None
+    on_store_error: OnStoreError | None = None
     within: TransactionFactory | None = None
     only_methods: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         if self.within is not None:
-            # Without a store nobody would commit the transaction of the view.
+            # Without a store, nothing would commit the transaction of the view.
             self.on_store_error = REJECT
 
     def plan(self, services: Services, endpoint: str | None) -> KeyPlan:
@@ -96,7 +100,7 @@ class KeyGuard(ViewGuard):
         if self.within is not None and self.within.of_thread and inspect.iscoroutinefunction(view):
             raise ConfigurationError(
                 "idempotent(within=...): an async view runs in a thread of its own, where this "
-                "scoped_session is another session, which nobody commits. Give it a scopefunc "
+                "scoped_session is another session, which is never committed. Give it a scopefunc "
                 "that tells requests apart, as Flask-SQLAlchemy does, or pass a function that "
                 "returns the view's session."
             )
@@ -126,7 +130,7 @@ class KeyGuard(ViewGuard):
                 f"{CLOCK_SKEW} seconds by which clocks may differ."
             )
 
-    def guarantee_in(self, config: Config) -> str:
+    def guarantee_in(self, config: Config) -> Guarantee:
         """Return the guarantee of the route."""
         if self.within is not None:
             # A process that died has left nothing, so the view may run again: exactly once.
@@ -168,7 +172,7 @@ class KeyPlan(ViewPlan):
         remember = config.key_remember if guard.remember is None else guard.remember
         self._judge_by(remember)
 
-    def _judge_by(self, remember: str | Callable[[Response], bool]) -> None:
+    def _judge_by(self, remember: Remember | Callable[[Response], bool]) -> None:
         if self._at_most_once:
             self.has_failed = self.has_failed_since = _never
         elif callable(remember):
@@ -190,7 +194,7 @@ class KeyPlan(ViewPlan):
             self._warn_of_near_miss(request)
             if self._required:
                 raise KeyMissing(self._expected())
-            return Unguarded("no key")
+            return Unguarded("no key, and none is required")
         if self._pattern is not None and not self._pattern.fullmatch(sent):
             raise KeyInvalid(
                 f"The idempotency key must match the regular expression {self._pattern.pattern}"
@@ -265,7 +269,7 @@ class KeyPlan(ViewPlan):
         # Good for as long as its response is certain to be remembered: a late repeat is refused,
         # and never runs again.
         if tokens.clock() - issued > self._ttl - CLOCK_SKEW:
-            refusal = TokenExpired().because("its response may be remembered no longer")
+            refusal = TokenExpired().because("its response may no longer be remembered")
             return Question(name, refusal=refusal)
         return name.decode("ascii")
 
@@ -320,6 +324,6 @@ def _is_transient(response: Response) -> bool:
     """Whether the same request may succeed at another time.
 
     That is a status of 500 or more; one that asks for a pause or reports a conflict; or one about
-    credentials, which the client may send anew.
+    credentials, which the client may send again.
     """
     return response.status_code >= 500 or response.status_code in _TRANSIENT

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
-from ..config.settings import SHORTEST_LEASE
+from ..config.settings import SHORTEST_LEASE, OnStoreError
 from ..engine.guard import (
     FAILURES,
     SAFE_METHODS,
@@ -70,7 +70,7 @@ class LockPlan(ViewPlan):
             identity = self._identities.of(self._app, request)
             return identity, canonical_request(request, self._selection, "lock", identity, rule)
         key = self._key()
-        # Requests whose key is missing would all be one to everybody: their senders count.
+        # All requests without a key would be one request: their senders count.
         is_shared = self._shared and not _is_empty(key)
         identities = self._identities
         identity = (identities.of_all if is_shared else identities.of)(self._app, request)
@@ -122,7 +122,7 @@ class LockGuard(ViewGuard):
     wait: float = 0.0
     failed: Callable[[Response], bool] | None = None
     methods: Collection[str] = frozenset()
-    on_store_error: str | None = None
+    on_store_error: OnStoreError | None = None
 
     def plan(self, services: Services, endpoint: str | None) -> LockPlan:
         """Return the plan of a route."""
@@ -146,7 +146,7 @@ def no_repeat_submit(
     wait: float | timedelta | None = None,
     failed: Callable[[Response], bool] | None = None,
     methods: Collection[str] | None = None,
-    on_store_error: str | None = None,
+    on_store_error: OnStoreError | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -161,7 +161,7 @@ def no_repeat_submit(
     wait: float | timedelta | None = None,
     failed: Callable[[Response], bool] | None = None,
     methods: Collection[str] | None = None,
-    on_store_error: str | None = None,
+    on_store_error: OnStoreError | None = None,
 ) -> Any:
     """Refuse the same request from the same sender while it runs, and for an interval.
 
@@ -182,13 +182,14 @@ def no_repeat_submit(
         shared: whether all senders share the lock of a key, which `key` returns. The host still
             counts, as `IDEMPOTENCE_IDENTITY_HOST` says. A request whose `key` is None, empty
             or a list of nothing else is locked for its own sender.
-        wait: seconds, or a `timedelta`, that a repeat waits for its turn, which comes when the
-            lock is free: it runs then. Needs `key`. None: it is refused at once. A waiting
-            request occupies its worker thread.
+        wait: seconds, or a `timedelta`, that a repeat waits for the lock before it is refused;
+            with the lock, it runs. Needs `key`. None: no wait. A waiting request occupies its
+            worker thread.
         failed: takes the response and returns whether it is a failed result. None: the
             application's predicate.
         methods: safe methods that are guarded too, such as `("GET",)`, which includes HEAD.
-        on_store_error: `"reject"` or `"allow"`, in place of `IDEMPOTENCE_ON_STORE_ERROR`.
+        on_store_error: when the store does not answer, `"reject"` the request or `"allow"` it to
+            run unguarded. None: the setting `IDEMPOTENCE_ON_STORE_ERROR`.
 
     Raises:
         ConfigurationError: an argument of the wrong kind.
@@ -201,18 +202,18 @@ def no_repeat_submit(
     arguments.flag(name, "shared", shared)
     if shared and key is None:
         raise ConfigurationError(
-            "no_repeat_submit(shared=True) needs key=, a function that returns what the lock is "
-            "about, such as an order's id: without it, one sender could lock out all the others."
+            "no_repeat_submit(shared=True) needs key=, a function that returns the subject of "
+            "the lock, such as an order's id: without it, one sender could lock out all others."
         )
     if wait is not None and key is None:
         raise ConfigurationError(
-            "no_repeat_submit(wait=...) needs key=: a request that waits for its turn runs then, "
-            "and so would the second of a double click."
+            "no_repeat_submit(wait=...) needs key=: a request that waits for its turn runs, and "
+            "so would the second of a double click."
         )
     if interval == 0 and key is None:
         raise ConfigurationError(
-            "no_repeat_submit(interval=0) needs key=, a function that returns what must not run "
-            "beside itself. Without it, a repeat is a double click: give an interval in seconds."
+            "no_repeat_submit(interval=0) needs key=, a function that returns the subject of the "
+            "lock. Without it, a repeat is a double click: give an interval in seconds."
         )
     guard = LockGuard(
         interval=arguments.duration(name, "interval", interval, allow_zero=key is not None),

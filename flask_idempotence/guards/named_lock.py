@@ -46,7 +46,7 @@ class NamedLockPlan(Plan[NoReturn]):
     def answer(self, finding: Finding) -> NoReturn:
         """Refuse a lock that is held."""
         remaining = getattr(finding.outcome, "remaining", 0.0)
-        raise Running("This is locked by another. Ask again soon.", remaining=remaining)
+        raise Running("This is locked by another. Try again soon.", remaining=remaining)
 
     def settle(self, ending: Ending) -> Release:
         """Release the lock, however its block has ended."""
@@ -72,7 +72,7 @@ class NamedLockGuard(Guard):
 
 
 class Lock(Block):
-    """One lock, as `Idempotence.lock` names it: a context manager, and a decorator.
+    """A named lock, made by `Idempotence.lock`: a context manager and a decorator.
 
     As a context manager it is good for one `with` statement. It is reentrant: within its own block
     (in the same thread, asyncio task and request) it is entered at once, and the outermost block
@@ -107,7 +107,7 @@ class Lock(Block):
         """
         if self._engine is not None:
             raise RuntimeError(
-                "lock(name) is good for one with statement: call it anew for the next."
+                "lock(name) is good for one with statement: call it again for the next."
             )
         engine = engine_of(actual(current_app))
         plan = self._guard.plan(engine.services, None)
@@ -126,7 +126,7 @@ class Lock(Block):
             engine.settling.settle(claim)
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
-        """Have a function, sync or async, run under the lock, each call of it.
+        """Decorate a function, sync or async, so that each call runs under the lock.
 
         Raises:
             TypeError: it is a generator, or no function.

@@ -78,14 +78,14 @@ class Block:
 
 
 class Once(Block):
-    """One operation, as `Idempotence.once` names it: a context manager, and a decorator.
+    """A named operation, made by `Idempotence.once`: a context manager and a decorator.
 
     As a context manager it is good for one `with` statement. Within itself (in the same thread,
     asyncio task and request) it is reentrant: an inner block is a part of the outer one. Its
     `first` is true, its `result` is its own, and the outer block alone settles.
 
     Attributes:
-        first: whether the block is to do the work: nobody has done it before.
+        first: whether this block is the first, and does the work.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class Once(Block):
         self._scope: str = checked_scope("once", scope)
         if (id is NO_ID) == (key is None):
             raise ConfigurationError(
-                "once() takes an id, or for a decorator a function key= that returns it."
+                "once() takes an id, or as a decorator a function key= that returns it."
             )
         if key is not None and (not callable(key) or inspect.iscoroutinefunction(key)):
             raise ConfigurationError(
-                "once(key=...) must be a function, and no async one: it is called with the "
-                "arguments of the decorated function, and returns the id."
+                "once(key=...) must be a function, not an async one, that takes the arguments of "
+                "the decorated function and returns the id."
             )
         self._id: Id = id
         self._within: Any = within
@@ -126,8 +126,8 @@ class Once(Block):
     def result(self) -> Any:
         """The result of the operation.
 
-        The first block sets it, to a value that JSON can hold; it is remembered when the block
-        ends. The others read the value as JSON gives it back: a tuple is a list then.
+        The first block sets it to a value that JSON can hold; it is stored when the block ends.
+        Later blocks read it as JSON restores it: a tuple has become a list.
 
         Raises:
             ResponseNotStored: the operation was done, and its result was not stored, or cannot be
@@ -147,7 +147,7 @@ class Once(Block):
     @result.setter
     def result(self, value: Any) -> None:
         if not self.first:
-            raise RuntimeError("Only the first sets the result: look at `.first` before.")
+            raise RuntimeError("Only the first may set the result: check `.first` before.")
         self._result = value
 
     def __enter__(self) -> Once:
@@ -159,7 +159,7 @@ class Once(Block):
         """
         if self._engine is not None or self._key is not None:
             raise RuntimeError(
-                "once(scope, id) is good for one with statement: call it anew for the next. "
+                "once(scope, id) is good for one with statement: call it again for the next. "
                 "With key= it is a decorator."
             )
         engine = engine_of(actual(current_app))
@@ -212,9 +212,9 @@ class Once(Block):
         return None
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
-        """Have a function, sync or async, run once for each id.
+        """Decorate a function, sync or async, so that it runs once for each id.
 
-        Further calls get what the first returned, as JSON gives it back.
+        Later calls return the first call's result, as JSON restores it.
 
         Raises:
             TypeError: it is a generator, or no function.
@@ -284,7 +284,7 @@ def returned(decorator: str, result: R) -> R:
         result.close()
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError(
-            f"{decorator}() decorates a function that has done its work when it returns. This one "
-            f"returned {type(result).__name__}, whose work is still to be done."
+            f"{decorator}() decorates a function whose work is done when it returns. This one "
+            f"returned {type(result).__name__}, whose work comes later."
         )
     return result

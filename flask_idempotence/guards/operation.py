@@ -64,8 +64,8 @@ def plain(id_: object) -> object:
     if isinstance(id_, str) and id_:
         return id_
     raise TypeError(
-        "An id of once(), or a name of lock(), is a text that is not empty, an integer, a UUID, "
-        f"or a tuple of these, not {type(id_).__name__}."
+        "The id of once() and the name of lock() must be a string that is not empty, an integer, "
+        f"a UUID, or a tuple of these, not {type(id_).__name__}."
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
+from ..config.settings import OnStoreError
 from ..engine.guard import (
     FAILURES,
     Ending,
@@ -64,7 +65,7 @@ class TokenPlan(ViewPlan):
             TokenInvalid: its signature is wrong.
         """
         if not isinstance(text, str):
-            raise TokenInvalid().because("it is not a text")
+            raise TokenInvalid().because("it is not a string")
         token = self._tokens.read(self._app, request, text, self._purpose)
         refusal = self._tokens.refusal_of(token)
         return Question(token.name, spends=token, refusal=refusal, identity=token.bearer)
@@ -99,7 +100,7 @@ class TokenGuard(ViewGuard):
 
     purpose: str | None = None
     restore_on_failure: bool = False
-    on_store_error: str | None = None
+    on_store_error: OnStoreError | None = None
 
     def plan(self, services: Services, endpoint: str | None) -> TokenPlan:
         """Return the plan of a route."""
@@ -116,7 +117,7 @@ def one_time_token(
     purpose: str | None = None,
     *,
     restore_on_failure: bool = False,
-    on_store_error: str | None = None,
+    on_store_error: OnStoreError | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -124,19 +125,20 @@ def one_time_token(
     purpose: Any = None,
     *,
     restore_on_failure: bool = False,
-    on_store_error: str | None = None,
+    on_store_error: OnStoreError | None = None,
 ) -> Any:
-    """Let a request in once for each token that the server issued.
+    """Run a view once for each one-time token that the server has issued.
 
     Also bare: `@one_time_token`. The token travels in the header `IDEMPOTENCE_TOKEN_HEADER`, or in
-    the form field `IDEMPOTENCE_TOKEN_FIELD`; it is spent before the view runs, and stays spent
-    whatever the result.
+    the form field `IDEMPOTENCE_TOKEN_FIELD`. It is spent before the view runs, and stays spent
+    even if the view fails.
 
     Args:
         purpose: the purpose for which the token must have been issued; None for no purpose.
         restore_on_failure: put the token back once after a failed result or an exception, with
             the lifetime it had left, so that a form can be corrected and sent again.
-        on_store_error: `"reject"` or `"allow"`, in place of `IDEMPOTENCE_ON_STORE_ERROR`.
+        on_store_error: when the store does not answer, `"reject"` the request or `"allow"` it to
+            run unguarded. None: the setting `IDEMPOTENCE_ON_STORE_ERROR`.
 
     Raises:
         ConfigurationError: no token could have such a purpose, or an argument is wrong.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -13,6 +13,7 @@ from flask import after_this_request
 from flask.globals import request_ctx
 
 from ..engine.claim import Attempt, Claim, claims_of, note_replay
+from ..engine.debug_log import note
 from ..engine.engine import engine_of
 from ..engine.guard import SAFE_METHODS, ViewGuard
 from ..engine.settling import result_failed
@@ -63,8 +64,8 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
     """
     if inspect.isclass(view) or not callable(view):
         raise TypeError(
-            f"A guard decorates a view function, not {view!r}. Of a class-based view, decorate "
-            "its methods, or name the guard in its `decorators`. Options are given by name, as in "
+            f"A guard decorates a view function, not {view!r}. For a class-based view, decorate "
+            "its methods, or name the guard in its `decorators`. Pass options by name, as in "
             "idempotent(ttl=60)."
         )
     guard.accept(view)
@@ -77,6 +78,9 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         call = partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
         engine = engine_of(app)  # which fails for safe methods, too, where there is none
         if not covers(guard, request.method):
+            if app.debug:
+                attempt = Attempt(app, guard.mode, request.endpoint)
+                note(attempt, f"{request.method} needs no guard: the view runs unguarded")
             return call()
         return run(engine, app, request, guard, call)
 
@@ -171,19 +175,19 @@ def _mark(view: Callable[..., Any]) -> None:
 
 
 def guards_of(view: Any, method: str) -> Iterator[ViewGuard]:
-    """Return the guards that stand around a view, outermost first.
+    """Return the guards around a view, outermost first.
 
     Args:
         view: a view function, or one that `as_view` made.
         method: the method of the request.
     """
-    return (guard for guard, _ in standing(view, method))
+    return (guard for guard, _ in guards_and_subjects(view, method))
 
 
-def standing(view: Any, method: str) -> Iterator[tuple[ViewGuard, Any]]:
+def guards_and_subjects(view: Any, method: str) -> Iterator[tuple[ViewGuard, Any]]:
     """Return the guards around a view, outermost first, and the function that each is put around.
 
-    The function is None where a guard stands around a class as a whole.
+    The function is None for a guard around a class as a whole.
     """
     view_class = getattr(view, "view_class", None)
     in_class = view_class is None
@@ -192,16 +196,19 @@ def standing(view: Any, method: str) -> Iterator[tuple[ViewGuard, Any]]:
             yield getattr(layer, _BY), _innermost(layer) if in_class else None
         elif inspect.isclass(layer):
             in_class = True
-            yield from ((guard, None) for guard in _guards_to_come(layer))
+            yield from ((guard, None) for guard in _guards_to_come(layer, method))
 
 
 def _innermost(layer: Any) -> Any:
     return list(layers(layer))[-1]
 
 
-def _guards_to_come(view_class: Any) -> Iterator[ViewGuard]:
-    # Flask-RESTX puts a method behind these at each request anew.
-    for decorate in getattr(view_class, "method_decorators", ()):
+def _guards_to_come(view_class: Any, method: str) -> Iterator[ViewGuard]:
+    # Flask-RESTX and Flask-RESTful wrap a method with these at each request.
+    decorators = getattr(view_class, "method_decorators", ())
+    if isinstance(decorators, Mapping):  # by method, which only Flask-RESTful allows
+        decorators = decorators.get(method.lower(), ())
+    for decorate in decorators:
         if (guard := getattr(decorate, _BY, None)) is not None:
             yield guard
 

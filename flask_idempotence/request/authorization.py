@@ -48,7 +48,7 @@ class Authorization(NamedTuple):
 def read_authorization(header: str) -> Authorization | None:
     """Return the part of a header that counts; None where it is empty.
 
-    Credentials that are signed anew for each request count by the part that names the sender. All
+    Credentials that sign each request count by the part that names the sender. All
     others count as a whole, well-formed or not.
     """
     whole = header.strip()

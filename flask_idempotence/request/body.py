@@ -43,7 +43,7 @@ PIECE = 1 << 16
 _KEPT = "flask_idempotence.body"
 
 _PARSED = "_cached_json"
-"""Where Werkzeug keeps the JSON of a request; a version that keeps it elsewhere parses it anew."""
+"""Where Werkzeug keeps the JSON of a request; another version parses it again."""
 
 _UNKNOWN = ...
 """Werkzeug's sign for JSON that is not parsed yet."""
@@ -112,7 +112,7 @@ def offer_json(request: Request, body: Body, value: object) -> None:
     function = getattr(request.json_module.loads, "__func__", None)
     is_usual = function is DefaultJSONProvider.loads  # and no subclass's, or one of its own
     if is_usual and body.size <= PIECE and _PARSED not in known:
-        with suppress(TypeError):  # of a proxy there are no weak references
+        with suppress(TypeError):  # a proxy has no weak references
             known[_PARSED] = _Parsed(weakref.ref(request), body.size, value)
 
 

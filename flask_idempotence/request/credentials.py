@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..config.settings import Config
 
 FORGERY = re.compile(r"csrf|xsrf", re.IGNORECASE)
-"""Names of tokens against forged requests: everybody has one, and it may change at any time."""
+"""Names of tokens against forged requests: each visitor has one, and it may change any time."""
 
 _CREDENTIAL = re.compile(r"key|token|auth|secret|session|jwt|credential|passw", re.IGNORECASE)
 _PREFIX = re.compile(r"__(?:Host|Secure)-")
@@ -23,10 +23,10 @@ _LONGEST_NAME = 256
 
 
 class Credentials:
-    """Finds the headers and cookies by which senders are told apart.
+    """Finds the headers and cookies that distinguish senders.
 
     A header whose name says that it holds a credential (`key`, `token`, `auth` and the like)
-    counts where nobody is signed in. Every other listed header chooses an account, and counts
+    counts for guests. Every other listed header chooses an account, and counts
     besides any user.
     """
 
@@ -74,7 +74,7 @@ class Credentials:
         if self._cookies is None or FORGERY.search(name):
             return False
         plain = _PREFIX.sub("", name).lower()
-        # Longer names are nobody's but an attacker's, and are not searched for patterns.
+        # Only an attacker sends longer names: they are not searched for patterns.
         return len(plain) > _LONGEST_NAME or self._cookies.match(plain) is not None
 
 

@@ -1,4 +1,4 @@
-"""Fingerprints: one canonical text for all requests that mean the same.
+"""Fingerprints: one canonical text for all equivalent requests.
 
 The text is JSON, because it keeps apart what must be kept apart (`1`, `1.0` and `"1"`; an array's
 order; where a value ends) in a form that others can compute too. Frozen test vectors guard it:
@@ -67,7 +67,7 @@ def selection_of(
     return Selection(only=only, ignored=ignore.union(ignored), files=files)
 
 
-def canonical_request(request: Request, selection: Selection, *asker: str) -> bytes:
+def canonical_request(request: Request, selection: Selection, *sender: str) -> bytes:
     """Return the canonical text of a request: method, endpoint, arguments and body.
 
     The view can still read the body. JSON that is nested too deep, ambiguous or longer than the
@@ -77,7 +77,7 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
     Args:
         request: the request.
         selection: which of its arguments count, and whether uploaded files do.
-        asker: stands before the request, and counts: the mode, and the identity.
+        sender: precedes the request, and counts: the mode, and the identity.
 
     Raises:
         HTTPException: the body cannot be read (too large, without a length, or the client
@@ -85,7 +85,7 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
         ConfigurationError: the application has read the body before, and not kept it.
     """
     asked = [
-        *asker,
+        *sender,
         request.method,
         request.endpoint,
         _path_arguments(request, selection),
@@ -93,7 +93,7 @@ def canonical_request(request: Request, selection: Selection, *asker: str) -> by
     ]
     try:
         return canonical(asked + _body(request, selection))
-    except (ValueError, RecursionError):  # JSON that is none, ambiguous or too deep; some forms
+    except (ValueError, RecursionError):  # invalid, ambiguous or too deep JSON; some forms
         return canonical([*asked, "bytes", body_of(request).digest()])
 
 
@@ -119,7 +119,7 @@ def canonical_texts(*texts: str) -> bytes:
 def _make_encoder() -> Callable[[object, int], Iterable[str]]:
     """Return a function that yields the canonical text of a value in pieces.
 
-    The encoder of `json` makes this anew for each value, which takes as long as its use.
+    The encoder of `json` makes this again for each value, which takes as long as its use.
     """
     encoder = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"))
     make = getattr(json.encoder, "c_make_encoder", None)
@@ -158,7 +158,7 @@ def _plain(request: Request, name: str, value: object) -> list[str]:
 
 
 def _texts_in_path(request: Request) -> dict[str, str]:
-    """Return the path arguments as they stand in the path; none where that is not certain."""
+    """Return the path arguments as the path has them; none where that is not certain."""
     rule = request.url_rule
     if rule is None:
         return {}
@@ -203,7 +203,7 @@ def _body(request: Request, selection: Selection) -> list[object]:
 def _query(request: Request, selection: Selection) -> _Arguments:
     try:
         return selection.of(dict(request.args.lists()))
-    except UnicodeDecodeError:  # bytes that are no text, and that nobody has escaped
+    except UnicodeDecodeError:  # bytes that are no text, and are not escaped
         return {"": hashlib.sha256(request.query_string).hexdigest()}
 
 
@@ -242,7 +242,7 @@ class _FractionError(Exception):
 
 
 class _InexactError(Exception):
-    """A number is not the double that would stand for it."""
+    """A number is not equal to the double that would represent it."""
 
 
 class _Written(str):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..config.settings import Config
 
 HASH_BYTES = 16
-"""A keyed hash is cut to 128 bits: nobody without the key can search for collisions."""
+"""A keyed hash is cut to 128 bits: collisions cannot be searched for without the key."""
 
 KEYSPACE = 2
 """The version of the keyspace, part of every store key: how keys are named and hashed."""
@@ -24,7 +24,7 @@ SHORT_HASH = 12
 
 
 class Keyring:
-    """Derives keys from the application's configuration, anew whenever that has changed."""
+    """Derives keys from the application's configuration, again whenever that has changed."""
 
     def __init__(self, config: Config) -> None:
         self._configured = config.hash_key

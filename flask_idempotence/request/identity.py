@@ -48,8 +48,8 @@ _SECOND = {"user": "session", "authorization": "credentials", "credentials": "au
 class Identities:
     """Identifies the senders of requests.
 
-    A wrong "different" costs a second run, a wrong "same" hands out somebody's answer: in doubt,
-    two senders are different.
+    A wrong "different" costs a second run, a wrong "same" leaks a response to another sender: in
+    doubt, two senders are different.
 
     The application's own source, in its callbacks, is the first one.
     """
@@ -102,7 +102,7 @@ class Identities:
             app: the application.
             request: the request.
             key: the key.
-            unguessable: whether the key itself tells a guest from all others; None to judge it by
+            unguessable: whether the key alone identifies a guest; None to judge it by
                 its form. The address does not count then, which may change between two attempts.
             header: the header that the key came in.
         """
@@ -171,12 +171,12 @@ class Identities:
             or getattr(actual(request_ctx), "_session", True)
         ):
             return None
-        if _AUTHORIZATION in environ:  # credentials that are none are no sender
+        if _AUTHORIZATION in environ:  # empty credentials identify no sender
             return authorization(app, request) or None
         return [] if request.remote_addr else None
 
     def _learn(self, request: Request) -> None:
-        """Note the names in an environment by which nobody needs to be looked for the long way."""
+        """Note the names in an environment that cannot hold a credential."""
         self._warnings.learn(request.environ)
         self._plain_names = self._always_plain | self._warnings.meaningless
 

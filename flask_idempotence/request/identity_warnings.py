@@ -42,29 +42,29 @@ _FORWARDED = {
 _SEPARATORS = r'[],;="[\s]+'
 
 _CREDENTIAL = (
-    "Senders are told apart by address only, and a request carries a possible credential: %s. If "
+    "Only addresses distinguish senders, and a request carries a possible credential: %s. If "
     "it identifies the sender, name it in IDEMPOTENCE_IDENTITY_%s, or register an "
-    "identity_loader; else users behind one address are one: endpoint=%s"
+    "identity_loader; else users behind one address count as one: endpoint=%s"
 )
 _SCHEME = (
-    "The Authorization header counts as a whole, its scheme is %s: if it changes between "
+    "The Authorization header of scheme %s counts as a whole: if it changes between "
     "attempts, a repeat is not recognised, and runs again. Register an identity_loader that "
     "returns the constant part: endpoint=%s"
 )
 _PROXY = (
-    "Guests are told apart by address, and requests come through a proxy (%s) that is not "
-    "configured: all guests are one. Wrap app.wsgi_app in werkzeug's ProxyFix, or set "
+    "Addresses distinguish guests, and requests come through a proxy (%s) that is not "
+    "configured: all guests count as one. Wrap app.wsgi_app in werkzeug's ProxyFix, or set "
     "IDEMPOTENCE_IP_HEADER: endpoint=%s"
 )
 _NO_ADDRESS = (
-    "Guests are told apart by address, and the server passes none on, as behind a unix socket: "
-    "all guests are one. Have the proxy send X-Forwarded-For, and wrap app.wsgi_app in "
+    "Addresses distinguish guests, and the server passes none on, as behind a unix socket: "
+    "all guests count as one. Have the proxy send X-Forwarded-For, and wrap app.wsgi_app in "
     "werkzeug's ProxyFix: endpoint=%s"
 )
 
 
 class IdentityWarnings:
-    """Warns where senders may not be told apart, or a repeat not be recognised."""
+    """Warns where senders may be confused, or a repeat not be recognised."""
 
     def __init__(self, config: Config) -> None:
         self._given: set[tuple[str, str | None]] = set()
@@ -91,7 +91,7 @@ class IdentityWarnings:
                 self.meaningless.add(key)
 
     def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
-        """Check a request whose sender is known by no more than an address.
+        """Check a request whose sender is known by an address only.
 
         The header that an idempotency key came in is no credential.
         """

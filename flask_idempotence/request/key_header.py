@@ -88,7 +88,7 @@ def key_of_value(value: object) -> str | None:
 
 
 def is_unguessable(key: str) -> bool:
-    """Whether a key looks as if it had been drawn at random from very many.
+    """Whether a key looks random, and too long to guess.
 
     It is a UUID of version 4 or 7 (others are made from times and names, and may be guessed), a
     ULID, or 128 bits or more in hexadecimal or base64 that are no encoded text.

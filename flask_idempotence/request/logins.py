@@ -1,4 +1,4 @@
-"""Users that a login library has found before the view, and ids in objects that stand for one."""
+"""Users found by a login library before the view, and the ids of user objects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def users_of(app: Flask, request: Request) -> list[str]:
 
 
 def flask_login_user(app: Flask, _: Request) -> list[str]:
-    """Return the user of Flask-Login, who is the same at every URL of an application."""
+    """Return the user of Flask-Login, the same at every URL of an application."""
     manager = getattr(app, "login_manager", None)
     if manager is None or "flask_login" not in sys.modules:
         return []
@@ -62,7 +62,7 @@ def flask_login_user(app: Flask, _: Request) -> list[str]:
 
 
 def user_of_server(request: Request) -> list[str]:
-    """Return the user that the server has found, who may be one for a whole site."""
+    """Return the user that the server has found, which a whole site may share."""
     user = request.environ.get("REMOTE_USER")
     return [] if _is_nobody(user) else [f"user:remote_user={user}"]
 
@@ -78,7 +78,7 @@ def accounts_of_session(session: Mapping[str, object]) -> list[str]:
 
 
 def loaded_identity(loaded: object) -> str | None:
-    """Return the identity for the result of an `identity_loader`; None for nobody.
+    """Return the identity for the result of an `identity_loader`; None for a guest.
 
     Raises:
         ConfigurationError: it is an object without an id.
@@ -90,8 +90,8 @@ def loaded_identity(loaded: object) -> str | None:
     if (found := id_of(loaded)) is not None:
         return f"loader{found}"
     raise ConfigurationError(
-        f"The identity_loader returned a {type(loaded).__name__}, whose text may be that of "
-        "others, too, or differ from request to request. Return the user's id."
+        f"The identity_loader returned a {type(loaded).__name__}, whose text may be the same for "
+        "several users, or differ between requests. Return the user's id."
     )
 
 
@@ -102,7 +102,7 @@ def is_certain(sender: str) -> bool:
 
 
 def id_of(user: object) -> str | None:
-    """Return the id in a value that stands for a user, such as `=7` or `.id=7`; None for nobody.
+    """Return the id of a user, such as `=7` or `.id=7`; None where there is none.
 
     The text of an object is never used: it may be a name that others have, too, or differ from
     request to request.

@@ -57,8 +57,8 @@ class NearMisses:
         if name is not None:
             self._given.add((endpoint, expected))
             _logger.warning(
-                "Flask-Idempotence: a request to %r came with the %s %r and without %r, which is "
-                "the one that is read. Rename it in the client, or here (%s).",
+                "Flask-Idempotence: a request to %r has the %s %r, and %r is expected. Rename it "
+                "in the client, or here (%s).",
                 endpoint,
                 kind,
                 name,

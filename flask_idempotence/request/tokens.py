@@ -80,13 +80,14 @@ class Tokens:
         clock: returns the wall clock's seconds, which go into the tokens.
     """
 
+    clock: Callable[[], float] = time.time
+
     def __init__(self, config: Config, identities: Identities, keyring: Keyring) -> None:
         self._config = config
         self._identities = identities
         self._keyring = keyring
         self._header = environ_key(config.token_header)
         self._ttl = config.token_ttl
-        self.clock: Callable[[], float] = time.time
         self._purposes: dict[str | None, None] = {None: None}
         self._signer_with = functools.lru_cache(maxsize=64)(self._make_signer)
 

@@ -51,7 +51,7 @@ _FORGOTTEN = frozenset(
         # Of one connection (RFC 9110, section 7.6.1).
         *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
         "upgrade",
-        # Made anew for each response.
+        # Made again for each response.
         *("content-length", REPLAYED_HEADER.lower(), STORED_HEADER.lower()),
     }
 )

@@ -45,7 +45,7 @@ def payload_of(
 
 
 def _apis_of(app: Flask) -> Iterator[Any]:
-    # Each puts its own router of errors around the one that was there.
+    # Each wraps its own router of errors around the previous one.
     handle: Any = app.handle_user_exception
     while isinstance(handle, partial):
         api = getattr(handle.func, "__self__", None)

@@ -38,7 +38,7 @@ def keep_header(name: str, value: str, *, status: int | None = None) -> None:
 
 
 def note_refusal() -> None:
-    """Note that a guard has refused in this request; the view may go on."""
+    """Note that a guard has refused in this request; the view may continue."""
     vars(current_request)[REFUSED] = True
 
 
@@ -50,8 +50,8 @@ def forbid_storing(request: Request) -> None:
     """
     if vars(request).get(_MAY_BE_STORED):
         raise RuntimeError(
-            "A token is issued while the page is being streamed: its headers were sent already, "
-            "and they allow caches to store it. Call idempotence_token() or idempotence_field() "
+            "A token is issued while the page is streamed, whose headers were sent already and "
+            "allow caches to store it. Call idempotence_token() or idempotence_field() "
             "in the view and pass the result on, or set Cache-Control: no-store there."
         )
     vars(request).setdefault(KEPT_HEADERS, {})[_CACHE_CONTROL] = ("no-store", None)

@@ -93,8 +93,9 @@ class Records:
         ConfigurationError: there are keys, and the package cryptography is not installed.
     """
 
+    clock: Callable[[], float] = time.time
+
     def __init__(self, config: Config) -> None:
-        self.clock: Callable[[], float] = time.time
         self._max_body = config.key_max_body
         self._vault = _vault(config.key_encryption_keys) if config.key_encryption_keys else None
 
@@ -125,7 +126,7 @@ class Records:
         try:
             text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except Exception as error:
-            raise TypeError(f"Not to be had as JSON: {error}") from error
+            raise TypeError(f"Not serialisable as JSON: {error}") from error
         content = text.encode("utf-8", "surrogatepass")
         if len(content) > self._max_body:
             return self.remember_status(claim, 0, ttl)
@@ -139,7 +140,7 @@ class Records:
         """
         content = self._open(asked, record)
         if content[:1] != _RESULT:
-            raise UnreadableRecord("one without a result")
+            raise UnreadableRecord("without a result")
         try:
             return json.loads(content[1:].decode("utf-8", "surrogatepass"))
         except (ValueError, RecursionError) as error:
@@ -181,7 +182,7 @@ class Records:
         return head + body if len(head) <= _MOST_HEADERS else None
 
     def _decompress(self, compressed: bytes) -> bytes:
-        # It may expand a thousandfold, and whoever can write to the store may be hostile.
+        # It may expand a thousandfold, and the writer may be hostile.
         largest = _MOST_HEADERS + self._max_body
         decompressor = zlib.decompressobj()
         content = decompressor.decompress(compressed, largest + 1)
@@ -230,7 +231,7 @@ class Records:
         if fingerprint != asked.fingerprint:
             raise RecordOfAnotherRequest("made for another request with this key")
         if self.clock() > expires / 1000 + CLOCK_SKEW:
-            raise UnreadableRecord("expired: the store has kept it, or been given it again")
+            raise UnreadableRecord("expired: the store kept it, or it was put back")
         return opened[_BINDING.size :]
 
 

@@ -121,10 +121,10 @@ class Refusal(IdempotenceError, HTTPException):
         try:
             made = "".join([str(text)])  # exactly a str: a page would not escape markup
             made.encode()
-        except Exception:  # the refusal is right all the same
+        except Exception:  # the refusal is still right
             _logger.exception(
-                "Flask-Idempotence: the text for %r, of IDEMPOTENCE_MESSAGES or the guard, cannot "
-                "be made here; another one is sent.",
+                "Flask-Idempotence: the text for %r, from IDEMPOTENCE_MESSAGES or the guard, "
+                "cannot be rendered; another one is sent.",
                 self.slug,
             )
             return None
@@ -272,18 +272,18 @@ class KeyReused(Refusal, problem=(422, "key-reused", "Key reused")):
 class KeyInProgress(_PassingRefusal, problem=(409, "key-in-progress", "Request in progress")):
     """The first request with this idempotency key is still running."""
 
-    description = "The first request with this idempotency key is still running. Ask again soon."
+    description = "The first request with this idempotency key is still running. Try again soon."
 
 
 class Running(KeyInProgress):
-    """Another run of the same `once` operation is in progress; also good as an answer.
+    """Another run of the same `once` operation is in progress; also usable as a response.
 
     After `remaining` seconds its lease ends, unless renewed: if the run has died, the operation
     is free then.
     """
 
     title = "Operation in progress"
-    description = "This operation is being carried out already. Ask again soon."
+    description = "This operation is being carried out already. Try again soon."
 
     def __init__(self, description: object = None, *, remaining: float = 0.0) -> None:
         super().__init__(description)

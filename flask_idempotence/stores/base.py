@@ -114,7 +114,7 @@ class Entry:
         expires_in: seconds until the store forgets it.
         size: bytes of the stored value.
         lease: seconds that are left of a claim's lease, 0 where it has ended; None for all else.
-        mark: tells this value from another one that may take its place. Renewing keeps it.
+        mark: distinguishes this value from another one in its place. Renewing keeps it.
     """
 
     kind: str
@@ -148,9 +148,9 @@ class Store(ABC):
         Args:
             key: the store key.
             owner: 16 random bytes. The owner of a live claim is granted it again, and the lease
-                begins anew; but it never ends earlier than it would have, for a claim that was
+                restarts; but it never ends earlier than it would have, for a claim that was
                 sent twice may arrive after the first renewal.
-            fingerprint: 16 bytes that stand for the request.
+            fingerprint: 16 bytes that identify the request.
             lease: how long the claim lives without renewal.
             keep: 0: the key is free when the lease ends. More: for so long after the end of the
                 last lease the key answers `Crashed`.
@@ -158,7 +158,7 @@ class Store(ABC):
 
     @abstractmethod
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew, in one round trip where that is possible.
+        """Restart the leases of live claims, in one round trip where that is possible.
 
         Returns:
             One outcome each, in order: STALE where the claim has ended or is not the owner's.
@@ -175,12 +175,12 @@ class Store(ABC):
         """Replace the claim by a record, for `keep` seconds.
 
         Depends on the owner only, never on the lease's time: a claim whose lease has ended and
-        that nobody took over is completed, and an absent key is stored. The owner may repeat it.
+        that no owner took over is completed, and an absent key is stored. The owner may repeat it.
         """
 
     @abstractmethod
     def release(self, key: str, owner: bytes) -> Outcome:
-        """Give the claim up. Never removes a record.
+        """Release the claim. Never removes a record.
 
         Returns:
             OK where nothing of this owner's is left, STALE where the key is another owner's claim
@@ -193,7 +193,7 @@ class Store(ABC):
 
         Args:
             key: the store key.
-            subject: whose it is; empty for anybody's.
+            subject: its user, hashed; empty for a guest's.
             ttl: its lifetime.
             again: whether it is put back after having been taken.
         """
@@ -203,7 +203,7 @@ class Store(ABC):
         """Compare and remove a token; it stays where it is another subject's."""
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
-        """Limit each operation of this thread to so many seconds, where that is less than usual.
+        """Cap this thread's deadline of each operation, where the cap is lower than the deadline.
 
         For an operation that must be retried soon, such as the renewal of a short lease. A store
         that cannot do so keeps its usual deadline.
@@ -276,6 +276,6 @@ def inspectable(store: Store) -> InspectableStore:
     if isinstance(store, InspectableStore):
         return store
     raise ConfigurationError(
-        f"This store cannot be listed: {type(store).__name__} is a Store, and no InspectableStore "
-        "(flask_idempotence.stores.base)."
+        f"This store cannot be listed: {type(store).__name__} is a Store, but not an "
+        "InspectableStore (flask_idempotence.stores.base)."
     )

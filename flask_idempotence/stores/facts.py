@@ -62,7 +62,7 @@ class DatabaseFacts(Facts):
         survives_crash: whether committed rows outlive a crash of its machine.
         durability: the settings that this depends on, in words.
         expired: how many expired rows are still there.
-        pooled: whether a connection pooler stands in front of it.
+        pooled: whether a connection pooler is in front of it.
         prepares: whether the application's connections prepare statements under names.
     """
 

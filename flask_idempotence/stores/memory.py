@@ -20,7 +20,7 @@ from .base import (
     Running,
     TokenOutcome,
 )
-from .process import call_in_children
+from .process import Living, call_in_children
 
 _PART = 512
 """Keys of a part in a full store, about: its dictionary grows, and is swept, within 0.1 ms."""
@@ -56,7 +56,7 @@ _NEVER = float("inf")
 
 
 class _Part:
-    """The keys with some of the hashes.
+    """One part of the keys, chosen by hash.
 
     Attributes:
         values: the values by key, expired ones included until the next sweep.
@@ -87,7 +87,7 @@ class MemoryStore(InspectableStore):
     Args:
         max_entries: how many keys it holds at most; beyond that, `StoreError`. Of more than 8,192,
             it may be exceeded by one in 256.
-        clock: returns seconds that never go back.
+        clock: returns seconds that never go back; `time.monotonic` unless it is given.
 
     Raises:
         ConfigurationError: `max_entries` is not a whole number of 1 or more, or `clock` is no
@@ -95,16 +95,18 @@ class MemoryStore(InspectableStore):
     """
 
     shared = False
+    clock: Callable[[], float] = time.monotonic
 
     def __init__(
-        self, *, max_entries: int = 100_000, clock: Callable[[], float] = time.monotonic
+        self, *, max_entries: int = 100_000, clock: Callable[[], float] | None = None
     ) -> None:
         if type(max_entries) is not int or max_entries < 1:
             raise ConfigurationError("max_entries must be a whole number, 1 or more.")
-        if not callable(clock):
-            raise ConfigurationError("clock must be a function that returns seconds.")
+        if clock is not None:
+            if not callable(clock):
+                raise ConfigurationError("clock must be a function that returns seconds.")
+            self.clock = clock
         self._max_entries = max_entries
-        self._clock = clock
         count = 1  # a power of two, for the mask
         while count < min(max_entries / _PART, _MOST_PARTS):
             count *= 2
@@ -115,6 +117,7 @@ class MemoryStore(InspectableStore):
         self._next = 0
         self._lock = threading.Lock()
         call_in_children(self._unlock)
+        _STORES.add(self)
 
     def __len__(self) -> int:
         return sum(len(self._live(part)) for part in self._parts)
@@ -124,7 +127,7 @@ class MemoryStore(InspectableStore):
     ) -> ClaimOutcome:
         """Take the key for its first caller, or return its holder's state."""
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             part = self._parts[hash(key) & self._mask]
             held, lease_end = part.values.get(key), now + lease
             if held is not None and held[_EXPIRES] > now:
@@ -142,12 +145,12 @@ class MemoryStore(InspectableStore):
             return CLAIMED
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew."""
+        """Restart the leases of live claims."""
         return [self._renew(*renewal) for renewal in renewals]
 
     def _renew(self, key: str, owner: bytes, lease: float) -> Outcome:
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             part = self._parts[hash(key) & self._mask]
             held = part.values.get(key)
             if held is None or not _is_claim_of(owner, held) or held[_LEASE_END] <= now:
@@ -162,7 +165,7 @@ class MemoryStore(InspectableStore):
     ) -> Outcome:
         """Replace the claim by a record."""
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             part = self._parts[hash(key) & self._mask]
             held = part.values.get(key)
             if (
@@ -176,13 +179,13 @@ class MemoryStore(InspectableStore):
             return Outcome.OK
 
     def release(self, key: str, owner: bytes) -> Outcome:
-        """Give the claim up."""
+        """Release the claim."""
         with self._lock:
             part = self._parts[hash(key) & self._mask]
             held = part.values.get(key)
             if held is None:
                 return Outcome.OK
-            if not _is_claim_of(owner, held) and held[_EXPIRES] > self._clock():
+            if not _is_claim_of(owner, held) and held[_EXPIRES] > self.clock():
                 return Outcome.STALE
             del part.values[key]
             self._size -= 1
@@ -191,7 +194,7 @@ class MemoryStore(InspectableStore):
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
         """Store a token."""
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             part = self._parts[hash(key) & self._mask]
             value = ("token", subject, now + ttl, b"", 0.0, 0.0, b"", again)
             self._put(part, key, value, now)
@@ -201,7 +204,7 @@ class MemoryStore(InspectableStore):
         with self._lock:
             part = self._parts[hash(key) & self._mask]
             held = part.values.get(key)
-            if held is None or held[_KIND] != "token" or held[_EXPIRES] <= self._clock():
+            if held is None or held[_KIND] != "token" or held[_EXPIRES] <= self.clock():
                 return TokenOutcome.ABSENT
             if held[_OWNER] and held[_OWNER] != subject:
                 return TokenOutcome.NOT_YOURS
@@ -214,7 +217,7 @@ class MemoryStore(InspectableStore):
         return [self._peek(key) for key in keys]
 
     def _peek(self, key: str) -> Entry | None:
-        now = self._clock()
+        now = self.clock()
         held = self._part_of(key).values.get(key)
         if held is None or held[_EXPIRES] <= now:
             return None
@@ -249,6 +252,13 @@ class MemoryStore(InspectableStore):
             self._size -= 1
             return Outcome.OK
 
+    def empty(self) -> None:
+        """Remove every key."""
+        with self._lock:
+            if self._size:
+                self._parts = tuple(_Part() for _ in self._parts)
+                self._size = 0
+
     def count_all(self) -> int:
         """Return how many keys there are."""
         return len(self)
@@ -261,7 +271,7 @@ class MemoryStore(InspectableStore):
 
     def _live(self, part: _Part) -> list[str]:
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             return [key for key, held in part.values.items() if held[_EXPIRES] > now]
 
     def _put(self, part: _Part, key: str, value: _Held, now: float) -> None:
@@ -312,6 +322,15 @@ class MemoryStore(InspectableStore):
 
     def _unlock(self) -> None:
         self._lock = threading.Lock()
+
+
+_STORES: Living[MemoryStore] = Living()
+
+
+def empty_memory_stores() -> None:
+    """Remove every key from every memory store of this process; for the beginning of a test."""
+    for store in _STORES:
+        store.empty()
 
 
 def _is_claim_of(owner: bytes, held: _Held) -> bool:

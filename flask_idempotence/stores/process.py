@@ -1,4 +1,4 @@
-"""Forks, exit and daemon threads, for objects that hold connections, threads or locks."""
+"""Forks, exit, daemon threads and living objects, for those that hold connections or locks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
 def call_in_children(method: Callable[[], None]) -> None:
@@ -30,6 +33,21 @@ def start_daemon(run: Callable[[], None], name: str) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+class Living(Generic[T]):
+    """The objects of one kind in this process, for as long as each lives."""
+
+    def __init__(self) -> None:
+        self._objects: weakref.WeakValueDictionary[int, T] = weakref.WeakValueDictionary()
+
+    def add(self, each: T) -> None:
+        """Add an object."""
+        self._objects[id(each)] = each
+
+    def __iter__(self) -> Iterator[T]:
+        # A list of references is made in one step: other threads may add at the same time.
+        return (each for known in self._objects.valuerefs() if (each := known()) is not None)
 
 
 def _while_alive(method: Callable[[], None]) -> Callable[[], None]:

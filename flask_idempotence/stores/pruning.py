@@ -28,7 +28,7 @@ class Pruning:
     """Counts the keys that are written, and prunes when there were enough.
 
     Args:
-        prune: removes so many rows at the most; returns how many there were.
+        prune: removes up to a number of rows; returns how many it removed.
     """
 
     def __init__(self, prune: Callable[[int], int]) -> None:

@@ -21,12 +21,14 @@ _MYSQL = ("pymysql", "mysql+pymysql://")
 _OWN_OPTIONS = ("deadline",)
 
 
+class ExtraMissing(ConfigurationError, ImportError):
+    """SQLAlchemy is not installed; freezegun skips a name whose import fails, and nothing else."""
+
+
 def sql_store_class() -> type[SqlStore]:
-    """Return `SqlStore`; raise ConfigurationError where SQLAlchemy is not installed."""
+    """Return `SqlStore`; raise `ExtraMissing` where SQLAlchemy is not installed."""
     if importlib.util.find_spec("sqlalchemy") is None:
-        raise ConfigurationError(
-            'The SQL store needs SQLAlchemy: pip install "flask-idempotence[sql]"'
-        )
+        raise ExtraMissing('The SQL store needs SQLAlchemy: pip install "flask-idempotence[sql]"')
     from .sql import SqlStore
 
     return SqlStore

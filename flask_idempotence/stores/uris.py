@@ -114,9 +114,7 @@ _MEMORY = f"nothing follows memory://. Options, such as max_entries, go to {_OPT
 _SQLITE = (
     "three slashes and a path follow sqlite, four an absolute path: sqlite:////var/lib/app/app.db"
 )
-_POSTGRES = (
-    "SQLAlchemy does not know postgres:// any more. Begin it with postgresql+psycopg:// instead."
-)
+_POSTGRES = "SQLAlchemy no longer knows postgres://. Begin it with postgresql+psycopg:// instead."
 _AT_SIGN = (
     "the host ends before the last '@'. In a password, percent-encode '/' as %2F and '?' as %3F; "
     "behind the host, '@' as %40."

@@ -5,18 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..stores.base import inspectable
-from .clock import FakeClock
+from ..stores.memory import empty_memory_stores
+from .clock import FakeClock, MovableClock, control_time
 from .contract import StoreContract
 from .recorder import SignalRecorder, record_signals
+from .runs import assert_ran_once
+from .tokens import token_for
 
 if TYPE_CHECKING:
     from flask import Flask
 
-__all__ = ["FakeClock", "SignalRecorder", "StoreContract", "clear_store", "record_signals"]
+__all__ = [
+    "FakeClock",
+    "MovableClock",
+    "SignalRecorder",
+    "StoreContract",
+    "assert_ran_once",
+    "clear_store",
+    "control_time",
+    "empty_memory_stores",
+    "record_signals",
+    "token_for",
+]
 
 
 def clear_store(app: Flask) -> int:
-    """Forget all claims and tokens of an application: the keys under its own prefix, no others.
+    """Remove the claims, records and tokens of an application: the keys under its own prefix.
 
     Args:
         app: an application on which the extension is registered.

@@ -1,19 +1,143 @@
-"""A clock that a test advances."""
+"""Clocks that a test advances: one for every application, and one to hand over."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
+from unittest import mock
+
+from ..engine.engine import Engine
+from ..engine.keeper import KEEPERS
+from ..errors import ConfigurationError
+from ..request.tokens import Tokens
+from ..response.records import Records
+from ..signals import ALL_SIGNALS
+from ..stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from flask import Flask
 
+_SERVERS = ("flask_idempotence.stores.redis.", "flask_idempotence.stores.sql.")
+"""Modules of the stores whose server has a clock of its own."""
+
+_SHORTEST_STEP = 0.05
+"""Seconds of the time advanced after which a failed renewal is tried again, at least."""
+
+
+class _Ahead:
+    """A clock that runs ahead of another one by `seconds`."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self._clock() + self.seconds
+
+
+_monotonic = _Ahead(time.monotonic)
+"""It stays ahead after a test: leases and log throttles need a clock that never goes back."""
+
+
+class MovableClock:
+    """The clock of every application in this process; `control_time` makes one.
+
+    It runs at the speed of real time, and `advance` moves it forward.
+    """
+
+    def __init__(self) -> None:
+        self._moved = threading.Condition()
+        self._wall = _Ahead(Tokens.clock)
+        self._fixed: set[str] = set()
+
+    def advance(self, seconds: float | timedelta) -> None:
+        """Let time pass for every application.
+
+        Leases of running views are renewed on the way, as in production, until
+        `IDEMPOTENCE_MAX_HOLD`. A request that waits for another one wakes when its time has come.
+
+        Args:
+            seconds: seconds, or a `timedelta`, to let pass; not negative.
+
+        Raises:
+            ConfigurationError: an application with its store on Redis or in a database has used
+                it since the clock was taken over. Time passes for none.
+            ValueError: `seconds` is negative.
+        """
+        if isinstance(seconds, timedelta):
+            seconds = seconds.total_seconds()
+        if not seconds >= 0:
+            raise ValueError(f"advance({seconds}): time does not go back.")
+        if self._fixed:
+            raise ConfigurationError(
+                f"Time cannot be advanced for {' or '.join(sorted(self._fixed))}: the server has "
+                "a clock of its own. Set IDEMPOTENCE_STORAGE_URI to memory:// in this test, or "
+                "keep the store, leave the clock out and wait for short intervals."
+            )
+        end = _monotonic() + seconds
+        while (due := min((keeper.due_at() for keeper in KEEPERS), default=end)) < end:
+            self._move(min(max(due - _monotonic(), _SHORTEST_STEP), end - _monotonic()))
+        self._move(end - _monotonic())
+
+    def _move(self, seconds: float) -> None:
+        with self._moved:
+            for clock in (_monotonic, self._wall):
+                clock.seconds += max(0.0, seconds)
+            self._moved.notify_all()
+        for keeper in KEEPERS:
+            keeper.tick()  # which also wakes its thread: that waits by the old time
+
+    def _sleep(self, seconds: float) -> None:
+        end = _monotonic() + seconds
+        with self._moved:
+            while (left := end - _monotonic()) > 0:
+                self._moved.wait(left)
+
+    def _note(self, app: Flask, /, **_: object) -> None:
+        store = app.extensions["idempotence"].store
+        if any(base.__module__.startswith(_SERVERS) for base in type(store).__mro__):
+            self._fixed.add(f"the application {app.name!r} on {type(store).__name__}")
+
+    @contextmanager
+    def _rule(self) -> Iterator[None]:
+        Engine.clock = MemoryStore.clock = _monotonic
+        with ExitStack() as stack:
+            for owner in (Tokens, Records):
+                stack.enter_context(mock.patch.object(owner, "clock", self._wall))
+            stack.enter_context(mock.patch.object(Engine, "sleep", self._sleep))
+            for signal in ALL_SIGNALS:
+                stack.enter_context(signal.connected_to(self._note))
+            yield
+
+
+@contextmanager
+def control_time() -> Iterator[MovableClock]:
+    """Take over the clock of every application for a block: pytest's `idempotence_clock`.
+
+    Locks, keys, tokens, `once()`, `lock()` and memory stores follow it, whether an application was
+    made before the block or in it. It does not rule the clock of Redis and of databases, a store
+    or an application with a `FakeClock` of its own, and the rest of the process.
+
+    Example:
+        with control_time() as clock:
+            clock.advance(60)
+    """
+    clock = MovableClock()
+    with clock._rule():  # noqa: SLF001 - its own module
+        yield clock
+
 
 class FakeClock:
-    """Replaces the monotonic clock and the wall clock; calling it returns its seconds.
+    """A clock that moves only when a test advances it; calling it returns its seconds.
+
+    For a store of your own and its tests. For applications, `control_time` is simpler.
 
     Example:
         clock = FakeClock()
-        Idempotence(app, store=MemoryStore(clock=clock))
         clock.rule(app)
         clock.advance(5)
 
@@ -42,12 +166,13 @@ class FakeClock:
         self._now += seconds
 
     def rule(self, app: Flask) -> None:
-        """Time an application's leases, tokens and waiting by this clock.
+        """Time an application by this clock: its leases, tokens, waiting and memory store.
 
-        The store has a clock of its own: pass it this one, too (`MemoryStore(clock=clock)`). A
-        server's clock cannot be replaced.
+        A memory store that was made with a clock keeps it. A server's clock cannot be replaced.
         """
-        engine = app.extensions["idempotence"].engine
-        engine.clock = self
+        state = app.extensions["idempotence"]
+        engine, store = state.engine, state.store
+        engine.clock = engine.services.tokens.clock = engine.services.records.clock = self
         engine.sleep = self.advance
-        engine.services.tokens.clock = self
+        if isinstance(store, MemoryStore) and "clock" not in vars(store):
+            store.clock = self

@@ -41,7 +41,7 @@ OTHER = b"b" * FINGERPRINT_BYTES
 
 
 class StoreContract:
-    """Subclass it, and provide a fixture `store` that returns an empty store.
+    """Tests of a store: subclass it, and provide a fixture `store` that returns an empty one.
 
     A store whose clock is injected overrides `advance`; otherwise the suite sleeps.
     """

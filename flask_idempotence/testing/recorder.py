@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..signals import ALL_SIGNALS
+from ..signals import ALL_SIGNALS, SignalName
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -27,14 +27,14 @@ class SignalRecorder:
         """The names of the signals sent, in order."""
         return [name for name, _ in self.events]
 
-    def count(self, name: str) -> int:
+    def count(self, name: SignalName) -> int:
         """Return how often the signal of this name was sent."""
         return self.names.count(name)
 
 
 @contextmanager
 def record_signals(app: Flask) -> Iterator[SignalRecorder]:
-    """Record every signal that an application sends within the block."""
+    """Record every signal that an application sends within a block, in a `SignalRecorder`."""
     recorder = SignalRecorder()
     with ExitStack() as stack:
         for signal in ALL_SIGNALS:

@@ -1,4 +1,4 @@
-"""The pages' side: the token route, the script for browsers, and the template functions.
+"""The browser's side: the token route, the script for browsers, and the template functions.
 
 Only the face imports it.
 """

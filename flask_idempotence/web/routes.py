@@ -116,7 +116,7 @@ def serve_script(filename: str, **_: str) -> Response:
     if filename not in _SCRIPTS:
         abort(404)
     # With its type: by a machine's own table of types, a browser may refuse to run it. And not as
-    # a file: X-Sendfile would have the server in front look for it.
+    # a file: with X-Sendfile, the server in front would search for it.
     response = current_app.response_class(_content_of(filename), mimetype="text/javascript")
     version = version_of(filename)
     is_present = request.args.get("v") == version

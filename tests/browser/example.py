@@ -1,7 +1,6 @@
 """The example, running for a browser."""
 
 import os
-from pathlib import Path
 
 import pytest
 from helpers.servers.example import FlaskRun, ask
@@ -11,8 +10,20 @@ try:
 except ImportError:
     sync_api = None
 
-SCREENSHOTS = os.environ.get("EXAMPLE_SCREENSHOTS")
-"""A folder for pictures of the pages, such as `docs/_static`; without it none are taken."""
+PAGES = {
+    "shop.catalogue": "/",
+    "shop.product": "/products/mug",
+    "checkout.check_out": "/checkout/mug",
+    "payments.pay_page": "/pay",
+    "ledger.orders": "/orders",
+    "ledger.confirm_clear": "/orders/clear",
+    "lab.page": "/lab",
+    "recipes.pages.index": "/recipes",
+}
+"""The path of each page that needs no row of the database."""
+
+PHONE = {"width": 360, "height": 780}
+DESKTOP = {"width": 1280, "height": 800}
 
 
 def start(folder, **settings):
@@ -29,27 +40,34 @@ def running(tmp_path_factory):
 
 @pytest.fixture
 def url(running):
-    """Where the example is, with nothing ordered."""
+    """The address of the example, without orders."""
     ask(running.url + "/orders/clear", {})
     return running.url
 
 
 @pytest.fixture
 def expect(visit):
-    """Playwright's assertions, with patience."""
+    """Playwright's assertions, with a longer time-out."""
     sync_api.expect.set_options(timeout=15_000)
     return sync_api.expect
 
 
-def picture(part, name):
-    """Take a picture of a page, or of a part, for the documentation, if that is wanted."""
-    if SCREENSHOTS:
-        Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
-        part.screenshot(path=Path(SCREENSHOTS, f"{name}.png"))
+def wider_than_the_window(page):
+    """Return the pixels by which a page scrolls sideways."""
+    return page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
 
 
-def pictures(page, part, name):
-    """Take one for readers of light pages, and one for those of dark pages."""
-    for scheme, suffix in (("dark", "-dark"), ("light", "")):
-        page.emulate_media(color_scheme=scheme)
-        picture(part, name + suffix)
+def order(page, url, name="Ada"):
+    """Place an order in the browser, and stay at its confirmation."""
+    page.goto(url + "/checkout/mug")
+    page.get_by_label("Your name").fill(name)
+    page.get_by_role("button", name="Order now").click()
+    page.wait_for_url("**/orders/*")
+
+
+def run_lab(page, url, mode, requests=12, delay=300):
+    """Start a run of the lab in the browser."""
+    page.goto(f"{url}/lab?mode={mode}")
+    page.get_by_label("Requests at once").fill(str(requests))
+    page.get_by_label("The view takes").fill(str(delay))
+    page.get_by_role("button", name="Send requests").click()

@@ -1,4 +1,4 @@
-"""Forms in a real browser: sent once, whoever clicks how often."""
+"""Forms in a real browser: one request for any number of clicks."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The documentation in a browser: on a phone, in the dark, and searched."""
+"""The documentation in a browser: on a phone, in the dark, by the keyboard, searched, copied."""
 
 import importlib.util
 import subprocess
@@ -9,6 +9,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from browser.axe import violations
 from browser.conftest import nothing_to_drive
 
 pytestmark = pytest.mark.browser
@@ -19,12 +20,14 @@ BEYOND = """() => Math.max(...[document.documentElement, ...document.querySelect
 """Pixels by which a page, or what holds its text, is too wide. Code and tables may scroll."""
 
 PHONE = {"width": 360, "height": 780}
+DESKTOP = {"width": 1280, "height": 800}
+SOURCE = "https://github.com/flask-idempotence/flask-idempotence/blob/main/docs"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """Build the pages, and return their folder."""
-    for package in ("sphinx", "myst_parser", "furo"):
+    for package in ("sphinx", "myst_parser", "furo", "sphinx_copybutton", "sphinx_inline_tabs"):
         if importlib.util.find_spec(package) is None:
             nothing_to_drive(f"{package} (uv run --group browser --group docs)")
     folder = tmp_path_factory.mktemp("site")
@@ -49,17 +52,93 @@ def url(site):
         thread.join()
 
 
+def pages_of(site):
+    pages = sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
+    assert len(pages) > 30
+    return pages
+
+
 def test_no_page_is_wider_than_a_phone(visit, site):
     page = visit(viewport=PHONE)
     wide = []
-    pages = sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
-    for path in pages:
+    for path in pages_of(site):
         page.goto(path.as_uri())
         beyond = page.evaluate(BEYOND)
         if beyond > 0:
             wide.append((path.name, beyond))
     assert wide == []
-    assert len(pages) > 30
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", DESKTOP), ("dark", PHONE)])
+def test_no_page_violates_wcag(visit, site, scheme, size):
+    page = visit(viewport=size, color_scheme=scheme)
+    listings = site / "_modules"  # all alike, so one of them will do
+    pages = [path for path in pages_of(site) if not path.is_relative_to(listings)]
+    found = {}
+    for path in [*pages, listings / "flask_idempotence" / "extension.html"]:
+        page.goto(path.as_uri())
+        found[path.name] = violations(page)
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+def test_every_page_links_to_its_source(visit, site):
+    page = visit()
+    for path in sorted(DOCS.rglob("*.md")):
+        name = path.relative_to(DOCS)
+        page.goto((site / name).with_suffix(".html").as_uri())
+        link = page.get_by_title("View this page").get_attribute("href")
+        assert link.removesuffix("?plain=true") == f"{SOURCE}/{name.as_posix()}"
+
+
+def test_the_reference_links_to_the_source_of_a_class(visit, site):
+    page = visit()
+    page.goto((site / "reference" / "api.html").as_uri())
+    page.locator(".viewcode-link").first.click()
+    page.wait_for_url("**/_modules/flask_idempotence/extension.html#Idempotence")
+    assert page.locator("pre", has_text="class Idempotence").is_visible()
+
+
+def test_the_button_copies_the_command_of_a_block_and_not_its_output(visit, url):
+    page = visit(permissions=["clipboard-read", "clipboard-write"])
+    page.goto(f"{url}/reference/cli.html")
+    blocks = page.locator(".highlight pre")
+    assert page.locator("button.copybtn").count() == blocks.count() > 5
+    block = page.locator(".highlight-console", has_text="idempotence doctor").first
+    block.hover()
+    block.get_by_role("button").click()
+    page.locator("button.copybtn.success").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.strip() == "flask --app shop idempotence doctor"
+
+
+def test_the_tabs_of_a_page_are_reached_by_the_keyboard(visit, site):
+    page = visit()
+    page.goto((site / "index.html").as_uri())
+    codes = page.locator(".tab-content pre")
+
+    def shown():
+        return [code.inner_text().splitlines()[0] for code in codes.all() if code.is_visible()]
+
+    assert shown() == ['@app.post("/orders")']
+    page.get_by_label("Lock", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    assert shown() == ['@app.post("/checkout")']
+    page.get_by_text("Key", exact=True).first.click()
+    assert shown() == ['@app.post("/payments")']
+
+
+def test_a_page_names_its_language(site):
+    for path in DOCS.rglob("*.md"):
+        language = "zh-CN" if path.parent.name == "zh" else "en"
+        page = (site / path.relative_to(DOCS)).with_suffix(".html").read_text(encoding="utf-8")
+        assert f'<html class="no-js" lang="{language}"' in page, path
+
+
+def test_all_tabs_in_the_sources_are_tabs_on_the_site(site):
+    for path in DOCS.rglob("*.md"):
+        tabs = path.read_text(encoding="utf-8").count("<!-- tabs -->")
+        page = (site / path.relative_to(DOCS)).with_suffix(".html").read_text(encoding="utf-8")
+        assert page.count('class="tab-set ') == tabs, path
 
 
 @pytest.mark.parametrize(("scheme", "picture"), [("light", "lab.png"), ("dark", "lab-dark.png")])

@@ -157,7 +157,7 @@ def test_an_application_without_a_secret_is_told_so_in_one_line():
 
 def test_a_process_of_its_own_says_that_it_does_not_see_the_workers_memory(tmp_path):
     shell = Shell(tmp_path)
-    assert "not those of the running workers" in shell.pipe("stats").err
+    assert "cannot see those of the running workers" in shell.pipe("stats").err
     assert "running workers" not in shell.pipe("config").err
 
 

@@ -228,7 +228,7 @@ def test_a_guard_against_the_settings_is_named_once():
     app.post("/pay")(idempotent(guarantee="at-most-once", remember="success")(lambda: "paid"))
     output = invoke(app, "--json").output
     (found,) = [f for f in json.loads(output)["findings"] if f["check"] == "views"]
-    assert found["reason"] == "Every request to '<lambda>' is answered 500."
+    assert found["reason"] == "Every request to '<lambda>' gets 500."
 
 
 def invoke(app, *arguments):

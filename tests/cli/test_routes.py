@@ -123,3 +123,9 @@ def test_strict_fails_where_an_unsafe_method_has_no_guard(guarded, code):
     app.add_url_rule("/", view_func=view, methods=["POST"])
     assert routes(app, "--strict").exit_code == code
     assert routes(app).exit_code == 0
+
+
+def test_strict_passes_a_guard_that_is_switched_off():
+    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True, IDEMPOTENCE_KEY_ENABLED=False)
+    app.add_url_rule("/", view_func=by_order, methods=["POST"])
+    assert rows(app, "--strict") == [["POST", "/", "by_order", "key (all routes) (off)", ""]]

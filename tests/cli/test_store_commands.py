@@ -224,7 +224,7 @@ def test_inspect_by_endpoint_identity_and_key(app):
 def test_inspect_says_that_there_is_nothing_in_its_exit_code(app, options):
     answer = invoke(app, "inspect", "b" * 12, *options)
     assert answer.exit_code == 1
-    assert "The store holds nothing by that name" in answer.stderr
+    assert "The store has no such entry" in answer.stderr
     assert answer.stdout == ("[]\n" if options else "")
 
 
@@ -315,7 +315,7 @@ def test_what_completes_while_somebody_is_asked_is_not_released(app, store, monk
     monkeypatch.setattr("click.confirm", answer)
     done = invoke(app, "release", "a" * 32)
     assert done.exit_code == 1
-    assert "changed meanwhile" in done.stderr
+    assert "changed in the meantime" in done.stderr
     assert store.peek(key).kind == "record"
 
 
@@ -394,7 +394,7 @@ def test_what_changes_while_it_is_purged_stays(app, store):
     store.peek_all = complete_after_the_look
     told = invoke(app, "purge", "--all", "--yes").stderr
     del store.peek_all
-    assert told.strip() == "0 removed. Left, because they have changed meanwhile: 1."
+    assert told.strip() == "0 removed. Kept, because they changed in the meantime: 1."
     assert store.peek(key).kind == "record"
 
 

@@ -86,9 +86,7 @@ def test_a_body_that_can_be_read_once_is_sent_once_and_the_error_says_so(pauses,
     call.close()
     assert len(script.keys) == 1
     assert pauses == []
-    assert caught.value.__notes__ == [
-        "It was sent once only: its body cannot be read a second time."
-    ]
+    assert caught.value.__notes__ == ["Sent only once: the body cannot be read a second time."]
 
 
 def test_an_asynchronous_body_is_sent_once(pauses):

@@ -22,6 +22,7 @@ from helpers.servers.topologies import make_certificate
 
 import flask_idempotence
 from flask_idempotence.client import Retries
+from flask_idempotence.client.retries import Attempts
 
 
 def test_an_operation_has_one_key_for_all_attempts_and_the_next_one_has_another(call, pauses):
@@ -198,13 +199,45 @@ def test_a_certificate_that_is_not_trusted_is_not_tried_again(make_caller, pause
 
 def test_waits_and_their_reasons_are_logged_and_keys_are_not(call, caplog):
     caplog.set_level("INFO", "flask_idempotence.client")
-    script = Script([DOWN, b"", DONE])
-    with serving(script) as url:
-        call("POST", url, headers={"Idempotency-Key": "order-17"})
-    first, second = [record.getMessage() for record in caplog.records]
-    assert first == "Attempt 1 of 8 at POST: status 503. Again in 0.5 s."
-    assert second.startswith("Attempt 2 of 8 at POST: ")
+    replay = (201, {"Idempotent-Replayed": "true"}, b"")
+    with serving(Script([DOWN, b"", replay])) as url:
+        call("POST", f"{url}/orders", headers={"Idempotency-Key": "order-17"})
+    first, second, third = [record.getMessage() for record in caplog.records]
+    assert first == f"Attempt 1 of 8 at POST {url}/orders: status 503. Again in 0.5 s."
+    assert second.startswith(f"Attempt 2 of 8 at POST {url}/orders: ")
+    assert third == f"Attempt 3 of 8 at POST {url}/orders: status 201, a replay."
     assert "order-17" not in caplog.text
+
+
+def test_the_log_names_host_and_path_without_user_query_and_fragment(make_caller, caplog):
+    caplog.set_level("INFO", "flask_idempotence.client")
+    call = make_caller(rules={"attempts": 2})
+    with serving(Script([DOWN])) as url:
+        host = url.removeprefix("http://")
+        secret = f"http://hunter2:hunter2%40@{host}/orders/7?token=hunter2&a=/b#hunter2"
+        assert call("POST", secret).status_code == 503
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Attempt 1 of 2 at POST {url}/orders/7: status 503. Again in 0.5 s.",
+        f"Attempt 2 of 2 at POST {url}/orders/7: status 503. Gave up.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://[::1]:8443/a%20b", "POST https://[::1]:8443/a%20b"),
+        ("https://api.example.com", "POST https://api.example.com"),
+        ("https://u:p@api.example.com/;p?q#f", "POST https://api.example.com/;p"),
+        ("https://[broken/secret", "POST"),
+    ],
+)
+def test_an_address_in_the_log_is_scheme_host_and_path(url, name, caplog):
+    caplog.set_level("INFO", "flask_idempotence.client")
+    attempts = Attempts(Retries(attempts=1), repeatable=True, method="POST", url=url)
+    attempts.begin()
+    assert attempts.wait_after_error(TimeoutError()) is None
+    [record] = caplog.records
+    assert record.getMessage() == f"Attempt 1 of 1 at {name}: TimeoutError. Gave up."
 
 
 def test_no_flask_is_imported_by_the_client_itself():

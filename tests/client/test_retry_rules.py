@@ -136,7 +136,7 @@ def test_a_wait_is_never_out_of_its_bounds(chance, attempt):
 
 
 def waits(rules, answers):
-    attempts, found = Attempts(rules, repeatable=True, request="POST"), []
+    attempts, found = Attempts(rules, repeatable=True, method="POST", url=""), []
     for answer in answers:
         attempts.begin()
         found.append(attempts.wait_after_answer(answer))
@@ -158,7 +158,7 @@ def test_an_answer_that_asks_for_more_than_the_longest_wait_is_final():
 def test_nobody_waits_for_an_attempt_that_would_come_too_late():
     seconds = [0.0]
     rules = Retries(seconds=20, clock=lambda: seconds[0], chance=lambda: 1.0)
-    attempts = Attempts(rules, repeatable=True, request="POST")
+    attempts = Attempts(rules, repeatable=True, method="POST", url="")
     assert attempts.begin() == 20
     seconds[0] = 12
     assert attempts.begin() == 8

@@ -72,9 +72,13 @@ def test_a_second_registration_says_what_to_do():
     [
         ("ENABLED", SECRET, "True or False"),
         ("ENABLED", None, "Must not be None"),
-        ("STORAGE_URI", "", "Is the variable set from which it is read?"),
-        ("STORAGE_URI", " ", "Is the variable set from which it is read?"),
-        ("STORAGE_URI", None, "None is no URI. Is the variable set from which it is read?"),
+        ("STORAGE_URI", "", "Set the environment variable that it comes from"),
+        ("STORAGE_URI", " ", "Set the environment variable that it comes from"),
+        (
+            "STORAGE_URI",
+            None,
+            "None is not a URI. Set the environment variable that it comes from",
+        ),
         ("STORAGE_URI", b"redis://:hunter2@h/0", "Must be a string"),
         ("STORAGE_URI", MemoryStore(), "Idempotence(app, store=...)"),
         ("STORAGE_URI", f"postgres://user:{SECRET}@host/shop", "postgresql+psycopg://"),

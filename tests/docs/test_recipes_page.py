@@ -38,13 +38,30 @@ def test_a_browser_sees_what_came_of_it_on_the_page(tmp_path):
     for path in ("unique-index", "counter/guarded"):
         form = {"reference": "<b>", "voter": "Ada"}
         pages = [client.post(f"/recipes/{path}", data=form, headers=HTML) for _ in range(2)]
-        assert "What the database says" in pages[0].text
-        assert re.search(r'role="alert">20[01]: (number|used) 1<', pages[0].text)
-        assert 'role="alert">409: ' in pages[1].text
+        assert '<h2 id="database">' in pages[0].text
+        assert re.search(
+            r'"right">\s+20[01] [^<]+<span class="plain">(number|used): 1<', pages[0].text
+        )
+        assert re.search(r'"neutral">\s+409 Conflict', pages[1].text)
     assert "Retry-After" in pages[1].headers
     assert 'id="counter-guarded-voter" name="voter" value="Ada"' in pages[1].text  # once more?
-    assert client.post("/recipes/reset").location == "/recipes"
+    assert client.post("/recipes/reset").location == "/recipes#database"
     assert (site.truth("orders"), site.truth("votes")) == (0, {})
+    site.close()
+
+
+def test_a_replay_has_a_tag_and_the_rows_of_now(tmp_path):
+    site = RecipeSite(f"sqlite:///{tmp_path}/recipes.sqlite3", tmp_path)
+    client = site.app.test_client()
+    form, tag = {"reference": "A"}, '<span class="tag">replayed</span>'
+    pages = [client.post("/recipes/unique-index/guarded", data=form, headers=HTML)]
+    site.post("unique-index", reference="B")
+    pages.append(client.post("/recipes/unique-index/guarded", data=form, headers=HTML))
+    assert [tag in page.text for page in pages] == [False, True]
+    assert [page.text.count(">number: 1<") for page in pages] == [1, 1]
+    rows = [re.search(r"<td>Orders</td><td>(\d)<", page.text)[1] for page in pages]
+    assert rows == ["1", "2"]
+    assert client.post("/recipes/unique-index/guarded", data=form).json == {"number": 1}
     site.close()
 
 

@@ -311,4 +311,4 @@ def test_it_goes_on_after_an_error_of_our_own(monkeypatch, caplog):
         time.sleep(0.01)
     keeper.unwatch(hold)
     assert len(ticks) >= 2
-    assert "The keeper failed, and goes on." in caplog.text
+    assert "The keeper failed, and continues." in caplog.text

@@ -94,7 +94,7 @@ def test_two_guards_within_one_session_are_refused(pay_app):
             pay(session)
 
     site._view = view
-    assert "cannot stand around one another" in site.post().text
+    assert "cannot be nested" in site.post().text
     assert (site.count(), list(site.store.scan(""))) == (0, [])
 
 

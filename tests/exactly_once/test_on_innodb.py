@@ -86,7 +86,7 @@ def test_a_deadlock_that_a_view_has_caught_is_told_and_nothing_is_committed(pay_
     site = errors_as_text(pay_app(view))
     answer = site.post()
     assert answer.status_code == 500
-    assert "has undone everything" in answer.text
+    assert "rolled back everything" in answer.text
     assert site.count() == HEAVY
     assert list(site.store.scan("")) == []
 

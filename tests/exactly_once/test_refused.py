@@ -85,7 +85,7 @@ def test_a_session_already_written_to_is_refused(pay_app, what):
         site.before = None if warm else lambda: WRITES_BEFORE[what](session())
         answer = site.post(key=str(warm))
         assert answer.status_code == (201 if warm else 500)
-    assert "before its guard begins" in answer.text
+    assert "from before its guard" in answer.text
     assert site.runs == 1
     assert len(list(site.store.scan(""))) == 1
 
@@ -93,7 +93,7 @@ def test_a_session_already_written_to_is_refused(pay_app, what):
 def test_the_first_request_of_all_is_looked_at_as_well(pay_app):
     site = errors_as_text(pay_app())
     site.before = lambda: pay(site.session)
-    assert "before its guard begins" in site.post().text
+    assert "from before its guard" in site.post().text
     assert site.runs == 0
 
 
@@ -165,7 +165,7 @@ def test_writing_to_another_database_is_refused_and_rolled_back(two):
 
 def test_having_written_to_another_database_before_is_refused(two):
     two.before = lambda: two.session.execute(insert(two.orders).values(amount=1))
-    assert "before its guard begins" in two.post().text
+    assert "from before its guard" in two.post().text
     assert two.runs == 0
 
 

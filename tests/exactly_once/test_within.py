@@ -200,7 +200,7 @@ def test_what_is_written_before_the_guard_is_refused(pay_app):
     site = pay_app(handlers={ConfigurationError: lambda e: (seen.append(str(e)) or "no", 500)})
     site.before = lambda: site.session.execute(insert(payments).values(amount=9))
     assert site.post().status_code == 500
-    assert "before its guard begins" in seen[0]
+    assert "from before its guard" in seen[0]
     assert (site.runs, site.count()) == (0, 0)
     site.before = None
     assert site.post().status_code == 201  # nothing was claimed

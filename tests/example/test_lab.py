@@ -57,9 +57,12 @@ def test_the_counts_are_exact(server, mode):
     expected = COUNTS[mode]
     assert only(told["counts"], expected) == expected
     assert told["effects"] == expected["ran"] == told["counts"]["began"]
+    placed = f"{REQUESTS} orders: {REQUESTS - 1} too many." if mode == "none" else "one order."
+    assert told["verdict"] == f"{REQUESTS} requests placed {placed}"
+    assert told["outcome"] == ("wrong" if mode == "none" else "right")
     assert told["counts"]["answered"] == REQUESTS
-    # Whoever is told to ask again asks again.
-    retries = told["counts"].get("told to ask again", 0)
+    # Every client that gets Retry-After retries.
+    retries = told["counts"].get("will retry", 0)
     assert told["counts"]["sent"] == told["counts"]["arrived"] == REQUESTS + retries
     if mode == "key":
         assert told["counts"].get("rejected", 0) == retries
@@ -80,6 +83,7 @@ def test_what_always_fails_has_no_effect_and_gives_its_claim_up(server, mode):
     told = run_lab(server.url, mode, 5, failure="status", only_first=False)
     counts = told["counts"]
     assert told["effects"] == 0
+    assert (told["verdict"], told["outcome"]) == ("5 requests placed no order.", "neutral")
     assert counts["failed"] == counts["claimed"] >= 1
     assert counts["claimed"] + counts.get("rejected", 0) == 5
 
@@ -101,7 +105,7 @@ def test_the_page_shows_a_run_without_scripts(server):
     again = ask(server.url + "/lab/runs", form, headers=HTML)
     assert (again.status, "This run has just been started." in again.text) == (409, True)
     page = ask(server.url + started.headers["Location"], headers=HTML)
-    assert "3 requests: the side effect happened" in page.text
+    assert "3 requests placed " in page.text
 
 
 @pytest.mark.parametrize(

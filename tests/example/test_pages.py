@@ -1,4 +1,4 @@
-"""The example's pages: usable by everybody, and nothing inline in them."""
+"""The example's pages: labels, contrasts, links and a strict policy."""
 
 import re
 from html.parser import HTMLParser
@@ -9,14 +9,14 @@ from helpers.servers.example import HTML
 from example_app import create_app
 
 PATHS = [
-    "/", "/products/mug", "/checkout/mug", "/orders", "/orders/1", "/pay", "/lab", "/lab/runs/1",
-    "/recipes",
+    "/", "/products/mug", "/checkout/mug", "/orders", "/orders/1", "/orders/clear", "/pay", "/lab",
+    "/lab/runs/1", "/recipes",
 ]  # fmt: skip
 FIELDS = {"input", "select", "textarea"}
 
 
 class Outline(HTMLParser):
-    """The elements of a page, and which fields stand inside a label."""
+    """The elements of a page, and the fields inside a label."""
 
     def __init__(self, page):
         super().__init__()
@@ -130,6 +130,17 @@ def test_every_link_leads_somewhere(client, outline):
             assert client.get(link["href"]).status_code == 200, link
 
 
+def test_the_shop_is_emptied_after_a_confirmation_only(client):
+    page = client.get("/orders", headers=HTML).text
+    assert "<form" not in page
+    assert page.rindex("</table>") < page.index('<a href="/orders/clear">Empty the shop</a>')
+    asked = client.get("/orders/clear", headers=HTML).text
+    assert re.search(r"deletes 1 order,\s+1 payment,", asked)
+    assert client.get("/api/payments").json["count"] == 1
+    assert client.post("/orders/clear").status_code == 303
+    assert client.get("/api/payments").json["count"] == 0
+
+
 def luminance(colour):
     digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
     parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
@@ -153,10 +164,15 @@ def test_the_contrasts_are_those_of_wcag(client, scheme):
         colours = {one[1]: one[1 + scheme] for one in found}
     assert contrast(colours["on-accent"], colours["accent"]) >= 4.5
     assert contrast(colours["ink"], colours["notice"]) >= 4.5
+    assert contrast(colours["on-wrong"], colours["wrong"]) >= 4.5
+    assert contrast(colours["wrong"], colours["wrong-ground"]) >= 4.5
+    for ground in ("right", "wrong", "neutral"):
+        for text in ("ink", "replayed"):
+            assert contrast(colours[text], colours[f"{ground}-ground"]) >= 4.5, (text, ground)
     for ground in ("ground", "card"):
         for text in ("ink", "soft", "accent"):
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
-        for shape in ("field", "ran", "rejected", "replayed", "failed", "wait", "way"):
+        for shape in ("field", "ran", "wrong", "rejected", "replayed", "failed", "wait", "way"):
             assert contrast(colours[shape], colours[ground]) >= 3, (shape, ground)
 
 

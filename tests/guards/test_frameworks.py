@@ -350,18 +350,28 @@ def test_views_made_in_a_loop_do_not_block_each_other():
     assert (found, runs) == ([[200, 409, 409]] * 3, ["tea", "coffee", "cake"])
 
 
-def test_a_guard_among_restx_method_decorators_keeps_its_rules_in_whole_app_mode():
-    runs = []
+@pytest.mark.parametrize(
+    ("framework", "by_method"),
+    [(flask_restx, False), (flask_restful, False), (flask_restful, True)],
+)
+def test_a_guard_among_method_decorators_keeps_its_rules_in_whole_app_mode(framework, by_method):
+    runs, guards = [], [idempotent(guarantee="at-most-once")]
 
-    class Pay(flask_restx.Resource):
-        method_decorators = (idempotent(guarantee="at-most-once"),)
+    class Pay(framework.Resource):
+        method_decorators = {"post": guards} if by_method else guards
 
         def post(self):
             runs.append("post")
             return "boom", 500
 
+        def put(self):
+            return "put"
+
     app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
-    flask_restx.Api(app, doc=False).add_resource(Pay, "/pay")
+    framework.Api(app).add_resource(Pay, "/pay")
+    shown = app.test_cli_runner().invoke(args=["idempotence", "routes"]).output
+    assert "POST\t/pay\tpay\tkey\troute: guarantee='at-most-once'\n" in shown
+    assert ("PUT\t/pay\tpay\tnone" in shown) == by_method
     for _ in range(3):
         app.test_client().post("/pay", headers={"Idempotency-Key": "k"})
     assert runs == ["post"]

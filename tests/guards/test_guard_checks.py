@@ -54,9 +54,9 @@ def test_a_guard_above_its_route_closes_this_route_and_no_other(caplog, guard):
     assert client.get("/health").status_code == 200
     (told,) = errors(caplog)
     assert told.startswith("Flask-Idempotence: every request to 'pay' is answered 500.")
-    assert "The right order is: the route decorator outermost" in told
+    assert "Put the route decorator outermost" in told
     assert [client.post("/pay").status_code for _ in range(2)] == [500, 500]
-    assert "ConfigurationError: The guard of the view 'pay' stands above" in caplog.text
+    assert "ConfigurationError: The guard of the view 'pay' is above" in caplog.text
     assert client.post("/orders").status_code == 200
     assert runs == []
 
@@ -124,7 +124,7 @@ def test_a_guard_of_safe_methods_alone_is_refused(guard, name, methods):
     app.add_url_rule("/pay", "pay", guard(lambda: runs.append(1) or "paid"), methods=methods)
     assert list(faults(app)) == ["pay"]
     text = faults(app)["pay"]
-    assert text.startswith(f"{name} guards nothing at the view 'pay': it stands before GET, HEAD")
+    assert text.startswith(f"{name} guards nothing at the view 'pay': the route has safe methods")
     assert "methods=['POST']" in text
     assert ("no_repeat_submit(methods=...)" in text) is (name == "no_repeat_submit")
     client = app.test_client()
@@ -170,7 +170,7 @@ def test_a_guard_of_one_method_of_a_class_must_be_at_work_there():
     app.add_url_rule("/orders", view_func=Orders.as_view("orders"))
     app.add_url_rule("/reports", view_func=Reports.as_view("reports"))
     assert list(faults(app)) == ["orders", "reports"]
-    assert "stands before GET alone" in faults(app)["orders"]
+    assert "has safe methods only (GET)" in faults(app)["orders"]
 
 
 def test_a_guard_of_whole_classes_must_be_at_work_in_one_of_them():
@@ -231,7 +231,7 @@ def test_methods_are_known_in_either_case():
 
 @pytest.mark.parametrize("option", ["Idempotency-Key", 60])
 def test_an_option_without_its_name_is_told_with_how_it_is_given(option):
-    with pytest.raises(TypeError, match=r"Options are given by name, as in idempotent\(ttl=60\)"):
+    with pytest.raises(TypeError, match=r"Pass options by name, as in idempotent\(ttl=60\)"):
         idempotent(option)
 
 

@@ -1,17 +1,24 @@
-"""The log in debug mode: guard, source of the identity, and why a token is not good."""
+"""The log in debug mode: the decision about each guarded request, why, and its settlement."""
 
 import logging
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
-from flask import session
+from flask import abort, session
 from helpers.apps import make_app
+from sqlalchemy import create_engine
+from sqlalchemy.orm import scoped_session, sessionmaker
 
 from flask_idempotence import (
     Idempotence,
+    MemoryStore,
+    SqlStore,
+    StoreError,
     TokenInvalid,
+    current_guard,
     idempotent,
     no_repeat_submit,
     one_time_token,
@@ -49,12 +56,13 @@ class Shop:
     def lines(self, path, **options):
         """Send a request, and return what it logs for developers."""
         self.log.clear()
-        self.client.post(path, **options)
+        self.client.open(path, **{"method": "POST", **options})
         assert "hunter2" not in self.log.text
         assert "127.0.0.1" not in self.log.text
         found = [r for r in self.log.records if r.name == "flask_idempotence.debug"]
         assert {record.levelno for record in found} <= {logging.DEBUG}
-        return [record.getMessage().removeprefix("Flask-Idempotence: ") for record in found]
+        messages = [record.getMessage().removeprefix("Flask-Idempotence: ") for record in found]
+        return [re.sub(r"key=[0-9a-f]{12}\b", "key=…", message) for message in messages]
 
     def token(self, purpose=None):
         return self.client.get(
@@ -70,43 +78,149 @@ def shop(caplog):
     return Shop(caplog)
 
 
-def test_a_lock_tells_its_source_and_its_outcome(shop):
+def test_a_lock_tells_its_decision_its_facts_and_its_settlement(shop):
     data = {"card": SECRET}
+    facts = "(identity=ip lease=30s key=… route=POST /lock)"
     assert shop.lines("/lock", data=data) == [
-        "no_repeat_submit at 'lock': identity: ip",
-        "no_repeat_submit at 'lock': claimed",
+        f"no_repeat_submit at 'lock': claimed {facts}",
+        f"no_repeat_submit at 'lock': status 200: held for another 60 s {facts}",
     ]
-    assert shop.lines("/lock", data=data)[1:] == [
-        "no_repeat_submit at 'lock': refused: repeat-submit"
+    assert shop.lines("/lock", data=data) == [
+        f"no_repeat_submit at 'lock': refused: repeat-submit {facts}"
     ]
 
 
-def test_a_key_tells_its_source_and_its_outcome(shop):
+def test_a_key_tells_its_decision_its_facts_and_its_settlement(shop):
     headers = {"Idempotency-Key": SECRET, "Authorization": f"Bearer {SECRET}"}
-    source = "idempotent at 'key': identity: authorization"
-    assert shop.lines("/key", headers=headers) == [source, "idempotent at 'key': claimed"]
-    assert shop.lines("/key", headers=headers) == [source, "idempotent at 'key': replayed"]
-    assert shop.lines("/key", headers=headers, data=SECRET)[1:] == [
-        "idempotent at 'key': refused: key-reused"
+    facts = "(identity=authorization lease=30s key=… route=POST /key)"
+    assert shop.lines("/key", headers=headers) == [
+        f"idempotent at 'key': claimed {facts}",
+        f"idempotent at 'key': status 200: record kept for 86400 s {facts}",
     ]
-    assert shop.lines("/key") == ["idempotent at 'key': no key: the view runs unguarded"]
+    assert shop.lines("/key", headers=headers) == [f"idempotent at 'key': replayed {facts}"]
+    assert shop.lines("/key", headers=headers, data=SECRET) == [
+        f"idempotent at 'key': refused: key-reused {facts}"
+    ]
 
 
-def test_the_source_may_be_the_session_a_loader_or_nobody(shop):
+def test_an_unguarded_request_tells_why(shop):
+    view = no_repeat_submit(lambda name: name)
+    shop.app.add_url_rule("/both/<name>", "both", view, methods=["GET", "POST"])
+    assert shop.lines("/key") == [
+        "idempotent at 'key': no key, and none is required: the view runs unguarded "
+        "(route=POST /key)"
+    ]
+    assert shop.lines("/both/hunter2", method="GET") == [
+        "no_repeat_submit at 'both': GET needs no guard: the view runs unguarded "
+        "(route=GET /both/<name>)"
+    ]
+
+
+class Declined(Exception):
+    """An error of the application."""
+
+
+def fail():
+    raise Declined
+
+
+def by_hand(decide):
+    def view():
+        decide()
+        return {"card": SECRET}, 402
+
+    return view
+
+
+@pytest.mark.parametrize(
+    ("guard", "view", "settlement"),
+    [
+        (
+            no_repeat_submit(60),
+            lambda: abort(500),
+            "status 500 after an exception, a failure: released",
+        ),
+        (no_repeat_submit(60), fail, "status 402 after an exception, a failure: released"),
+        (no_repeat_submit(60), by_hand(current_guard.keep), "current_guard.keep(): held for"),
+        (no_repeat_submit(5), lambda: "ok", "status 200: held until 5 s after the claim"),
+        (idempotent(), lambda: ("", 503), "status 503, a failure: released"),
+        (
+            idempotent(ttl=60),
+            lambda: abort(404),
+            "status 404 after an exception: record kept for 60 s",
+        ),
+        (idempotent(), by_hand(current_guard.release), "current_guard.release(): released"),
+        (one_time_token(), lambda: ("", 500), "status 500, a failure: token stays spent"),
+        (one_time_token(restore_on_failure=True), lambda: abort(400), "token put back"),
+    ],
+)
+def test_the_settlement_is_told_with_its_reason(shop, guard, view, settlement):
+    shop.app.add_url_rule("/view", "view", guard(view), methods=["POST"])
+    shop.app.register_error_handler(Declined, lambda _: ("declined", 402))
+    headers = {"Idempotency-Key": "order-1", "Idempotence-Token": shop.token()}
+    claimed, settled = shop.lines("/view", headers=headers)
+    assert ": claimed (" in claimed
+    assert settlement in settled
+
+
+def test_the_status_is_that_of_the_response_sent(shop):
+    @shop.app.after_request
+    def fail_late(response):
+        response.status_code = 500
+        return response
+
+    assert ": status 500, a failure: released (" in shop.lines("/lock")[-1]
+
+
+def test_a_settlement_that_the_store_does_not_acknowledge_says_so(shop):
+    class Silent(MemoryStore):
+        def release(self, key, owner):
+            raise StoreError("No answer.")
+
+    app = make_app(store=Silent())
+    app.debug = True
+    view = no_repeat_submit(60)(lambda: abort(500))
+    app.add_url_rule("/view", "view", view, methods=["POST"])
+    app.test_client().post("/view")
+    assert ": released, but the store has not acknowledged it (" in shop.log.text
+
+
+def test_the_wait_is_told(shop):
+    view = no_repeat_submit(60, key=lambda: "x", wait=2.5)(lambda: "done")
+    shop.app.add_url_rule("/view", "view", view, methods=["POST"])
+    shop.app.extensions["idempotence"].engine.sleep = shop.clock.advance
+    assert " wait=2.5s key=" in shop.lines("/view")[0]
+    assert " wait=2.5s waited=2.5s " in shop.lines("/view")[0]
+
+
+def test_a_commit_is_told(caplog, tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}")
+    session = scoped_session(sessionmaker(engine))
+    store = SqlStore(engine)
+    store.create_table()
+    app = make_app(store=store)
+    app.debug = True
+    app.teardown_appcontext(lambda _: session.remove())
+    view = idempotent(within=session)(lambda: "done")
+    app.add_url_rule("/view", "view", view, methods=["POST"])
+    app.test_client().post("/view", headers={"Idempotency-Key": "order-1"})
+    assert "idempotent at 'view': status 200: committed, with the record (" in caplog.text
+    engine.dispose()
+
+
+def test_the_source_may_be_the_session_a_loader_or_none(shop):
     shop.client.post("/login")
-    assert shop.lines("/lock")[0].endswith("identity: session")
+    assert "(identity=session " in shop.lines("/lock")[0]
     shop.idempotence.identity_loader(lambda: SECRET)
-    assert shop.lines("/lock")[0].endswith("identity: loader")
+    assert "(identity=loader " in shop.lines("/lock")[0]
     shop.idempotence.identity_loader(lambda: SimpleNamespace(id=SECRET))
-    assert shop.lines("/lock")[0].endswith("identity: loader")
+    assert "(identity=loader " in shop.lines("/lock")[0]
     shop.idempotence.identity_loader(lambda: None)
-    assert shop.lines("/token", headers={"Idempotence-Token": shop.token()})[0].endswith(
-        "identity: session"
-    )
+    headers = {"Idempotence-Token": shop.token()}
+    assert "(identity=session " in shop.lines("/token", headers=headers)[0]
     shop.client.delete_cookie("session")
-    assert shop.lines("/token", headers={"Idempotence-Token": shop.token()})[0].endswith(
-        "identity: nobody"
-    )
+    headers = {"Idempotence-Token": shop.token()}
+    assert "(identity=none " in shop.lines("/token", headers=headers)[0]
 
 
 @pytest.mark.parametrize(
@@ -117,9 +231,9 @@ def test_the_source_may_be_the_session_a_loader_or_nobody(shop):
         ({"X-Api-Key": SECRET}, "credentials"),
         (
             {"Authorization": f"Bearer {SECRET} ip:1", "X-Api-Key": SECRET},
-            "authorization and credentials",
+            "authorization+credentials",
         ),
-        ({"X-Api-Key": SECRET, "X-Tenant-ID": f"ip:{SECRET}"}, "credentials and account"),
+        ({"X-Api-Key": SECRET, "X-Tenant-ID": f"ip:{SECRET}"}, "credentials+account"),
     ],
     ids=str,
 )
@@ -127,14 +241,15 @@ def test_the_source_may_be_the_session_a_loader_or_nobody(shop):
 def test_every_kind_of_identity_is_named_by_its_sources(caplog, headers, source, by_host):
     shop = Shop(caplog, IDEMPOTENCE_IDENTITY_HOST=by_host)
     headers = {"Idempotency-Key": "order-1", **headers}
-    assert shop.lines("/key", headers=headers)[0] == f"idempotent at 'key': identity: {source}"
+    line = shop.lines("/key", headers=headers)[0]
+    assert line.startswith(f"idempotent at 'key': claimed (identity={source} lease=")
 
 
 def test_a_guard_that_is_switched_off_says_so(shop):
     shop.app.config["IDEMPOTENCE_LOCK_ENABLED"] = False
     assert shop.lines("/lock") == [
         "no_repeat_submit at 'lock': switched off by IDEMPOTENCE_ENABLED or "
-        "IDEMPOTENCE_LOCK_ENABLED"
+        "IDEMPOTENCE_LOCK_ENABLED: the view runs unguarded (route=POST /lock)"
     ]
 
 
@@ -143,31 +258,32 @@ def test_a_token_that_is_not_good_is_told_with_the_reason(shop):
     begin = "one_time_token at 'token': refused: "
     assert shop.lines("/token")[-1] == (
         f"{begin}token-missing: there is neither a header Idempotence-Token nor a form field "
-        "idempotence_token"
+        "idempotence_token (route=POST /token)"
     )
-    assert shop.refusal("/token", ticket) == (
+    assert shop.refusal("/token", ticket).startswith(
         f"{begin}token-invalid: it was issued for the purpose 'ticket', and this is for no purpose"
     )
-    assert shop.refusal("/ticket", token).endswith(
-        "token-invalid: it was issued for no purpose, and this is for the purpose 'ticket'"
-    )
-    assert shop.refusal("/ticket", SECRET).endswith(
+    assert (
+        "token-invalid: it was issued for no purpose, and this is for the purpose 'ticket' ("
+    ) in shop.refusal("/ticket", token)
+    assert (
         "token-invalid: it was altered, or signed with another SECRET_KEY, or not for the purpose "
-        "'ticket'"
-    )
-    assert shop.refusal("/token", SECRET * 20).endswith("it does not have the form of a token")
+        "'ticket' ("
+    ) in shop.refusal("/ticket", SECRET)
+    assert "it does not have the form of a token (" in shop.refusal("/token", SECRET * 20)
     two = {"idempotence_token": [token, shop.token()]}
-    assert shop.lines("/token", data=two)[-1].endswith(
-        "idempotence_token came with several values"
+    assert "idempotence_token came with several values (" in shop.lines("/token", data=two)[-1]
+    assert shop.refusal("/token", token).startswith(
+        "one_time_token at 'token': status 200: token stays spent ("
     )
-    assert shop.refusal("/token", token) == "one_time_token at 'token': claimed"
-    assert shop.refusal("/token", token).endswith(
-        "token-spent: it has been spent, or the store no longer knows it"
+    assert "token-spent: it has been spent, or the store no longer knows it (" in shop.refusal(
+        "/token", token
     )
     late = shop.token()
     shop.clock.advance(400)
     assert shop.refusal("/token", late) == (
-        f"{begin}token-expired: it is 400 seconds old, and IDEMPOTENCE_TOKEN_TTL is 300"
+        f"{begin}token-expired: it is 400 seconds old, and IDEMPOTENCE_TOKEN_TTL is 300 "
+        "(identity=none key=… route=POST /token)"
     )
 
 
@@ -175,18 +291,18 @@ def test_a_token_of_another_user_is_told_with_the_reason(shop):
     shop.client.post("/login")
     token = shop.token()
     shop.client.delete_cookie("session")
-    end = "token-not-yours: it was issued to a user, and this is a guest"
-    assert shop.refusal("/token", token).endswith(end)
-    shop.idempotence.identity_loader(lambda: "somebody")
-    end = "token-not-yours: it was issued to another user than this one"
-    assert shop.refusal("/token", token).endswith(end)
+    reason = "token-not-yours: it was issued to a user, and this is a guest ("
+    assert reason in shop.refusal("/token", token)
+    shop.idempotence.identity_loader(lambda: "another")
+    reason = "token-not-yours: it was issued to another user than this one ("
+    assert reason in shop.refusal("/token", token)
 
 
 def test_a_reason_with_a_percent_sign_is_logged_as_it_is(shop):
     with shop.app.app_context(), pytest.raises(TokenInvalid):
         shop.idempotence.redeem_token(shop.token(), "100%s")
-    (line,) = [r.getMessage() for r in shop.log.records if "token-invalid" in r.getMessage()]
-    assert line.endswith("and this is for the purpose '100%s'")
+    lines = [r.getMessage() for r in shop.log.records if r.name == "flask_idempotence.debug"]
+    assert lines[-1].endswith("and this is for the purpose '100%s'")
 
 
 def test_once_has_no_sender(shop):
@@ -194,7 +310,20 @@ def test_once_has_no_sender(shop):
     with shop.app.app_context(), shop.idempotence.once("invoice", 7):
         pass
     lines = [r.getMessage() for r in shop.log.records if r.name == "flask_idempotence.debug"]
-    assert lines == ["Flask-Idempotence: once at 'invoice': claimed"]
+    assert [re.sub("key=[0-9a-f]{12}", "key=…", line) for line in lines] == [
+        "Flask-Idempotence: once at 'invoice': claimed (lease=30s key=…)",
+        "Flask-Idempotence: once at 'invoice': end of the block: record kept for 86400 s "
+        "(lease=30s key=…)",
+    ]
+
+
+def test_a_token_outside_a_guard_tells_that_it_was_issued_and_spent(shop):
+    with shop.app.app_context():
+        shop.idempotence.redeem_token(shop.idempotence.issue_token())
+    lines = [r.getMessage() for r in shop.log.records if r.name == "flask_idempotence.debug"]
+    [issued, spent] = [line.partition(": ")[2].partition(" key=")[0] for line in lines]
+    assert issued == "one_time_token at None: token issued (identity=none"
+    assert spent == "one_time_token at None: token spent (identity=none"
 
 
 def test_outside_debug_mode_nothing_of_it_is_logged_or_sent(caplog):

@@ -57,7 +57,7 @@ def test_then_there_is_a_line_every_few_seconds_that_says_how_many_there_were(ou
     outage.fail(100)
     first, second = outage.lines()
     assert "more" not in first
-    assert second.endswith("(away); 119 times more since the last such line")
+    assert second.endswith("(away); 119 more times since the last such line")
 
 
 def test_one_that_comes_alone_is_told_as_the_first_was(outage):

@@ -37,7 +37,7 @@ RETRY_AFTER = {
 }
 REPLAYED = {
     "Idempotent-Replayed": {
-        "description": "Present where this is the remembered response to the first such request.",
+        "description": "Set if this is the remembered response to an earlier request.",
         "schema": {"type": "string", "enum": ["true"]},
     }
 }
@@ -53,7 +53,7 @@ def problems(*slugs):
 
 
 def refusal(*slugs):
-    description = "Present where the guard has refused the request: says why."
+    description = "Set if the guard has refused the request: the reason."
     header = {"description": description, "schema": {"type": "string", "enum": [*slugs]}}
     return {"Idempotence-Refusal": header}
 

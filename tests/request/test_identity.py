@@ -4,6 +4,7 @@ import pytest
 from flask import Flask, request, session
 from flask_jwt_extended import JWTManager, create_access_token, jwt_required
 from helpers.apps import make_app
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from flask_idempotence import ConfigurationError, Idempotence, no_repeat_submit, one_time_token
 
@@ -78,6 +79,23 @@ def test_the_header_of_a_proxy_that_overwrites_it_can_be_named():
     assert site.post(X_Real_IP="1.1.1.1") == 409
     assert site.post() == 200  # past the proxy: the connection's own address
     assert site.post(X_Real_IP=" ") == 409
+
+
+def test_proxy_fix_takes_the_address_that_the_last_proxy_has_seen():
+    site = Site()
+    site.app.wsgi_app = ProxyFix(site.app.wsgi_app)
+    assert site.post(X_Forwarded_For="1.1.1.1") == 200
+    assert site.post(X_Forwarded_For="2.2.2.2") == 200
+    assert site.post(X_Forwarded_For="3.3.3.3, 1.1.1.1") == 409
+
+
+@pytest.mark.parametrize(("x_host", "statuses"), [(0, [200, 409]), (1, [200, 200])])
+def test_tenants_have_the_host_of_the_upstream_unless_the_proxy_passes_theirs_on(x_host, statuses):
+    site = Site()
+    site.app.wsgi_app = ProxyFix(site.app.wsgi_app, x_host=x_host)
+    user = {"Authorization": "Bearer 1"}
+    hosts = ("acme.example", "globex.example")
+    assert [site.post(X_Forwarded_Host=host, **user) for host in hosts] == statuses
 
 
 def test_the_order_of_the_sources_is_a_setting():

@@ -145,4 +145,4 @@ def test_a_guest_without_an_address_is_warned_of(caplog):
         assert not caplog.records
         with app.test_request_context(environ_overrides={"REMOTE_ADDR": address}):
             identities_of(app).of(app, request)
-    assert "Guests are told apart by address" in caplog.text
+    assert "Addresses distinguish guests" in caplog.text

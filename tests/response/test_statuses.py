@@ -227,7 +227,7 @@ def test_the_client_goes_on_until_the_first_request_is_done(call, pauses):
     ("given", "said"),
     [
         ({"key-in-progres": 201}, "Did you mean 'key-in-progress'?"),
-        ({"key-reused": 201}, "'key-reused' is none of the slugs that it takes"),
+        ({"key-reused": 201}, "'key-reused' is not one of its slugs"),
         ({"key-missing": 201}, "repeat-submit, token-spent, key-repeated, key-in-progress"),
         ({"repeat-submit": "201"}, "'repeat-submit' needs an integer"),
         ({"repeat-submit": True}, "'repeat-submit' needs an integer"),

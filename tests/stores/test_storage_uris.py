@@ -74,7 +74,7 @@ def test_what_is_right_is_left_alone(uri, kind):
     [
         ("memory://", {"max_entries": "5"}, "max_entries"),
         ("memory://", {"max_entries": 0}, "max_entries"),
-        ("memory://", {"clock": None}, "clock"),
+        ("memory://", {"clock": 5}, "clock"),
         ("redis://h", {"deadline": 10**400}, "deadline"),
         ("redis://h", {"wait_replicas": -1}, "wait_replicas"),
         ("redis://h", {"no_such_option": 1}, "no_such_option"),

@@ -173,9 +173,9 @@ class TestRedisStoreAlone:
         client.close()
 
     def test_what_is_no_redis_client_is_refused(self):
-        with pytest.raises(ConfigurationError, match=r"redis\.Redis client is needed"):
+        with pytest.raises(ConfigurationError, match=r"takes a redis\.Redis client"):
             RedisStore(redis.asyncio.Redis())
-        with pytest.raises(ConfigurationError, match=r"redis\.Redis client is needed"):
+        with pytest.raises(ConfigurationError, match=r"takes a redis\.Redis client"):
             RedisStore("redis://localhost")
 
     def test_a_value_that_is_not_ours_is_no_claim_and_no_wrong_answer(self, redis_server, store):

@@ -38,6 +38,16 @@ def with_key(order: int, *, loud: bool = False) -> tuple[str, int]:
     return str(order), 201 if loud else 200
 
 
+@idempotent(
+    on_repeat="reject",
+    guarantee="at-least-once",
+    remember="success",
+    on_store_error="reject",
+)
+def with_choices() -> str:
+    return "success"
+
+
 @idempotent(key=lambda: "event", compare=False)
 def with_key_alone() -> str:
     return "success"
@@ -112,6 +122,7 @@ assert_type(bare(1), str)
 assert_type(with_key(1, loud=True), tuple[str, int])
 assert_type(with_lock(order=1), dict[str, int])
 assert_type(exempt(1), str)
+assert_type(with_choices(), str)
 assert_type(with_key_alone(), str)
 assert_type(with_comparison(), str)
 assert_type(bare_token(1), str)
@@ -143,6 +154,11 @@ Orders().post("one")  # type: ignore
 idempotent(required="yes")  # type: ignore
 idempotent(compare=True)  # type: ignore
 idempotent(compare="order")  # type: ignore
+idempotent(on_repeat="refuse")  # type: ignore
+idempotent(guarantee="exactly-once")  # type: ignore
+idempotent(remember="all")  # type: ignore
+idempotent(on_store_error="ignore")  # type: ignore
+no_repeat_submit(on_store_error="ignore")  # type: ignore
 no_repeat_submit(interval="5")  # type: ignore
 no_repeat_submit(shared=1.5)  # type: ignore
 no_repeat_submit(wait="5")  # type: ignore
@@ -152,6 +168,7 @@ idempotence.lock("stock", 5)  # type: ignore
 idempotence.once("mail", 7, wait="5")  # type: ignore
 idempotence.forget("mail", None)  # type: ignore
 one_time_token(purpose=1)  # type: ignore
+one_time_token(on_store_error="ignore")  # type: ignore
 one_time_token("pay", True)  # type: ignore
 one_time_token(restore_on_failure="yes")  # type: ignore
 bare_token("one")  # type: ignore
@@ -162,12 +179,18 @@ def who() -> str | None:
     return None
 
 
+@idempotence.identity_loader
+def account() -> dict[str, object]:
+    return {"id": 7, "tenant_id": "acme"}
+
+
 @idempotence.result_failed
 def is_failed(response: Response) -> bool:
     return response.status_code >= 400
 
 
 assert_type(who(), str | None)
+assert_type(account(), dict[str, object])
 assert_type(is_failed(Response()), bool)
 assert_type(idempotence.issue_token("pay"), str)
 assert_type(current_guard.mode, str | None)

@@ -72,7 +72,7 @@ def test_an_error_page_with_a_token_is_not_stored_either():
 def test_a_token_in_a_streamed_page_is_refused_where_its_headers_allow_storing():
     app = make_app()
     app.add_url_rule("/", "page", lambda: Response(stream_template_string(ALL)))
-    with pytest.raises(RuntimeError, match="being streamed"):
+    with pytest.raises(RuntimeError, match="is streamed"):
         page_of(app)
 
 

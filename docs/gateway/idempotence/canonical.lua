@@ -1,9 +1,8 @@
 -- Canonical JSON, byte for byte as Python writes it: ASCII, names sorted, no spaces.
 --
--- What Python might read or write in another way is not written at all: `canonical.json` returns nil
--- then, and the request goes to Flask. That is any text that is not strict JSON in UTF-8, lone
--- surrogates, exponents, fractions of more than 15 digits, a name that stands twice in an object, and
--- what is nested deeper than 50.
+-- For input that Python might read or write differently, `canonical.json` returns nil, and the request
+-- goes to Flask: text that is not strict JSON in UTF-8, lone surrogates, exponents, fractions of more
+-- than 15 digits, a name that occurs twice in an object, and nesting deeper than 50.
 
 local canonical = {}
 
@@ -100,7 +99,7 @@ local function escaped_character(text, position)
   return 0x10000 + (code - 0xD800) * 0x400 + low - 0xDC00, position + 12
 end
 
--- Read a string whose opening quote stands at the position.
+-- Read a string whose opening quote is at the position.
 --
 -- Returns its canonical text, what it sorts by, and where it ends. Code points sort as their numbers
 -- do, which need not be as their escapes do.
@@ -192,7 +191,7 @@ local function members_at(text, position, depth)
     end
     value, position = value_at(text, skip_spaces(text, position + 1), depth)
     if members[sorted_by] then
-      give_up() -- of two with one name, some parsers choose the first and some the last
+      give_up() -- of two values of one name, some parsers take the first and some the last
     end
     order[#order + 1] = sorted_by
     members[sorted_by] = name .. ":" .. value
@@ -264,7 +263,7 @@ function value_at(text, position, depth, ignored)
   return literal, position + #literal
 end
 
---- Return the canonical form of a JSON text, or nil where it cannot be told for certain.
+--- Return the canonical form of a JSON text, or nil where it is not certain.
 --
 -- ignored: a set of ASCII names which do not count in the outermost object.
 function canonical.json(text, ignored)

@@ -1,6 +1,6 @@
--- Reads the keyspace of Flask-Idempotence along and turns away, or answers, what it can prove.
+-- Reads the keyspace of Flask-Idempotence, and refuses or answers a request where that is certain.
 --
--- It never writes. Whatever it does not know for certain goes on to Flask, which alone claims.
+-- It never writes. Every other request goes to Flask, which alone claims.
 
 local canonical = require "idempotence.canonical"
 local digest = require "idempotence.digest"
@@ -10,13 +10,13 @@ local request = require "idempotence.request"
 
 local gateway = {}
 
-local TIMEOUT = 100 -- milliseconds for each step of a look at the store
+local TIMEOUT = 100 -- milliseconds for each step of reading the store
 local REST = 1 -- seconds without another attempt after the store did not answer
 local IDLE, POOL = 60000, 100 -- milliseconds, and connections of each worker
 
 local KEY_IN_PROGRESS = "key-in-progress"
 local IN_PROGRESS = '{"type": "%skey-in-progress", "title": "Request in progress", "status": %d, "detail": %s}'
-local DETAIL = "The first request with this idempotency key is still running. Ask again soon."
+local DETAIL = "The first request with this idempotency key is still running. Try again soon."
 -- A client that wants one of these and no others wants no HTML page.
 local NO_HTML = {
   ["*/*"] = true, ["application/json"] = true, ["application/problem+json"] = true,
@@ -91,24 +91,24 @@ end
 
 --- Read the configuration, once, while nginx starts (as root, who may read the secrets).
 --
--- given.secret_file: holds `IDEMPOTENCE_HASH_KEY`, or what stands in for it.
+-- given.secret_file: holds `IDEMPOTENCE_HASH_KEY`, or the secret in its place.
 -- given.prefix: `IDEMPOTENCE_PREFIX`.
 -- given.problem_base: `IDEMPOTENCE_PROBLEM_BASE`.
 -- given.messages: `IDEMPOTENCE_MESSAGES`; texts that are not lazy.
 -- given.duplicate_status: `IDEMPOTENCE_DUPLICATE_STATUS`.
 -- given.ensure_ascii: `app.json.ensure_ascii`; true unless it is given.
 -- given.identity_host: `IDEMPOTENCE_IDENTITY_HOST`; true unless it is given.
--- given.identity_headers: `IDEMPOTENCE_IDENTITY_HEADERS`; unless it is given, what that is by default.
+-- given.identity_headers: `IDEMPOTENCE_IDENTITY_HEADERS`; its default unless it is given.
 -- given.redis: a table with `address` (host and port, or "unix:/path"), `database`, and, where there
 --   is a user, `user` and `password_file`.
 -- given.routes: a table of routes by name. Each has
 --   endpoint: its endpoint;
 --   rule: its rule, without arguments;
---   running: whether a repeat of a request that is still running is turned away here;
---   replay: whether a repeat of one that is done is answered here;
+--   running: whether a repeat of a running request is refused here;
+--   replay: whether a repeat of a completed one is answered here;
 --   ignored: names that do not count: those of `IDEMPOTENCE_IGNORED_ARGS` and of the route's `ignore`;
 --   header: the header with the key;
---   headers: what the application's `after_request` functions add to every response.
+--   headers: those that the application's `after_request` functions add to every response.
 function gateway.configure(given)
   local password_file = given.redis.password_file
   settings = {
@@ -150,7 +150,7 @@ local function prepare(connection)
     and (not database or connection:select(database))
 end
 
--- What stands in the store under a key, and for how many milliseconds; nil where that is not told.
+-- The value of a key in the store, and its milliseconds to live; nil where the store does not answer.
 local function stored(store_key)
   if ngx.now() < resting_until then
     return nil
@@ -168,7 +168,7 @@ local function stored(store_key)
   end
   if not ok then
     resting_until = ngx.now() + REST
-    ngx.log(ngx.WARN, "idempotence: the store does not tell: ", trouble)
+    ngx.log(ngx.WARN, "idempotence: the store does not answer: ", trouble)
     connection:close()
     return nil
   end
@@ -216,7 +216,7 @@ local function done(route, value)
   return response
 end
 
--- Conditions and ranges are applied by nginx to what it makes itself, and not to what Flask makes.
+-- nginx applies conditions and ranges to its own responses, and not to Flask's.
 local function is_conditional(headers)
   return headers["if-match"] or headers["if-none-match"] or headers["if-modified-since"]
     or headers["if-unmodified-since"] or headers["if-range"] or headers["range"]
@@ -253,7 +253,7 @@ local function answer_to(route)
   local body = ngx.req.get_body_data() or ""
   local fingerprint = request.fingerprint(settings.key, route, method, headers["content-type"], body)
   if value:sub(18, 33) ~= fingerprint then
-    return nil -- something else is asked, or it cannot be told what
+    return nil -- another operation, or an uncertain one
   end
   local state = value:sub(1, 1)
   return state == "C" and running(route, headers, value, left)
@@ -285,7 +285,7 @@ local function send(route, response)
   return ngx.exit(ngx.HTTP_OK)
 end
 
---- Answer the request that is being handled, or let it go on to Flask.
+--- Answer the current request, or pass it on to Flask.
 --
 -- name: the name of its route.
 function gateway.read_along(name)

@@ -80,8 +80,8 @@ local function headers_at(content, position)
   return seen["content-type"] and headers, position + 1
 end
 
---- Whether nginx sends a response with this status as it is: it rewrites redirections, and what has
--- no body has no length either.
+--- Whether nginx sends a response with this status unchanged: it rewrites redirections, and a response
+-- without a body has no length either.
 function record.is_sendable(status)
   return status >= 200 and status <= 599 and not BODILESS[status] and (status < 300 or status >= 400)
 end
@@ -98,7 +98,7 @@ local function read(content)
   return headers and { status = status, headers = headers, body = sub(content, position) }
 end
 
---- Return the response that a record holds, or nil where only Flask can tell.
+--- Return the response that a record holds, or nil where only Flask can read it.
 function record.response(bytes)
   if byte(bytes, 1) ~= 1 or #bytes < 8 then -- another version, or encrypted
     return nil

@@ -1,4 +1,4 @@
--- What a request is to Flask: who asks, with which key, and what. Nil wherever that is not certain.
+-- Identity, key and fingerprint of a request, as Flask computes them. Nil wherever that is not certain.
 
 local canonical = require "idempotence.canonical"
 local digest = require "idempotence.digest"
@@ -15,7 +15,7 @@ local function is_printable(text)
   return text ~= "" and not text:find("[^ -~]")
 end
 
--- Whether a header was sent once, printable and no longer than this. Whatever reads it comes after.
+-- Whether a header was sent once, printable and no longer than this: checked before it is read.
 local function is_text(value, longest)
   return type(value) == "string" and #value <= longest and is_printable(value)
 end
@@ -43,7 +43,7 @@ local function has_any(headers, names)
   return false
 end
 
---- Return the identity that the credentials of a request stand for.
+--- Return the identity of the credentials of a request.
 --
 -- host: the host that Flask sees, or nil where it does not count.
 -- others: names of headers that Flask counts, too, in lower case.
@@ -63,7 +63,7 @@ function request.identity(headers, host, others)
   return (host and host .. " " or "") .. "authorization:" .. scheme:lower() .. " " .. secret
 end
 
---- Return the key that the value of a header stands for.
+--- Return the key in the value of a header.
 function request.key(value)
   if not is_text(value, LONGEST_KEY_SENT) then
     return nil -- none, several, or too long

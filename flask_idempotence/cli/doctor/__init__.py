@@ -49,7 +49,7 @@ def collect(app: Flask, *, workers: int | None = None) -> DoctorContext:
 
 
 def _probe(state: State) -> float:
-    """Claim and release a key of the probe's own: that takes every permission of a guard."""
+    """Claim and release a key of the probe: that needs every permission of a guard."""
     key = f"{state.config.prefix}:{KEYSPACE}:probe:doctor:{os.urandom(16).hex()}"
     owner, store = os.urandom(OWNER_BYTES), state.store
     if isinstance(store, InspectableStore):
@@ -68,8 +68,10 @@ def examine(context: DoctorContext) -> Iterator[Finding]:
 
 
 @click.command("doctor")
-@click.option("--workers", type=click.IntRange(min=1), help="How many processes serve it.")
-@click.option("--strict", is_flag=True, help="Let a warning fail, too.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Processes that serve the application."
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 on warnings, too.")
 @as_json
 @with_appcontext
 @click.pass_context
@@ -81,11 +83,11 @@ def command(ctx: click.Context, *, workers: int | None, strict: bool, as_json: b
     \b
     error    it does not work, or it will let repeats through
     warning  it may let repeats through
-    note     only you can know whether it is right
-    ok       as it should be
+    note     you decide whether it is right
+    ok       nothing to do
 
-    Exit code: 0 where there is no error; 1 where there is one, with --strict also for a warning;
-    2 where the command was not understood.
+    Exit code: 0 for no errors; 1 for errors, with --strict also for warnings; 2 for a wrong
+    command line.
 
     The default of --workers is WEB_CONCURRENCY.
     """  # noqa: D301 - click's mark for a block that is not to be wrapped

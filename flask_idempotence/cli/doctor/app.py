@@ -1,4 +1,4 @@
-"""The doctor's checks of the application and of how it is served."""
+"""The doctor's checks of the application and its deployment."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def _check_workers(context: DoctorContext) -> Finding:
     if (context.workers or 1) > 1:
         return error(
             f"The store is the memory of a process, and {context.workers} serve the application.",
-            "Processes do not see each other's claims: a repeat that meets another one runs.",
+            "Processes do not see each other's claims: a repeat that reaches another one runs.",
             "Set IDEMPOTENCE_STORAGE_URI to a server, such as redis://localhost:6379/0.",
         )
     if context.workers is None and context.in_production:
         return warning(
             "The store is the memory of a process.",
             "Other processes do not see its claims, and a restart loses them.",
-            "Set IDEMPOTENCE_STORAGE_URI to a server; with one process for good, --workers 1.",
+            "Set IDEMPOTENCE_STORAGE_URI to a server, or pass --workers 1 if there is only one.",
         )
-    return ok("The store is the memory of a process, and there is one.")
+    return ok("The store is the memory of the only process.")
 
 
 def _check_threads(context: DoctorContext) -> Finding:
@@ -51,14 +51,14 @@ def _check_threads(context: DoctorContext) -> Finding:
         return note("uWSGI has a settings file, which may not allow threads.", reason, remedy)
     if any(name.startswith("UWSGI_") for name in os.environ):
         return error("uWSGI does not run threads.", reason, remedy)
-    return ok("No settings of uWSGI, which would have to allow threads.")
+    return ok("uWSGI, which would have to allow threads, has no settings here.")
 
 
 def _check_secret(context: DoctorContext) -> Finding:
     app, own = context.app, context.state.config.hash_key
     if not app.secret_key and not own:
         return error(
-            "There is no SECRET_KEY.",
+            "SECRET_KEY is not set.",
             "It is the key of stored hashes and signed tokens: every guarded request fails.",
             f"Set SECRET_KEY to {_GOOD_VALUE}.",
         )
@@ -67,12 +67,12 @@ def _check_secret(context: DoctorContext) -> Finding:
     secrets += [("SECRET_KEY_FALLBACKS", secret) for secret in fallbacks]
     weak = [name for name, secret in secrets if secret and _is_weak(secret)]
     if not weak:
-        return ok("The secrets are there, and long enough.")
+        return ok("The secrets are set and long enough.")
     return (error if context.in_production else warning)(
         f"{' and '.join(dict.fromkeys(weak))} can be guessed.",
-        "With it, anyone can forge tokens, and find the sender of a stored hash.",
-        f"Replace it by {_GOOD_VALUE}. Drop the old one from SECRET_KEY_FALLBACKS, too, once all "
-        "that was hashed with it has expired.",
+        "Anyone who guesses it can forge tokens, and find the sender of a stored hash.",
+        f"Replace it with {_GOOD_VALUE}. Remove the old one from SECRET_KEY_FALLBACKS once all "
+        "hashes made with it have expired.",
     )
 
 
@@ -81,7 +81,7 @@ def _is_weak(secret: str | bytes) -> bool:
 
 
 def _check_address(context: DoctorContext) -> Finding:
-    """Check that guests are told apart by addresses that they cannot choose."""
+    """Check that guests cannot choose the address that identifies them."""
     config = context.state.config
     fixed = _has_proxy_fix(context.app)
     if "ip" not in config.identity:
@@ -91,7 +91,7 @@ def _check_address(context: DoctorContext) -> Finding:
     if config.ip_header is None:
         return note(
             "The address of a guest is that of the connection.",
-            "Behind a reverse proxy that is the proxy's: all guests are one and block each other.",
+            "Behind a reverse proxy it is the proxy's: guests count as one and block each other.",
             "If there is a proxy, wrap app.wsgi_app in werkzeug's ProxyFix, or set "
             "IDEMPOTENCE_IP_HEADER to the header that it overwrites.",
         )
@@ -103,14 +103,14 @@ def _check_address(context: DoctorContext) -> Finding:
         )
     if fixed:
         return warning(
-            f"There is ProxyFix, and IDEMPOTENCE_IP_HEADER is {config.ip_header} besides.",
+            f"Both ProxyFix and IDEMPOTENCE_IP_HEADER ({config.ip_header}) are in use.",
             "The header wins. If the proxy does not overwrite it, clients choose their address.",
             "Keep one of the two.",
         )
     return note(
         f"The address of a guest is taken from {config.ip_header}.",
-        "Clients choose their address where no proxy overwrites that header.",
-        "Make sure that the proxy overwrites it, and that there is no way around the proxy.",
+        "Unless a proxy overwrites that header, clients choose their address.",
+        "Make sure that the proxy overwrites it, and that no request bypasses the proxy.",
     )
 
 
@@ -126,7 +126,7 @@ def _has_proxy_fix(app: Flask) -> bool:
 
 
 def _check_identity(context: DoctorContext) -> Finding:
-    """Check that senders are told apart, and that a repeat has the identity of the first."""
+    """Check that senders are distinguished, and that a repeat has the identity of the first."""
     config, app = context.state.config, context.app
     missing = [name for name in IDENTITY if name not in (*config.identity, "ip")]
     sources = ", ".join(config.identity) or "none"
@@ -135,19 +135,19 @@ def _check_identity(context: DoctorContext) -> Finding:
     if (login := _unread_login(app, config.identity)) is not None:
         return warning(
             f"{login} is set up, and no source of identity reads it.",
-            "Its users behind one address are one sender: the same key gets the same response.",
+            "Its users behind one address count as one: the same key gets the same response.",
             f"Add {' and '.join(map(repr, missing))} to IDEMPOTENCE_IDENTITY.",
         )
     if _tokens_rotate(app, config.identity):
         return warning(
             "Flask-JWT-Extended is set up, and only the token itself is a source of identity.",
             "An access token expires: a repeat with the next one has another sender, and runs.",
-            "Add 'user' to IDEMPOTENCE_IDENTITY, which is the user of the token.",
+            "Add 'user', the user of the token, to IDEMPOTENCE_IDENTITY.",
         )
     if missing or not (config.identity_headers or config.identity_cookies):
         return note(
             f"The sources of identity are {sources}; the settings leave others out.",
-            "Users whom only those tell apart are one sender behind one address.",
+            "Users whom only the omitted ones distinguish count as one behind one address.",
             "Leave the IDEMPOTENCE_IDENTITY settings at their defaults, unless you know why.",
         )
     if not config.identity_host:
@@ -178,30 +178,30 @@ def _tokens_rotate(app: Flask, sources: tuple[str, ...]) -> bool:
 def _check_whole_app(context: DoctorContext) -> Finding:
     """Check that only those who may see a response get its replay, if all routes are guarded."""
     if not context.state.config.key_all_routes:
-        return ok("The guards stand at their views.")
+        return ok("Whole-app mode is off.")
     has_loader = context.state.engine.services.callbacks.load_identity is not None
     if has_loader or any(context.app.before_request_funcs.values()):
-        return ok("Replays pass a before_request function, or an identity_loader.")
+        return ok("A before_request function or an identity_loader runs before each replay.")
     return warning(
         "IDEMPOTENCE_KEY_ALL_ROUTES is on, and nothing is checked in before_request.",
-        "Replays bypass the views' login checks: identity and key of a first request suffice.",
-        "Check permissions in before_request, or load the identity from its proof.",
+        "Replays bypass the views' login checks: the first request's identity and key suffice.",
+        "Check permissions in before_request, or in an identity_loader.",
     )
 
 
 def _check_views(context: DoctorContext) -> Iterator[Finding]:
-    """Check that every guard stands where it guards something."""
+    """Check that every guard takes effect."""
     config = context.state.config
     faults = [*faults_when_finished(context.app, config), *token_url_faults(context.app)]
     for text in dict.fromkeys(fault.text for fault in faults):
         names = ", ".join(repr(fault.endpoint) for fault in faults if fault.text == text)
         yield error(
             text,
-            f"Every request to {names} is answered 500.",
+            f"Every request to {names} gets 500.",
             "Change the view or the setting as described.",
         )
     if not faults:
-        yield ok("The guards stand where they guard something.")
+        yield ok("Every guard takes effect.")
 
 
 def _once(check: Callable[[DoctorContext], Finding]) -> Check:

@@ -35,13 +35,13 @@ def _check_store(context: DoctorContext) -> Iterator[Finding]:
 
 def _check_version(facts: Facts) -> Finding:
     if facts.version is None:
-        return _unknown("version", "Look it up.")
+        return _unknown("version", "Check it on the server.")
     version, oldest = (".".join(map(str, each)) for each in (facts.version, facts.oldest))
     if facts.version >= facts.oldest:
         return ok(f"{facts.product} {version}.")
     return error(
         f"{facts.product} {version} is older than {oldest}.",
-        "Only newer ones are tested.",
+        "Older servers are not tested.",
         f"Upgrade to {facts.product} {oldest} or later.",
     )
 
@@ -63,7 +63,7 @@ def _check_persistence(facts: ServerFacts) -> Finding:
     if facts.logs_writes is None:
         return _unknown("persistence", "It should have appendonly.")
     if not facts.logs_writes:
-        snapshots = "only snapshots now and then" if facts.takes_snapshots else "nothing"
+        snapshots = "only an occasional snapshot" if facts.takes_snapshots else "nothing"
         return warning(
             f"appendonly is off: {snapshots} is kept.",
             "A restart loses claims and remembered responses, and their repeats run again.",
@@ -82,7 +82,7 @@ def _check_clock(facts: Facts) -> Finding:
     if facts.clock_ahead is None:
         if isinstance(facts, DatabaseFacts):
             return ok("The database's clock is this machine's.")
-        return _unknown("clock", "Run a time service everywhere.")
+        return _unknown("clock", "Run a time service (NTP) on all machines.")
     difference = abs(facts.clock_ahead)
     found = f"This machine's clock and the server's differ by {difference:.1f} s."
     if difference < _NOTABLE_SKEW:
@@ -97,7 +97,7 @@ def _check_clock(facts: Facts) -> Finding:
 def _check_memory(facts: ServerFacts) -> Finding:
     limit = facts.memory_limit or facts.memory_of_machine
     if facts.memory_used is None or not limit:
-        return _unknown("memory", "Watch it.")
+        return _unknown("memory", "Monitor it.")
     used = facts.memory_used / limit
     of = "maxmemory" if facts.memory_limit else "its machine's memory"
     found = f"The server uses {used:.0%} of {of}."
@@ -114,7 +114,7 @@ def _check_memory(facts: ServerFacts) -> Finding:
 def _check_replicas(facts: ServerFacts) -> Finding:
     have, wanted = facts.replicas, facts.replicas_wanted
     if have is None:
-        return _unknown("replicas", "Look them up.")
+        return _unknown("replicas", "Check them on the server.")
     found = f"{have} replicas follow the server, and wait_replicas is {wanted}."
     if have == wanted:
         return ok(found)
@@ -127,16 +127,16 @@ def _check_replicas(facts: ServerFacts) -> Finding:
     return note(
         found,
         "After a failover the latest claims may be missing, and their repeats run again.",
-        "Where that matters, set wait_replicas to the number of replicas that may take over.",
+        "If that matters, set wait_replicas to the number of replicas that may take over.",
     )
 
 
 def _check_table(facts: DatabaseFacts) -> Finding:
     if not facts.missing:
-        return ok("The table is there, with all its columns.")
+        return ok("The table exists, with all its columns.")
     return error(
         f"Missing in the database: {', '.join(facts.missing)}.",
-        "Without its table the store takes no claim: guarded requests are refused, or unguarded.",
+        "Without its table the store takes no claim: requests are refused, or run unguarded.",
         "Run 'flask idempotence init-db', or your migration.",
     )
 
@@ -157,7 +157,7 @@ def _check_pooler(facts: DatabaseFacts) -> Finding | None:
     if facts.pooled is None:
         return None
     if not (facts.pooled and facts.prepares):
-        return ok("No connection pooler meets prepared statements.")
+        return ok("No connection pooler gets prepared statements.")
     return warning(
         "The application's connections prepare statements under names, behind a pooler.",
         "PgBouncer before 1.21, or without max_prepared_statements, loses them in transaction "
@@ -171,11 +171,11 @@ def _check_room(facts: DatabaseFacts) -> Finding | None:
     if facts.expired is None:
         return None
     if facts.expired < _MANY_EXPIRED:
-        return ok(f"{facts.expired} expired rows wait to be removed.")
+        return ok(f"{facts.expired} expired rows are left to remove.")
     return note(
-        f"{facts.expired} expired rows or more wait to be removed.",
-        "They only take up room; the store removes some as it is written to.",
-        "Run 'flask idempotence prune' by a timer.",
+        f"{facts.expired} expired rows or more are left to remove.",
+        "They only take up space; each write to the store removes some.",
+        "Run 'flask idempotence prune' from a timer.",
     )
 
 

@@ -67,7 +67,7 @@ class Inspection(InspectableStore):
                     break
 
     def remove(self, key: str) -> None:
-        """Remove a key, whatever it holds."""
+        """Remove a key with any value."""
         checked(self._begin().send([pack("DEL", key)], key=key)[0])
 
     def clear(self, prefix: str) -> int:
@@ -149,7 +149,7 @@ def _entry(beginning: Reply, size: Reply, left: Reply) -> Entry | None:
 
 
 def _facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> ServerFacts:
-    """Return the facts of a server; None stands for those that a hosted one keeps to itself.
+    """Return the facts of a server; None stands for those that a hosted server hides.
 
     Args:
         ask: sends a command and returns its reply, also an error reply.

@@ -94,7 +94,7 @@ class RedisStore(Inspection):
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        """Take the key for its first caller, or return who has it."""
+        """Take the key for its first caller, or return its state."""
         milliseconds, kept = _milliseconds(lease), round(keep * 1000)
         deadline.begin(self._deadline)
         if self._claims_by_commands:
@@ -117,7 +117,7 @@ class RedisStore(Inspection):
         return Crashed(bool(matches))
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew, in one round trip for each server."""
+        """Restart the leases of live claims, in one round trip for each server."""
         keys = [renewal.key for renewal in renewals]
         deadline.begin(self._deadline)
         return self._deployment.gather(renewals, keys, self._renew)
@@ -144,7 +144,7 @@ class RedisStore(Inspection):
         return _OUTCOMES[self._run(COMPLETE, key, *arguments, written=(1,))]
 
     def release(self, key: str, owner: bytes) -> Outcome:
-        """Give the claim up."""
+        """Release the claim."""
         deadline.begin(self._deadline)
         return _OUTCOMES[self._run(RELEASE, key, owner)]
 
@@ -161,7 +161,7 @@ class RedisStore(Inspection):
         return _TOKEN_OUTCOMES[reply]
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
-        """Allow each operation of this thread so many seconds, connecting included."""
+        """Cap this thread's deadline of each operation, connecting included."""
         return deadline.cap(seconds)
 
     def _run(

@@ -112,13 +112,13 @@ class DatabaseConnection:
         return Change(result.rowcount, getattr(result.context.cursor, "lastrowid", None))
 
     def _execute(self, statement: Statement, values: Values) -> sa.CursorResult[Any]:
-        # The table is the one of the claim, whatever schemas the application has for its own.
+        # The table is the one of the claim, also where the application has schemas of its own.
         untranslated = {"schema_translate_map": None}
         return self.sqlalchemy.execute(statement.clause, values, execution_options=untranslated)
 
 
 class StoreConnection(DatabaseConnection):
-    """A connection of the store's own, which commits every statement by itself.
+    """A connection of the store's own, which commits every statement on its own.
 
     Statements go to the driver's cursor at once: `Connection.execute` would take about as long
     as a database on the same machine does. Errors are SQLAlchemy's all the same. Where statements

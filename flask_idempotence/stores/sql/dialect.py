@@ -37,7 +37,7 @@ OK, STALE = Outcome.OK, Outcome.STALE
 NO_CONTEXT = nullcontext()
 
 _RACES = 10
-"""How often a claim is sent at most: each time, the row in its way has come or gone meanwhile."""
+"""The most attempts at a claim: at each, a conflicting row has appeared or vanished."""
 
 
 class Trouble(enum.Enum):
@@ -158,7 +158,7 @@ class Dialect(ABC):
         for _ in range(_RACES):
             if (outcome := self._claim_once(connection, values)) is not None:
                 return outcome
-        raise StoreError("The key changed hands again and again.", sent=False)
+        raise StoreError("The key changed owners too often.", sent=False)
 
     @abstractmethod
     def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
@@ -166,7 +166,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew."""
+        """Restart the leases of live claims."""
 
     def complete(
         self, connection: DatabaseConnection, completion: Completion
@@ -202,7 +202,7 @@ class Dialect(ABC):
         connection.change(self._put_token, values)
 
     def take_token(self, connection: StoreConnection, key: str, subject: bytes) -> TokenOutcome:
-        """Remove a token, if it is the subject's or anybody's."""
+        """Remove a token, if it is the subject's or bound to none."""
         taken = connection.first(self._take, {"this_key": key, "this_owner": subject})
         if taken is not None:
             return TokenOutcome.TAKEN if taken[0] == TOKEN else TokenOutcome.TAKEN_AGAIN
@@ -233,7 +233,7 @@ def values_of(completion: Completion) -> Values:
 
 
 def outcome_of(row: Row, values: Values) -> ClaimOutcome:
-    """Return the outcome of a claim that a row is in the way of, as `IN_THE_WAY` selects it."""
+    """Return the outcome of a claim that conflicts with a row, as `IN_THE_WAY` selects it."""
     kind, fingerprint, left, data = row
     matches = bytes(fingerprint) == values["this_fingerprint"]
     if kind == RECORD:

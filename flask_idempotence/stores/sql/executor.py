@@ -20,7 +20,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 REMEDY = (
-    f"The table {NAME} is missing, or is not the one that this release needs: run "
+    f"The table {NAME} is missing, or does not fit this release: run "
     "'flask idempotence init-db', or your migration."
 )
 
@@ -29,7 +29,7 @@ _PAUSES = tuple(0.005 * 2**number for number in range(5))
 
 
 class Executor:
-    """Carries out operations on pooled connections that commit every statement by themselves.
+    """Carries out operations on pooled connections that commit every statement on its own.
 
     Args:
         engine: the application's.

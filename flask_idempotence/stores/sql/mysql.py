@@ -124,8 +124,8 @@ class MySQL(Dialect):
         """Raise ConfigurationError for a driver whose waits for a server cannot be ended."""
         if engine.dialect.driver not in _DRIVERS:
             raise ConfigurationError(
-                f"The driver {engine.dialect.driver} does not show its socket, so that a frozen "
-                "server would hold requests for ever: begin the URL with mysql+pymysql:// "
+                f"The driver {engine.dialect.driver} does not expose its socket, so a frozen "
+                "server would block requests for ever: begin the URL with mysql+pymysql:// "
                 "(pip install pymysql) or mysql+mysqldb:// (pip install mysqlclient)."
             )
 
@@ -172,7 +172,7 @@ class MySQL(Dialect):
         return (STALE if is_refused else OK), None
 
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew, those of one length in one statement."""
+        """Restart the leases of live claims, those of one length in one statement."""
         last = {(key, owner): lease for key, owner, lease in renewals}
         # In one order, so that no two batches wait for each other.
         claims = sorted(last, key=lambda claim: (last[claim], claim))
@@ -188,7 +188,7 @@ class MySQL(Dialect):
         return STALE if connection.first(self._exists, {"this_key": key}) else OK
 
     def take_token(self, connection: StoreConnection, key: str, subject: bytes) -> TokenOutcome:
-        """Remove a token, if it is the subject's or anybody's."""
+        """Remove a token, if it is the subject's or bound to none."""
         for outcome, take in self._takes:
             if connection.change(take, {"this_key": key, "this_owner": subject}).rows:
                 return outcome
@@ -261,7 +261,7 @@ class MySQL(Dialect):
 
 @compiles(now, "mysql", "mariadb")
 def _now(*_: object, **__: object) -> str:
-    # As the statement began (SYSDATE would differ from row to row), whatever the time zone of
+    # As the statement began (SYSDATE would differ from row to row), in any time zone of
     # the session: of NOW, an hour in autumn comes twice.
     return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)"
 

@@ -30,7 +30,7 @@ _OPENED_AT = "flask_idempotence opened at"
 
 
 class ConnectionPool:
-    """Hands out connections by a deadline, and keeps those that are idle.
+    """Lends connections within a deadline, and keeps the idle ones.
 
     Connecting is bounded by the driver's time-out, which is two seconds or more; waiting for
     another thread's connection, by that of SQLAlchemy's pool. Where no connection is idle, a
@@ -63,7 +63,7 @@ class ConnectionPool:
         self._probe_at = 0.0
 
     def _forget(self) -> None:
-        # Closing a parent's connection would tell the server that the parent had closed it.
+        # Closing a parent's connection would look to the server as if the parent had closed it.
         self._of_parents.append((self._engine.pool, self._idle))
         self._engine.dispose(close=False)
         self._begin()
@@ -150,7 +150,7 @@ class ConnectionPool:
                 attempt.set_exception(error)
 
         if not start_daemon(connect, "flask-idempotence-connecting"):
-            raise PoolTimeout("The process can have no further thread to connect in.")
+            raise PoolTimeout("The process cannot start another thread to connect in.")
         if wait([attempt], max(0, deadline - time.monotonic())).done:
             return attempt.result()
         with self._lock:

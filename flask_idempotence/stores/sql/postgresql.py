@@ -74,7 +74,7 @@ class PostgreSQL(Dialect):
 
     def __init__(self) -> None:
         super().__init__(postgresql.insert, _PLACE)
-        # One round trip, whatever the outcome. A row in the way is only read: rivals and replays
+        # One round trip for every outcome. A row in the way is only read: rivals and replays
         # lock nothing. Where it came to be after the statement began, nothing comes back.
         seen = statements.IN_THE_WAY.cte("seen")
         new = sa.select(*statements.NEW_CLAIM.values()).where(~sa.select(seen.c.kind).exists())
@@ -112,7 +112,7 @@ class PostgreSQL(Dialect):
         return CLAIMED if row[0] == _GRANTED else outcome_of(row, values)
 
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew, all in one statement."""
+        """Restart the leases of live claims, all in one statement."""
         # An UPDATE takes any of several rows that match: only the last one of each is sent.
         last = {(key, owner): (key, owner, lease) for key, owner, lease in renewals}
         # In one order, so that no two batches wait for each other.
@@ -144,7 +144,7 @@ class PostgreSQL(Dialect):
         before, connection.autocommit = connection.autocommit, True
         cursor = connection.cursor()
         # At the start of a connection, PostgreSQL sends the number of the process that serves it;
-        # a pooler sends a number of its own. A driver that does not tell it counts as pooled,
+        # a pooler sends a number of its own. A driver that does not show it counts as pooled,
         # which is slower and always right.
         cursor.execute("SELECT pg_backend_pid()")
         if cursor.fetchall()[0][0] == _backend_at_start(connection):
@@ -208,7 +208,7 @@ class PostgreSQL(Dialect):
 
 @compiles(now, "postgresql")
 def _now(*_: object, **__: object) -> str:
-    # Not now(), which stands still while a transaction lasts, and not clock_timestamp(), which
+    # Not now(), which is constant within a transaction, and not clock_timestamp(), which
     # may differ from row to row and cannot be looked up in an index.
     return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000 AS BIGINT)"
 

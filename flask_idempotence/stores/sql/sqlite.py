@@ -66,11 +66,11 @@ class SQLite(Dialect):
             raise ConfigurationError(
                 "The SQL store needs SQLite in a file, such as sqlite:////var/lib/app/app.db: a "
                 "database in memory belongs to one connection, and no other sees it. For one "
-                "process, memory:// does it."
+                "process, use memory://."
             )
         if sqlite3.sqlite_version_info < OLDEST:
             raise ConfigurationError(
-                f"SQLite {sqlite3.sqlite_version} is too old for the SQL store: it takes "
+                f"SQLite {sqlite3.sqlite_version} is too old for the SQL store: it needs "
                 f"{'.'.join(map(str, OLDEST))} or later."
             )
 
@@ -83,7 +83,7 @@ class SQLite(Dialect):
             return CLAIMED if connection.first(self._claim, values) else None
 
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew, all in one transaction."""
+        """Restart the leases of live claims, all in one transaction."""
         with connection.transaction("BEGIN IMMEDIATE"):
             return [self._renew_one(connection, *renewal) for renewal in renewals]
 

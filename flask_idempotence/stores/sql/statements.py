@@ -2,7 +2,7 @@
 
 Parameters are `this_key`, `this_owner` (of a token: its subject), `this_fingerprint`, `this_kind`,
 `record`, and in milliseconds `lease` and `keep`. Each statement changes one row under a condition,
-or none; the rows that come back tell which.
+or none; the rows that come back show which.
 """
 
 from __future__ import annotations
@@ -86,6 +86,6 @@ def claimed_anew(new: sa.ColumnCollection[str, Any]) -> Columns:
 
 
 def renewed(lease: sa.ColumnElement[int]) -> dict[str, sa.ColumnElement[int]]:
-    """Return the new values of a claim whose lease begins anew."""
+    """Return the new values of a claim whose lease restarts."""
     kept = _row.expires - _row.lease_ends
     return {"lease_ends": now() + lease, "expires": now() + lease + kept}

@@ -83,7 +83,7 @@ class SqlStore(InspectableStore):
         return outcome
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Begin the leases of live claims anew, in one round trip and transaction."""
+        """Restart the leases of live claims, in one round trip and transaction."""
         return self._executor.run(self._dialect.renew, renewals) if renewals else []
 
     def complete(
@@ -131,7 +131,7 @@ class SqlStore(InspectableStore):
             self._knows_place = False
             raise ConfigurationError(
                 f"The session of within= sees another table {NAME} than the one of the claim: its "
-                "search_path leads to another schema (or the table was created anew meanwhile). "
+                "search_path leads to another schema (or the table was replaced in the meantime). "
                 "Let the path begin with the schema of the store's table, or drop the other one."
             )
         return outcome
@@ -148,13 +148,13 @@ class SqlStore(InspectableStore):
     def look_up(self, key: str, owner: bytes) -> str | None:
         """Return the kind of an owner's row at a key: `"claim"`, `"record"`, or None.
 
-        After a COMMIT whose answer was lost it tells the outcome: it waits, within the
+        After a COMMIT whose answer was lost it finds the outcome: it waits, within the
         deadline, until the transaction that has locked the row has ended.
         """
         return self._executor.run(self._dialect.look_up, key, owner, writes=False)
 
     def release(self, key: str, owner: bytes) -> Outcome:
-        """Give the claim up."""
+        """Release the claim."""
         return self._executor.run(self._dialect.release, key, owner)
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
@@ -237,14 +237,14 @@ class SqlStore(InspectableStore):
 def _dialect_of(engine: Engine) -> Dialect:
     if not isinstance(engine, Engine):
         raise ConfigurationError(
-            "A sqlalchemy.Engine is needed (of an AsyncEngine, its sync_engine cannot be used by "
-            "other threads: make an engine with create_engine)."
+            "SqlStore takes a sqlalchemy.Engine. (The sync_engine of an AsyncEngine cannot be "
+            "used by other threads: make an engine with create_engine.)"
         )
     if engine.dialect.is_async:
-        raise ConfigurationError("The engine's driver must be a synchronous one.")
+        raise ConfigurationError("The engine's driver must be synchronous.")
     if engine.dialect.name not in _DIALECTS:
         raise ConfigurationError(
-            f"The SQL store knows {', '.join(_DIALECTS)}, and not {engine.dialect.name}."
+            f"The SQL store supports {', '.join(_DIALECTS)}, not {engine.dialect.name}."
         )
     dialect = _DIALECTS[engine.dialect.name]()
     dialect.check(engine)

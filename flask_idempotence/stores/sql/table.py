@@ -56,7 +56,7 @@ metadata = sa.MetaData()
 table = sa.Table(
     NAME,
     metadata,
-    # Compared byte by byte, so that the keys of one endpoint stand together in the index.
+    # Compared byte by byte, so that the keys of one endpoint are adjacent in the index.
     sa.Column("key", KEY.with_variant(sa.Text(collation="C"), "postgresql"), primary_key=True),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("owner", _HASH, nullable=False),  # of a token: the user it was issued to

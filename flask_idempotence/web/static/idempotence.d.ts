@@ -1,18 +1,18 @@
 /** Flask-Idempotence in the browser. Times are milliseconds unless a name says seconds. */
 
-/** What is told before a request is sent again. */
+/** The argument of `onRetry`, which is called before a request is sent again. */
 export interface Retry {
-  /** How often it has been sent, 1 or more. */
+  /** How often the request was sent so far, 1 or more. */
   attempt: number;
-  /** How long it will be waited for now. */
+  /** The wait before the next try. */
   delay: number;
-  /** The answer that asks for another try; absent where there was none. */
+  /** The answer that asks for another try; absent after a network error. */
   response?: Response;
-  /** Why there was no answer. */
+  /** The reason for which there was no answer. */
   error?: unknown;
 }
 
-/** What the platform's own `fetch` takes, and these. */
+/** The options of the platform's `fetch`, and these. */
 export interface FetchOptions extends RequestInit {
   /** The key of this logical request; by default a new one, kept over its retries. */
   key?: string | null;
@@ -22,7 +22,7 @@ export interface FetchOptions extends RequestInit {
   minDelay?: number;
   /** The longest wait. An answer that asks for a longer one is final. Default: 30000. */
   maxDelay?: number;
-  /** How long each try may go without an answer; 0 for as long as the browser waits. Default: 0. */
+  /** How long each try waits for an answer; 0 for the browser's own limit. Default: 0. */
   timeout?: number;
   /** Called before each wait for the next try. */
   onRetry?: (retry: Retry) => void;
@@ -33,9 +33,9 @@ export interface Token {
   token: string;
   /** Its lifetime in seconds. */
   expires_in: number;
-  /** The header in which it may travel. */
+  /** The header that may carry it. */
   header: string;
-  /** The form field in which it may travel. */
+  /** The form field that may carry it. */
   field: string;
 }
 

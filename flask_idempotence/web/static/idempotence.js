@@ -9,7 +9,7 @@
   "use strict";
   if (globalThis.idempotence) return; // on one page as a script and as a module
 
-  /* What the page says in <meta name="idempotence">, over the server's defaults. */
+  /* The settings in <meta name="idempotence">, over the server's defaults. */
   function settings() {
     const meta = globalThis.document?.querySelector('meta[name="idempotence"]');
     return {
@@ -25,10 +25,10 @@
 
   const PATIENCE = { retries: 6, minDelay: 500, maxDelay: 30_000, timeout: 0, onRetry() {} };
 
-  /* Refusals after which another try may fare better. The client in Python has the same. */
+  /* Refusals after which another try may succeed. The client in Python has the same. */
   const PASSING = new Set(["key-in-progress", "lease-lost", "store-unavailable"]);
 
-  /* Refusals that no further try changes, or that one would get round, whatever their status. */
+  /* Refusals that no further try changes, or that one would evade, under any status. */
   const FINAL = new Set([
     "repeat-submit",
     "token-missing",
@@ -49,8 +49,8 @@
     const { key, retries, minDelay, maxDelay, timeout, onRetry, ...init } = options;
     if (typeof ReadableStream !== "undefined" && init.body instanceof ReadableStream) {
       throw new TypeError(
-        "idempotence.fetch cannot send a stream a second time: give it the whole body, " +
-          "as a string, Blob, ArrayBuffer, FormData or URLSearchParams",
+        "idempotence.fetch cannot send a stream a second time: pass the whole body as a " +
+          "string, Blob, ArrayBuffer, FormData or URLSearchParams",
       );
     }
     // The request is made once, so that every try sends what the first one sent.
@@ -75,14 +75,14 @@
         if (error) throw error;
         return response;
       }
-      // Chance keeps the clients that failed together from coming back together.
+      // Jitter: clients that failed together do not return together.
       const backoff = Math.min(maxDelay, minDelay * 2 ** (attempt - 1));
       const delay = Math.max(
         backoff * (0.5 + Math.random() / 2),
         asked && asked + Math.random() * minDelay,
       );
       onRetry({ attempt, delay, response, error });
-      response?.body?.cancel().catch(() => {}); // it is being read, then
+      response?.body?.cancel().catch(() => {}); // locked, if onRetry reads it
       await pause(delay, request.signal);
     }
   }
@@ -106,13 +106,13 @@
     }
   }
 
-  /* In what time the server wants to be asked again; null where this is the final answer. */
+  /* Milliseconds until the next try, as the server asks; null for a final answer. */
   async function retryIn(response) {
-    if (says(response, "Idempotent-Replayed", "true")) return null; // it will not change any more
+    if (says(response, "Idempotent-Replayed", "true")) return null; // it will not change
     if (says(response, "Idempotent-Stored", "false")) return null; // nor will this
     const asked = retryAfter(response);
     const refusal = await refusalOf(response);
-    // A lock that is asked again once it is open would let the same through a second time.
+    // After a lock's interval, another try would run the same operation a second time.
     if (refusal) return PASSING.has(refusal) ? (asked ?? 0) : null;
     if (response.status === 503) return asked;
     return response.status === 429 ? (asked ?? 0) : null;
@@ -122,8 +122,8 @@
     return response.headers.get(name)?.toLowerCase() === value;
   }
 
-  /* The slug of a refusal: by the header, whatever the body. A page of another origin may not be
-     shown it; then by a problem document whose type ends with one of ours, under any base. */
+  /* The slug of a refusal: from the header, which a page of another origin may not read; else from
+     a problem document whose type ends with a slug of ours, under any base. */
   async function refusalOf(response) {
     const said = response.headers.get("Idempotence-Refusal");
     if (said) return said.toLowerCase();
@@ -154,13 +154,13 @@
     });
   }
 
-  /* 128 random bits. crypto.randomUUID is there on https only, this everywhere. */
+  /* 128 random bits. Unlike crypto.randomUUID, this also works without https. */
   function newKey() {
     const bytes = crypto.getRandomValues(new Uint8Array(16));
     return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
   }
 
-  /* A string as RFC 9651 writes it, which is what the header is defined to hold. */
+  /* A string in the form of RFC 9651, as the header's definition has it. */
   function quoted(key) {
     return `"${String(key).replace(/["\\]/g, "\\$&")}"`;
   }
@@ -168,7 +168,7 @@
   /* Get a one-time token: { token, expires_in, header, field }, expires_in in seconds. */
   async function token(purpose) {
     const { tokenUrl } = settings();
-    if (!tokenUrl) throw new Error("This site has no address that issues tokens");
+    if (!tokenUrl) throw new Error("This site issues no tokens: IDEMPOTENCE_TOKEN_URL is None");
     const query = tokenUrl.includes("?") ? "&" : "?";
     const url = purpose ? `${tokenUrl}${query}purpose=${encodeURIComponent(purpose)}` : tokenUrl;
     const request = new Request(url, { cache: "no-store", headers: { Accept: "application/json" } });
@@ -194,9 +194,9 @@
   /* Form → { busy, departed, resubmitting, buttons, focused, sent, timer }: `departed` once the
      browser sends it, `sent` the token that went out with it. */
   const states = new WeakMap();
-  /* Token field → { token, at, lasts }: what this script put there, and when. */
+  /* Token field → { token, at, lasts }: the token from this script, and its time. */
   const filled = new WeakMap();
-  /* Token field → the promise of the token that is under way. */
+  /* Token field → the promise of the token that is being fetched. */
   const filling = new WeakMap();
 
   function stateOf(form) {
@@ -253,7 +253,7 @@
     if (document.activeElement === document.body) state.focused?.focus?.();
   }
 
-  /* Whether the page was made anew for somebody who went back or forward to it. */
+  /* Whether the page was loaded again by the back or forward button. */
   function isFromHistory() {
     return performance.getEntriesByType?.("navigation")[0]?.type === "back_forward";
   }
@@ -261,7 +261,7 @@
   function needsToken(form, field) {
     if (!settings().tokenUrl) return false;
     if (!field.value) return true;
-    // It was sent, and what became of it is not known: with another one it might be done twice.
+    // It was sent, with an unknown outcome: another token might run the operation twice.
     if (field.value === stateOf(form).sent) return false;
     const known = filled.get(field);
     if (known?.token === field.value) return isOld(known);
@@ -269,32 +269,32 @@
     return isFromHistory() || isOld({ at: performance.timeOrigin, lasts: seconds * 1000 });
   }
 
-  /* By the wall clock, which goes on while a computer sleeps; a tenth is for the way. */
+  /* By the wall clock, which also runs while a computer sleeps; a tenth is for the network. */
   function isOld({ at, lasts }) {
     return Date.now() - at > lasts * 0.9;
   }
 
   function fill(field) {
     if (!filling.has(field)) {
-      filling.set(field, fillAnew(field).finally(() => filling.delete(field)));
+      filling.set(field, refill(field).finally(() => filling.delete(field)));
     }
     return filling.get(field);
   }
 
-  async function fillAnew(field) {
+  async function refill(field) {
     const at = Date.now();
     const answer = await token(field.dataset.idempotencePurpose);
     field.value = answer.token;
     filled.set(field, { token: answer.token, at, lasts: answer.expires_in * 1000 });
   }
 
-  /* Make a form ready for another submit, with a fresh token: somebody wants it sent again. */
+  /* Make a form ready for another submit, with a fresh token. */
   async function renew(form) {
     restore(form);
     const field = tokenField(form);
     if (!field || !settings().tokenUrl) return;
     stateOf(form).sent = undefined;
-    field.value = ""; // whatever comes, the spent one does not go out again
+    field.value = ""; // the spent one is never sent again, even if fetching fails
     await fill(field);
   }
 
@@ -309,7 +309,7 @@
     state.departed = true;
     state.sent = tokenField(form)?.value;
     setTimeout(() => disableButtons(form));
-    // An answer that is no page (204, a file to save) is not told to anybody: not for ever, then.
+    // No event follows an answer without a page (204, a download): release the form in time.
     state.timer = setTimeout(() => restore(form), LONGEST_BUSY);
     const target = submitter?.getAttribute("formtarget") || form.getAttribute("target");
     if (target && !/^_(self|parent|top)$/i.test(target)) {
@@ -336,13 +336,13 @@
       const pressed = submitter?.form === form ? submitter : null;
       HTMLFormElement.prototype.requestSubmit.call(form, pressed);
     } finally {
-      // Still true: no submit event came, since what was typed meanwhile is not valid.
+      // Still true: no submit event came, since the input is no longer valid.
       if (state.resubmitting) restore(form);
       state.resubmitting = false;
     }
   }
 
-  /* First of all listeners: a submit that is ignored is seen by nobody. */
+  /* First of all listeners: no other one sees a submit that is ignored. */
   function onSubmitFirst(event) {
     const form = event.target;
     const state = states.get(form);

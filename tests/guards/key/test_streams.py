@@ -1,15 +1,16 @@
 """Responses that are not kept, streamed or too large: live the first time, and never run again."""
 
 import contextlib
+from typing import get_args
 
 import pytest
 from flask import Response, request, send_file
 from helpers.apps import KeyedApp, fail, killed, verdict
 
-from flask_idempotence.config.settings import GUARANTEES
+from flask_idempotence.config.settings import Guarantee
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", get_args(Guarantee))
 def test_a_stream_goes_out_live_and_is_not_run_again(guarantee):
     keyed = KeyedApp(lambda: Response(iter(["one ", "two"])), guarantee=guarantee)
     first = keyed.send(buffered=False)
@@ -44,7 +45,7 @@ def test_a_stream_of_a_transient_status_runs_again():
     assert keyed.verdicts({}, {}, {}) == [503, 503, 503]
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", get_args(Guarantee))
 def test_a_stream_that_breaks_off_is_a_failure(guarantee):
     def breaks_off():
         yield "one"

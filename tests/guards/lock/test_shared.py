@@ -218,7 +218,7 @@ def test_the_log_in_debug_mode_says_that_everybody_counts(caplog):
     shop = Shop(lambda: "done", 5, settings={"DEBUG": True})
     with caplog.at_level("DEBUG", "flask_idempotence"):
         shop.post()
-    assert "identity: everybody" in caplog.text
+    assert "identity=everybody" in caplog.text
 
 
 WORKERS = """

@@ -115,12 +115,12 @@ def test_a_name_of_lock_is_no_operation_of_once(site):
 
 @pytest.mark.parametrize("name", [None, True, 1.5, b"1", ["1"], "", (), ("a", None)])
 def test_what_cannot_be_a_name_is_refused(site, name):
-    with pytest.raises(TypeError, match=r"a name of lock\(\)"):
+    with pytest.raises(TypeError, match=r"the name of lock\(\)"):
         site.idempotence.lock(name)
 
 
 def test_a_decorator_without_its_name_fails_when_it_is_applied(site):
-    with pytest.raises(TypeError, match=r"a name of lock\(\).*not function"):
+    with pytest.raises(TypeError, match=r"the name of lock\(\).*not function"):
 
         @site.idempotence.lock
         def work():
@@ -426,7 +426,7 @@ def test_running_that_nobody_catches_answers_a_request(site):
     assert refused.status_code == 409
     assert refused.headers["Retry-After"] == "1"
     assert refused.json["type"] == "urn:flask-idempotence:key-in-progress"
-    assert refused.json["detail"] == "This is locked by another. Ask again soon."
+    assert refused.json["detail"] == "This is locked by another. Try again soon."
     assert site.app.test_client().post("/").text == "sold"
 
 

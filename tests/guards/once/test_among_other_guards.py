@@ -256,7 +256,7 @@ def test_running_that_nobody_catches_answers_a_request(once_app):
         "type": "urn:flask-idempotence:key-in-progress",
         "title": "Operation in progress",
         "status": 409,
-        "detail": "This operation is being carried out already. Ask again soon.",
+        "detail": "This operation is being carried out already. Try again soon.",
     }
 
 

@@ -114,7 +114,7 @@ def test_a_scope_that_is_none_is_refused(scope):
 
 @pytest.mark.parametrize("id_", [None, 1.5, ""])
 def test_an_id_that_is_none_is_refused(id_):
-    with pytest.raises(TypeError, match="An id of once"):
+    with pytest.raises(TypeError, match="The id of once"):
         forget(OnceApp(), id_)
 
 
@@ -126,7 +126,7 @@ def test_a_store_that_cannot_remove_says_so():
     )()
     once_app = OnceApp(store=plain)
     once_app.work()
-    with pytest.raises(ConfigurationError, match=r"PlainStore is a Store, and no Inspectable"):
+    with pytest.raises(ConfigurationError, match=r"PlainStore is a Store, but not an Inspectable"):
         forget(once_app)
 
 

@@ -60,7 +60,7 @@ BAD = {
 @pytest.mark.parametrize("id_", BAD.values(), ids=BAD)
 def test_what_cannot_name_an_operation_is_refused(id_):
     once_app = OnceApp()
-    with pytest.raises(TypeError, match="An id of once"):
+    with pytest.raises(TypeError, match="The id of once"):
         once_app.work(id_)
     assert not list(once_app.store.scan(""))
 

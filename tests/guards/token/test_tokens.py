@@ -154,7 +154,7 @@ def test_what_is_no_purpose_is_refused_by_the_decorator(purpose):
 
 
 def test_a_class_is_no_view_function():
-    with pytest.raises(TypeError, match="Of a class-based view, decorate its methods"):
+    with pytest.raises(TypeError, match="For a class-based view, decorate its methods"):
         one_time_token(Shop)
 
 

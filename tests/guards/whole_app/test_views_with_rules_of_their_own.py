@@ -174,6 +174,19 @@ class TestExempt:
         app.add_url_rule("/", "view", idempotent()(exempt(lambda: "done")), methods=["POST"])
         assert verdicts(app) == REPLAYED
 
+    def test_a_view_of_another_package_may_be_exempt_after_its_registration(self):
+        app = whole_app(IDEMPOTENCE_KEY_REQUIRED=True)
+        admin = Blueprint("admin", __name__, url_prefix="/admin")
+        admin.add_url_rule("/", "jobs", counted(app.runs), methods=["POST"])
+        admin.add_url_rule("/class", view_func=Plain.as_view("plain"))
+        app.register_blueprint(admin)
+        for endpoint, view in app.view_functions.items():
+            if endpoint.startswith("admin."):
+                exempt(view)
+        assert verdicts(app, "/admin/", key=None) == UNGUARDED
+        assert verdicts(app, "/admin/class", key=None) == [503, 503]
+        assert store_of(app).claims == 0
+
     def test_an_exempt_view_with_a_guard_of_its_own_keeps_it(self):
         app = whole_app()
         app.add_url_rule("/", "view", exempt(idempotent()(lambda: "done")), methods=["POST"])
@@ -189,6 +202,33 @@ def shared():
 shared_guarded = idempotent()(lambda: "guarded")
 shared_blueprint = Blueprint("shared", __name__)
 shared_blueprint.add_url_rule("/blueprint", "view", lambda: "printed", methods=["POST"])
+
+
+@pytest.fixture
+def members():
+    """Return an application and its login check, which `app.locked_out` fails."""
+    app = whole_app()
+    app.locked_out = False
+    return app, lambda: ("locked out", 403) if app.locked_out else None
+
+
+class TestLoginChecks:
+    """A user sends a request, is locked out, and sends it again."""
+
+    def test_one_below_the_guard_does_not_run_before_a_replay(self, members):
+        app, check = members
+        app.add_url_rule("/", "view", lambda: check() or "done", methods=["POST"])
+        assert verdict(send(app)) == 200
+        app.locked_out = True
+        assert verdict(send(app)) == "replay of 200"
+
+    def test_one_in_before_request_does(self, members):
+        app, check = members
+        app.before_request(check)
+        app.add_url_rule("/", "view", lambda: "done", methods=["POST"])
+        assert verdict(send(app)) == 200
+        app.locked_out = True
+        assert verdict(send(app)) == 403
 
 
 class TestApplications:

@@ -138,6 +138,7 @@ class TestWhatIsGuarded:
             app.config[toggle] = False
             assert verdicts(app) == UNGUARDED
             app.config[toggle] = True
+        assert store_of(app).claims == 0
         assert verdicts(app) == REPLAYED
 
 

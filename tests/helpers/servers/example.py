@@ -1,4 +1,4 @@
-"""The example on real servers, and somebody who asks them."""
+"""The example on real servers, and a client."""
 
 import http.client
 import json
@@ -82,7 +82,7 @@ _opener = urllib.request.build_opener(_StayHere)
 
 
 def run_lab(url, mode, requests, *, delay=200, failure="none", only_first=True):
-    """Start a run of the lab, wait for its end, and return what its page is told."""
+    """Start a run of the lab, wait for its end, and return its events."""
     form = {"mode": mode, "requests": requests, "delay": delay, "failure": failure}
     if only_first:
         form["only_first"] = "on"

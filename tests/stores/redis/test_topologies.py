@@ -173,7 +173,7 @@ class TestUris:
         assert "hunter2" not in str(caught.value)
 
     def test_a_cluster_has_one_database(self):
-        with pytest.raises(ConfigurationError, match="only the database 0"):
+        with pytest.raises(ConfigurationError, match="only database 0"):
             open_store("redis+cluster://a/1", {})
 
     @pytest.mark.parametrize("uri", ["redis+sentinel://a/shop", "redis+cluster://a"])

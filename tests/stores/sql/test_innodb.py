@@ -202,7 +202,7 @@ class TestRowCounts:
     def test_of_a_claim_that_came_second_behind_the_look(self, counting):
         counting.claim("k", owner(), NO_FINGERPRINT, 60, 0)
         counting._dialect._in_the_way = Statement(IN_THE_WAY.where(text("1 = 0")))
-        with pytest.raises(StoreError, match="changed hands"):
+        with pytest.raises(StoreError, match="changed owners"):
             claim(counting)
         assert claim(counting, "another") == Claimed()
 

@@ -1,4 +1,4 @@
-"""Circuit breaker: after a few failures in a row only a probe now and then is let through."""
+"""Circuit breaker: after a few failures in a row, only an occasional probe passes."""
 
 from __future__ import annotations
 

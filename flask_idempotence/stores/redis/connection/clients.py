@@ -103,7 +103,7 @@ def deployment_of(client: Redis | RedisCluster) -> Deployment:
     pool = getattr(client, "connection_pool", None)
     if not isinstance(client, Redis) or not isinstance(pool, ConnectionPool):
         raise ConfigurationError(
-            f"A redis.Redis client is needed, or a redis.RedisCluster, not "
+            f"RedisStore takes a redis.Redis client, or a redis.RedisCluster, not "
             f"{type(client).__module__}.{type(client).__qualname__}."
         )
     if isinstance(pool, SentinelConnectionPool):
@@ -126,7 +126,7 @@ def _cluster(
     remap: Callable[[Address], Address] | None = None,
 ) -> Deployment:
     if pool.connection_kwargs.get("db"):
-        raise ConfigurationError("A Redis Cluster has only the database 0.")
+        raise ConfigurationError("A Redis Cluster has only database 0: leave db out.")
     # The cluster client's own function upon connecting is about its parser and its replicas.
     factory = ConnectionFactory(pool, redis_connect_func=on_connect)
     return Cluster(addresses, factory.connect, remap)
@@ -135,7 +135,7 @@ def _cluster(
 def _service(pool: SentinelConnectionPool) -> Deployment:
     if not pool.is_master:
         raise ConfigurationError(
-            "This client of Redis Sentinel reads from replicas. Give the one that "
+            "This client of Redis Sentinel reads from replicas. Pass the one that "
             "sentinel.master_for(...) returns."
         )
     manager = pool.sentinel_manager

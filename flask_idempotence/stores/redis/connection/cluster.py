@@ -104,7 +104,7 @@ class Cluster(Deployment):
         return node
 
     def _table(self) -> list[Node | None]:
-        # While one thread renews the table, others use the old one; the first one, all fetch.
+        # While one thread renews the table, others use the old one; the first table, all fetch.
         return self._fetch_table() if self._is_stale or not self._slots else self._slots
 
     def _fetch_table(self) -> list[Node | None]:

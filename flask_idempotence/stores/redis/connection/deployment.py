@@ -59,7 +59,7 @@ class Deployment:
         return (self._node,)
 
     def _redirect(self, node: Node, error: ResponseError, tries: int) -> Redirection | None:
-        """Return where a command goes that `node` refused; None if the error is the reply."""
+        """Return the next place of a command that `node` refused; None if the error counts."""
         if tries or error_code(error) != "READONLY":
             return None
         node.drop_idle()  # it became a replica: a new connection may lead to the new primary

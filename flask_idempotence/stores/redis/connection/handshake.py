@@ -51,7 +51,7 @@ class Handshake(_Base):  # type: ignore[misc]  # known at run time only
 class _DeadlinedSocket:
     """A socket whose every wait ends at the deadline of the calling thread.
 
-    A time-out of the socket's own would begin anew with each byte that a slow server sends. It
+    A time-out of the socket's own would restart with each byte that a slow server sends. It
     returns one line at a time, so that redis-py's parser never holds more than the reply it reads.
 
     Attributes:

@@ -63,7 +63,7 @@ class Node:
         Args:
             check: whether to pass over idle connections that the server has closed.
         """
-        # A renewal in haste is sent all the same: the lease may end before the next probe.
+        # An urgent renewal is sent anyway: the lease may end before the next probe.
         breaker, idle = self._breaker, self._idle
         if breaker.failures and not deadline.is_short and not breaker.allows():
             raise RedisConnectionError(
@@ -128,7 +128,7 @@ class Node:
     def _acknowledged(self, connection: Connection, quorum: Quorum, reply: Reply) -> Reply:
         """Return the reply to WAIT; None if it has not come yet."""
         if reply not in quorum.written:
-            # WAIT waits for everybody's writes on this server, and this command made none.
+            # WAIT waits for all writes on this server, and this command made none.
             return _receive_briefly(connection)
         allowed = self._replicas_breaker.allows()
         count = connection.receive() if allowed else _receive_briefly(connection)
@@ -152,7 +152,7 @@ class Node:
     def _note_failure(self, error: BaseException, started: float) -> None:
         self.failed_at = now = time.monotonic()
         if isinstance(error, RedisTimeoutError):
-            # Three renewals in haste would soon open the circuit. An operation that began before
+            # Three urgent renewals would soon open the circuit. An operation that began before
             # one that was answered says nothing about the server now.
             if now - started >= _MIN_SAMPLE and not deadline.is_short and started > self._answered:
                 self._breaker.record_failure()

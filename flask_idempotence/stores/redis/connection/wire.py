@@ -154,7 +154,7 @@ class Connection:
         """Send commands in one piece.
 
         Raises:
-            RedisTimeoutError, RedisConnectionError: it is unknown what has arrived.
+            RedisTimeoutError, RedisConnectionError: the server may have received any part of it.
         """
         try:
             self._socket.settimeout(deadline.left())

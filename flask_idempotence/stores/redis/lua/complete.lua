@@ -8,8 +8,8 @@
 --
 -- Returns  1 stored (also when the same owner repeats it), 0 the key is another owner's
 --
--- The lease's time does not matter: an owner that finished and was not replaced has the result, and
--- without its record the work would be done a second time.
+-- The lease may have ended: an owner that finished and was not replaced has the result, and
+-- without its record the view would run a second time.
 
 local value = redis.call("GET", KEYS[1])
 if value and string.sub(value, 2, 17) ~= ARGV[1] then

@@ -1,9 +1,9 @@
--- Give a claim up, if it is the caller's. A record is never removed.
+-- Release a claim, if it is the caller's. A record is never removed.
 --
 -- KEYS[1]  the key of the claim
 -- ARGV[1]  owner, 16 bytes
 --
--- Returns  1 nothing of this owner's is left, 0 the key is another's claim or holds a record
+-- Returns  1 the key has no claim of this owner, 0 the key is another's claim or holds a record
 
 local value = redis.call("GET", KEYS[1])
 if not value then

@@ -1,4 +1,4 @@
--- Begin the lease of a live claim anew, if it is the caller's.
+-- Restart the lease of a live claim, if it is the caller's.
 --
 -- KEYS[1]  the key of the claim
 -- ARGV[1]  owner, 16 bytes
@@ -6,8 +6,8 @@
 --
 -- Returns  1 renewed, 0 the claim has ended, has been settled, or is another's
 --
--- Without the check of the owner: A freezes, its lease ends, B claims, A wakes and prolongs B's
--- lease; B dies, and the key stays taken for as long as A lives.
+-- Without the check of the owner: A freezes, its lease ends, B claims, A wakes and renews B's
+-- lease; B dies, and the key stays claimed for as long as A lives.
 
 local value = redis.call("GET", KEYS[1])
 if not value or string.sub(value, 1, 17) ~= "C" .. ARGV[1] then

@@ -3,10 +3,10 @@
 -- KEYS[1]  the key of the token
 -- ARGV[1]  subject of the request, empty for none
 --
--- Returns  1 taken, 2 taken after it had been put back, 0 absent, -1 another subject's (it stays)
+-- Returns  1 taken, 2 taken after it had been put back, 0 absent, -1 another subject's (it stays unspent)
 --
 -- A value is  "T" subject  for a fresh token,  "R" subject  for one that was put back.
--- A token without a subject is anybody's.
+-- A token without a subject is good for every sender.
 
 local value = redis.call("GET", KEYS[1])
 if not value then

@@ -1,0 +1,155 @@
+"""The assertion that a view ran once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from flask import request, request_finished, request_started
+
+from ..response.refusals import Refusal
+from ..signals import claimed, rejected, replayed
+
+if TYPE_CHECKING:
+    from flask import Flask, Response
+
+_CALL = "flask_idempotence.testing.call"
+
+_GUARDS_OF_VIEWS = ("token", "lock", "key")
+
+
+@dataclass
+class _Call:
+    """A request, and its end."""
+
+    route: str
+    status: str = "no response"
+    began: bool = False
+    claimed_by: str | None = None
+    turned_away: str | None = None
+
+    @property
+    def ran(self) -> bool:
+        """Whether the view ran."""
+        return self.began and self.turned_away is None
+
+    def __str__(self) -> str:
+        if self.ran:
+            by = f"claimed by a {self.claimed_by}" if self.claimed_by else "unguarded: no claim"
+            return f"{self.route} -> {self.status}, ran ({by})"
+        return f"{self.route} -> {self.status}, {self.turned_away or 'did not reach the view'}"
+
+
+def _current_call() -> _Call | None:
+    call: _Call | None = request.environ.get(_CALL) if request else None
+    return call
+
+
+class _Recorder:
+    """Notes the requests to an application, and the ends of those to one endpoint."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.calls: list[_Call] = []
+        self._endpoint = endpoint
+
+    def begin(self, app: Flask, /, **_: object) -> None:
+        """Note a request."""
+        del app
+        call = request.environ[_CALL] = _Call(f"{request.method} {request.path}")
+        self.calls.append(call)
+
+    def finish(self, app: Flask, /, *, response: Response, **_: object) -> None:
+        """Note its response."""
+        del app
+        if (call := _current_call()) is not None:
+            call.status = response.status
+
+    def claim(self, app: Flask, /, *, mode: str, **_: object) -> None:
+        """Note a claim."""
+        del app
+        if mode in _GUARDS_OF_VIEWS and (call := _current_call()) is not None:
+            call.claimed_by = mode
+
+    def replay(self, app: Flask, /, *, mode: str, **_: object) -> None:
+        """Note a replay."""
+        del app
+        if mode in _GUARDS_OF_VIEWS and (call := _current_call()) is not None:
+            call.turned_away = "replayed"
+
+    def reject(self, app: Flask, /, *, mode: str, error: Refusal, **_: object) -> None:
+        """Note a refusal."""
+        del app
+        if mode in _GUARDS_OF_VIEWS and (call := _current_call()) is not None:
+            call.turned_away = f"refused: {error.slug}"
+
+    def around(self, view: Callable[..., Any], app: Flask) -> Callable[..., Any]:
+        """Return a view that notes when it begins."""
+
+        @wraps(view)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            call = _current_call()
+            if call is not None:
+                call.began = True
+            try:
+                return app.ensure_sync(view)(*args, **kwargs)
+            except Refusal as refusal:
+                if call is not None:
+                    call.turned_away = f"refused: {refusal.slug}"
+                raise
+
+        return noted
+
+    def check(self) -> None:
+        """Demand that exactly one request ran the view."""
+        count = sum(call.ran for call in self.calls)
+        if count == 1:
+            return
+        times = f"ran {count} times, not once" if count else "did not run"
+        lines = [f"\n  {call}" for call in self.calls] or ["\n  no request was sent"]
+        raise AssertionError(f"{self._endpoint!r} {times}:{''.join(lines)}")
+
+
+@contextmanager
+def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
+    """Assert that the view of an endpoint runs exactly once in a block.
+
+    Requests that a guard refuses or replays do not count; those that ran without a guard do. The
+    failure lists every request of the block and its end.
+
+    Example:
+        with assert_ran_once(app, "create_order"):
+            client.post("/orders")
+            client.post("/orders")
+
+    Args:
+        app: the application that serves the requests.
+        endpoint: the endpoint's name, as for `url_for`; in a blueprint with its name before it.
+
+    Raises:
+        AssertionError: the view did not run, or ran more than once.
+        LookupError: the application has no such endpoint.
+    """
+    views: dict[str, Any] = app.view_functions
+    if endpoint not in views:
+        close = difflib.get_close_matches(endpoint, views, 1, 0.4)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise LookupError(f"The application {app.name!r} has no endpoint {endpoint!r}.{hint}")
+    recorder, original = _Recorder(endpoint), views[endpoint]
+    views[endpoint] = noted = recorder.around(original, app)
+    try:
+        with (
+            request_started.connected_to(recorder.begin, app),
+            request_finished.connected_to(recorder.finish, app),
+            claimed.connected_to(recorder.claim, app),
+            replayed.connected_to(recorder.replay, app),
+            rejected.connected_to(recorder.reject, app),
+        ):
+            yield
+    finally:
+        if views[endpoint] is noted:  # at the first request, whole-app mode puts guards around it
+            views[endpoint] = original
+    recorder.check()

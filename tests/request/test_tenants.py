@@ -1,0 +1,161 @@
+"""Tenants and API clients: who is one caller, and who is two."""
+
+import uuid
+
+import pytest
+from flask import request
+from helpers.applications.login_apps import ADDRESS, REPEATED, CountingApp
+from helpers.apps import make_app, verdict
+from helpers.servers.processes import all_at_once
+
+from flask_idempotence import Idempotence, idempotent
+
+API_KEYS = {
+    "one": {"id": 1, "tenant_id": "acme"},
+    "rotated": {"id": 1, "tenant_id": "acme"},
+    "other": {"id": 1, "tenant_id": "globex"},
+}
+ONE, ROTATED, OTHER = (
+    {"headers": {"Authorization": f"Bearer {key}"}} for key in ("one", "rotated", "other")
+)
+
+
+def clients_of(guard, callers=API_KEYS, **settings):
+    """Return an application that names its callers by their API keys."""
+    counter = CountingApp(guard, **settings)
+    counter.idempotence.identity_loader(
+        lambda: callers.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
+    )
+    return counter
+
+
+class Account:
+    def __init__(self, id_, tenant_id):
+        self.id, self.tenant_id = id_, tenant_id
+
+
+@pytest.mark.parametrize("guard", ["key", "lock"])
+class TestCallers:
+    def test_tenants_with_one_key_are_two_and_a_rotated_api_key_is_none(self, guard):
+        counter = clients_of(guard)
+        assert counter.tells_apart(ONE, OTHER)
+        assert counter.verdicts(ROTATED) == [REPEATED[guard]]
+        assert counter.runs == 2
+
+    def test_without_a_loader_a_rotated_api_key_is_a_new_caller(self, guard):
+        assert CountingApp(guard).tells_apart(ONE, ROTATED)
+
+    def test_ids_of_tenants_may_be_uuids(self, guard):
+        first, second = ({"id": uuid.UUID(int=1), "tenant_id": uuid.UUID(int=n)} for n in (2, 3))
+        assert clients_of(guard, {"one": first, "other": second}).tells_apart(ONE, OTHER)
+
+    def test_an_object_counts_by_its_id_alone(self, guard):
+        accounts = {"one": Account(1, "acme"), "other": Account(1, "globex")}
+        assert clients_of(guard, accounts).takes_for_one(ONE, OTHER)
+
+    def test_guests_without_an_id_are_one_and_those_that_are_none_are_told_apart(self, guard):
+        guests = [{"address": address} for address in (ADDRESS, "192.0.2.2")]
+        nameless = CountingApp(guard)
+        nameless.idempotence.identity_loader(lambda: {"id": None, "tenant_id": "acme"})
+        assert nameless.takes_for_one(*guests)
+        assert clients_of(guard).tells_apart(*guests)
+
+    def test_users_of_one_api_key_are_one_unless_a_header_names_them(self, guard):
+        for counter in (CountingApp(guard), clients_of(guard)):
+            assert counter.takes_for_one(ONE, ONE)
+            users = [{"headers": {**ONE["headers"], "X-User-ID": user}} for user in "ab"]
+            assert counter.tells_apart(*users)
+
+    def test_a_client_on_two_machines_is_one(self, guard):
+        for counter in (CountingApp(guard), clients_of(guard)):
+            assert counter.takes_for_one(ONE, {**ONE, "address": "192.0.2.2"})
+
+    def test_the_tenant_in_the_session_does_not_count_with_a_loader(self, guard):
+        for counter, how in [(CountingApp(guard), "apart"), (clients_of(guard), "one")]:
+            sent = []
+            for tenant in ("acme", "globex"):
+                client = counter.app.test_client()
+                with client.session_transaction() as held:
+                    held["tenant_id"] = tenant
+                sent.append({**ONE, "client": client})
+            check = counter.tells_apart if how == "apart" else counter.takes_for_one
+            assert check(*sent)
+
+    def test_the_tenant_in_a_header_does(self, guard):
+        sent = [{"headers": {**ONE["headers"], "X-Tenant-ID": tenant}} for tenant in "ab"]
+        assert clients_of(guard).tells_apart(*sent)
+
+    def test_one_tenant_at_two_hosts_is_one_where_the_host_does_not_count(self, guard):
+        hosts = [{**ONE, "base_url": f"http://{host}.example"} for host in ("acme", "shop")]
+        assert clients_of(guard).tells_apart(*hosts)
+        counter = clients_of(guard, IDEMPOTENCE_IDENTITY_HOST=False)
+        assert counter.takes_for_one(*hosts)
+        assert counter.verdicts(OTHER) == [200]
+
+
+def by_tenant_in_the_path(loads):
+    counter = CountingApp("key", rule="/<tenant>")
+    if loads:
+        counter.idempotence.identity_loader(
+            lambda: {"id": 1, "tenant_id": request.view_args["tenant"]}
+        )
+    return counter.verdicts({"path": "/acme", **ONE}, {"path": "/globex", **ONE})
+
+
+def test_one_key_for_two_tenants_in_the_path_is_refused_unless_the_loader_names_them():
+    assert by_tenant_in_the_path(loads=False) == [200, "key-reused"]
+    assert by_tenant_in_the_path(loads=True) == [200, 200]
+
+
+@pytest.mark.parametrize(("names_the_tenant", "runs"), [(False, 1), (True, 2)])
+def test_where_nothing_is_compared_the_key_has_to_name_the_tenant(names_the_tenant, runs):
+    idempotence = Idempotence()
+    app, ran = make_app(idempotence=idempotence), []
+    idempotence.identity_loader(lambda: "provider")
+
+    def event():
+        tenant = request.view_args["tenant"] if names_the_tenant else ""
+        return f"{tenant}:{request.json['id']}"
+
+    @app.post("/webhooks/<tenant>")
+    @idempotent(key=event, compare=False)
+    def view(tenant):
+        ran.append(tenant)
+        return "done"
+
+    for tenant in ("acme", "globex"):
+        app.test_client().post(f"/webhooks/{tenant}", json={"id": "evt_1"})
+    assert len(ran) == runs
+
+
+def test_a_crowd_of_two_tenants_with_one_key_runs_twice(redis_url):
+    counter = clients_of("key", IDEMPOTENCE_STORAGE_URI=redis_url, IDEMPOTENCE_KEY_WAIT=5)
+    answers = all_at_once([lambda sent=sent: counter.send(**sent) for sent in [ONE, OTHER] * 8])
+    assert counter.runs == 2
+    one, other = ({answer.data for answer in answers[start::2]} for start in (0, 1))
+    assert (len(one), len(other), len(one | other)) == (1, 1, 2)
+
+
+def test_operations_are_named_by_the_tenant_and_not_by_the_caller():
+    idempotence = Idempotence()
+    app = make_app(idempotence=idempotence)
+    done = []
+    for user, name in [("ann", 17), ("bob", 17), ("ann", ("acme", 17)), ("bob", ("globex", 17))]:
+        headers = {"Authorization": f"Bearer {user}"}
+        with (
+            app.test_request_context("/", headers=headers),
+            idempotence.once("invoice", name) as job,
+        ):
+            done.append(job.first)
+    assert done == [True, False, True, True]
+
+
+def test_applications_with_prefixes_of_their_own_share_a_server_and_nothing_else(redis_url):
+    shops = [
+        CountingApp("key", IDEMPOTENCE_STORAGE_URI=redis_url, IDEMPOTENCE_PREFIX=f"shop-{tenant}")
+        for tenant in ("acme", "globex")
+    ]
+    assert [verdict(shop.send(**ONE)) for shop in shops * 2] == [200, 200, *["replay of 200"] * 2]
+    purge = ["idempotence", "purge", "--all", "--yes"]
+    assert shops[0].app.test_cli_runner().invoke(args=purge).exit_code == 0
+    assert [verdict(shop.send(**ONE)) for shop in shops] == [200, "replay of 200"]

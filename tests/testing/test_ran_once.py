@@ -1,0 +1,182 @@
+"""The assertion that a view ran once: whom it counts, and the text of its failure."""
+
+import threading
+
+import pytest
+from flask import Blueprint, abort
+from flask.views import MethodView
+from helpers.apps import make_app
+
+from flask_idempotence import (
+    Idempotence,
+    Refusal,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
+from flask_idempotence.testing import assert_ran_once, token_for
+
+KEY = {"Idempotency-Key": "order-1"}
+
+
+def shop(*guards, view=None, **settings):
+    app, view = make_app(**settings), view or (lambda: "Ordered.")
+    for guard in guards:
+        view = guard(view)
+    app.add_url_rule("/orders", "create_order", view, methods=["POST"])
+    return app
+
+
+def ordered(app, times, **headers):
+    """Assert that of so many equal requests one ran."""
+    client = app.test_client()
+    ran_once(app, *[lambda: client.post("/orders", headers=headers)] * times)
+
+
+def ran_once(app, *calls, endpoint="create_order"):
+    with assert_ran_once(app, endpoint):
+        for call in calls:
+            call()
+
+
+def failure(app, *calls):
+    with pytest.raises(AssertionError) as caught:
+        ran_once(app, *calls)
+    return str(caught.value)
+
+
+def orders(app, times, headers=None):
+    return [lambda: app.test_client().post("/orders", headers=headers)] * times
+
+
+class TestHolds:
+    @pytest.mark.parametrize(
+        "guards",
+        [
+            [no_repeat_submit(60)],
+            [idempotent()],
+            [idempotent(on_repeat="reject")],
+            [idempotent(), no_repeat_submit(60)],
+        ],
+        ids=["lock", "key", "rejecting key", "two guards"],
+    )
+    def test_where_repeats_are_refused_or_replayed(self, guards):
+        ordered(shop(*guards), 3, **KEY)
+
+    def test_for_a_token(self):
+        app = shop(one_time_token())
+        ordered(app, 2, **{"Idempotence-Token": token_for(app.test_client())})
+
+    def test_for_one_request_without_a_guard(self):
+        ordered(shop(), 1)
+
+    def test_for_a_view_that_fails_once(self):
+        ordered(shop(view=lambda: abort(500)), 1)
+
+    @pytest.mark.parametrize(("guards", "times"), [([idempotent()], 2), ([], 1)])
+    def test_for_an_async_view(self, guards, times):
+        pytest.importorskip("asgiref")
+
+        async def view():
+            return "Ordered."
+
+        ordered(shop(*guards, view=view), times, **KEY)
+
+    def test_where_a_decorator_answers_for_the_guard(self):
+        def politely(view):
+            def answer():
+                try:
+                    return view()
+                except Refusal:
+                    return "You have ordered already."
+
+            return answer
+
+        ordered(shop(no_repeat_submit(60), politely), 2)
+
+    def test_for_a_class_based_view_in_a_blueprint(self):
+        class Orders(MethodView):
+            @no_repeat_submit(60)
+            def post(self):
+                return "Ordered."
+
+        app, blueprint = make_app(), Blueprint("shop", __name__)
+        blueprint.add_url_rule("/orders", view_func=Orders.as_view("orders"))
+        app.register_blueprint(blueprint)
+        with assert_ran_once(app, "shop.orders"):
+            assert app.test_client().post("/orders").status_code == 200
+            assert app.test_client().post("/orders").status_code == 409
+
+    def test_in_whole_app_mode_and_leaves_its_guards_in_place(self):
+        app = shop(IDEMPOTENCE_KEY_ALL_ROUTES=True)
+        ordered(app, 2, **KEY)  # the guards are made at the first request
+        assert app.test_client().post("/orders", headers=KEY).headers["Idempotent-Replayed"]
+        ordered(app, 2, **{"Idempotency-Key": "order-2"})
+
+    def test_where_a_lock_in_the_view_has_refused_the_others(self):
+        app = make_app(idempotence=(idempotence := Idempotence()))
+
+        @app.post("/orders")
+        def create_order():
+            with idempotence.lock("stock"):
+                return "Ordered."
+
+        def while_locked():
+            with app.app_context(), idempotence.lock("stock"):
+                thread = threading.Thread(target=app.test_client().post, args=["/orders"])
+                thread.start()
+                thread.join(5)
+
+        assert failure(app, while_locked) == (
+            "'create_order' did not run:\n  POST /orders -> 409 CONFLICT, refused: key-in-progress"
+        )
+        ran_once(app, while_locked, *orders(app, 1))
+
+
+class TestFails:
+    def test_with_a_list_of_requests_where_the_view_ran_twice(self):
+        app = shop(idempotent())
+        assert failure(app, *orders(app, 2)) == (
+            "'create_order' ran 2 times, not once:\n"
+            "  POST /orders -> 200 OK, ran (unguarded: no claim)\n"
+            "  POST /orders -> 200 OK, ran (unguarded: no claim)"
+        )
+
+    def test_where_the_guards_are_switched_off(self):
+        app = shop(no_repeat_submit(60), IDEMPOTENCE_ENABLED=False)
+        assert "ran 2 times" in failure(app, *orders(app, 2))
+
+    def test_where_each_request_has_a_claim_of_its_own(self):
+        app = shop(idempotent())
+        keys = [{"Idempotency-Key": f"secret-{n}"} for n in range(2)]
+        found = failure(app, *(call for key in keys for call in orders(app, 1, key)))
+        assert found.count("ran (claimed by a key)") == 2
+        assert "secret" not in found
+
+    def test_where_every_request_is_refused(self):
+        app = shop(no_repeat_submit(60))
+        app.test_client().post("/orders")
+        assert failure(app, *orders(app, 1)) == (
+            "'create_order' did not run:\n  POST /orders -> 409 CONFLICT, refused: repeat-submit"
+        )
+
+    def test_where_the_view_is_not_reached(self):
+        app = shop()
+        assert failure(app, lambda: app.test_client().post("/order?card=4242")) == (
+            "'create_order' did not run:\n  POST /order -> 404 NOT FOUND, did not reach the view"
+        )
+
+    def test_where_no_request_is_sent(self):
+        assert failure(shop()) == "'create_order' did not run:\n  no request was sent"
+
+    def test_for_an_endpoint_that_is_not_there(self):
+        with pytest.raises(LookupError, match=r"no endpoint 'create_ordr'.*mean 'create_order'"):
+            ran_once(shop(), endpoint="create_ordr")
+
+
+def test_the_error_of_a_block_is_passed_on():
+    app = shop()
+    before = app.view_functions["create_order"]
+    with pytest.raises(KeyError), assert_ran_once(app, "create_order"):
+        raise KeyError
+    assert app.view_functions["create_order"] is before
