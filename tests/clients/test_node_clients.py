@@ -13,7 +13,8 @@ pytestmark = pytest.mark.clients
 @pytest.fixture(scope="session")
 def node(tmp_path_factory):
     if not is_installed() and not MUST_RUN:
-        pytest.skip(f"node or npm: not found, {REMEDY}")
+        pytest.skip(f"node: {REMEDY}")
+    assert is_installed(), REMEDY
     return NodeClients(tmp_path_factory.mktemp("node"))
 
 

@@ -34,4 +34,7 @@ class NodeClients:
 
 
 def is_installed():
-    return bool(NODE and shutil.which("npm"))
+    if not NODE or not shutil.which("npm"):
+        return False
+    version = subprocess.check_output([NODE, "--version"], text=True, timeout=10)
+    return int(version.removeprefix("v").partition(".")[0]) >= 20  # got needs it
