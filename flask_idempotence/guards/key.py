@@ -153,7 +153,7 @@ class KeyPlan(ViewPlan):
         self._read: Callable[[], Any] | None = guard.key if callable(guard.key) else None
         self._header = guard.key if isinstance(guard.key, str) else config.key_header
         pattern = _either(guard.key_pattern, config.key_pattern)
-        self._pattern = None  # nor for a token, which is of this application
+        self._pattern = None  # for tokens of this application, too
         if pattern is not None and not self._takes_token:
             self._pattern = re.compile(pattern, re.ASCII)
         self._required = _either(guard.required, config.key_required)

@@ -81,7 +81,7 @@ NO_PATTERNS = {
 
 
 @pytest.mark.parametrize("kind", NO_PATTERNS)
-def test_what_is_no_pattern_is_refused_at_start(kind):
+def test_an_invalid_pattern_is_refused_at_start(kind):
     with pytest.raises(ConfigurationError, match=r"idempotent\(key_pattern=...\): "):
         idempotent(key_pattern=NO_PATTERNS[kind])
     with pytest.raises(ConfigurationError, match="IDEMPOTENCE_KEY_PATTERN"):

@@ -31,6 +31,12 @@ def named(key):
     return {"Idempotency-Key": key} if key else {}
 
 
+def with_stripe_globals(url, key):
+    stripe.api_key, stripe.api_base = "sk_test_1", url
+    options = {"idempotency_key": key} if key else {}
+    stripe.PaymentIntent.create(amount=50, currency="eur", **options)
+
+
 def with_stripe(url, key):
     _through_stripe(url, key)
 
@@ -169,6 +175,7 @@ def _curl(url, key, *options):
 
 
 PYTHON_CLIENTS = {
+    "stripe, global functions": with_stripe_globals,
     "stripe": with_stripe,
     "stripe, set up": with_stripe_set_up,
     "openai": with_openai,
