@@ -63,7 +63,7 @@ class Keeper:
         config: Config,
         clock: Callable[[], float],
     ) -> None:
-        self._store = store
+        self.store = store
         self._policy = policy
         self._lease = config.lease
         self._max_hold = config.max_hold
@@ -209,8 +209,8 @@ class Keeper:
         ]
 
         def renew() -> Sequence[Outcome | None]:
-            with self._store.time_limit(min(leases) / 6):
-                return self._store.renew(renewals)
+            with self.store.time_limit(min(leases) / 6):
+                return self.store.renew(renewals)
 
         try:
             outcomes = self._policy.after_view(claims[0].attempt, "renew", renew)
@@ -234,7 +234,7 @@ class Keeper:
         now = self._clock()
         claim.lease.renewal_sent()
         outcomes = self._policy.before_view(
-            claim.attempt, "renew", lambda: self._store.renew([self._renewal(claim)])
+            claim.attempt, "renew", lambda: self.store.renew([self._renewal(claim)])
         )
         if outcomes is None:
             return
@@ -324,7 +324,7 @@ class Keeper:
         self._run_deferred()
         given_up = 0
         while self._retry_queue and (left := end_at - time.monotonic()) > 0:
-            with self._store.time_limit(left):
+            with self.store.time_limit(left):
                 given_up += not self._retry_queue.try_last()
         given_up += len(self._retry_queue)
         if given_up:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from ..engine.engine import Engine
-from ..engine.keeper import KEEPERS
+from ..engine.keeper import KEEPERS, Keeper
 from ..errors import ConfigurationError
 from ..request.tokens import Tokens
 from ..response.records import Records
@@ -21,11 +21,17 @@ from ..stores.memory import MemoryStore
 if TYPE_CHECKING:
     from flask import Flask
 
+    from ..stores.base import Store
+
 _SERVERS = ("flask_idempotence.stores.redis.", "flask_idempotence.stores.sql.")
 """Modules of the stores whose server has a clock of its own."""
 
 _SHORTEST_STEP = 0.05
 """Seconds of the time advanced after which a failed renewal is tried again, at least."""
+
+
+def _is_on_server(store: Store) -> bool:
+    return any(base.__module__.startswith(_SERVERS) for base in type(store).__mro__)
 
 
 class _Ahead:
@@ -79,16 +85,19 @@ class MovableClock:
                 "keep the store, leave the clock out and wait for short intervals."
             )
         end = _monotonic() + seconds
-        while (due := min((keeper.due_at() for keeper in KEEPERS), default=end)) < end:
-            self._move(min(max(due - _monotonic(), _SHORTEST_STEP), end - _monotonic()))
-        self._move(end - _monotonic())
+        keepers = [keeper for keeper in KEEPERS if not _is_on_server(keeper.store)]
+        while (due := min((keeper.due_at() for keeper in keepers), default=end)) < end:
+            self._move(min(max(due - _monotonic(), _SHORTEST_STEP), end - _monotonic()), keepers)
+            # Without those that follow another clock, and stay due.
+            keepers = [keeper for keeper in keepers if keeper.due_at() > _monotonic()]
+        self._move(end - _monotonic(), keepers)
 
-    def _move(self, seconds: float) -> None:
+    def _move(self, seconds: float, keepers: list[Keeper]) -> None:
         with self._moved:
             for clock in (_monotonic, self._wall):
                 clock.seconds += max(0.0, seconds)
             self._moved.notify_all()
-        for keeper in KEEPERS:
+        for keeper in keepers:
             keeper.tick()  # which also wakes its thread: that waits by the old time
 
     def _sleep(self, seconds: float) -> None:
@@ -99,7 +108,7 @@ class MovableClock:
 
     def _note(self, app: Flask, /, **_: object) -> None:
         store = app.extensions["idempotence"].store
-        if any(base.__module__.startswith(_SERVERS) for base in type(store).__mro__):
+        if _is_on_server(store):
             self._fixed.add(f"the application {app.name!r} on {type(store).__name__}")
 
     @contextmanager

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from helpers.apps import make_app
+from helpers.keeper_harness import KeeperHarness
 
 from flask_idempotence import (
     ConfigurationError,
@@ -19,6 +20,7 @@ from flask_idempotence import (
 from flask_idempotence.engine.engine import Engine
 from flask_idempotence.request.tokens import Tokens
 from flask_idempotence.response.records import Records
+from flask_idempotence.stores import open_store
 from flask_idempotence.testing import FakeClock, clear_store, control_time, token_for
 
 PATIENCE = 5
@@ -238,6 +240,24 @@ class TestRunningViews:
                 time.sleep(0.8)
                 with pytest.raises(Running):
                     in_a_thread(lambda: enter_lock(shop, "daily"))
+
+
+class TestKeepersOfOtherClocks:
+    """Applications of other tests that are still there, with claims that nobody ends."""
+
+    def test_do_not_hold_up_the_time(self, idempotence_clock):
+        harness, ticks = KeeperHarness(MemoryStore(), clock=FakeClock(0)), []
+        harness.hold()
+        harness.keeper.tick = lambda: ticks.append(1)
+        idempotence_clock.advance(4000)
+        assert len(ticks) == 1
+
+    def test_and_those_on_servers_are_left_alone(self, redis_url, idempotence_clock):
+        harness, ticks = KeeperHarness(open_store(redis_url, {}), clock=Engine.clock), []
+        harness.hold()
+        harness.keeper.tick = lambda: ticks.append(1)
+        idempotence_clock.advance(4000)
+        assert ticks == []
 
 
 class TestStoresOnServers:
