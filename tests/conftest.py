@@ -35,6 +35,9 @@ if importlib.util.find_spec("sqlalchemy") is None:
 if importlib.util.find_spec("gevent") is None:
     LEFT_OUT["servers/test_gevent.py"] = "gevent: not installed"
 
+if importlib.util.find_spec("stripe") is None:
+    LEFT_OUT["clients"] = "the group clients: not installed"
+
 try:
     binary = redis_binary()
     SERVER = f"redis server: {binary} {redis_version(binary)}"
@@ -48,6 +51,7 @@ collect_ignore = list(LEFT_OUT)
 SLOW = (
     "browser",
     "chaos",
+    "clients",
     "database",
     "deep",
     "gateway",
