@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..response.refusals import LeaseLost
 from ..stores.base import Outcome, Renewal
-from ..stores.process import call_at_exit, call_in_children
+from ..stores.process import call_at_exit, call_in_children, threads_stand_still
 from .claim import Claim
 from .retry_queue import RETRY_EVERY, TIME_SLICE, PendingSettlement, RetryQueue
 
@@ -44,6 +44,12 @@ each pending settlement."""
 RENEWAL_TIMEOUT = 0.4
 """Seconds that a settlement waits for a renewal under way, before the keeper takes it over. With
 the settlement's own deadline, it is the cost of an outage of the store at a request's end."""
+
+
+NO_THREADS = (
+    "uWSGI runs without enable-threads: between requests, and while a response is sent, no lease "
+    "is renewed and no settlement is tried again. Set enable-threads = true."
+)
 
 
 class Keeper:
@@ -81,6 +87,7 @@ class Keeper:
         self._busy_at = 0.0
         self._pace = self._lease / 3
         self._is_ending = False
+        self._has_warned = False
 
     def watch(self, claim: Claim) -> None:
         """Renew a claim's lease from now on."""
@@ -178,7 +185,7 @@ class Keeper:
                 claim.lease.renew_again_at(now + claim.lease.length / 3)
             elif not claim.settled:
                 self._drop(claim)
-                claim.lose("renew")
+                claim.lose("renew", now)
 
     def _outcomes(self, claims: list[Claim], now: float) -> Sequence[Outcome | None]:
         if not claims:
@@ -221,7 +228,7 @@ class Keeper:
         if outcomes is None:
             return
         if outcomes[0] is Outcome.STALE:
-            claim.lose("renew")
+            claim.lose("renew", now)
             raise LeaseLost
         claim.lease.begin(self._renewed(claim), now)
 
@@ -256,6 +263,9 @@ class Keeper:
         # one switches to it, and it would wait for the lock for ever.
         if thread is None:
             return
+        if threads_stand_still() and not self._has_warned:
+            self._has_warned = True
+            _logger.warning(NO_THREADS)
         try:
             thread.start()
         except RuntimeError:  # out of threads: the next work tries again

@@ -270,7 +270,7 @@ class Settling:
         signal, operation, call = self._instruction(claim, settlement)
         outcome = self._policy.after_view(claim.attempt, operation, call) if is_quiet else None
         if outcome is not None:
-            _acknowledge(claim, signal, outcome)
+            self._acknowledge(claim, signal, outcome)
         elif not isinstance(settlement, Restore):
             self._retry(claim, settlement, signal, operation, call)
 
@@ -328,16 +328,15 @@ class Settling:
 
         def ended(outcome: Outcome | None) -> None:
             self._keeper.unwatch(claim)
-            _acknowledge(claim, signal, outcome)
+            self._acknowledge(claim, signal, outcome)
 
         self._keeper.finish(PendingSettlement(claim.attempt, operation, call, until, ended))
 
-
-def _acknowledge(claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> None:
-    if outcome is Outcome.OK:
-        claim.attempt.emit(signal)
-    elif outcome is Outcome.STALE:
-        claim.lose("settle")
+    def _acknowledge(self, claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> None:
+        if outcome is Outcome.OK:
+            claim.attempt.emit(signal)
+        elif outcome is Outcome.STALE:
+            claim.lose("settle", self._now())
 
 
 def _is_masked_refusal(response: Response) -> bool:

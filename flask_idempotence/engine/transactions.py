@@ -118,7 +118,7 @@ def end_transaction(
     if claim.sealed.key and outcome is Outcome.OK:
         claim.attempt.emit(completed)
     if outcome is Outcome.STALE:
-        claim.lose("settle")
+        claim.lose("settle", now())
         return LeaseLost()
     return None
 

@@ -4,15 +4,47 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
 
 
-def call_in_children(method: Callable[[], None]) -> None:
-    """Call a bound method in every child process, for as long as its object lives."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_while_alive(method))
+class _Process:
+    """This process, and the methods that a child of it has to call.
+
+    Attributes:
+        id: the process for which they were called last.
+    """
+
+    def __init__(self) -> None:
+        self.id = os.getpid()
+        self._methods: list[weakref.WeakMethod[Callable[[], None]]] = []
+        self._lock = threading.Lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin)
+
+    def add(self, method: Callable[[], None]) -> None:
+        """Call a bound method in every child process, for as long as its object lives."""
+        self._methods.append(weakref.WeakMethod(method, self._methods.remove))
+
+    def notice_fork(self) -> None:
+        """Call the methods in a child whose parent has forked without running any hook."""
+        with self._lock:
+            if self.id != os.getpid():
+                self._begin()
+
+    def _begin(self) -> None:
+        for reference in tuple(self._methods):
+            if (method := reference()) is not None:
+                method()
+        self.id = os.getpid()  # last: until then, other threads wait for the lock
+
+
+current = _Process()
+"""The process as its hooks know it: a server that forks in C, such as uWSGI, runs none."""
+
+call_in_children = current.add
 
 
 def call_at_exit(method: Callable[[], None]) -> None:
@@ -30,6 +62,15 @@ def start_daemon(run: Callable[[], None], name: str) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def threads_stand_still() -> bool:
+    """Whether threads run only while a request does: under uWSGI without `enable-threads`."""
+    if (uwsgi := sys.modules.get("uwsgi")) is None:
+        return False
+    options = {str(name): value for name, value in vars(uwsgi).get("opt", {}).items()}
+    enabled = options.get("enable-threads", False) not in (False, b"false", b"off", b"no", b"0")
+    return not enabled and not {"threads", "gevent"}.intersection(options)
 
 
 def _while_alive(method: Callable[[], None]) -> Callable[[], None]:
