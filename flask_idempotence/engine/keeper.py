@@ -47,7 +47,7 @@ the settlement's own deadline, it is the cost of an outage of the store at a req
 
 
 NO_THREADS = (
-    "uWSGI runs without enable-threads: between requests, and while a response is sent, no lease "
+    "uWSGI runs without enable-threads: between requests and while a response is sent, no lease "
     "is renewed and no settlement is tried again. Set enable-threads = true."
 )
 

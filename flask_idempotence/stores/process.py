@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import threading
 import weakref
@@ -65,12 +66,18 @@ def start_daemon(run: Callable[[], None], name: str) -> bool:
 
 
 def threads_stand_still() -> bool:
-    """Whether threads run only while a request does: under uWSGI without `enable-threads`."""
-    if (uwsgi := sys.modules.get("uwsgi")) is None:
+    """Whether threads run only while a view does: under an old uWSGI without `enable-threads`."""
+    uwsgi = sys.modules.get("uwsgi")
+    # The option is the default since 2.0.27.
+    if uwsgi is None or _numbers_of(uwsgi.version) >= (2, 0, 27):
         return False
     options = {str(name): value for name, value in vars(uwsgi).get("opt", {}).items()}
     enabled = options.get("enable-threads", False) not in (False, b"false", b"off", b"no", b"0")
     return not enabled and not {"threads", "gevent"}.intersection(options)
+
+
+def _numbers_of(version: bytes) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(rb"\d+", version)))
 
 
 def _while_alive(method: Callable[[], None]) -> Callable[[], None]:

@@ -4,6 +4,7 @@ Its effects are counted in a Redis database of their own, outside the library.
 """
 
 import os
+import threading
 import time
 
 import redis
@@ -30,6 +31,18 @@ def take_effect():
 @app.get("/")
 def index():
     return {"pid": os.getpid()}
+
+
+@app.post("/later")
+def later():
+    name = request.args["as"]
+
+    def work():
+        time.sleep(0.5)
+        effects.incr(name)
+
+    threading.Thread(target=work, daemon=True).start()
+    return {}, 201
 
 
 app.post("/lock")(no_repeat_submit(20)(take_effect))

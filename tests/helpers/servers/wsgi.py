@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -35,7 +36,6 @@ COMMANDS = {
     "uwsgi threads": f"{UWSGI} --threads 16",
     "uwsgi lazy": f"{UWSGI} --enable-threads --lazy-apps",
     "uwsgi without threads": UWSGI,
-    "uwsgi alone": "uwsgi --http-socket {address} --module {app} --enable-threads",
     "granian": "granian --interface wsgi --host {host} --port {port} --workers 2 "
     "--blocking-threads 16 {app}",
     "uvicorn asgiref": "uvicorn --host {host} --port {port} --workers 2 {asgi}",
@@ -112,6 +112,12 @@ class WsgiServer(ServerProcess):
     def token(self):
         """Fetch a token."""
         return json.loads(self.send("GET", "/token").text)["token"]
+
+
+def uwsgi_needs_threads_enabled():
+    """Whether the installed uWSGI keeps threads from running by default."""
+    told = subprocess.run([program_of("uwsgi"), "--help"], capture_output=True, check=False)
+    return b"stub option" not in told.stdout + told.stderr
 
 
 def address_of(path, arguments):
