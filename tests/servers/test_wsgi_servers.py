@@ -103,9 +103,14 @@ def test_a_stream_without_a_reader_leaves_no_claim_under_each_server(server, nam
     assert server.count(name) == 2
 
 
-def test_a_server_that_forks_in_c_shares_no_connection_and_keeps_its_leases(redis_server, name):
-    with WsgiServer("uwsgi", redis_server, USE_AT_IMPORT=name) as server:
-        assert server.count("boot") == 1  # before the fork
+@pytest.mark.parametrize("served_by", ["uwsgi", "gunicorn gthread"])
+def test_workers_forked_from_a_used_application_share_no_connection_and_keep_leases(
+    redis_server, name, served_by
+):
+    environment = {"USE_AT_IMPORT": name, "GUNICORN_CMD_ARGS": "--preload"}
+    boots = redis_server.client(decode_responses=True, db=3).get("boot")
+    with WsgiServer(served_by, redis_server, **environment) as server:
+        assert server.count("boot") == int(boots or 0) + 1  # before the fork
 
         def send(number):
             headers = {"Idempotency-Key": f"{name}-{number}"}
