@@ -34,9 +34,8 @@ class Batches(Instrument):
         self.renewals = 0
         self.latest = 0.0
 
-    def store_call(self, operation, seconds):
-        del seconds
-        self.renewals += operation == "renew"
+    def store_call_ends(self, call):
+        self.renewals += call.operation == "renew"
 
     def renewal_delay(self, seconds):
         self.latest = max(self.latest, seconds)
