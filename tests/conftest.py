@@ -60,6 +60,8 @@ SLOW = (
     "servers",
     "topology",
     "typing",
+    "fuzz",
+    "wsgi",
 )
 """Kinds of tests that run only where they are asked for."""
 

@@ -20,6 +20,7 @@ from ..request.hashing import SHORT_HASH
 from ..request.proxies import actual
 from ..signals import emit, lease_lost
 from ..stores.base import OWNER_BYTES
+from ..stores.process import call_in_children
 from .guard import Ending, Verdict
 
 if TYPE_CHECKING:
@@ -106,17 +107,19 @@ class Owners:
     _GOOD_FOR = 0.1
 
     def __init__(self) -> None:
+        self._forget()
+        call_in_children(self._forget)
+
+    def _forget(self) -> None:
         self._drawn: list[bytes] = []
-        self._drawn_in: tuple[int, float] = (0, 0.0)
+        self._drawn_at = 0.0
 
     def draw(self) -> bytes:
         """Return a new owner."""
-        process, at = self._drawn_in
-        # Without a hook: uWSGI forks without running any. By the wall clock: the others may be
-        # frozen in a snapshot.
+        # By the wall clock: the others may be frozen in a snapshot.
         now = time.time()
-        if process != os.getpid() or not 0 <= now - at < self._GOOD_FOR:
-            self._drawn, self._drawn_in = [], (os.getpid(), now)
+        if not 0 <= now - self._drawn_at < self._GOOD_FOR:
+            self._drawn, self._drawn_at = [], now
         drawn = self._drawn
         try:
             return drawn.pop()
@@ -155,6 +158,10 @@ class Lease:
         """Whether it may join a renewal that is sent now."""
         return self.renew_at <= now + self.length / 12
 
+    def is_missed(self, now: float) -> bool:
+        """Whether the next renewal is overdue by so much that the lease has ended without it."""
+        return now >= self.renew_at + self.length * 2 / 3
+
     def renewal_sent(self) -> None:
         """Note that a renewal is on its way."""
         self.was_renewed = True
@@ -167,6 +174,14 @@ class Lease:
     def end(self) -> float:
         """The end of the lease."""
         return self.began_at + self.length
+
+
+NOT_RENEWED = (
+    " (the keeper's thread did not run in time to renew it: the view let no other thread run, the "
+    "process was stopped, or its server keeps threads from running, as uWSGI does without "
+    "enable-threads)"
+)
+"""What the log adds where a lease has ended before its first renewal was sent."""
 
 
 class _View(Enum):
@@ -360,11 +375,12 @@ class Claim:
         """Note that the store has not acknowledged the settlement yet."""
         self.unacknowledged = True
 
-    def lose(self, during: str) -> None:
+    def lose(self, during: str, now: float) -> None:
         """Note and announce that the claim has ended early, or that another owner has it."""
         if not self.lost:
             self.lost = True
-            _logger.warning("A lease was lost: %s", self.attempt)
+            reason = NOT_RENEWED if self.lease.is_missed(now) else ""
+            _logger.warning("A lease was lost: %s%s", self.attempt, reason)
             self.attempt.emit(lease_lost, during=during)
 
 

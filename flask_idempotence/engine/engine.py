@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from ..response.headers import KEPT_HEADERS
 from ..response.records import RecordContext, UnreadableRecord
 from ..response.refusals import Refusal
 from ..signals import claimed, rejected, replayed, token_spent
+from ..stores import process
 from ..stores.base import Claimed, ClaimOutcome, Running, TokenOutcome
 from .claim import CLAIMS, REPLAYED, Attempt, Claim, Owners, claims_of
 from .debug_log import note
@@ -110,6 +112,12 @@ class Engine:
         """Return the clock's seconds."""
         return self.clock()
 
+    @staticmethod
+    def notice_fork() -> None:
+        """Drop the parent's connections and threads, where its server ran no hook at the fork."""
+        if process.current.id != os.getpid():
+            process.current.notice_fork()
+
     def plan_of(self, guard: ViewGuard, endpoint: str | None) -> ViewPlan:
         """Return the plan of a route, made at its first request."""
         plan = self._plans.get((guard, endpoint))
@@ -141,6 +149,7 @@ class Engine:
         Raises:
             Refusal: the request is refused.
         """
+        self.notice_fork()
         if not self._has_warned_of_memory:
             self._warn_of_memory(attempt.app)
         try:

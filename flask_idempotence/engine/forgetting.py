@@ -28,6 +28,7 @@ def forget(engine: Engine, attempt: Attempt, plan: Plan[object], question: Quest
         StoreUnavailable: the store does not answer.
         ConfigurationError: the keys of the store cannot be removed by hand.
     """
+    engine.notice_fork()
     store, policy = inspectable(engine.store), engine.policy
     key = engine.seal(attempt, plan, question).key
     try:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..response.refusals import LeaseLost
 from ..stores.base import Outcome, Renewal
-from ..stores.process import Living, call_at_exit, call_in_children
+from ..stores.process import Living, call_at_exit, call_in_children, threads_stand_still
 from .claim import Claim
 from .retry_queue import RETRY_EVERY, TIME_SLICE, PendingSettlement, RetryQueue
 
@@ -47,6 +47,12 @@ the settlement's own deadline, it is the cost of an outage of the store at a req
 
 KEEPERS: Living[Keeper] = Living()
 """The keepers of this process, for a test that moves the clock."""
+
+
+NO_THREADS = (
+    "uWSGI runs without enable-threads: between requests and while a response is sent, no lease "
+    "is renewed and no settlement is tried again. Set enable-threads = true."
+)
 
 
 class Keeper:
@@ -86,6 +92,7 @@ class Keeper:
         self._pace = self._lease / 3
         self._is_ending = False
         self._tick_lock = threading.Lock()
+        self._has_warned = False
 
     def watch(self, claim: Claim) -> None:
         """Renew a claim's lease from now on."""
@@ -196,7 +203,7 @@ class Keeper:
                 claim.lease.renew_again_at(now + claim.lease.length / 3)
             elif not claim.settled:
                 self._drop(claim)
-                claim.lose("renew")
+                claim.lose("renew", now)
 
     def _outcomes(self, claims: list[Claim], now: float) -> Sequence[Outcome | None]:
         if not claims:
@@ -239,7 +246,7 @@ class Keeper:
         if outcomes is None:
             return
         if outcomes[0] is Outcome.STALE:
-            claim.lose("renew")
+            claim.lose("renew", now)
             raise LeaseLost
         claim.lease.begin(self._renewed(claim), now)
 
@@ -274,6 +281,9 @@ class Keeper:
         # one switches to it, and it would wait for the lock for ever.
         if thread is None:
             return
+        if threads_stand_still() and not self._has_warned:
+            self._has_warned = True
+            _logger.warning(NO_THREADS)
         try:
             thread.start()
         except RuntimeError:  # out of threads: the next work tries again

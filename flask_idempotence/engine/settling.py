@@ -276,7 +276,7 @@ class Settling:
         if claim.attempt.traced is not None:
             note_settlement(claim, settlement, outcome, self._now())
         if outcome is not None:
-            _acknowledge(claim, signal, outcome)
+            self._acknowledge(claim, signal, outcome)
         elif not isinstance(settlement, Restore):
             self._retry(claim, settlement, signal, operation, call)
 
@@ -334,16 +334,15 @@ class Settling:
 
         def ended(outcome: Outcome | None) -> None:
             self._keeper.unwatch(claim)
-            _acknowledge(claim, signal, outcome)
+            self._acknowledge(claim, signal, outcome)
 
         self._keeper.finish(PendingSettlement(claim.attempt, operation, call, until, ended))
 
-
-def _acknowledge(claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> None:
-    if outcome is Outcome.OK:
-        claim.attempt.emit(signal)
-    elif outcome is Outcome.STALE:
-        claim.lose("settle")
+    def _acknowledge(self, claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> None:
+        if outcome is Outcome.OK:
+            claim.attempt.emit(signal)
+        elif outcome is Outcome.STALE:
+            claim.lose("settle", self._now())
 
 
 def _is_masked_refusal(response: Response) -> bool:

@@ -25,6 +25,7 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
         ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
         StoreUnavailable: the store does not answer, and the policy is to reject.
     """
+    engine.notice_fork()
     services = engine.services
     token, text = services.tokens.make(app, request, purpose)
     attempt = Attempt(app, "token", None if request is None else request.endpoint)
@@ -62,6 +63,7 @@ def redeem_token(
     Raises:
         Refusal: the token cannot be spent.
     """
+    engine.notice_fork()
     attempt = Attempt(app, "token", endpoint)
     try:
         question = ask()

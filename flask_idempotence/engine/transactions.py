@@ -121,7 +121,7 @@ def end_transaction(
         if claim.attempt.traced is not None:
             note_commit(claim)
     if outcome is Outcome.STALE:
-        claim.lose("settle")
+        claim.lose("settle", now())
         return LeaseLost()
     return None
 

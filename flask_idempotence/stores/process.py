@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -12,10 +14,41 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-def call_in_children(method: Callable[[], None]) -> None:
-    """Call a bound method in every child process, for as long as its object lives."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_while_alive(method))
+class _Process:
+    """This process, and the methods that a child of it has to call.
+
+    Attributes:
+        id: the process for which they were called last.
+    """
+
+    def __init__(self) -> None:
+        self.id = os.getpid()
+        self._methods: list[weakref.WeakMethod[Callable[[], None]]] = []
+        self._lock = threading.Lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin)
+
+    def add(self, method: Callable[[], None]) -> None:
+        """Call a bound method in every child process, for as long as its object lives."""
+        self._methods.append(weakref.WeakMethod(method, self._methods.remove))
+
+    def notice_fork(self) -> None:
+        """Call the methods in a child whose parent has forked without running any hook."""
+        with self._lock:
+            if self.id != os.getpid():
+                self._begin()
+
+    def _begin(self) -> None:
+        for reference in tuple(self._methods):
+            if (method := reference()) is not None:
+                method()
+        self.id = os.getpid()  # last: until then, other threads wait for the lock
+
+
+current = _Process()
+"""The process as its hooks know it: a server that forks in C, such as uWSGI, runs none."""
+
+call_in_children = current.add
 
 
 def call_at_exit(method: Callable[[], None]) -> None:
@@ -48,6 +81,21 @@ class Living(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         # A list of references is made in one step: other threads may add at the same time.
         return (each for known in self._objects.valuerefs() if (each := known()) is not None)
+
+
+def threads_stand_still() -> bool:
+    """Whether threads run only while a view does: under an old uWSGI without `enable-threads`."""
+    uwsgi = sys.modules.get("uwsgi")
+    # The option is the default since 2.0.27.
+    if uwsgi is None or _numbers_of(uwsgi.version) >= (2, 0, 27):
+        return False
+    options = {str(name): value for name, value in vars(uwsgi).get("opt", {}).items()}
+    enabled = options.get("enable-threads", False) not in (False, b"false", b"off", b"no", b"0")
+    return not enabled and not {"threads", "gevent"}.intersection(options)
+
+
+def _numbers_of(version: bytes) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(rb"\d+", version)))
 
 
 def _while_alive(method: Callable[[], None]) -> Callable[[], None]:

@@ -16,7 +16,6 @@ import os, warnings
 from flask_idempotence.engine.claim import Owners
 
 warnings.filterwarnings("ignore", "This process", DeprecationWarning)
-os.register_at_fork = None  # a server in C forks without running any hook
 owners = Owners()
 owners.draw()
 there, here = os.pipe()

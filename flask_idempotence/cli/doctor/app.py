@@ -45,8 +45,11 @@ def _check_threads(context: DoctorContext) -> Finding:
     enabled = os.environ.get("UWSGI_ENABLE_THREADS", "").lower() in _TRUE
     if enabled or os.environ.get("UWSGI_THREADS"):
         return ok("uWSGI allows threads.")
-    reason = "A thread renews leases. Without it, a slow view outlives its claim."
-    remedy = "Set enable-threads = true (and lazy-apps = true, unless the workers fork first)."
+    reason = (
+        "A thread renews leases and repeats settlements. Before uWSGI 2.0.27, it stops between "
+        "requests and while a response is sent, unless the option is set."
+    )
+    remedy = "Set enable-threads = true."
     if Path("uwsgi.ini").exists() or "UWSGI_INI" in os.environ:
         return note("uWSGI has a settings file, which may not allow threads.", reason, remedy)
     if any(name.startswith("UWSGI_") for name in os.environ):

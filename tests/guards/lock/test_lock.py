@@ -237,7 +237,7 @@ class TestSlowViews:
         shop.clock.advance(0.02)
         assert shop.codes({}) == [200]
 
-    def test_a_view_that_lets_no_other_thread_in_is_no_way_around(self):
+    def test_a_view_that_lets_no_other_thread_in_is_no_way_around(self, caplog):
         def greedy(shop):
             shop.clock.advance(1.5)  # and the keeper never ran
 
@@ -245,10 +245,11 @@ class TestSlowViews:
         with record_signals(shop.app) as signals:
             assert shop.codes({}, {}) == [200, 409]
         assert signals.count("lease_lost") == 1  # for others could have come in meanwhile
+        assert "the keeper's thread did not run in time" in caplog.text
         shop.clock.advance(1.01)
         assert shop.codes({}) == [200]
 
-    def test_a_lease_that_was_lost_is_known_to_the_view_and_its_answer_goes_out(self):
+    def test_a_lease_that_was_lost_is_known_to_the_view_and_its_answer_goes_out(self, caplog):
         lost = []
 
         def overtaken(shop):
@@ -265,6 +266,7 @@ class TestSlowViews:
             assert shop.post().json == {"run": 1}
         assert lost == [False, 200, True]
         assert signals.count("lease_lost") == 1
+        assert "keeper" not in caplog.text  # which has done its part
         assert shop.post().status_code == 409  # the second owner's claim stands
 
     def test_a_view_makes_sure_of_its_lease_before_what_cannot_be_undone(self):

@@ -38,7 +38,7 @@ PATHS = [f"/{name}" for name in GUARDS if name != "look"]
 
 
 class PaymentSchema(Schema):
-    amount = fields.Integer(required=True)
+    amount = fields.Integer(required=True, strict=True)
 
 
 def guarded_blueprint(site=None):

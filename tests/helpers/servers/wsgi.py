@@ -1,0 +1,136 @@
+"""WSGI servers that others wrote, each with one application, two workers where it has them."""
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from helpers.servers.processes import HOST, ServerProcess, free_port
+
+APPLICATIONS = Path(__file__).parents[1] / "applications"
+APP, ASGI_APP = "served_app:app", "served_app:asgi"
+
+GUNICORN = "gunicorn --bind {address} --workers 2 --no-control-socket"
+UWSGI = "uwsgi --http-socket {address} --master --processes 2 --module {app} --die-on-term"
+MOD_WSGI = (
+    "mod_wsgi-express start-server {script} --callable-object app --host {host} --port {port} "
+    "--processes 2 --threads 16 --log-to-terminal --server-root {directory}/apache"
+)
+
+COMMANDS = {
+    "gunicorn sync": f"{GUNICORN} {{app}}",
+    "gunicorn gthread": f"{GUNICORN} --threads 16 {{app}}",
+    "gunicorn gevent": f"{GUNICORN} --worker-class gevent {{app}}",
+    "waitress": "waitress-serve --listen {address} --threads 16 {app}",
+    "cheroot": "cheroot --bind {address} --threads 16 {app}",
+    "uwsgi": f"{UWSGI} --enable-threads",
+    "uwsgi threads": f"{UWSGI} --threads 16",
+    "uwsgi lazy": f"{UWSGI} --enable-threads --lazy-apps",
+    "uwsgi without threads": UWSGI,
+    "granian": "granian --interface wsgi --host {host} --port {port} --workers 2 "
+    "--blocking-threads 16 {app}",
+    "uvicorn asgiref": "uvicorn --host {host} --port {port} --workers 2 {asgi}",
+    "uvicorn a2wsgi": "uvicorn --host {host} --port {port} --workers 2 {asgi}",
+    "hypercorn asgiref": "hypercorn --bind {address} --workers 2 {asgi}",
+    "hypercorn a2wsgi": "hypercorn --bind {address} --workers 2 {asgi}",
+    "mod_wsgi": MOD_WSGI,
+}
+
+# Apache refuses to serve as root: another user, who may read all the same.
+AS_ANOTHER = "unshare --user --map-user=1000 --map-group=1000"
+
+
+class WsgiServer(ServerProcess):
+    """A server by its name in `COMMANDS`, with the application of `served_app` on Redis."""
+
+    def __init__(self, name, redis_server, **environment):
+        database = redis_server.url.removesuffix("/0")
+        self.name = name
+        self.effects = redis_server.client(decode_responses=True, db=3)
+        self._environment = {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": str(APPLICATIONS),
+            "STORE": f"{database}/2",
+            "EFFECTS": f"{database}/3",
+            "ASGI": name.partition(" ")[2],
+            **environment,
+        }
+
+    def start(self):
+        """Start it, and wait until it answers."""
+        self.port = free_port()
+        filled = {"host": HOST, "port": self.port, "address": f"{HOST}:{self.port}"}
+        filled |= {"app": APP, "asgi": ASGI_APP, "directory": self.directory}
+        filled["script"] = APPLICATIONS / "served_app.py"
+        program, *words = COMMANDS[self.name].format(**filled).split()
+        command = [program_of(program), *words]
+        if program == "mod_wsgi-express" and os.geteuid() == 0:
+            command = [*AS_ANOTHER.split(), *command]
+        self._launch(command, self._answers, 20, cwd=self.directory, env=self._environment)
+
+    def _answers(self):
+        with contextlib.suppress(OSError):
+            return self.send("GET", "/").status == 200
+        return False
+
+    def count(self, name):
+        """Return how often an effect has happened."""
+        return int(self.effects.get(name) or 0)
+
+    def send(self, method, path, headers=(), **arguments):
+        """Send a request on a connection of its own; return the answer, read whole."""
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, address_of(path, arguments), headers=dict(headers))
+            answer = connection.getresponse()
+            answer.text = answer.read().decode()
+            return answer
+
+    def post(self, path, headers=(), **arguments):
+        """Send a POST request."""
+        return self.send("POST", path, headers, **arguments)
+
+    def abandon(self, path, headers=(), *, after=0.3, **arguments):
+        """Send a POST request, and close its connection after so many seconds."""
+        lines = [f"POST {address_of(path, arguments)} HTTP/1.1", f"Host: {HOST}:{self.port}"]
+        lines += [f"{name}: {value}" for name, value in dict(headers).items()]
+        lines += ["Content-Length: 0", "", ""]
+        with socket.create_connection((HOST, self.port)) as connection:
+            connection.sendall("\r\n".join(lines).encode())
+            time.sleep(after)
+
+    def token(self):
+        """Fetch a token."""
+        return json.loads(self.send("GET", "/token").text)["token"]
+
+
+def uwsgi_needs_threads_enabled():
+    """Whether the installed uWSGI keeps threads from running by default."""
+    told = subprocess.run([program_of("uwsgi"), "--help"], capture_output=True, check=False)
+    return b"stub option" not in told.stdout + told.stderr
+
+
+def address_of(path, arguments):
+    # `as` is a keyword of Python.
+    return f"{path}?{urlencode({name.rstrip('_'): value for name, value in arguments.items()})}"
+
+
+def program_of(name):
+    """Return the path of a server's program; skip the test, or fail where CI is set."""
+    beside = Path(sys.executable).with_name(name)
+    if beside.exists():
+        return str(beside)
+    if found := shutil.which(name):
+        return found
+    reason = f"{name}: not installed"
+    return pytest.fail(reason) if "CI" in os.environ else pytest.skip(reason)

@@ -1,0 +1,60 @@
+"""Requests that schemathesis makes up from the description of guarded views, against real workers.
+
+Needs the dependency group `fuzz`. `FUZZ_SECONDS` is the time for each application.
+"""
+
+import os
+import re
+import subprocess
+
+import pytest
+from helpers.repository import ROOT
+from helpers.servers.processes import Gunicorn
+from helpers.servers.wsgi import program_of
+
+pytestmark = pytest.mark.fuzz
+
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+)
+"""Left out are two. A described request may be refused: a key was used before, a token is none.
+And flask-smorest answers unknown methods without the header `Allow`."""
+
+STRICT = ("negative_data_rejection", "missing_required_header")
+"""Left out for the example, which takes unknown form fields."""
+
+
+@pytest.mark.parametrize(
+    ("application", "checks"),
+    [("fuzzed_app", (*CHECKS, *STRICT)), ("described_example", CHECKS)],
+)
+def test_whatever_is_sent_the_answer_is_as_described_and_none_is_a_server_error(
+    tmp_path, redis_url, record_property, application, checks
+):
+    seconds = int(os.environ.get("FUZZ_SECONDS", "25"))
+    server = Gunicorn(
+        f"helpers.applications.{application}:app",
+        env={"STORE": redis_url, "DIRECTORY": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        cwd=ROOT / "tests",
+        threads=8,
+    )
+    with server:
+        command = [program_of("schemathesis"), "run", f"{server.url}/docs/openapi.json"]
+        command += ["--checks", ",".join(checks), "--max-time", str(seconds), "--no-color"]
+        done = subprocess.run(
+            [*command, "--workers", "2", "--warnings", "off"],
+            cwd=tmp_path,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=seconds + 120,
+        )
+    summary = done.stdout.partition("= SUMMARY =")[2]
+    record_property("report", summary)
+    assert done.returncode == 0, done.stdout
+    assert int(re.search(r"(\d+) generated", summary)[1]) > seconds
+    assert "Traceback" not in server.log
