@@ -51,6 +51,7 @@ SLOW = (
     "deep",
     "gateway",
     "lifecycle",
+    "partition",
     "queue",
     "servers",
     "topology",
