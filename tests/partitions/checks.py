@@ -40,7 +40,7 @@ def nothing_acknowledged_is_forgotten(history: History) -> Iterator[str]:
 
 
 def _contradicts(later: Request, done: Request) -> bool:
-    # "In progress" is an old answer, not a forgotten record: `stale_answers` counts those.
+    # "In progress" may come from a server that has missed the completion. It runs nothing.
     return later.answer in (RAN, UNKNOWN) or (later.answer == REPLAYED and later.run != done.run)
 
 
@@ -110,5 +110,9 @@ CHECKS = (
     no_request_exceeds_its_deadlines,
 )
 
-SAFETY = (at_most_once_runs_nothing_twice, nothing_acknowledged_is_forgotten)
-"""What an asynchronous failover cannot promise: without replicas that are waited for, it is counted."""
+NOT_PROMISED = (
+    at_most_once_runs_nothing_twice,
+    a_claim_keeps_others_out_for_its_lease,
+    nothing_acknowledged_is_forgotten,
+)
+"""Checks that an asynchronous failover may fail: without `wait_replicas` they are counted."""

@@ -34,13 +34,13 @@ class Fault:
         title: what the report calls it.
         strike: makes it.
         clock: seconds by which the clock of the second application host is ahead.
-        forks: whether two servers may take themselves for the primary.
+        deadline: seconds that an operation of the store may take.
     """
 
     title: str
     strike: Strike
     clock: float = 0
-    forks: bool = False
+    deadline: float = 1.0
 
 
 def nothing(world: World):
@@ -120,18 +120,19 @@ def _paused(world: World, host: str, processes):
 FAULTS = {
     "none": Fault("none, for comparison", nothing),
     "split-brain": Fault(
-        "the primary is cut off with one application host and one sentinel", split_brain, forks=True
+        "the primary is cut off with one application host and one sentinel", split_brain
     ),
     "unheard": Fault(
-        "one-way: the primary hears all and is heard by one application host", unheard, forks=True
+        "one-way: the primary hears all and is heard by one application host", unheard
     ),
     "unconfirmed": Fault("one-way: the primary does not hear its replicas", unconfirmed),
     "loss": Fault("30 % of all packets are lost", lossy),
     "delay": Fault("each answer takes 300 ms longer", slow),
+    "delay-4s": Fault("the same, with a deadline of 4 s", slow, deadline=4.0),
     "disorder": Fault("20 % of packets arrive twice, 30 % are overtaken", disordered),
     "no-majority": Fault("two sentinels are away, then the primary", no_majority),
     "clock-5s": Fault("clocks are 5 s apart", nothing, clock=5),
     "clock-1h": Fault("clocks are one hour apart", nothing, clock=3600),
     "app-paused": Fault("an application host is paused", app_paused),
-    "primary-paused": Fault("the primary's host is paused", primary_paused, forks=True),
+    "primary-paused": Fault("the primary's host is paused", primary_paused),
 }

@@ -15,6 +15,8 @@ from helpers.servers.network import Network
 from helpers.servers.processes import RedisServer, until
 from helpers.servers.topologies import SERVICE, replicas_online
 
+from .clock import wrong_clock
+
 REDIS = ("redis1", "redis2", "redis3")
 SENTINELS = ("sentinel1", "sentinel2", "sentinel3")
 APPS = ("app1", "app2")
@@ -115,8 +117,9 @@ class SentinelHosts:
         """Whether all sentinels agree on a primary, and all replicas follow it."""
         with contextlib.suppress(redis.RedisError, KeyError):
             told = [s.client().sentinel_master(SERVICE) for s in self.sentinels]
-            known = {(s["ip"], s["num-slaves"], s["num-other-sentinels"], s["flags"]) for s in told}
+            names = ("ip", "num-slaves", "num-other-sentinels", "flags")
             wanted = (self.primary.address, len(REDIS) - 1, len(SENTINELS) - 1, "master")
+            known = {tuple(sentinel[name] for name in names) for sentinel in told}
             return known == {wanted} and replicas_online(self.primary) == len(REDIS) - 1
         return False
 
@@ -128,8 +131,8 @@ class AppHost:
         self.host = host
         told = {"name": host, "directory": str(directory), **settings}
         command = [sys.executable, "-m", "partitions.worker", json.dumps(told)]
-        if clock:  # CLOCK_MONOTONIC is no wall clock: it stays as it is
-            command = ["faketime", "--exclude-monotonic", "-f", f"{clock:+}s", *command]
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        environment |= wrong_clock(directory, clock) if clock else {}
         self._log = (directory / f"{host}.log").open("w+")
         self._process = subprocess.Popen(
             network.command(host, command),
@@ -138,7 +141,7 @@ class AppHost:
             stderr=self._log,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+            env=environment,
         )
 
     def expect(self, word: str) -> None:

@@ -102,7 +102,7 @@ def _by_key(events: list) -> dict[str, list]:
 
 def mode_of(key: str) -> str:
     """Return the guarantee of a key's route, with which the key begins."""
-    return key.split("/")[0]
+    return key.partition("/")[0]
 
 
 class Writer:

@@ -12,7 +12,6 @@ from .group import HOSTS, AppHosts, SentinelHosts
 from .history import History, read_history
 
 LEASE = 3.0
-DEADLINE = 1.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ def play(
         directory: for the files of the workers.
         calm: seconds of load before the fault, and after all is whole again.
     """
-    options = {"deadline": DEADLINE, "wait_replicas": safety.wait_replicas}
+    options = {"deadline": fault.deadline, "wait_replicas": safety.wait_replicas}
     with (
         Network(*HOSTS) as network,
         SentinelHosts(network, min_replicas=safety.min_replicas) as group,
@@ -61,6 +60,6 @@ def play(
         apps.stop()
         apps.probe(sorted(read_history(directory).requests_by_key()))
     history = read_history(directory)
-    history.lease, history.deadline, history.paused = LEASE, DEADLINE, world.paused
+    history.lease, history.deadline, history.paused = LEASE, fault.deadline, world.paused
     history.struck, history.healed = struck, healed
     return history

@@ -1,6 +1,7 @@
 """The network that the partitions are made of does what its rules say."""
 
 import contextlib
+import ctypes
 import os
 import socket
 import subprocess
@@ -34,14 +35,12 @@ def inside(network, host):
 
 
 def _enter(namespace):
-    import ctypes  # noqa: PLC0415 - on Linux only
-
     if ctypes.CDLL(None, use_errno=True).setns(namespace, 0):
         raise OSError(ctypes.get_errno(), "setns")
 
 
-def datagrams(network, count=150, sender="a", receiver="b", pause=0.0):
-    """Send numbered datagrams; return the numbers as they arrived, and the seconds of the first."""
+def datagrams(network, count=150, sender="a", receiver="b"):
+    """Send numbered datagrams; return them as they arrived, and the seconds of the first."""
     with inside(network, receiver):
         target = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with inside(network, sender):

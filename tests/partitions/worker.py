@@ -17,7 +17,6 @@ from pathlib import Path
 from flask import Flask, request
 
 from flask_idempotence import Idempotence, idempotent
-
 from partitions.history import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
@@ -147,11 +146,17 @@ def main() -> None:
     """Obey the commands of the standard input."""
     settings = json.loads(sys.argv[1])
     host = Host(**{**settings, "directory": Path(settings["directory"])})
-    print("ready", flush=True)
+    answer("ready")
     for line in sys.stdin:
         command, *arguments = line.split()
         getattr(host, command)(*map(float, arguments))
-        print(command, flush=True)
+        answer(command)
+
+
+def answer(word: str) -> None:
+    """Answer a command."""
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

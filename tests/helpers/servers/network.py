@@ -1,7 +1,7 @@
 """Hosts on a network of their own, whose packets are lost, late, doubled or overtaken on demand.
 
-The hosts are network namespaces without names. Nothing of the machine's own network is touched, and the namespaces
-end with the process that carries their packets, also after a failure.
+The hosts are network namespaces without names. Nothing of the machine's own network is touched,
+and the namespaces end with the process that carries their packets, also after a failure.
 """
 
 import json
@@ -71,8 +71,8 @@ class Network:
         Args:
             senders: names of hosts.
             receivers: likewise.
-            rule: `loss`, `duplicate` and `reorder` are shares of the packets, `delay` is in seconds; a reordered
-                packet is late by up to `by` seconds (0.02).
+            rule: `loss`, `duplicate` and `reorder` are shares of the packets, `delay` is in
+                seconds. A reordered packet is late by up to 20 ms.
         """
         for pair in product(senders, receivers):
             self._rules[pair] = {**self._rules.get(pair, {}), **rule}
@@ -104,5 +104,5 @@ class Network:
         rules = [[*pair, rule] for pair, rule in self._rules.items()]
         self._switch.stdin.write(json.dumps(rules) + "\n")
         self._switch.stdin.flush()
-        if self._switch.stdout.readline() != "ok\n":
+        if self._switch.stdout.readline() != '"ok"\n':
             raise RuntimeError("The process that carries the packets has ended.")

@@ -1,13 +1,15 @@
 """A process that makes hosts (network namespaces) and carries the IP packets between them.
 
-Each host has one device, `eth0`, whose packets the kernel hands to this process (a tun device). It passes each
-packet on to the host of its destination, by the rule for that pair of hosts. What TCP makes of a packet that is lost,
-late, doubled or overtaken is thus up to the hosts' kernels, as with netem, which not every kernel has.
+Each host has one device, `eth0`, whose packets the kernel hands to this process (a tun device). It
+passes each packet on to the host of its destination, by the rule for that pair of hosts. TCP meets
+packets that are lost, late, doubled or overtaken as it does with netem, which not every kernel has.
 
-Run as a script with the names of the hosts. It prints the file descriptors of the namespaces, then takes rules as
-lines of JSON, each of which it answers with a line. It ends with its input, and the namespaces with it.
+Run as a script with the names of the hosts. It prints the file descriptors of the namespaces, then
+takes rules as lines of JSON and answers each with a line. It ends with its input, and the
+namespaces end with it.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import heapq
@@ -28,6 +30,9 @@ _TUNSETIFF = 0x400454CA
 _IFF_TUN_WITHOUT_HEADER = 0x1001
 _DESTINATION = slice(16, 20)  # of an IPv4 packet
 _MOST = 65536
+_OVERTAKEN_FOR = 0.02
+"""Seconds, at most."""
+
 _BATCH = 64
 """Packets that are taken from one host before the next one has its turn."""
 
@@ -87,7 +92,7 @@ class Switch:
         for _ in range(1 + (chance() < rule.get("duplicate", 0))):
             pause = rule.get("delay", 0.0)
             if chance() < rule.get("reorder", 0):  # those that come later overtake it
-                pause += rule.get("by", 0.02) * chance()
+                pause += _OVERTAKEN_FOR * chance()
             if pause:
                 due = time.monotonic() + pause
                 heapq.heappush(self._late, (due, next(self._numbers), target, packet))
@@ -95,10 +100,10 @@ class Switch:
                 self._deliver(packet, target)
 
     def _deliver(self, packet: bytes, target: int) -> None:
-        try:
+        with contextlib.suppress(
+            BlockingIOError
+        ):  # a full queue loses packets, as a real one does
             os.write(self._devices[target], packet)
-        except BlockingIOError:
-            pass  # a full queue loses packets, as a real one does
 
     def deliver_late(self) -> float | None:
         """Deliver the packets that are due; return the seconds until the next one is."""
@@ -118,7 +123,7 @@ def main(hosts: list[str]) -> None:
     switch = Switch(devices)
     places = {device: place for place, device in enumerate(devices)}
     names = {name: place for place, name in enumerate(hosts)}
-    print(json.dumps([namespace for namespace, _ in made]), flush=True)
+    _answer([namespace for namespace, _ in made])
     watch = select.poll()
     for each in (sys.stdin.fileno(), *devices):
         watch.register(each, select.POLLIN)
@@ -136,7 +141,12 @@ def main(hosts: list[str]) -> None:
                 (names[sender], names[receiver]): rule
                 for sender, receiver, rule in json.loads(line)
             }
-            print("ok", flush=True)
+            _answer("ok")
+
+
+def _answer(value: object) -> None:
+    sys.stdout.write(f"{json.dumps(value)}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
