@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from helpers.servers.network import Network
 
-from .group import HOSTS, AppHosts, SentinelHosts
+from .cluster import ClusterHosts
+from .group import AppHosts, SentinelHosts
 
 
 @dataclass
@@ -14,7 +15,7 @@ class World:
     """All that a fault may strike."""
 
     network: Network
-    group: SentinelHosts
+    group: SentinelHosts | ClusterHosts
     apps: AppHosts
     paused: list[tuple[str, float, float]] = field(default_factory=list)
 
@@ -49,22 +50,22 @@ def nothing(world: World):
 
 
 def split_brain(world: World):
-    """Cut the primary off with one sentinel and one application host."""
-    world.network.isolate(world.primary(), "sentinel1", "app1")
+    """Cut the primary off with one application host, and a minority of those who decide."""
+    world.network.isolate(*world.group.minority(), "app1")
     return world.network.heal
 
 
 def unheard(world: World):
     """Lose what the primary sends, but for one application host; it hears everybody."""
     primary = world.primary()
-    world.network.cut_one_way([primary], set(HOSTS) - {primary, "app1"})
+    world.network.cut_one_way([primary], set(world.network.hosts) - {primary, "app1"})
     return world.network.heal
 
 
 def unconfirmed(world: World):
     """Lose what the replicas send to the primary."""
     primary = world.primary()
-    replicas = [server.host for server in world.group.servers if server.host != primary]
+    replicas = {server.host for server in world.group.servers} - {primary}
     world.network.cut_one_way(replicas, [primary])
     return world.network.heal
 
@@ -136,3 +137,13 @@ FAULTS = {
     "app-paused": Fault("an application host is paused", app_paused),
     "primary-paused": Fault("the primary's host is paused", primary_paused),
 }
+
+CLUSTER_FAULTS = (
+    "none",
+    "split-brain",
+    "unheard",
+    "loss",
+    "disorder",
+    "app-paused",
+    "primary-paused",
+)

@@ -20,7 +20,6 @@ from .clock import wrong_clock
 REDIS = ("redis1", "redis2", "redis3")
 SENTINELS = ("sentinel1", "sentinel2", "sentinel3")
 APPS = ("app1", "app2")
-HOSTS = (*REDIS, *SENTINELS, *APPS)
 PORT, SENTINEL_PORT = 6379, 26379
 
 DOWN_AFTER = 1500
@@ -73,6 +72,8 @@ class SentinelServer(Server):
 class SentinelHosts:
     """One primary, two replicas and three sentinels, each on a host."""
 
+    HOSTS = (*REDIS, *SENTINELS)
+
     def __init__(self, network: Network, *, min_replicas: bool):
         self.network = network
         self._arguments = MIN_REPLICAS if min_replicas else ()
@@ -109,9 +110,13 @@ class SentinelHosts:
 
     @property
     def primary(self) -> Server:
-        """The server that the first sentinel takes for the primary."""
-        address = self.sentinels[0].client().sentinel_master(SERVICE)["ip"]
+        """The server that the last sentinel takes for the primary."""
+        address = self.sentinels[-1].client().sentinel_master(SERVICE)["ip"]
         return next(server for server in self.servers if server.address == address)
+
+    def minority(self) -> list[str]:
+        """Return the hosts that a split cuts off: the primary and one sentinel of three."""
+        return [self.primary.host, SENTINELS[0]]
 
     def is_whole(self) -> bool:
         """Whether all sentinels agree on a primary, and all replicas follow it."""

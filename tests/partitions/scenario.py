@@ -8,7 +8,7 @@ from helpers.servers.network import Network
 from helpers.servers.processes import until
 
 from .faults import Fault, World
-from .group import HOSTS, AppHosts, SentinelHosts
+from .group import APPS, AppHosts, SentinelHosts
 from .history import History, read_history
 
 LEASE = 3.0
@@ -28,7 +28,13 @@ class Safety:
 
 
 def play(
-    fault: Fault, safety: Safety, directory: Path, *, calm: float = 3.0, seconds: float = 8.0
+    fault: Fault,
+    safety: Safety,
+    directory: Path,
+    *,
+    servers=SentinelHosts,
+    calm: float = 3.0,
+    seconds: float = 8.0,
 ) -> History:
     """Let a fault strike under load, and return the history.
 
@@ -36,12 +42,13 @@ def play(
         fault: is there for so many `seconds`.
         safety: of application and servers.
         directory: for the files of the workers.
+        servers: `SentinelHosts` or `ClusterHosts`.
         calm: seconds of load before the fault, and after all is whole again.
     """
     options = {"deadline": fault.deadline, "wait_replicas": safety.wait_replicas}
     with (
-        Network(*HOSTS) as network,
-        SentinelHosts(network, min_replicas=safety.min_replicas) as group,
+        Network(*servers.HOSTS, *APPS) as network,
+        servers(network, min_replicas=safety.min_replicas) as group,
         AppHosts(
             network, directory, fault.clock, url=group.url, lease=LEASE, options=options
         ) as apps,

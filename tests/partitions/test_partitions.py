@@ -6,6 +6,7 @@
 import pytest
 
 from .checks import CHECKS, NOT_PROMISED
+from .cluster import ClusterHosts
 from .faults import FAULTS
 from .report import COLUMNS, figures_of, line, row
 from .scenario import Safety, play
@@ -21,8 +22,8 @@ LONG = {"none", "delay", "clock-5s"}
 
 @pytest.fixture
 def run(tmp_path, record_property):
-    def play_and_report(fault, safety):
-        history = play(FAULTS[fault], safety, tmp_path, calm=2.0, seconds=6.0)
+    def play_and_report(fault, safety, **servers):
+        history = play(FAULTS[fault], safety, tmp_path, calm=2.0, seconds=6.0, **servers)
         told = row(safety.title, figures_of(history))
         record_property("report", f"{FAULTS[fault].title}\n{line(COLUMNS)}\n{told}")
         return history
@@ -38,6 +39,13 @@ def violations(history, checks):
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name not in LONG])
 def test_what_holds_where_a_replica_is_waited_for(run, fault):
     history = run(fault, WAITING)
+    assert violations(history, CHECKS) == {}
+    assert figures_of(history).runs > 50
+
+
+@pytest.mark.parametrize("fault", ["split-brain", "primary-paused"])
+def test_what_holds_on_a_cluster_where_a_replica_is_waited_for(run, fault):
+    history = run(fault, Safety(wait_replicas=1), servers=ClusterHosts)
     assert violations(history, CHECKS) == {}
     assert figures_of(history).runs > 50
 

@@ -2,7 +2,7 @@
 
 Each host has one device, `eth0`, whose packets the kernel hands to this process (a tun device). It
 passes each packet on to the host of its destination, by the rule for that pair of hosts. TCP meets
-packets that are lost, late, doubled or overtaken as it does with netem, which not every kernel has.
+packets that are lost, late, doubled or overtaken as with netem, which not every kernel has.
 
 Run as a script with the names of the hosts. It prints the file descriptors of the namespaces, then
 takes rules as lines of JSON and answers each with a line. It ends with its input, and the
