@@ -45,7 +45,9 @@ def play(
         servers: `SentinelHosts` or `ClusterHosts`.
         calm: seconds of load before the fault, and after all is whole again.
     """
-    options = {"deadline": fault.deadline, "wait_replicas": safety.wait_replicas}
+    options = {"deadline": fault.deadline}
+    if safety.wait_replicas:
+        options["wait_replicas"] = safety.wait_replicas
     with (
         Network(*servers.HOSTS, *APPS) as network,
         servers(network, min_replicas=safety.min_replicas) as group,
