@@ -26,6 +26,7 @@ if importlib.util.find_spec("sqlalchemy") is None:
             "exactly_once",
             "cli/test_database_commands.py",
             "guards/key/test_payment_callbacks.py",
+            "partitions/test_partitions.py",
             "servers/test_payment_notifications.py",
         ],
         "sqlalchemy: not installed",

@@ -1,38 +1,63 @@
-"""Split the network between clients, sentinels and servers, and count what came of it.
+"""Split the network between clients and servers, and count what came of it.
 
-Real processes on hosts of their own (network namespaces): one primary, two replicas, three
-sentinels, two application hosts; or a cluster of three primaries with a replica each. It needs root and Linux.
+Real processes on hosts of their own (network namespaces), with two application hosts. It needs
+root and Linux.
 
-    uv run --directory tests python -m partitions
-    uv run --directory tests python -m partitions --cluster
+    uv run --directory tests python -m partitions sentinels
+    uv run --directory tests python -m partitions cluster split-brain loss
+    uv run --directory tests python -m partitions postgres
 """
 
 import argparse
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 from pathlib import Path
 
 from helpers.servers.network import missing
 
 from .checks import CHECKS, NOT_PROMISED
 from .cluster import ClusterHosts
-from .faults import CLUSTER_FAULTS, FAULTS
+from .faults import CLUSTER_FAULTS, FAULTS, Fault
 from .group import SentinelHosts
+from .postgres import POSTGRES_FAULTS, AsynchronousPostgresHosts, PostgresHosts
 from .report import COLUMNS, figures_of, line, row
 from .scenario import Safety, play
 
-SAFETIES = (Safety(0), Safety(0, True), Safety(1, True), Safety(2, True))
-CLUSTER_SAFETIES = (Safety(0), Safety(1))
+SERVERS = {
+    "sentinels": (
+        FAULTS,
+        {
+            "0": (SentinelHosts, Safety()),
+            "0, min": (SentinelHosts, Safety(min_replicas=True)),
+            "1, min": (SentinelHosts, Safety(1, min_replicas=True)),
+            "2, min": (SentinelHosts, Safety(2, min_replicas=True)),
+        },
+    ),
+    "cluster": (
+        {name: FAULTS[name] for name in CLUSTER_FAULTS},
+        {"0": (ClusterHosts, Safety()), "1": (ClusterHosts, Safety(1))},
+    ),
+    "postgres": (
+        POSTGRES_FAULTS,
+        {
+            "asynchronous": (AsynchronousPostgresHosts, Safety()),
+            "synchronous": (PostgresHosts, Safety()),
+        },
+    ),
+}
+"""Faults and settings by the servers that they strike."""
+
+MAY_LOSE = ("0", "0, min", "asynchronous")
 
 
-def measure(servers: type, name: str, safety: Safety, seconds: float) -> tuple[str, list[str]]:
+def measure(fault: Fault, label: str, setting: tuple, seconds: float) -> tuple[str, list[str]]:
+    servers, safety = setting
     with tempfile.TemporaryDirectory() as directory:
-        history = play(FAULTS[name], safety, Path(directory), servers=servers, seconds=seconds)
-    promised = [c for c in CHECKS if safety.wait_replicas or c not in NOT_PROMISED]
-    broken = [f"{name}, {safety.title}: {told}" for c in promised for told in c(history)]
-    return row(safety.title, figures_of(history)), broken
+        history = play(fault, safety, Path(directory), servers=servers, seconds=seconds)
+    promised = [c for c in CHECKS if label not in MAY_LOSE or c not in NOT_PROMISED]
+    broken = [f"{fault.title}, {label}: {told}" for c in promised for told in c(history)]
+    return f"| {fault.title} {row(label, figures_of(history))}", broken
 
 
 def show(text: str) -> None:
@@ -44,24 +69,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("faults", nargs="*", help=f"some of {', '.join(FAULTS)} (all)")
+    parser.add_argument("servers", choices=SERVERS)
+    parser.add_argument("faults", nargs="*", help="names of some (all)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each fault (%(default)s)")
-    parser.add_argument("--cluster", action="store_true", help="in place of sentinels")
     parser.add_argument("--at-once", type=int, default=1, help="runs side by side (%(default)s)")
     arguments = parser.parse_args()
     if lacking := missing():
         parser.error(f"this needs {', '.join(lacking)}")
-    default = CLUSTER_FAULTS if arguments.cluster else FAULTS
-    servers = ClusterHosts if arguments.cluster else SentinelHosts
-    safeties = CLUSTER_SAFETIES if arguments.cluster else SAFETIES
-    cases = list(product(arguments.faults or default, safeties))
-    failures = []
+    faults, settings = SERVERS[arguments.servers]
+    cases = [
+        (faults[name], label, setting, arguments.seconds)
+        for name in arguments.faults or faults
+        for label, setting in settings.items()
+    ]
     show(line(["", *COLUMNS]))
     show(line(["---"] * (len(COLUMNS) + 1)))
+    failures = []
     with ThreadPoolExecutor(arguments.at_once) as pool:
-        results = pool.map(lambda case: measure(servers, *case, arguments.seconds), cases)
-        for (name, _), (told, broken) in zip(cases, results, strict=True):
-            show(f"| {FAULTS[name].title} {told}")
+        for told, broken in pool.map(lambda case: measure(*case), cases):
+            show(told)
             failures += broken
     sys.stderr.writelines(f"{failure}\n" for failure in failures)
     return 1 if failures else 0

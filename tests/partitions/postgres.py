@@ -109,9 +109,13 @@ class PostgresHosts:
 
     @property
     def url(self) -> str:
-        """Its address: that of whichever takes writes."""
+        """The address of both; each connection tries them in another order.
+
+        In a fixed order, a first host that does not answer costs the whole deadline every time.
+        """
         hosts = "&".join(f"host={self.network.address(host)}:{PORT}" for host in self.HOSTS)
-        return f"postgresql+psycopg://postgres@/postgres?{hosts}&target_session_attrs=read-write"
+        choice = "target_session_attrs=read-write&load_balance_hosts=random"
+        return f"postgresql+psycopg://postgres@/postgres?{hosts}&{choice}"
 
     def promote(self) -> None:
         """Let the standby take over, without a standby of its own."""
@@ -132,7 +136,7 @@ class PostgresHosts:
         return False
 
 
-class UnconfirmedPostgresHosts(PostgresHosts):
+class AsynchronousPostgresHosts(PostgresHosts):
     """The same, with asynchronous replication."""
 
     synchronous = False

@@ -13,7 +13,7 @@ from .group import APPS
 from .history import AT_LEAST_ONCE, RAN, REPLAYED, UNAVAILABLE, UNKNOWN, History, mode_of
 
 COLUMNS = (
-    "`wait_replicas`",
+    "waited for",
     "requests",
     "runs",
     "503",

@@ -21,11 +21,6 @@ class Safety:
     wait_replicas: int = 0
     min_replicas: bool = False
 
-    @property
-    def title(self) -> str:
-        """What the report calls it."""
-        return f"{self.wait_replicas}{', min-replicas' if self.min_replicas else ''}"
-
 
 def play(
     fault: Fault,
