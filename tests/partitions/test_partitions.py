@@ -44,7 +44,7 @@ def test_what_holds_where_a_replica_is_waited_for(run, fault):
     assert figures_of(history).runs > 50
 
 
-def test_a_deadline_of_twelve_round_trips_is_enough_for_a_slow_network(run):
+def test_a_deadline_of_thirteen_round_trips_is_enough_for_a_slow_network(run):
     history = run(FAULTS["delay-4s"], WAITING)
     assert violations(history, CHECKS) == {}
     figures = figures_of(history)
