@@ -5,6 +5,7 @@ outside the network.
 """
 
 import json
+import math
 import os
 import threading
 import time
@@ -73,6 +74,7 @@ class History:
         deadline: seconds for one operation of the store.
         struck: when the fault began.
         healed: when it ended.
+        stopped: when the clients sent no more new keys.
         paused: hosts that were paused, each with begin and end.
     """
 
@@ -82,6 +84,7 @@ class History:
     deadline: float = 1.0
     struck: float = 0.0
     healed: float = 0.0
+    stopped: float = math.inf
     paused: list[tuple[str, float, float]] = field(default_factory=list)
 
     def requests_by_key(self) -> dict[str, list[Request]]:

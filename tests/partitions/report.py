@@ -81,7 +81,7 @@ def _succeeded(request) -> bool:
 
 
 def _longest_gap(history: History, requests: list) -> float:
-    ends = sorted(r.end for r in requests if r.end > history.struck)
+    ends = sorted(r.end for r in requests if history.struck < r.end <= history.stopped)
     return max((b - a for a, b in pairwise([history.struck, *ends])), default=0.0)
 
 

@@ -61,9 +61,10 @@ def play(
         if not until(group.is_whole, 60):
             raise RuntimeError("The servers did not become whole again.")
         time.sleep(calm)
+        stopped = time.monotonic()
         apps.stop()
         apps.probe(sorted(read_history(directory).requests_by_key()))
     history = read_history(directory)
     history.lease, history.deadline, history.paused = LEASE, fault.deadline, world.paused
-    history.struck, history.healed = struck, healed
+    history.struck, history.healed, history.stopped = struck, healed, stopped
     return history
