@@ -114,7 +114,7 @@ class PostgresHosts:
         In a fixed order, a first host that does not answer costs the whole deadline every time.
         """
         hosts = "&".join(f"host={self.network.address(host)}:{PORT}" for host in self.HOSTS)
-        choice = "target_session_attrs=read-write&load_balance_hosts=random"
+        choice = "target_session_attrs=read-write&load_balance_hosts=random&connect_timeout=2"
         return f"postgresql+psycopg://postgres@/postgres?{hosts}&{choice}"
 
     def promote(self) -> None:

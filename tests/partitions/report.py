@@ -27,6 +27,10 @@ COLUMNS = (
 )
 
 
+STOPPING = 1.0
+"""Seconds before the clients stop from which on a gap says nothing."""
+
+
 @dataclass(frozen=True)
 class Figures:
     """What came of one run.
@@ -81,8 +85,10 @@ def _succeeded(request) -> bool:
 
 
 def _longest_gap(history: History, requests: list) -> float:
-    ends = sorted(r.end for r in requests if history.struck < r.end <= history.stopped)
-    return max((b - a for a, b in pairwise([history.struck, *ends])), default=0.0)
+    ends = sorted(r.end for r in requests if r.end > history.struck)
+    # Clients that stop make a gap, too: after it there are probes only.
+    begun = history.stopped - STOPPING
+    return max((b - a for a, b in pairwise([history.struck, *ends]) if a < begun), default=0.0)
 
 
 def row(safety: str, figures: Figures) -> str:

@@ -179,8 +179,9 @@ def test_the_report_counts_what_the_checks_find():
     assert counts == (2, 2, 1, 1, 1)
     assert figures.away == pytest.approx(7.1)  # from the fault to the end of the second run
     assert figures.host_away == pytest.approx(4.0)
-    until_then = figures_of(history(*usual(), *again, stopped=9.0))  # later ones prove nothing
-    assert until_then.away == 0
+    assert figures_of(history(*usual(), *again, stopped=9.0)).away == pytest.approx(7.1)
+    # A gap that begins when the clients stop is none.
+    assert figures_of(history(*usual(), *again, stopped=2.5)).away == 0
 
 
 def test_a_history_is_read_as_it_was_written(tmp_path):

@@ -78,7 +78,7 @@ def test_a_cut_may_be_one_way(network):
     assert len(datagrams(network, 20, "b", "a")[0]) == 20
 
 
-def test_who_is_isolated_still_reaches_whom_it_is_isolated_with(network):
+def test_hosts_that_are_isolated_together_still_reach_one_another(network):
     network.isolate("a", "b")
     assert len(datagrams(network, 20)[0]) == 20
     assert datagrams(network, 20, "a", "c")[0] == datagrams(network, 20, "c", "b")[0] == []
