@@ -1,0 +1,4 @@
+"""What holds while the network splits: real servers and workers on hosts of their own.
+
+See docs/partitions.md.
+"""

@@ -1,0 +1,149 @@
+"""The faults, each a function that strikes and returns what ends it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from helpers.servers.network import Network
+
+from .cluster import ClusterHosts
+from .group import AppHosts, SentinelHosts
+
+
+@dataclass
+class World:
+    """All that a fault may strike."""
+
+    network: Network
+    group: SentinelHosts | ClusterHosts
+    apps: AppHosts
+    paused: list[tuple[str, float, float]] = field(default_factory=list)
+
+    def primary(self) -> str:
+        """Return the host of the primary."""
+        return self.group.primary.host
+
+
+Strike = Callable[[World], Callable[[], None]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault.
+
+    Attributes:
+        title: what the report calls it.
+        strike: makes it.
+        clock: seconds by which the clock of the second application host is ahead.
+        deadline: seconds that an operation of the store may take.
+    """
+
+    title: str
+    strike: Strike
+    clock: float = 0
+    deadline: float = 1.0
+
+
+def nothing(world: World):
+    """Strike nothing."""
+    return world.network.heal
+
+
+def split_brain(world: World):
+    """Cut the primary off with one application host, and a minority of those who decide."""
+    world.network.isolate(*world.group.minority(), "app1")
+    return world.network.heal
+
+
+def unheard(world: World):
+    """Lose what the primary sends, but for one application host; it hears everybody."""
+    primary = world.primary()
+    world.network.cut_one_way([primary], set(world.network.hosts) - {primary, "app1"})
+    return world.network.heal
+
+
+def unconfirmed(world: World):
+    """Lose what the replicas send to the primary."""
+    primary = world.primary()
+    replicas = {server.host for server in world.group.servers} - {primary}
+    world.network.cut_one_way(replicas, [primary])
+    return world.network.heal
+
+
+def lossy(world: World):
+    """Lose three packets of ten, everywhere."""
+    world.network.shape_all(loss=0.3)
+    return world.network.heal
+
+
+def slow(world: World):
+    """Let each answer come 300 ms later, everywhere."""
+    world.network.shape_all(delay=0.15)
+    return world.network.heal
+
+
+def disordered(world: World):
+    """Deliver packets twice, and let them overtake one another."""
+    world.network.shape_all(duplicate=0.2, reorder=0.3)
+    return world.network.heal
+
+
+def no_majority(world: World):
+    """Cut off two sentinels and the primary, each alone."""
+    for host in ("sentinel2", "sentinel3", world.primary()):
+        world.network.isolate(host)
+    return world.network.heal
+
+
+def app_paused(world: World):
+    """Freeze an application host, for longer than a lease."""
+    return _paused(world, "app1", world.apps.hosts["app1"])
+
+
+def primary_paused(world: World):
+    """Freeze the primary's host, for longer than sentinels wait."""
+    return _paused(world, world.primary(), world.group.primary)
+
+
+def _paused(world: World, host: str, processes):
+    begin = time.monotonic()
+    processes.pause()
+    world.network.isolate(host)  # its kernel answers nothing either
+
+    def resume() -> None:
+        world.network.heal()
+        processes.resume()
+        world.paused.append((host, begin, time.monotonic()))
+
+    return resume
+
+
+FAULTS = {
+    "none": Fault("none, for comparison", nothing),
+    "split-brain": Fault(
+        "the primary is cut off with one application host and one sentinel", split_brain
+    ),
+    "unheard": Fault(
+        "one-way: the primary hears all and is heard by one application host", unheard
+    ),
+    "unconfirmed": Fault("one-way: the primary does not hear its replicas", unconfirmed),
+    "loss": Fault("30 % of all packets are lost", lossy),
+    "delay": Fault("each answer takes 300 ms longer", slow),
+    "delay-4s": Fault("the same, with a deadline of 4 s", slow, deadline=4.0),
+    "disorder": Fault("20 % of packets arrive twice, 30 % are overtaken", disordered),
+    "no-majority": Fault("two sentinels are away, then the primary", no_majority),
+    "clock-5s": Fault("clocks are 5 s apart", nothing, clock=5),
+    "clock-1h": Fault("clocks are one hour apart", nothing, clock=3600),
+    "app-paused": Fault("an application host is paused", app_paused),
+    "primary-paused": Fault("the primary's host is paused", primary_paused),
+}
+
+CLUSTER_FAULTS = (
+    "none",
+    "split-brain",
+    "unheard",
+    "loss",
+    "disorder",
+    "app-paused",
+    "primary-paused",
+)

@@ -1,0 +1,155 @@
+"""A history: the requests of all clients and the effects of all views, each with begin and end.
+
+All times are of CLOCK_MONOTONIC, which the hosts share. Workers write them to files, which are
+outside the network.
+"""
+
+import json
+import math
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+RAN = "ran"
+REPLAYED = "replayed"
+IN_PROGRESS = "key-in-progress"
+UNKNOWN = "outcome-unknown"
+UNAVAILABLE = "store-unavailable"
+
+AT_MOST_ONCE = "at-most-once"
+AT_LEAST_ONCE = "at-least-once"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request and its answer.
+
+    Attributes:
+        answer: one of the constants above, or what else it was.
+        run: the run whose response it got.
+        stored: whether the server acknowledged that the response is stored.
+    """
+
+    key: str
+    host: str
+    begin: float
+    end: float
+    answer: str
+    run: str | None = None
+    stored: bool = True
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a client has no reason to repeat it."""
+        return self.answer in (RAN, REPLAYED, UNKNOWN)
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether it is a run whose completion the store has confirmed."""
+        return self.answer == RAN and self.stored
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One run of a view; `end` is None where it was cut short, `asked` when its request began."""
+
+    key: str
+    host: str
+    run: str
+    asked: float
+    begin: float
+    end: float | None = None
+
+
+@dataclass
+class History:
+    """What happened, and the settings that it is judged by.
+
+    Attributes:
+        lease: seconds of a claim without renewal.
+        deadline: seconds for one operation of the store.
+        struck: when the fault began.
+        healed: when it ended.
+        stopped: when the clients sent no more new keys.
+        paused: hosts that were paused, each with begin and end.
+    """
+
+    requests: list[Request]
+    effects: list[Effect]
+    lease: float = 3.0
+    deadline: float = 1.0
+    struck: float = 0.0
+    healed: float = 0.0
+    stopped: float = math.inf
+    paused: list[tuple[str, float, float]] = field(default_factory=list)
+
+    def requests_by_key(self) -> dict[str, list[Request]]:
+        """Return the requests of each key in the order of their begin."""
+        return _by_key(self.requests)
+
+    def effects_by_key(self) -> dict[str, list[Effect]]:
+        """Return the effects of each key in the order of their begin."""
+        return _by_key(self.effects)
+
+
+def _by_key(events: list) -> dict[str, list]:
+    found = defaultdict(list)
+    for event in sorted(events, key=lambda each: each.begin):
+        found[event.key].append(event)
+    return found
+
+
+def mode_of(key: str) -> str:
+    """Return the guarantee of a key's route, with which the key begins."""
+    return key.partition("/")[0]
+
+
+class Writer:
+    """Appends events to a file, line by line."""
+
+    def __init__(self, directory: Path, name: str):
+        self._file = os.open(directory / f"{name}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._lock = threading.Lock()
+
+    def write(self, kind: str, **values) -> None:
+        """Write an event down before anything else happens."""
+        with self._lock:
+            os.write(self._file, json.dumps({"kind": kind, **values}).encode() + b"\n")
+
+
+class Effects:
+    """The effect of a view: two lines outside the network, one at its begin and one at its end."""
+
+    def __init__(self, writer: Writer, host: str):
+        self._writer, self._host = writer, host
+
+    def run(self, key: str, run: str, asked: float, seconds: float) -> None:
+        """Have the effect, for so many seconds."""
+        begin = time.monotonic()
+        self._writer.write("begin", key=key, host=self._host, run=run, asked=asked, begin=begin)
+        time.sleep(seconds)
+        self._writer.write("end", run=run, end=time.monotonic())
+
+
+def read_history(directory: Path) -> History:
+    """Read the files that all workers have written so far."""
+    requests, begun, ends = [], [], {}
+    for event in _events(directory):
+        kind = event.pop("kind")
+        if kind == "request":
+            requests.append(Request(**event))
+        elif kind == "begin":
+            begun.append(event)
+        else:
+            ends[event["run"]] = event["end"]
+    return History(requests, [Effect(**each, end=ends.get(each["run"])) for each in begun])
+
+
+def _events(directory: Path) -> Iterator[dict]:
+    for path in sorted(directory.glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            yield json.loads(line)
