@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from flask import request, request_finished, request_started
 
+from ..request.proxies import unproxied
 from ..response.refusals import Refusal
 from ..signals import claimed, rejected, replayed
 
 if TYPE_CHECKING:
     from flask import Flask, Response
-
-_CALL = "flask_idempotence.testing.call"
 
 _GUARDS_OF_VIEWS = ("token", "lock", "key")
 
@@ -44,46 +43,46 @@ class _Call:
         return f"{self.route} -> {self.status}, {self.turned_away or 'did not reach the view'}"
 
 
-def _current_call() -> _Call | None:
-    call: _Call | None = request.environ.get(_CALL) if request else None
-    return call
-
-
 class _Recorder:
     """Notes the requests to an application, and the ends of those to one endpoint."""
 
     def __init__(self, endpoint: str) -> None:
         self.calls: list[_Call] = []
         self._endpoint = endpoint
+        self._name = f"flask_idempotence.testing.call.{id(self)}"  # in the WSGI environment
+
+    def _current_call(self) -> _Call | None:
+        call: _Call | None = request.environ.get(self._name) if request else None
+        return call
 
     def begin(self, app: Flask, /, **_: object) -> None:
         """Note a request."""
         del app
-        call = request.environ[_CALL] = _Call(f"{request.method} {request.path}")
+        call = request.environ[self._name] = _Call(f"{request.method} {request.path}")
         self.calls.append(call)
 
     def finish(self, app: Flask, /, *, response: Response, **_: object) -> None:
         """Note its response."""
         del app
-        if (call := _current_call()) is not None:
+        if (call := self._current_call()) is not None:
             call.status = response.status
 
     def claim(self, app: Flask, /, *, mode: str, **_: object) -> None:
         """Note a claim."""
         del app
-        if mode in _GUARDS_OF_VIEWS and (call := _current_call()) is not None:
+        if mode in _GUARDS_OF_VIEWS and (call := self._current_call()) is not None:
             call.claimed_by = mode
 
     def replay(self, app: Flask, /, *, mode: str, **_: object) -> None:
         """Note a replay."""
         del app
-        if mode in _GUARDS_OF_VIEWS and (call := _current_call()) is not None:
+        if mode in _GUARDS_OF_VIEWS and (call := self._current_call()) is not None:
             call.turned_away = "replayed"
 
     def reject(self, app: Flask, /, *, mode: str, error: Refusal, **_: object) -> None:
         """Note a refusal."""
         del app
-        if mode in _GUARDS_OF_VIEWS and (call := _current_call()) is not None:
+        if mode in _GUARDS_OF_VIEWS and (call := self._current_call()) is not None:
             call.turned_away = f"refused: {error.slug}"
 
     def around(self, view: Callable[..., Any], app: Flask) -> Callable[..., Any]:
@@ -91,7 +90,7 @@ class _Recorder:
 
         @wraps(view)
         def noted(*args: Any, **kwargs: Any) -> Any:
-            call = _current_call()
+            call = self._current_call()
             if call is not None:
                 call.began = True
             try:
@@ -99,6 +98,10 @@ class _Recorder:
             except Refusal as refusal:
                 if call is not None:
                     call.turned_away = f"refused: {refusal.slug}"
+                raise
+            except Exception as error:
+                if call is not None:  # with TESTING no response is made of it
+                    call.status = f"{type(error).__name__} raised"
                 raise
 
         return noted
@@ -132,7 +135,13 @@ def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
     Raises:
         AssertionError: the view did not run, or ran more than once.
         LookupError: the application has no such endpoint.
+        TypeError: `endpoint` is no text.
     """
+    if not isinstance(endpoint, str):
+        raise TypeError(
+            f"assert_ran_once() takes the endpoint's name, as url_for() does, not {endpoint!r}."
+        )
+    app = unproxied(app)
     views: dict[str, Any] = app.view_functions
     if endpoint not in views:
         close = difflib.get_close_matches(endpoint, views, 1, 0.4)
