@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from apispec import APISpec, BasePlugin
 
+from .config.settings import within_quotes
 from .engine.engine import engine_of
 from .errors import ConfigurationError
 from .guards.key import KeyGuard
@@ -202,12 +203,14 @@ def _parameter_of(guard: ViewGuard, config: Config) -> _Object | None:
     if guard.key == config.token_header:
         return _token_parameter(config, None)
     ttl = config.key_ttl if guard.ttl is None else guard.ttl
+    own = config.key_pattern if guard.key_pattern is None else guard.key_pattern
+    pattern = VALUE_PATTERN if own is None else within_quotes(own)
     return _header(
         guard.key or config.key_header,
         "A new key for every new operation, the same one for its repeats; bare, or as a "
         f"quoted string. Remembered for {ttl:g} seconds.",
         required=_is_required(guard, config),
-        schema={"minLength": 1, "maxLength": LONGEST_VALUE, "pattern": VALUE_PATTERN},
+        schema={"minLength": 1, "maxLength": LONGEST_VALUE, "pattern": pattern},
     )
 
 

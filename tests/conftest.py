@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ if importlib.util.find_spec("sqlalchemy") is None:
 if importlib.util.find_spec("gevent") is None:
     LEFT_OUT["servers/test_gevent.py"] = "gevent: not installed"
 
+if importlib.util.find_spec("stripe") is None:
+    LEFT_OUT["clients"] = "the group clients: not installed"
+
 try:
     binary = redis_binary()
     SERVER = f"redis server: {binary} {redis_version(binary)}"
@@ -47,6 +51,7 @@ collect_ignore = list(LEFT_OUT)
 SLOW = (
     "browser",
     "chaos",
+    "clients",
     "database",
     "deep",
     "gateway",
@@ -271,3 +276,17 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield world
         # It was refused no command, and may use none that writes.
         assert world.redis.client().acl_log() == []
+
+
+@pytest.fixture(autouse=True)
+def real_time():
+    """Set the clock back that a test has advanced: many tests compare it with the real one."""
+    yield
+    # Not above: its assertions are to be rewritten first.
+    from flask_idempotence import MemoryStore  # noqa: PLC0415
+    from flask_idempotence.engine.engine import Engine  # noqa: PLC0415
+    from flask_idempotence.testing import clock  # noqa: PLC0415
+
+    if Engine.clock is not time.monotonic:
+        Engine.clock = MemoryStore.clock = time.monotonic
+        clock._monotonic.seconds = 0.0

@@ -31,6 +31,7 @@ _RULES: Mapping[str, Mapping[str, str | None]] = {
     "key": {
         "required": "key_required",
         "key": "key_header",
+        "key_pattern": "key_pattern",
         "ttl": "key_ttl",
         "wait": "key_wait",
         "on_repeat": "key_on_repeat",

@@ -131,6 +131,26 @@ def _fernet_keys(value: object) -> tuple[bytes, ...]:
     )
 
 
+def key_pattern(value: object) -> str:
+    """Return a regular expression that whole keys must match, as it was given.
+
+    Raises:
+        ValidationError: it is no string, or no regular expression.
+    """
+    if not isinstance(value, str):
+        raise ValidationError("Must be a string with a regular expression.")
+    try:
+        re.compile(within_quotes(value))
+    except (re.error, OverflowError) as error:
+        raise ValidationError(f"{value!r} is no regular expression: {error}.") from None
+    return value
+
+
+def within_quotes(pattern: str) -> str:
+    """Return the regular expression of a header's value whose key matches a pattern."""
+    return f'^"?(?:{pattern})"?$'
+
+
 _Uri = partial(fields.Function, None, _uri, error_messages={"null": f"None {_NO_URI}"})
 _Names = partial(fields.Function, None, _names)
 _Duration = partial(fields.Function, None, lambda value: seconds(value))  # noqa: PLW0108 - one parameter: to two, marshmallow 3 passes a context
@@ -241,6 +261,7 @@ class Config:
     key_header: str = _setting(_Header(), "Idempotency-Key")
     key_ttl: float = _setting(_Duration(), 86400)
     key_required: bool = _setting(fields.Boolean(), False)
+    key_pattern: str | None = _setting(fields.Function(None, key_pattern, allow_none=True), None)
     key_all_routes: bool = _setting(fields.Boolean(), False)
     key_methods: tuple[str, ...] = _setting(
         _some_of(("POST", "PUT", "PATCH", "DELETE")), ("POST", "PATCH")

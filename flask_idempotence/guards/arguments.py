@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 
 from marshmallow import ValidationError
 
-from ..config.settings import OnStoreError, seconds
+from ..config.settings import OnStoreError, key_pattern, seconds
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 
@@ -64,6 +64,14 @@ def choice(decorator: str, name: str, value: object, choices: object, more: str 
     if value is not None and value not in get_args(choices):
         allowed = ", ".join(map(repr, get_args(choices)))
         raise ConfigurationError(f"{decorator}({name}=...) must be one of {allowed}{more}.")
+
+
+def pattern(decorator: str, name: str, value: str | None) -> str | None:
+    """Return a regular expression; None for the setting."""
+    try:
+        return None if value is None else key_pattern(value)
+    except ValidationError as error:
+        raise ConfigurationError(f"{decorator}({name}=...): {error.messages[0]}") from None
 
 
 def store_error_policy(decorator: str, value: OnStoreError | None) -> OnStoreError | None:

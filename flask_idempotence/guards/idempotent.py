@@ -56,6 +56,7 @@ class Idempotent:
         required: bool | None = None,
         ttl: float | timedelta | None = None,
         key: str | Callable[[], Any] | None = None,
+        key_pattern: str | None = None,
         ignore: Collection[str] = (),
         compare: Callable[[], Any] | Literal[False] | None = None,
         on_repeat: OnRepeat | None = None,
@@ -74,6 +75,7 @@ class Idempotent:
         required: bool | None = None,
         ttl: float | timedelta | None = None,
         key: str | Callable[[], Any] | None = None,
+        key_pattern: str | None = None,
         ignore: Collection[str] = (),
         compare: Callable[[], Any] | Literal[False] | None = None,
         on_repeat: OnRepeat | None = None,
@@ -96,6 +98,7 @@ class Idempotent:
             key: another header's name; or a function that is called without arguments and returns
                 the key, or None for none. The header `IDEMPOTENCE_TOKEN_HEADER` means a token
                 that this application has issued, in that header or in its form field.
+            key_pattern: a regular expression that the whole key must match, as a string.
             ignore: names of arguments in which a repeat may differ, besides
                 `IDEMPOTENCE_IGNORED_ARGS`.
             compare: the content that a repeat must share with the first request. None: the whole
@@ -143,6 +146,7 @@ class Idempotent:
             required=required,
             ttl=arguments.duration(name, "ttl", ttl),
             key=key,
+            key_pattern=arguments.pattern(name, "key_pattern", key_pattern),
             ignore=arguments.names(name, "ignore", ignore),
             compare=compare,
             on_repeat=on_repeat,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -41,6 +42,7 @@ from ..response.headers import REPLAYED_HEADER
 from ..response.records import RecordOfAnotherRequest, UnreadableRecord
 from ..response.refusals import (
     KeyInProgress,
+    KeyInvalid,
     KeyMissing,
     KeyRepeated,
     KeyReused,
@@ -73,6 +75,7 @@ class KeyGuard(ViewGuard):
     required: bool | None = None
     ttl: float | None = None
     key: str | Callable[[], Any] | None = None
+    key_pattern: str | None = None
     ignore: frozenset[str] = field(default=frozenset())
     compare: Callable[[], object] | Literal[False] | None = None
     on_repeat: OnRepeat | None = None
@@ -116,6 +119,11 @@ class KeyGuard(ViewGuard):
                 f"The view {endpoint!r} is guarded at-most-once, which remembers every response: "
                 "leave idempotent(remember=...) out, or choose guarantee='at-least-once'."
             )
+        if self.takes_token(config) and self.key_pattern is not None:
+            raise ConfigurationError(
+                f"The view {endpoint!r} takes a token of this application for a key: leave "
+                "idempotent(key_pattern=...) out."
+            )
         if self.takes_token(config) and _either(self.ttl, config.key_ttl) <= CLOCK_SKEW:
             raise ConfigurationError(
                 f"The view {endpoint!r} takes a token for a key. Its ttl must be more than the "
@@ -144,6 +152,10 @@ class KeyPlan(ViewPlan):
         self._takes_token = guard.takes_token(config)
         self._read: Callable[[], Any] | None = guard.key if callable(guard.key) else None
         self._header = guard.key if isinstance(guard.key, str) else config.key_header
+        pattern = _either(guard.key_pattern, config.key_pattern)
+        self._pattern = None  # for tokens of this application, too
+        if pattern is not None and not self._takes_token:
+            self._pattern = re.compile(pattern, re.ASCII)
         self._required = _either(guard.required, config.key_required)
         self._compare = guard.compare
         self._selection = selection_of(None, guard.ignore, config.ignored_args, files=True)
@@ -183,6 +195,10 @@ class KeyPlan(ViewPlan):
             if self._required:
                 raise KeyMissing(self._expected())
             return Unguarded("no key, and none is required")
+        if self._pattern is not None and not self._pattern.fullmatch(sent):
+            raise KeyInvalid(
+                f"The idempotency key must match the regular expression {self._pattern.pattern}"
+            )
         identity = self._identity(request, sent)
         content = (
             canonical_request(request, self._selection, "key", rule_of(request))

@@ -99,7 +99,7 @@ def test_whole_app_mode_shows_the_guards_that_come_with_the_first_request():
 
 
 def test_json_has_every_rule_with_its_origin():
-    done = routes(shop(IDEMPOTENCE_KEY_WAIT=3), "--json")
+    done = routes(shop(IDEMPOTENCE_KEY_WAIT=3, IDEMPOTENCE_KEY_PATTERN="[0-9a-f]+"), "--json")
     [job] = [route for route in json.loads(done.stdout) if route["rule"] == "/admin/jobs"]
     [guard] = job["guards"]
     assert (guard["mode"], guard["origin"], guard["enabled"]) == ("key", "route", True)
@@ -107,6 +107,7 @@ def test_json_has_every_rule_with_its_origin():
     assert rules["key"] == ("by_order()", "route")
     assert rules["wait"] == (3.0, "setting")
     assert rules["guarantee"] == ("at-least-once", "default")
+    assert rules["key_pattern"] == ("[0-9a-f]+", "setting")
 
 
 def test_a_session_is_shown_as_one(pay_app, tmp_path):

@@ -226,6 +226,14 @@ def test_its_pattern_means_the_same_in_javascript():
 # What really goes out
 
 
+def test_the_pattern_of_the_setting_is_described_with_and_without_quotes():
+    [key] = Shop(IDEMPOTENCE_KEY_PATTERN="a{3}|b").operation("/both")["parameters"]
+    assert key["schema"]["pattern"] == '^"?(?:a{3}|b)"?$'
+    matches = OAS31Validator(key["schema"]).is_valid
+    values = ["aaa", '"aaa"', "b", '"b"', "aaaa", '"ab"', "xb"]
+    assert [matches(value) for value in values] == [True] * 4 + [False] * 3
+
+
 def test_what_smorest_answers_under_a_status_of_ours_is_described():
     shop = Shop()
     client = shop.app.test_client()

@@ -356,5 +356,5 @@ def test_a_long_time_is_advanced_in_little(idempotence_clock):
     with shop.app.app_context(), shop.idempotence.lock("daily"):
         began = time.monotonic()
         idempotence_clock.advance(3000)
-    assert time.monotonic() - began < PATIENCE
+    assert time.monotonic() - began < 60
     assert clear_store(shop.app) == 0

@@ -28,7 +28,12 @@ def bare(order: int) -> str:
     return str(order)
 
 
-@idempotent(required=True, ttl=60, remember=lambda response: response.status_code < 300)
+@idempotent(
+    required=True,
+    ttl=60,
+    key_pattern=".{20,}",
+    remember=lambda response: response.status_code < 300,
+)
 def with_key(order: int, *, loud: bool = False) -> tuple[str, int]:
     return str(order), 201 if loud else 200
 

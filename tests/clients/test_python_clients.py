@@ -1,0 +1,50 @@
+"""The rows of docs/clients.md: clients for Python, and curl, against a real application."""
+
+import os
+import shutil
+
+import pytest
+from helpers.callers.clients_page import KEY, attempt, measured, rows
+from helpers.callers.node_clients import NODE_CLIENTS
+from helpers.callers.python_clients import PYTHON_CLIENTS
+from helpers.servers.faulty_shop import Shop
+
+pytestmark = pytest.mark.clients
+
+REPEATING = {"curl --retry --retry-all-errors": 2, "openai": 2, "anthropic": 2, "tenacity": 2}
+"""Clients that send no key and repeat after a lost response, with the number of effects."""
+
+
+@pytest.fixture(params=PYTHON_CLIENTS)
+def name(request):
+    if "curl" in request.param and not shutil.which("curl") and os.environ.get("CI") != "true":
+        pytest.skip("curl: not found, install it")
+    return request.param
+
+
+def test_a_client_does_as_its_row_says(name):
+    assert measured(PYTHON_CLIENTS[name]) == rows()[name]
+
+
+def test_each_row_is_measured():
+    assert set(rows()) == {*PYTHON_CLIENTS, *NODE_CLIENTS}
+
+
+def test_with_wait_each_client_gets_the_result_of_its_running_attempt(name):
+    with Shop("running", wait=10) as shop:
+        assert attempt(PYTHON_CLIENTS[name], shop, KEY) is None
+    assert (shop.statuses, shop.effects) == ([200], 1)
+
+
+@pytest.mark.parametrize("client", REPEATING)
+def test_without_a_key_each_attempt_takes_effect(client):
+    with Shop("lost") as shop:
+        assert attempt(PYTHON_CLIENTS[client], shop, None) is None
+    assert (shop.statuses, shop.effects) == ([None, 200], REPEATING[client])
+
+
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+def test_a_route_that_requires_a_key_refuses_those_that_send_none_once(client):
+    with Shop(required=True) as shop:
+        assert attempt(PYTHON_CLIENTS[client], shop, None) is not None
+    assert (shop.statuses, shop.effects) == ([400], 0)

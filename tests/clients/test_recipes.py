@@ -1,0 +1,95 @@
+"""The recipes of docs/clients.md, run with the clients that they are for."""
+
+import boto3
+import pytest
+import stripe
+from botocore.exceptions import ClientError
+from helpers.callers.clients_page import KEY, attempt, recipe
+from helpers.callers.python_clients import PYTHON_CLIENTS
+from helpers.servers.faulty_shop import FaultyServer
+from helpers.servers.final_conflict import retries_of_a_final_conflict
+
+pytestmark = pytest.mark.clients
+
+
+@pytest.mark.parametrize(
+    ("name", "retries", "least"),
+    [("stripe, set up", 3, 1.5), ("openai", 2, 0.9), ("anthropic", 2, 0.9)],
+)
+def test_a_final_conflict_is_not_sent_again(name, retries, least, record_property):
+    call = PYTHON_CLIENTS[name]
+    before, seconds = retries_of_a_final_conflict(call, advised=False)
+    record_property("report", f"{name}: {before} useless retries in {seconds:.1f} s")
+    assert (before, seconds >= least) == (retries, True)
+    after, _ = retries_of_a_final_conflict(call, advised=True)
+    assert after == 0
+
+
+def test_stripe_reads_the_refusal_as_its_own_error():
+    with FaultyServer(recipe("Stripe's")["app"]) as server:
+        client = stripe.StripeClient("sk_test_1", base_addresses={"api": server.url})
+        intents, options = client.v1.payment_intents, {"idempotency_key": KEY}
+        made = intents.create({"amount": 50, "currency": "eur"}, options)
+        assert (made.id, made.amount) == ("pi_1", 50)
+        with pytest.raises(stripe.IdempotencyError) as caught:
+            intents.create({"amount": 70, "currency": "eur"}, options)
+    assert caught.value.json_body["error"]["code"] == "key_reused"
+    assert caught.value.user_message.startswith("This idempotency key has been used")
+    assert server.statuses == [200, 400]
+
+
+def ec2(url, access_key="AKIDEXAMPLE"):
+    return boto3.client(
+        "ec2",
+        region_name="eu-west-1",
+        endpoint_url=url,
+        aws_access_key_id=access_key,
+        aws_secret_access_key="secret",
+    )
+
+
+def instances(client, count=1, **options):
+    return client.run_instances(ImageId="ami-1", MinCount=1, MaxCount=count, **options)
+
+
+def replays(server):
+    """Return whether each response was a replay."""
+    return [response.headers.get("Idempotent-Replayed") == "true" for response in server.responses]
+
+
+def test_boto3_starts_instances_once():
+    with FaultyServer(recipe("XML, for clients of AWS")["app"], "lost") as server:
+        assert instances(ec2(server.url))["ReservationId"] == "r-1"
+    assert replays(server) == [False, True]
+
+
+def test_boto3_reads_the_refusal_as_its_own_error():
+    with FaultyServer(recipe("XML, for clients of AWS")["app"]) as server:
+        client = ec2(server.url)
+        instances(client, ClientToken=KEY)
+        with pytest.raises(ClientError) as caught:
+            instances(client, 2, ClientToken=KEY)
+    assert caught.value.response["Error"]["Code"] == "IdempotentParameterMismatch"
+    assert server.statuses == [200, 400]
+
+
+def test_two_access_keys_of_an_account_are_one_sender():
+    names = recipe("XML, for clients of AWS")
+    names["ACCOUNTS"]["AKIDSTRANGER"] = "444455556666"
+    with FaultyServer(names["app"]) as server:
+        for access_key in ("AKIDEXAMPLE", "AKIDROTATED", "AKIDSTRANGER"):
+            instances(ec2(server.url, access_key), ClientToken=KEY)
+    assert replays(server) == [False, True, False]
+
+
+def test_squares_key_in_the_body_counts():
+    with FaultyServer(recipe("Read the key elsewhere")["app"], "500") as server:
+        assert attempt(PYTHON_CLIENTS["squareup"], server, KEY) is None
+    assert replays(server) == [False, True]
+
+
+def test_paypals_header_counts():
+    with FaultyServer(recipe("Read the key elsewhere")["app"], "lost") as server:
+        call = PYTHON_CLIENTS["paypal-server-sdk, set up"]
+        assert attempt(call, server, KEY) is None
+    assert replays(server) == [False, True]

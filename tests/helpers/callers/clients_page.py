@@ -1,0 +1,54 @@
+"""The page on clients: its table, its recipes, and how a row is measured."""
+
+import re
+
+from helpers.repository import ROOT, section
+from helpers.servers.faulty_shop import RETRY_AFTER, Shop
+
+PAGE = ROOT / "docs" / "clients.md"
+KEY = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+FAULTS = ("lost", "500", "running", "503")
+
+
+def rows():
+    """Return the cells behind each client's name in the page's table."""
+    table = section(PAGE, "What each client sends again")
+    cells = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    return {client: tuple(row) for client, *row in cells[1:]}
+
+
+def measured(call):
+    """Send a POST through each fault, and return the row; each effect happens once."""
+    with Shop() as shop:
+        assert attempt(call, shop, None) is None
+    places = {place for place, _ in shop.keys} or {"none"}
+    assert shop.effects == 1
+    sent_again, waits = [], "-"
+    for fault in FAULTS:
+        with Shop(fault) as shop:
+            problem = attempt(call, shop, KEY)
+        again = len(shop.attempts) > 1
+        assert shop.effects == (0 if fault == "503" and not again else 1)
+        assert (problem is None) == again, problem
+        assert {key for _, key in shop.keys} <= {KEY}
+        sent_again.append("yes" if again else "no")
+        if fault == "503" and again:
+            waits = "yes" if shop.seconds >= RETRY_AFTER - 0.1 else "no"
+    return (" ".join(places), *sent_again, waits)
+
+
+def attempt(call, shop, key):
+    """Return what the caller of the client sees: None, or an exception."""
+    try:
+        call(shop.url, key)
+    except Exception as problem:
+        return problem
+    return None
+
+
+def recipe(heading):
+    """Run the first Python block under a heading of the page, and return its names."""
+    [code, *_] = re.findall(r"(?ms)^```python\n(.*?)^```$", section(PAGE, heading))
+    names = {"__name__": "recipe"}
+    exec(compile(code, str(PAGE), "exec"), names)
+    return names
