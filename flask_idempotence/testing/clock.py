@@ -27,7 +27,7 @@ _SERVERS = ("flask_idempotence.stores.redis.", "flask_idempotence.stores.sql.")
 """Modules of the stores whose server has a clock of its own."""
 
 _LONGEST = timedelta(days=36_525)
-"""The longest step. The clock of leases never goes back: infinity would last for all later tests."""
+"""The longest step: the clock of leases never goes back, so infinity would never end."""
 
 _SHORTEST_STEP = 0.05
 """Seconds of the time advanced after which a failed renewal is tried again, at least."""

@@ -1,9 +1,10 @@
 """The assertion that a view ran once: whom it counts, and the text of its failure."""
 
 import threading
+from functools import wraps
 
 import pytest
-from flask import Blueprint, abort, current_app
+from flask import Blueprint, abort, current_app, request
 from flask.views import MethodView
 from helpers.apps import make_app
 
@@ -132,7 +133,6 @@ class TestHolds:
         )
         ran_once(app, while_locked, *orders(app, 1))
 
-
     def test_for_several_endpoints_in_one_block(self):
         app = shop(no_repeat_submit(60))
         app.add_url_rule("/payments", "pay", lambda: "Paid.", methods=["POST"])
@@ -144,6 +144,22 @@ class TestHolds:
         app = shop(no_repeat_submit(60))
         with app.app_context():
             ran_once(current_app, *orders(app, 2))
+
+    @pytest.mark.parametrize("settings", [{}, {"IDEMPOTENCE_ENABLED": False}])
+    def test_where_a_decorator_outside_the_guards_has_answered_the_others(self, settings):
+        def login_required(view):
+            @wraps(view)
+            def checked():
+                return view() if "user" in request.args else abort(401)
+
+            return checked
+
+        app = shop(no_repeat_submit(60), idempotent(), login_required, **settings)
+        assert failure(app, *orders(app, 1)) == (
+            "'create_order' did not run:\n"
+            "  POST /orders -> 401 UNAUTHORIZED, did not reach the view"
+        )
+        ran_once(app, *orders(app, 1), lambda: app.test_client().post("/orders?user=1"))
 
 
 class TestFails:
@@ -182,6 +198,14 @@ class TestFails:
     def test_where_no_request_is_sent(self):
         assert failure(shop()) == "'create_order' did not run:\n  no request was sent"
 
+    def test_where_the_claim_was_released(self):
+        app = shop(no_repeat_submit(60), view=lambda: abort(503))
+        assert failure(app, *orders(app, 2)) == (
+            "'create_order' ran 2 times, not once:\n"
+            "  POST /orders -> 503 SERVICE UNAVAILABLE, ran (claimed by a lock, then released)\n"
+            "  POST /orders -> 503 SERVICE UNAVAILABLE, ran (claimed by a lock, then released)"
+        )
+
     def test_where_the_view_raises(self):
         app = shop(no_repeat_submit(60, failed=lambda _: True), view=lambda: {}["stock"])
 
@@ -191,8 +215,8 @@ class TestFails:
 
         assert failure(app, order, order) == (
             "'create_order' ran 2 times, not once:\n"
-            "  POST /orders -> KeyError raised, ran (claimed by a lock)\n"
-            "  POST /orders -> KeyError raised, ran (claimed by a lock)"
+            "  POST /orders -> KeyError raised, ran (claimed by a lock, then released)\n"
+            "  POST /orders -> KeyError raised, ran (claimed by a lock, then released)"
         )
 
     def test_for_a_view_in_place_of_its_endpoint(self):
