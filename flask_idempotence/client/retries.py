@@ -146,6 +146,8 @@ def _name_of(method: str, url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         return method
+    if not parts.netloc:  # an opaque address, which may hold anything
+        return method
     return f"{method} {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

@@ -31,7 +31,8 @@ DECORATORS = {
 
 _SENDER = re.compile(
     r"(?:[^ ]+ )??"  # host and path
-    r"((?:loader|user|session|authorization|signed|credentials|account|ip)[:.{\[].*|\[.*|guest|everybody)",
+    r"(loader[:.{\[].*|(?:user|session|authorization|signed|credentials|account|ip):.*|\[.*"
+    r"|guest|everybody)",
     re.DOTALL,
 )
 

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import TYPE_CHECKING
 
 from ..response.refusals import LeaseLost
@@ -271,8 +272,10 @@ class Keeper:
             return None
         self._wake_at = at
         self._busy_at = self._clock()
+        # Without the context of the request that starts it, which some threads inherit: its span
+        # and its request would be those of all later renewals.
         self._thread = threading.Thread(
-            target=self._run, name="flask-idempotence-keeper", daemon=True
+            target=Context().run, args=(self._run,), name="flask-idempotence-keeper", daemon=True
         )
         return self._thread
 

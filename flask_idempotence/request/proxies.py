@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
+from werkzeug.local import LocalProxy
 
 if TYPE_CHECKING:
     from flask import Request
@@ -23,6 +24,11 @@ class _Actual(Protocol):
 
 actual: _Actual = methodcaller("_get_current_object")
 """Return the object behind one of Flask's proxies."""
+
+
+def unproxied(each: T) -> T:
+    """Return an object, or the one behind it where it is one of Flask's proxies."""
+    return actual(each) if isinstance(each, LocalProxy) else each
 
 
 def session_with_content() -> SessionMixin | None:

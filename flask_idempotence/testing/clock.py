@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _SERVERS = ("flask_idempotence.stores.redis.", "flask_idempotence.stores.sql.")
 """Modules of the stores whose server has a clock of its own."""
 
+_LONGEST = timedelta(days=36_525)
+"""The longest step: the clock of leases never goes back, so infinity would never end."""
+
 _SHORTEST_STEP = 0.05
 """Seconds of the time advanced after which a failed renewal is tried again, at least."""
 
@@ -67,17 +70,19 @@ class MovableClock:
         `IDEMPOTENCE_MAX_HOLD`. A request that waits for another one wakes when its time has come.
 
         Args:
-            seconds: seconds, or a `timedelta`, to let pass; not negative.
+            seconds: seconds, or a `timedelta`, to let pass; from 0 to a century.
 
         Raises:
             ConfigurationError: an application with its store on Redis or in a database has used
                 it since the clock was taken over. Time passes for none.
-            ValueError: `seconds` is negative.
+            ValueError: `seconds` is negative, or longer than a century.
         """
         if isinstance(seconds, timedelta):
             seconds = seconds.total_seconds()
         if not seconds >= 0:
             raise ValueError(f"advance({seconds}): time does not go back.")
+        if seconds > _LONGEST.total_seconds():
+            raise ValueError(f"advance({seconds}): a century at most.")
         if self._fixed:
             raise ConfigurationError(
                 f"Time cannot be advanced for {' or '.join(sorted(self._fixed))}: the server has "

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ..request.proxies import unproxied
 from ..signals import ALL_SIGNALS, SignalName
 
 if TYPE_CHECKING:
@@ -42,5 +43,5 @@ def record_signals(app: Flask) -> Iterator[SignalRecorder]:
             def note(_app: Flask, /, *, _name: str = signal.name, **arguments: Any) -> None:
                 recorder.events.append((_name, arguments))
 
-            stack.enter_context(signal.connected_to(note, sender=app))
+            stack.enter_context(signal.connected_to(note, sender=unproxied(app)))
         yield recorder

@@ -6,18 +6,19 @@ import difflib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from flask import request, request_finished, request_started
 
+from ..guards import wrapping
+from ..request.proxies import unproxied
 from ..response.refusals import Refusal
-from ..signals import claimed, rejected, replayed
+from ..signals import claimed, rejected, released, replayed
 
 if TYPE_CHECKING:
     from flask import Flask, Response
-
-_CALL = "flask_idempotence.testing.call"
 
 _GUARDS_OF_VIEWS = ("token", "lock", "key")
 
@@ -29,24 +30,20 @@ class _Call:
     route: str
     status: str = "no response"
     began: bool = False
-    claimed_by: str | None = None
+    guards: int = 0
+    passed: int = 0
+    claim: str = "unguarded: no claim"
     turned_away: str | None = None
 
     @property
     def ran(self) -> bool:
         """Whether the view ran."""
-        return self.began and self.turned_away is None
+        return self.began and self.passed == self.guards and self.turned_away is None
 
     def __str__(self) -> str:
         if self.ran:
-            by = f"claimed by a {self.claimed_by}" if self.claimed_by else "unguarded: no claim"
-            return f"{self.route} -> {self.status}, ran ({by})"
+            return f"{self.route} -> {self.status}, ran ({self.claim})"
         return f"{self.route} -> {self.status}, {self.turned_away or 'did not reach the view'}"
-
-
-def _current_call() -> _Call | None:
-    call: _Call | None = request.environ.get(_CALL) if request else None
-    return call
 
 
 class _Recorder:
@@ -55,50 +52,80 @@ class _Recorder:
     def __init__(self, endpoint: str) -> None:
         self.calls: list[_Call] = []
         self._endpoint = endpoint
+        self._name = f"flask_idempotence.testing.call.{id(self)}"  # in the WSGI environment
+
+    def _current_call(self) -> _Call | None:
+        call: _Call | None = request.environ.get(self._name) if request else None
+        return call
 
     def begin(self, app: Flask, /, **_: object) -> None:
         """Note a request."""
         del app
-        call = request.environ[_CALL] = _Call(f"{request.method} {request.path}")
+        call = request.environ[self._name] = _Call(f"{request.method} {request.path}")
         self.calls.append(call)
 
     def finish(self, app: Flask, /, *, response: Response, **_: object) -> None:
         """Note its response."""
         del app
-        if (call := _current_call()) is not None:
+        if (call := self._current_call()) is not None:
             call.status = response.status
 
     def claim(self, app: Flask, /, *, mode: str, **_: object) -> None:
         """Note a claim."""
         del app
-        if mode in _GUARDS_OF_VIEWS and (call := _current_call()) is not None:
-            call.claimed_by = mode
+        if mode in _GUARDS_OF_VIEWS and (call := self._current_call()) is not None:
+            call.claim = f"claimed by a {mode}"
 
     def replay(self, app: Flask, /, *, mode: str, **_: object) -> None:
         """Note a replay."""
         del app
-        if mode in _GUARDS_OF_VIEWS and (call := _current_call()) is not None:
+        if mode in _GUARDS_OF_VIEWS and (call := self._current_call()) is not None:
             call.turned_away = "replayed"
 
     def reject(self, app: Flask, /, *, mode: str, error: Refusal, **_: object) -> None:
         """Note a refusal."""
         del app
-        if mode in _GUARDS_OF_VIEWS and (call := _current_call()) is not None:
+        if mode in _GUARDS_OF_VIEWS and (call := self._current_call()) is not None:
             call.turned_away = f"refused: {error.slug}"
+
+    def release(self, app: Flask, /, *, mode: str, **_: object) -> None:
+        """Note the release of a claim."""
+        del app
+        if mode in _GUARDS_OF_VIEWS and (call := self._current_call()) is not None:
+            call.claim = f"claimed by a {mode}, then released"
+
+    def run(self, run: Callable[..., Any], *asked: Any) -> Any:
+        """Run a view behind a guard, and note whether it lets the request pass."""
+        *others, view = asked
+        call = self._current_call()
+        if call is None:
+            return run(*asked)
+
+        def passed() -> Any:
+            call.passed += 1
+            return view()
+
+        call.guards = max(call.guards, call.passed + 1)
+        return run(*others, passed)
 
     def around(self, view: Callable[..., Any], app: Flask) -> Callable[..., Any]:
         """Return a view that notes when it begins."""
 
         @wraps(view)
         def noted(*args: Any, **kwargs: Any) -> Any:
-            call = _current_call()
+            call = self._current_call()
             if call is not None:
                 call.began = True
+                call.guards = max(call.guards, call.passed + _count_guards(view))
             try:
                 return app.ensure_sync(view)(*args, **kwargs)
             except Refusal as refusal:
                 if call is not None:
                     call.turned_away = f"refused: {refusal.slug}"
+                raise
+            except Exception as error:
+                if call is not None:  # with TESTING no response is made of it
+                    call.status = f"{type(error).__name__} raised"
                 raise
 
         return noted
@@ -113,12 +140,19 @@ class _Recorder:
         raise AssertionError(f"{self._endpoint!r} {times}:{''.join(lines)}")
 
 
+def _count_guards(view: Callable[..., Any]) -> int:
+    """Return how many guards a request has to pass; others may answer before them."""
+    method = request.method
+    return sum(wrapping.covers(guard, method) for guard in wrapping.guards_of(view, method))
+
+
 @contextmanager
 def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
     """Assert that the view of an endpoint runs exactly once in a block.
 
-    Requests that a guard refuses or replays do not count; those that ran without a guard do. The
-    failure lists every request of the block and its end.
+    Requests do not count that a guard refuses or replays, or that a decorator outside the guards
+    answers, such as a check of the login; those that ran without a guard do. The failure lists
+    every request of the block and its end.
 
     Example:
         with assert_ran_once(app, "create_order"):
@@ -132,7 +166,13 @@ def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
     Raises:
         AssertionError: the view did not run, or ran more than once.
         LookupError: the application has no such endpoint.
+        TypeError: `endpoint` is no text.
     """
+    if not isinstance(endpoint, str):
+        raise TypeError(
+            f"assert_ran_once() takes the endpoint's name, as url_for() does, not {endpoint!r}."
+        )
+    app = unproxied(app)
     views: dict[str, Any] = app.view_functions
     if endpoint not in views:
         close = difflib.get_close_matches(endpoint, views, 1, 0.4)
@@ -144,7 +184,9 @@ def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
         with (
             request_started.connected_to(recorder.begin, app),
             request_finished.connected_to(recorder.finish, app),
+            mock.patch.object(wrapping, "run", partial(recorder.run, wrapping.run)),
             claimed.connected_to(recorder.claim, app),
+            released.connected_to(recorder.release, app),
             replayed.connected_to(recorder.replay, app),
             rejected.connected_to(recorder.reject, app),
         ):

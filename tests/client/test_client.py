@@ -229,6 +229,7 @@ def test_the_log_names_host_and_path_without_user_query_and_fragment(make_caller
         ("https://api.example.com", "POST https://api.example.com"),
         ("https://u:p@api.example.com/;p?q#f", "POST https://api.example.com/;p"),
         ("https://[broken/secret", "POST"),
+        ("custom:user:secret@shop.example/x", "POST"),  # by an adapter of the caller's own
     ],
 )
 def test_an_address_in_the_log_is_scheme_host_and_path(url, name, caplog):

@@ -245,6 +245,12 @@ def test_every_kind_of_identity_is_named_by_its_sources(caplog, headers, source,
     assert line.startswith(f"idempotent at 'key': claimed (identity={source} lease=")
 
 
+@pytest.mark.parametrize("host", ["account.example", "user.example:8080"])
+def test_a_host_with_the_name_of_a_source_is_no_source(caplog, host):
+    shop = Shop(caplog, IDEMPOTENCE_IDENTITY_HOST=True)
+    assert "(identity=ip " in shop.lines("/lock", headers={"Host": host})[0]
+
+
 def test_a_guard_that_is_switched_off_says_so(shop):
     shop.app.config["IDEMPOTENCE_LOCK_ENABLED"] = False
     assert shop.lines("/lock") == [

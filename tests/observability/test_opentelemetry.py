@@ -1,7 +1,10 @@
 """Spans and metrics of OpenTelemetry: exact, children of the request's span, without a secret."""
 
+import contextvars
 import subprocess
 import sys
+import threading
+from functools import partial
 
 import pytest
 from flask import request
@@ -119,6 +122,30 @@ def test_each_store_call_is_a_child_span(telemetry):
         ["idempotence.claim", "idempotence.renew", "idempotence.renew"],
     ]
     assert not trace.get_current_span().is_recording()
+
+
+def test_the_keeper_has_no_span_where_threads_inherit_their_context(telemetry, monkeypatch):
+    # As in free-threaded Python 3.14, and under opentelemetry-instrumentation-threading.
+    start, renewed = threading.Thread.start, threading.Event()
+
+    def start_in_context(thread):
+        thread.run = partial(contextvars.copy_context().run, thread.run)
+        start(thread)
+
+    class Renewing(MemoryStore):
+        def renew(self, renewals):
+            outcomes = super().renew(renewals)
+            renewed.set()
+            return outcomes
+
+    monkeypatch.setattr(threading.Thread, "start", start_in_context)
+    app = make_app(store=Renewing(), IDEMPOTENCE_LEASE=0.5)
+    view = idempotent()(lambda: str(renewed.wait(30)))
+    app.add_url_rule("/slow", "slow", view, methods=["POST"])
+    answer = telemetry.watch(app).test_client().post("/slow", headers={"Idempotency-Key": "1"})
+    [(_, children)] = telemetry.spans()
+    assert answer.text == "True"
+    assert [child.name for child in children] == ["idempotence.claim", "idempotence.complete"]
 
 
 def test_a_span_within_a_store_call_is_its_child(telemetry):

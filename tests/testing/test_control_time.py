@@ -342,6 +342,15 @@ def test_time_does_not_go_back(idempotence_clock):
             idempotence_clock.advance(seconds)
 
 
+def test_time_does_not_end(idempotence_clock):
+    shop = Shop()
+    for seconds in (float("inf"), 1e12, timedelta(days=40_000)):
+        with pytest.raises(ValueError, match="a century at most"):
+            idempotence_clock.advance(seconds)
+    idempotence_clock.advance(timedelta(days=36_525))
+    assert [shop.sends("lock") for _ in range(2)] == [True, False]
+
+
 def test_a_long_time_is_advanced_in_little(idempotence_clock):
     shop = Shop(IDEMPOTENCE_LEASE=0.5, IDEMPOTENCE_MAX_HOLD=3600)
     with shop.app.app_context(), shop.idempotence.lock("daily"):

@@ -1,9 +1,10 @@
 """The assertion that a view ran once: whom it counts, and the text of its failure."""
 
 import threading
+from functools import wraps
 
 import pytest
-from flask import Blueprint, abort
+from flask import Blueprint, abort, current_app, request
 from flask.views import MethodView
 from helpers.apps import make_app
 
@@ -132,6 +133,34 @@ class TestHolds:
         )
         ran_once(app, while_locked, *orders(app, 1))
 
+    def test_for_several_endpoints_in_one_block(self):
+        app = shop(no_repeat_submit(60))
+        app.add_url_rule("/payments", "pay", lambda: "Paid.", methods=["POST"])
+        with assert_ran_once(app, "create_order"), assert_ran_once(app, "pay"):
+            ran_once(app, *orders(app, 2))
+            app.test_client().post("/payments")
+
+    def test_for_the_current_application(self):
+        app = shop(no_repeat_submit(60))
+        with app.app_context():
+            ran_once(current_app, *orders(app, 2))
+
+    @pytest.mark.parametrize("settings", [{}, {"IDEMPOTENCE_ENABLED": False}])
+    def test_where_a_decorator_outside_the_guards_has_answered_the_others(self, settings):
+        def login_required(view):
+            @wraps(view)
+            def checked():
+                return view() if "user" in request.args else abort(401)
+
+            return checked
+
+        app = shop(no_repeat_submit(60), idempotent(), login_required, **settings)
+        assert failure(app, *orders(app, 1)) == (
+            "'create_order' did not run:\n"
+            "  POST /orders -> 401 UNAUTHORIZED, did not reach the view"
+        )
+        ran_once(app, *orders(app, 1), lambda: app.test_client().post("/orders?user=1"))
+
 
 class TestFails:
     def test_with_a_list_of_requests_where_the_view_ran_twice(self):
@@ -168,6 +197,31 @@ class TestFails:
 
     def test_where_no_request_is_sent(self):
         assert failure(shop()) == "'create_order' did not run:\n  no request was sent"
+
+    def test_where_the_claim_was_released(self):
+        app = shop(no_repeat_submit(60), view=lambda: abort(503))
+        assert failure(app, *orders(app, 2)) == (
+            "'create_order' ran 2 times, not once:\n"
+            "  POST /orders -> 503 SERVICE UNAVAILABLE, ran (claimed by a lock, then released)\n"
+            "  POST /orders -> 503 SERVICE UNAVAILABLE, ran (claimed by a lock, then released)"
+        )
+
+    def test_where_the_view_raises(self):
+        app = shop(no_repeat_submit(60, failed=lambda _: True), view=lambda: {}["stock"])
+
+        def order():
+            with pytest.raises(KeyError):
+                app.test_client().post("/orders")
+
+        assert failure(app, order, order) == (
+            "'create_order' ran 2 times, not once:\n"
+            "  POST /orders -> KeyError raised, ran (claimed by a lock, then released)\n"
+            "  POST /orders -> KeyError raised, ran (claimed by a lock, then released)"
+        )
+
+    def test_for_a_view_in_place_of_its_endpoint(self):
+        with pytest.raises(TypeError, match="takes the endpoint's name"):
+            ran_once(app := shop(), endpoint=app.view_functions["create_order"])
 
     def test_for_an_endpoint_that_is_not_there(self):
         with pytest.raises(LookupError, match=r"no endpoint 'create_ordr'.*mean 'create_order'"):
