@@ -10,6 +10,7 @@ from .engine import figures
 from .engine.engine import engine_of
 from .engine.figures import Figure
 from .engine.store_calls import Instrument, StoreCall
+from .request.proxies import unproxied
 from .stores.process import call_in_children
 
 try:
@@ -106,6 +107,7 @@ class Metrics:
         Raises:
             ConfigurationError: as for the class.
         """
+        app = unproxied(app)
         figures.register_once(app, "Metrics", self._collectors)
         figures.count_signals(app, self._collectors.count)
         engine_of(app).policy.instrumentation.add(_Measurements(self._collectors))

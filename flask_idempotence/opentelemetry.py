@@ -18,6 +18,7 @@ from .engine import figures
 from .engine.engine import engine_of
 from .engine.figures import Figure
 from .engine.store_calls import Instrument, StoreCall
+from .request.proxies import unproxied
 from .stores.process import call_in_children
 
 try:
@@ -79,6 +80,7 @@ class OpenTelemetry:
         Raises:
             ConfigurationError: as for the class.
         """
+        app = unproxied(app)
         meters = self._meter_provider or metrics.get_meter_provider()
         figures.register_once(app, "OpenTelemetry", meters)
         tracer = trace.get_tracer(_SCOPE, __version__, self._tracer_provider)

@@ -38,6 +38,8 @@ def command(*, mode: str | None, endpoint: str | None, as_json: bool, as_prometh
 
     The store is read in batches while it is in use: concurrent changes may be counted or not.
     """  # noqa: D301 - click's mark for a block that is not to be wrapped
+    if as_json and as_prometheus:
+        raise click.UsageError("--json and --prometheus are two formats: choose one.")
     counts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for batch in scan(this_state(), "Counting", mode=mode, endpoint=endpoint):
         for found in batch:

@@ -113,6 +113,12 @@ def test_stats_tells_a_program_the_same(app):
     assert [row["mode"] for row in told["rows"]] == ["key", "lock", "token", "token"]
 
 
+def test_stats_has_one_format_at_a_time(app):
+    done = invoke(app, "stats", "--prometheus", "--json")
+    assert done.exit_code == 2
+    assert "choose one" in done.output
+
+
 def test_stats_for_prometheus_has_no_purpose_of_a_token(app):
     """A purpose comes from the query of the token URL."""
     fill(app)

@@ -7,7 +7,7 @@ import threading
 from functools import partial
 
 import pytest
-from flask import request
+from flask import current_app, request
 from helpers.apps import bare_app, make_app
 from observability.test_metrics import add_views, figures
 from opentelemetry import trace
@@ -279,6 +279,16 @@ def test_without_a_current_span_there_are_metrics_only(telemetry):
     app.test_client().post("/orders/well")
     assert telemetry.exporter.get_finished_spans() == ()
     assert sum(telemetry.values().values()) == 3  # a request, a claim's time, a settlement
+
+
+def test_the_current_application_is_reported_on(telemetry):
+    app, registry = add_views(make_app()), CollectorRegistry()
+    with app.app_context():
+        Metrics(current_app, registry=registry)
+        OpenTelemetry(current_app, meter_provider=telemetry.meters)
+    app.test_client().post("/orders/well")
+    assert sum(telemetry.values().values()) == 3
+    assert ("idempotence_store_seconds_count", (("operation", "claim"),)) in figures(registry)
 
 
 def test_it_comes_after_the_extension_and_once_for_each_meter(telemetry):
