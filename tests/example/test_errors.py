@@ -94,3 +94,9 @@ def test_no_number_and_no_depth_is_an_error_of_the_server(client, method, path, 
     with client.application.app_context():
         runs.create({"mode": "none", "requests": "1", "delay": "0"})
     assert client.open(path, method=method, **options).status_code == status
+
+
+@pytest.mark.parametrize("path", ["/checkout/nothing", "/products/nothing/comments"])
+def test_a_form_for_an_unknown_product_gets_404_before_the_guard(client, path):
+    answer = client.post(path, data={"name": "Ada"}, headers=HTML)
+    assert (answer.status_code, answer.headers.get("Idempotence-Refusal")) == (404, None)
