@@ -10,7 +10,7 @@ from flask import Flask, Response
 
 from . import checkout, errors, lab, ledger, payments, recipes, shop
 from .bad_network import BadNetwork
-from .database import Database
+from .database import Database, RowNumber
 from .extensions import idempotence
 
 # Public: set SECRET_KEY wherever anyone but you can connect.
@@ -51,6 +51,7 @@ def create_app(**settings: Any) -> Flask:
     app.config.from_prefixed_env()  # FLASK_IDEMPOTENCE_TOKEN_TTL=60, for one
     app.config.from_mapping(settings)
 
+    app.url_map.converters["int"] = RowNumber
     idempotence.init_app(app)
     database = app.extensions["example_database"] = Database(app.config["EXAMPLE_DATABASE"])
     for module in (shop, checkout, payments, ledger, lab):

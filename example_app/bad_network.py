@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 MOST_LOSSES = 5
+MOST_DIGITS = 4
 
 
 class BadNetwork:
@@ -52,7 +53,7 @@ class BadNetwork:
     def _loses_answer(self, environ: WSGIEnvironment) -> bool:
         operation = environ.get("HTTP_X_EXAMPLE_OPERATION")
         losses = environ.get("HTTP_X_EXAMPLE_LOSE", "0")
-        if operation is None or not losses.isdecimal():
+        if operation is None or not losses.isdecimal() or len(losses) > MOST_DIGITS:
             return False
         operation = operation[:64]
         row = self._database.write("INSERT INTO tries (operation) VALUES (?)", operation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from flask import abort
 
@@ -34,3 +35,13 @@ PRODUCTS = {product.slug: product for product in _ALL}
 def product_or_404(slug: str) -> Product:
     """Return the product, or abort with 404."""
     return PRODUCTS.get(slug) or abort(404)
+
+
+def check_product(endpoint: str | None, values: dict[str, Any] | None) -> None:
+    """Abort with 404 before the guard if the URL names an unknown product.
+
+    Register it as a `url_value_preprocessor`. An error handler cannot abort.
+    """
+    del endpoint
+    if values and "slug" in values:
+        product_or_404(values["slug"])

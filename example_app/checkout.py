@@ -11,7 +11,7 @@ from flask.typing import ResponseReturnValue
 from flask_idempotence import TokenError, TokenNotYours, TokenSpent, one_time_token
 
 from .answers import wants_page
-from .catalogue import Product, product_or_404
+from .catalogue import Product, check_product, product_or_404
 from .database import database
 
 LONGEST_NAME = 40
@@ -20,6 +20,7 @@ SPEEDS = {"quick": 0.0, "slow": 3.0}
 """Seconds that the view takes. The slow shop leaves time for more clicks."""
 
 blueprint = Blueprint("checkout", __name__)
+blueprint.url_value_preprocessor(check_product)
 
 
 # The guard lets GET through, so one view can show the form and accept it. A form with a mistake

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flask import current_app
+from werkzeug.routing import IntegerConverter
 
 BUSY_TIMEOUT = 10.0
 """Seconds to wait for another process's write."""
@@ -44,6 +45,12 @@ CREATE TABLE IF NOT EXISTS lab_events (
 );
 CREATE INDEX IF NOT EXISTS lab_events_of ON lab_events (run, number);
 """
+
+
+class RowNumber(IntegerConverter):
+    """The converter `<int:...>` for numbers that every database accepts."""
+
+    regex = r"\d{1,9}"
 
 
 class Database:

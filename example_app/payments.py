@@ -48,7 +48,10 @@ def list_payments() -> ResponseReturnValue:
 
 def make_payment(how: str) -> ResponseReturnValue:
     """Call the bank, and insert the payment."""
-    body = request.get_json()
+    try:
+        body = request.get_json()
+    except RecursionError:
+        abort(400, "The JSON is nested too deep.")
     amount = body.get("amount") if isinstance(body, dict) else None
     if type(amount) is not int or not 0 < amount <= MOST:
         abort(400, f"The amount must be a whole number of euros from 1 to {MOST}.")

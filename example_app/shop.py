@@ -10,13 +10,14 @@ from flask.typing import ResponseReturnValue
 from flask_idempotence import RepeatSubmit, no_repeat_submit
 
 from .answers import wants_page
-from .catalogue import PRODUCTS, product_or_404
+from .catalogue import PRODUCTS, check_product, product_or_404
 from .database import database
 
 LONGEST_COMMENT = 280
 LONGEST_NAME = 40
 
 blueprint = Blueprint("shop", __name__)
+blueprint.url_value_preprocessor(check_product)
 
 
 @blueprint.get("/")
@@ -39,7 +40,6 @@ def product(slug: str) -> ResponseReturnValue:
 @no_repeat_submit(5, "You have just liked this. It counts once in five seconds.")
 def like(slug: str) -> ResponseReturnValue:
     """Count a like."""
-    product_or_404(slug)
     database().write("INSERT INTO likes (product) VALUES (?)", slug)
     if wants_page():
         return redirect(url_for(".product", slug=slug), HTTPStatus.SEE_OTHER)
@@ -51,7 +51,6 @@ def like(slug: str) -> ResponseReturnValue:
 @no_repeat_submit(10, "You have just sent this comment. The list below shows it once.")
 def comment(slug: str) -> ResponseReturnValue:
     """Add a comment."""
-    product_or_404(slug)
     text, name = request.form.get("text", "").strip(), request.form.get("name", "").strip()
     if not text or len(text) > LONGEST_COMMENT or len(name) > LONGEST_NAME:
         abort(400, f"Enter a comment of 1 to {LONGEST_COMMENT} characters.")

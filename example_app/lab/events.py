@@ -24,6 +24,7 @@ from flask_idempotence import (
 )
 
 from ..database import database
+from . import runs
 
 LANE = "X-Lab-Lane"
 """The header with the number of a request in its run."""
@@ -59,6 +60,11 @@ def receiver_of(signal: NamedSignal) -> Any:
     return receive
 
 
+def lane_of_request() -> int | None:
+    """Return the number of the current request in its run."""
+    return runs.whole_number(request.headers.get(LANE), 0, runs.MOST_REQUESTS)
+
+
 def note(what: str, detail: str | None = None) -> int:
     """Record an event of the current request, and return the event's number.
 
@@ -67,7 +73,7 @@ def note(what: str, detail: str | None = None) -> int:
     # The library sends some signals from a thread of its own, outside of any request.
     if not has_request_context() or LANE not in request.headers:
         return 0
-    run, lane = (request.view_args or {}).get("run"), request.headers.get(LANE, type=int)
+    run, lane = (request.view_args or {}).get("run"), lane_of_request()
     if run is None or lane is None:
         return 0
     return database().write(INSERT, run, lane, what, detail, time.time())

@@ -26,6 +26,7 @@ from .runs import FAILURES, LONGEST_DELAY, MODES, MOST_REQUESTS, PATIENCE
 
 BURST = Path(__file__).resolve().with_name("burst.py")
 MOST_EVENTS = 5000
+HIGHEST_EVENT = 2**53
 
 blueprint = Blueprint("lab", __name__, url_prefix="/lab")
 blueprint.register_blueprint(views.blueprint)
@@ -59,11 +60,12 @@ def events(number: int) -> ResponseReturnValue:
 
     The page polls. A stream of events would occupy a sync worker as long as the page is open.
     """
+    after = runs.whole_number(request.args.get("after"), 0, HIGHEST_EVENT)
     run = runs.find(number)  # read before the events: a run that ends now has another poll
     rows = database().read(
         "SELECT number, lane, what, detail, at FROM lab_events WHERE run = ? AND number > ? "
         "ORDER BY number LIMIT ?",
-        *(number, request.args.get("after", 0, type=int), MOST_EVENTS),
+        *(number, after or 0, MOST_EVENTS),
     )
     answer = jsonify(
         lanes=run.requests,

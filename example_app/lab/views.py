@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from http import HTTPStatus
 
-from flask import Blueprint, jsonify, request
+from flask import Blueprint, jsonify
 from flask.typing import ResponseReturnValue
 
 from flask_idempotence import idempotent, no_repeat_submit, one_time_token
 
 from ..database import database
 from . import runs
-from .events import LANE, note
+from .events import lane_of_request, note
 
 blueprint = Blueprint("requests", __name__, url_prefix="/runs/<int:run>")
 
@@ -67,8 +67,9 @@ def work(number: int) -> ResponseReturnValue:
         time.sleep(run.delay)
         if fails:
             return fail(run.failure)
-        lane = request.headers.get(LANE, 0, type=int)
-        database().write("INSERT INTO lab_effects (run, lane) VALUES (?, ?)", number, lane)
+        database().write(
+            "INSERT INTO lab_effects (run, lane) VALUES (?, ?)", number, lane_of_request() or 0
+        )
         return jsonify(success=True), HTTPStatus.CREATED
     finally:
         note("failed" if fails else "ran")

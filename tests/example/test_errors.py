@@ -7,8 +7,14 @@ from flask import abort
 from helpers.servers.example import HTML
 
 from example_app import create_app
+from example_app.lab import runs
 
 WAY_BACK = '<a class="button" href="/">Back to the shop</a>'
+
+HUGE = "9" * 23  # more than a database's integers
+DIGITS = "9" * 5000  # more than int() accepts
+DEEP = '{"a":' * 3000 + "1" + "}" * 3000
+JSON = "application/json"
 
 
 @pytest.fixture
@@ -59,3 +65,38 @@ def test_a_script_gets_the_plain_answer(client):
         answer = client.get(path, headers={"Accept": "application/json"})
         assert answer.status_code == status
         assert WAY_BACK not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "options", "status"),
+    [
+        ("GET", f"/orders/{HUGE}", {}, 404),
+        ("GET", f"/lab/runs/{HUGE}", {}, 404),
+        ("GET", f"/lab/runs/{HUGE}/events", {}, 404),
+        ("GET", f"/lab/runs/{DIGITS}", {}, 404),
+        ("POST", f"/lab/runs/{HUGE}/none", {}, 404),
+        ("POST", f"/recipes/pessimistic-lock/{HUGE}", {"data": {"amount": "1"}}, 404),
+        ("POST", f"/recipes/state-machine/{HUGE}/guarded", {}, 404),
+        ("GET", f"/lab/runs/1/events?after={HUGE}", {}, 200),
+        ("GET", f"/lab/runs/1/events?after=-{HUGE}", {}, 200),
+        ("POST", "/lab/runs/1/none", {"headers": {"X-Lab-Lane": HUGE}}, 201),
+        ("POST", "/api/payments/unguarded", {"data": DEEP, "content_type": JSON}, 400),
+        (
+            "POST",
+            "/api/payments/unguarded",
+            {"json": {}, "headers": {"X-Example-Operation": "a", "X-Example-Lose": DIGITS}},
+            400,
+        ),
+    ],
+    ids=range(12),
+)
+def test_no_number_and_no_depth_is_an_error_of_the_server(client, method, path, options, status):
+    with client.application.app_context():
+        runs.create({"mode": "none", "requests": "1", "delay": "0"})
+    assert client.open(path, method=method, **options).status_code == status
+
+
+@pytest.mark.parametrize("path", ["/checkout/nothing", "/products/nothing/comments"])
+def test_a_form_for_an_unknown_product_gets_404_before_the_guard(client, path):
+    answer = client.post(path, data={"name": "Ada"}, headers=HTML)
+    assert (answer.status_code, answer.headers.get("Idempotence-Refusal")) == (404, None)
