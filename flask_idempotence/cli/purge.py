@@ -21,7 +21,7 @@ _logger = logging.getLogger("flask_idempotence")
 @by_endpoint
 @click.option("--all", "everything", is_flag=True, help="All keys under the prefix.")
 @click.option("--live", is_flag=True, help="Include live claims.")
-@click.option("--yes", is_flag=True, help="Remove the entries, which are only counted otherwise.")
+@click.option("--yes", is_flag=True, help="Remove the entries. Without it, they are only counted.")
 @with_appcontext
 def command(
     *, mode: str | None, endpoint: str | None, everything: bool, live: bool, yes: bool

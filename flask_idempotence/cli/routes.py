@@ -135,9 +135,9 @@ def _shown(value: object) -> object:
 def command(*, as_json: bool, defaults: bool, strict: bool) -> None:
     """Show the guards of each route, and the rules in force.
 
-    A rule comes from the route, from a setting, or is a default; JSON has them all. The list has
-    all unsafe methods, those without a guard as 'none' or (by idempotent.exempt) as 'exempt', and
-    the safe methods that have a guard. Guards are listed from the outermost.
+    The command lists every unsafe method, and the safe methods that have a guard. 'none' marks an
+    unguarded method, 'exempt' one behind idempotent.exempt. Guards are listed from the outermost,
+    each rule with its origin: the route, a setting or, with --defaults and in JSON, the default.
     """
     state = state_of(this_app())
     routes = sorted(_routes(this_app(), state), key=lambda route: (route.rule, route.method))

@@ -54,7 +54,7 @@ def _check_threads(context: DoctorContext) -> Finding:
         return note("uWSGI has a settings file, which may not allow threads.", reason, remedy)
     if any(name.startswith("UWSGI_") for name in os.environ):
         return error("uWSGI does not run threads.", reason, remedy)
-    return ok("uWSGI, which would have to allow threads, has no settings here.")
+    return ok("No settings of uWSGI were found, which would have to allow threads.")
 
 
 def _check_secret(context: DoctorContext) -> Finding:
