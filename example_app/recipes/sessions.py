@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from typing import Any
 
 from flask import current_app
@@ -21,7 +23,9 @@ CONNECTIONS = 32
 LONGEST_IDLE = 3600
 """Seconds; MySQL closes idle connections after its `wait_timeout`, eight hours by default."""
 
-TRIES = 5
+TRIES = 10
+LONGEST_PAUSE = 0.2
+"""Seconds between two tries: processes that start together must not collide again and again."""
 
 
 class RecipeDatabase:
@@ -61,6 +65,7 @@ class RecipeDatabase:
                 except DatabaseError:  # another process creates them too
                     if not tries_left:
                         raise
+                    time.sleep(random.uniform(0, LONGEST_PAUSE))  # noqa: S311 - no secret
             self._is_prepared = True
 
     def new_session(self) -> Session:

@@ -124,5 +124,5 @@ class TestASearchPath:
         with engine.begin() as connection:
             connection.execute(text("DROP TABLE flask_idempotence"))
         site.store.create_table()
-        assert "created anew" in site.post("two").text
+        assert "was replaced in the meantime" in site.post("two").text
         assert (site.post("two").status_code, paid(engine)) == (201, 2)
