@@ -15,7 +15,7 @@ from ..engine.keeper import KEEPERS, Keeper
 from ..errors import ConfigurationError
 from ..request.tokens import Tokens
 from ..response.records import Records
-from ..signals import ALL_SIGNALS
+from ..signals import claimed, rejected, replayed, token_issued, token_spent
 from ..stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ _SERVERS = ("flask_idempotence.stores.redis.", "flask_idempotence.stores.sql.")
 
 _LONGEST = timedelta(days=36_525)
 """The longest step: the clock of leases never goes back, so infinity would never end."""
+
+_DECISIONS = (claimed, rejected, replayed, token_issued, token_spent)
+"""Signals of requests and tasks; the keeper of an earlier test's application sends the others."""
 
 _SHORTEST_STEP = 0.05
 """Seconds of the time advanced after which a failed renewal is tried again, at least."""
@@ -123,7 +126,7 @@ class MovableClock:
             for owner in (Tokens, Records):
                 stack.enter_context(mock.patch.object(owner, "clock", self._wall))
             stack.enter_context(mock.patch.object(Engine, "sleep", self._sleep))
-            for signal in ALL_SIGNALS:
+            for signal in _DECISIONS:
                 stack.enter_context(signal.connected_to(self._note))
             yield
 

@@ -17,6 +17,7 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
+from flask_idempotence.engine.claim import Attempt
 from flask_idempotence.engine.engine import Engine
 from flask_idempotence.request.tokens import Tokens
 from flask_idempotence.response.records import Records
@@ -277,6 +278,16 @@ class TestStoresOnServers:
         with pytest.raises(ConfigurationError, match=f"'shop' on {name}: .* memory://"):
             idempotence_clock.advance(60)
         assert Engine.clock() - before < 30
+
+    def test_whose_keeper_settles_what_an_earlier_test_has_left_do_not_matter(
+        self, fresh_redis, idempotence_clock
+    ):
+        app = Shop(IDEMPOTENCE_STORAGE_URI=fresh_redis.url).app
+        engine = app.extensions["idempotence"].engine
+        attempt = Attempt(app, "lock", "view")
+        fresh_redis.stop()
+        engine.policy.after_view(attempt, "release", lambda: engine.store.release("k", b"o" * 16))
+        idempotence_clock.advance(60)
 
     def test_of_other_tests_do_not_matter(self, redis_url):
         shop = Shop(IDEMPOTENCE_STORAGE_URI=redis_url)
