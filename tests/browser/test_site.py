@@ -156,7 +156,7 @@ def test_the_lab_is_shown_in_the_colours_of_the_page(visit, site, scheme, pictur
 def test_a_word_leads_to_its_page(visit, url):
     page = visit()
     page.goto(f"{url}/search.html?q=fingerprint")
-    found = page.locator("#search-results li", has_text="Who asks, and for what").first
+    found = page.locator("#search-results li", has_text="Identity").first
     found.locator("p.context").wait_for()  # with the lines around it
     found.get_by_role("link").first.click()
     page.wait_for_url(f"{url}/identity.html*")
