@@ -70,29 +70,15 @@ class _Recorder:
         if (call := self._current_call()) is not None:
             call.status = response.status
 
-    def claim(self, app: Flask, /, *, mode: str, **_: object) -> None:
-        """Note a claim."""
-        del app
-        if mode in _GUARDS_OF_VIEWS and (call := self._current_call()) is not None:
-            call.claim = f"claimed by a {mode}"
+    def note(self, attribute: str, text: Callable[[dict[str, Any]], str]) -> Callable[..., None]:
+        """Return a receiver that notes a signal of a view's guard in the current call."""
 
-    def replay(self, app: Flask, /, *, mode: str, **_: object) -> None:
-        """Note a replay."""
-        del app
-        if mode in _GUARDS_OF_VIEWS and (call := self._current_call()) is not None:
-            call.turned_away = "replayed"
+        def receive(_: Flask, /, **sent: Any) -> None:
+            call = self._current_call()
+            if call is not None and sent["mode"] in _GUARDS_OF_VIEWS:
+                setattr(call, attribute, text(sent))
 
-    def reject(self, app: Flask, /, *, mode: str, error: Refusal, **_: object) -> None:
-        """Note a refusal."""
-        del app
-        if mode in _GUARDS_OF_VIEWS and (call := self._current_call()) is not None:
-            call.turned_away = f"refused: {error.slug}"
-
-    def release(self, app: Flask, /, *, mode: str, **_: object) -> None:
-        """Note the release of a claim."""
-        del app
-        if mode in _GUARDS_OF_VIEWS and (call := self._current_call()) is not None:
-            call.claim = f"claimed by a {mode}, then released"
+        return receive
 
     def run(self, run: Callable[..., Any], *asked: Any) -> Any:
         """Run a view behind a guard, and note whether it lets the request pass."""
@@ -121,7 +107,7 @@ class _Recorder:
                 return app.ensure_sync(view)(*args, **kwargs)
             except Refusal as refusal:
                 if call is not None:
-                    call.turned_away = f"refused: {refusal.slug}"
+                    call.turned_away = _refused(refusal)
                 raise
             except Exception as error:
                 if call is not None:  # with TESTING no response is made of it
@@ -138,6 +124,14 @@ class _Recorder:
         times = f"ran {count} times, not once" if count else "did not run"
         lines = [f"\n  {call}" for call in self.calls] or ["\n  no request was sent"]
         raise AssertionError(f"{self._endpoint!r} {times}:{''.join(lines)}")
+
+
+def _claim(sent: dict[str, Any]) -> str:
+    return f"claimed by a {sent['mode']}"
+
+
+def _refused(refusal: Refusal) -> str:
+    return f"refused: {refusal.slug}"
 
 
 def _count_guards(view: Callable[..., Any]) -> int:
@@ -185,10 +179,14 @@ def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
             request_started.connected_to(recorder.begin, app),
             request_finished.connected_to(recorder.finish, app),
             mock.patch.object(wrapping, "run", partial(recorder.run, wrapping.run)),
-            claimed.connected_to(recorder.claim, app),
-            released.connected_to(recorder.release, app),
-            replayed.connected_to(recorder.replay, app),
-            rejected.connected_to(recorder.reject, app),
+            claimed.connected_to(recorder.note("claim", _claim), app),
+            released.connected_to(
+                recorder.note("claim", lambda sent: f"{_claim(sent)}, then released"), app
+            ),
+            replayed.connected_to(recorder.note("turned_away", lambda _: "replayed"), app),
+            rejected.connected_to(
+                recorder.note("turned_away", lambda sent: _refused(sent["error"])), app
+            ),
         ):
             yield
     finally:
