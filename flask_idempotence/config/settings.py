@@ -140,8 +140,9 @@ def key_pattern(value: object) -> str:
     if not isinstance(value, str):
         raise ValidationError("Must be a string with a regular expression.")
     try:
+        re.compile(value, re.ASCII)
         re.compile(within_quotes(value))
-    except (re.error, OverflowError) as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValidationError(f"{value!r} is no regular expression: {error}.") from None
     return value
 

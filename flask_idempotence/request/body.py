@@ -19,6 +19,7 @@ from flask import after_this_request
 from flask.json.provider import DefaultJSONProvider
 from werkzeug.exceptions import (
     ClientDisconnected,
+    HTTPException,
     LengthRequired,
     RequestEntityTooLarge,
     ServiceUnavailable,
@@ -261,6 +262,13 @@ def _piece(source: IO[bytes], most: float) -> bytes:
     try:
         return source.read(PIECE if most > PIECE else int(most)) if most else b""
     except (OSError, ValueError):  # how servers report a broken chunk, or a disconnected client
+        raise ClientDisconnected from None
+    except HTTPException:
+        raise
+    except Exception as error:  # by a class of their own, as Gunicorn does
+        _logger.warning(
+            "Flask-Idempotence: the body of a request cannot be read (%s).", type(error).__name__
+        )
         raise ClientDisconnected from None
 
 

@@ -39,6 +39,8 @@ _SAME = re.compile(r"(.)\1{5}")
 _FEWEST_CHARACTERS = 8
 _FEWEST_PAIRS = 18
 
+_OF_VALUE = f"The idempotency key must be a text of 1 to {LONGEST_KEY} characters, or an integer."
+
 _ESCAPED = re.compile(r'\\(["\\])')
 
 
@@ -79,11 +81,11 @@ def key_of_value(value: object) -> str | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise KeyInvalid
+        raise KeyInvalid(_OF_VALUE)
     # Numbers of thousands of digits are not even turned into text.
     key = str(value) if isinstance(value, str) or abs(value) < 10**LONGEST_KEY else ""
     if not 0 < len(key) <= LONGEST_KEY:
-        raise KeyInvalid
+        raise KeyInvalid(_OF_VALUE)
     return key
 
 

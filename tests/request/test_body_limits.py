@@ -22,9 +22,10 @@ from helpers.request_bodies import (
     post,
     send,
 )
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from flask_idempotence import no_repeat_submit, one_time_token
-from flask_idempotence.request.body import IN_MEMORY
+from flask_idempotence.request.body import IN_MEMORY, PIECE
 
 per_request = pytest.mark.skipif(
     Request.max_content_length.fset is None, reason="Flask 3.1 sets limits on a request"
@@ -269,6 +270,46 @@ class TestMemory:
             (200, "1")
         ] * 3
         assert len(made) == 1  # the view's
+
+
+class TestUnreadableBodies:
+    """Each server reports a broken body in its own way; some by errors of their own classes."""
+
+    class Broken:
+        def __init__(self, error, pieces):
+            self.error, self.pieces = error, pieces
+
+        def read(self, size):
+            if self.pieces:
+                return self.pieces.pop()[:size]
+            raise self.error
+
+    @pytest.mark.parametrize("guard", GUARDS)
+    @pytest.mark.parametrize("pieces", [0, 1, 30])
+    @pytest.mark.parametrize(
+        ("error", "status"),
+        [
+            (OSError("reset"), 400),
+            (ValueError("invalid literal for int()"), 400),
+            (type("InvalidChunkSize", (Exception,), {})(), 400),
+            (RequestEntityTooLarge(), 413),
+        ],
+    )
+    def test_a_body_that_the_server_cannot_read_is_the_clients_error(
+        self, guard, pieces, error, status, caplog
+    ):
+        runs = []
+        app = app_with(lambda: runs.append(1) or {}, GUARDS[guard])
+        body = self.Broken(error, [b"x" * PIECE] * pieces)
+        answer = app.test_client().post(
+            "/",
+            headers={"Idempotency-Key": "k", "Transfer-Encoding": "chunked"},
+            content_type=FORM,
+            environ_overrides={"wsgi.input": body, "wsgi.input_terminated": True},
+        )
+        assert (answer.status_code, runs) == (status, [])
+        is_unknown = "Invalid" in type(error).__name__
+        assert ("cannot be read (InvalidChunkSize)" in caplog.text) == is_unknown
 
 
 class TestTemporaryFiles:

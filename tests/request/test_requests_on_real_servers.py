@@ -1,19 +1,22 @@
 """What real servers make of a request: headers with an underscore, bodies in chunks."""
 
 import http.client
+import socket
 import threading
 
 import pytest
+from helpers.request_bodies import FORM
 from helpers.servers.processes import HOST, Gunicorn
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 APP = """
 from flask import Flask, request
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit
+from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
 
 app = Flask("shop")
 app.config.update(SECRET_KEY="s", IDEMPOTENCE_IP_HEADER="X-Real-IP")
 app.debug = True  # claims in memory are fine here
+app.config["PROPAGATE_EXCEPTIONS"] = False  # an error is answered as in production
 Idempotence(app)
 
 
@@ -27,6 +30,12 @@ def vote():
 @idempotent()
 def pay():
     return request.get_data()
+
+
+@app.post("/spend")
+@one_time_token
+def spend():
+    return "Spent."
 """
 
 
@@ -48,6 +57,14 @@ def ask(port, path, headers=(), body=()):
         connection.close()
 
 
+def send_chunks(port, path, chunks):
+    head = f"POST {path} HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n"
+    head += f"Content-Type: {FORM}\r\nIdempotency-Key: broken\r\nConnection: close\r\n\r\n"
+    with socket.create_connection((HOST, port), timeout=10) as connection:
+        connection.sendall(head.encode() + chunks)
+        return int(connection.makefile("rb").readline().split()[1])
+
+
 def votes(port, *headers):
     return [ask(port, "/vote", [header])[0] for header in headers]
 
@@ -64,6 +81,9 @@ def check(port):
     answers = [ask(port, "/pay", headers.items(), body) for body in bodies]
     assert [status for status, _ in answers] == [200, 200, 422]
     assert [body for _, body in answers[:2]] == [b"one", b"one"]
+    assert [send_chunks(port, path, b"zz\r\n") for path in ("/pay", "/vote", "/spend")] == [
+        400
+    ] * 3
 
 
 @pytest.mark.gunicorn

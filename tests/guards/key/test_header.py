@@ -202,6 +202,7 @@ class TestOtherSources:
         keyed = KeyedApp(key=lambda: GARBAGE[kind], settings={"PROPAGATE_EXCEPTIONS": False})
         assert keyed.verdicts({}) == ["key-invalid"]
         assert (keyed.runs, len(keyed.store)) == (0, 0)
+        assert keyed.send().json["detail"].endswith("text of 1 to 255 characters, or an integer.")
 
     @given(SCALARS | st.lists(SCALARS) | st.dictionaries(st.text(), SCALARS))
     def test_a_key_from_the_body_may_be_anything(self, found):

@@ -75,6 +75,8 @@ NO_PATTERNS = {
     "unbalanced": "(a",
     "flags in the middle": "(?i)a",  # OpenAPI shows it within quotes
     "too many repetitions": "a{99999999999}",
+    "balanced within parentheses only": "a)|(?:b",
+    "nested too deeply": "(" * 5000 + "a" + ")" * 5000,
     "bytes": b"a",
     "compiled": re.compile("a"),
 }
@@ -86,3 +88,8 @@ def test_an_invalid_pattern_is_refused_at_start(kind):
         idempotent(key_pattern=NO_PATTERNS[kind])
     with pytest.raises(ConfigurationError, match="IDEMPOTENCE_KEY_PATTERN"):
         KeyedApp(settings={"IDEMPOTENCE_KEY_PATTERN": NO_PATTERNS[kind]})
+
+
+def test_the_error_counts_positions_in_the_pattern_itself():
+    with pytest.raises(ConfigurationError, match="at position 2"):
+        idempotent(key_pattern="ab[")
