@@ -265,7 +265,7 @@ def _piece(source: IO[bytes], most: float) -> bytes:
         raise ClientDisconnected from None
     except HTTPException:
         raise
-    except Exception as error:  # by a class of their own, as Gunicorn does
+    except Exception as error:  # noqa: BLE001 - classes of their own, as Gunicorn's
         _logger.warning(
             "Flask-Idempotence: the body of a request cannot be read (%s).", type(error).__name__
         )

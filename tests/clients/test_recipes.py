@@ -1,5 +1,7 @@
 """The recipes of docs/clients.md, run with the clients that they are for."""
 
+from unittest.mock import Mock
+
 import boto3
 import pytest
 import stripe
@@ -8,6 +10,9 @@ from helpers.callers.clients_page import KEY, attempt, recipe
 from helpers.callers.python_clients import PYTHON_CLIENTS
 from helpers.servers.faulty_shop import FaultyServer
 from helpers.servers.final_conflict import retries_of_a_final_conflict
+
+from flask_idempotence import MemoryStore, StoreError, current_guard, idempotent
+from flask_idempotence.stores.base import Outcome
 
 pytestmark = pytest.mark.clients
 
@@ -36,6 +41,41 @@ def test_stripe_reads_the_refusal_as_its_own_error():
     assert caught.value.json_body["error"]["code"] == "key_reused"
     assert caught.value.user_message.startswith("This idempotency key has been used")
     assert server.statuses == [200, 400]
+
+
+@pytest.mark.parametrize("refused", [StoreError("no answer"), Outcome.STALE])
+def test_the_replay_of_a_passing_refusal_is_final(monkeypatch, refused):
+    names = recipe("Stripe's")
+
+    @names["app"].post("/slow")
+    @idempotent(guarantee="at-most-once")
+    def slow():
+        renew = Mock(side_effect=[refused if isinstance(refused, Exception) else [refused]])
+        monkeypatch.setattr(MemoryStore, "renew", renew)
+        current_guard.ensure_held()
+
+    client = names["app"].test_client()
+    answers = [client.post("/slow", headers={"Idempotency-Key": KEY}) for _ in range(2)]
+    assert len({answer.headers["Idempotence-Refusal"] for answer in answers}) == 1
+    assert [answer.headers.get("Stripe-Should-Retry") for answer in answers] == [None, "false"]
+
+
+@pytest.mark.parametrize("amount", ["", "x", "1.5", "9" * 5000, None])
+def test_a_wrong_amount_is_refused_in_stripes_format(amount):
+    client = recipe("Stripe's")["app"].test_client()
+    form = {} if amount is None else {"amount": amount}
+    answer = client.post("/v1/payment_intents", data=form, headers={"Idempotency-Key": KEY})
+    assert (answer.status_code, answer.json["error"]["type"]) == (400, "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    "credentials", ["", "garbage", "Signature=a", "Credential", "Credential=NOBODY/20261122"]
+)
+def test_credentials_without_a_known_account_are_no_error_of_the_server(credentials):
+    client = recipe("XML, for clients of AWS")["app"].test_client()
+    headers = {"Authorization": f"AWS4-HMAC-SHA256 {credentials}"}
+    answer = client.post("/", data={"ClientToken": KEY}, headers=headers)
+    assert answer.status_code == 200
 
 
 def ec2(url, access_key="AKIDEXAMPLE"):
