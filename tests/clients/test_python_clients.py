@@ -1,13 +1,17 @@
 """The rows of docs/clients.md: clients for Python, and curl, against a real application."""
 
+import json
 import os
+import re
 import shutil
+import subprocess
 
 import pytest
-from helpers.callers.clients_page import KEY, attempt, measured, rows
+from helpers.callers.clients_page import KEY, PAGE, attempt, measured, rows
 from helpers.callers.node_clients import NODE_CLIENTS
 from helpers.callers.python_clients import PYTHON_CLIENTS
-from helpers.servers.faulty_shop import Shop
+from helpers.repository import section
+from helpers.servers.faulty_shop import RESULT, Shop
 
 pytestmark = pytest.mark.clients
 
@@ -34,6 +38,16 @@ def test_with_wait_each_client_gets_the_result_of_its_running_attempt(name):
     with Shop("running", wait=10) as shop:
         assert attempt(PYTHON_CLIENTS[name], shop, KEY) is None
     assert (shop.statuses, shop.effects) == ([200], 1)
+
+
+def test_curl_as_the_page_sets_it_prints_the_result_alone():
+    [cell] = re.findall(r"(?m)^\| curl \|.*\| `(.*)` \|$", section(PAGE, "What the client sets"))
+    command = ["curl", "--silent", *cell.split(), "--header", f"Idempotency-Key: {KEY}"]
+    with Shop("500") as shop:
+        command += ["--json", "{}", f"{shop.url}/payments"]
+        printed = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+    assert json.loads(printed) == RESULT
+    assert shop.statuses == [500, 200]
 
 
 @pytest.mark.parametrize("client", REPEATING)
