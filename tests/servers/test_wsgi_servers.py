@@ -97,6 +97,13 @@ def test_a_client_that_disconnects_gets_its_answer_later_under_each_server(serve
     assert server.count(name) == 1
 
 
+@pytest.mark.parametrize("sent", ["3\r\nabc\r\n", "9\r\nabc", "3\r\nabc\r\nzz\r\n"])
+def test_a_chunked_body_that_breaks_off_runs_nothing_but_under_granian(server, name, sent):
+    headers = {"Idempotency-Key": name, "Content-Type": "text/plain"}
+    server.abandon("/key", headers, sent=sent, as_=name)
+    assert until(lambda: server.count(name) == 1, 1) == (server.name == "granian")
+
+
 def test_a_stream_without_a_reader_leaves_no_claim_under_each_server(server, name):
     server.abandon("/stream", as_=name, chunks=15)
     assert until(lambda: server.post("/stream", as_=name, chunks=15).status == 201, 15)

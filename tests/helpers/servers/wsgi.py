@@ -102,11 +102,14 @@ class WsgiServer(ServerProcess):
         """Send a POST request."""
         return self.send("POST", path, headers, **arguments)
 
-    def abandon(self, path, headers=(), *, after=0.3, **arguments):
-        """Send a POST request, and close its connection after so many seconds."""
+    def abandon(self, path, headers=(), *, after=0.3, sent="", **arguments):
+        """Send a POST request, and close its connection after so many seconds.
+
+        `sent` is the first part of a body in chunks; without it, there is no body.
+        """
         lines = [f"POST {address_of(path, arguments)} HTTP/1.1", f"Host: {HOST}:{self.port}"]
         lines += [f"{name}: {value}" for name, value in dict(headers).items()]
-        lines += ["Content-Length: 0", "", ""]
+        lines += ["Transfer-Encoding: chunked" if sent else "Content-Length: 0", "", sent]
         with socket.create_connection((HOST, self.port)) as connection:
             connection.sendall("\r\n".join(lines).encode())
             time.sleep(after)
