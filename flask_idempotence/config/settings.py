@@ -135,9 +135,9 @@ def key_pattern(value: object) -> str:
     """Return a regular expression that whole keys must match, as it was given.
 
     Raises:
-        ValidationError: it is no string, or no regular expression.
+        ValidationError: it is no string, empty, or no regular expression.
     """
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not value:
         raise ValidationError("Must be a string with a regular expression.")
     try:
         re.compile(value, re.ASCII)

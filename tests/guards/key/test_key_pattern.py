@@ -72,6 +72,7 @@ def test_a_token_of_the_application_needs_to_match_nothing():
 
 
 NO_PATTERNS = {
+    "empty": "",
     "unbalanced": "(a",
     "flags in the middle": "(?i)a",  # OpenAPI shows it within quotes
     "too many repetitions": "a{99999999999}",
