@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, signals
+from . import __version__
 from .engine import figures
 from .engine.engine import engine_of
-from .engine.figures import Figure
+from .engine.figures import Figure, Labels
 from .engine.store_calls import Instrument, StoreCall
 from .request.proxies import unproxied
 from .stores.process import call_in_children
@@ -85,56 +85,32 @@ class OpenTelemetry:
         figures.register_once(app, "OpenTelemetry", meters)
         tracer = trace.get_tracer(_SCOPE, __version__, self._tracer_provider)
         meter = metrics.get_meter(_SCOPE, __version__, self._meter_provider)
-        measurements = _Measurements(meter)
-        figures.count_signals(app, measurements.count)
-        for signal in signals.ALL_SIGNALS:
-            signal.connect(_event_of(signal.name), app, weak=False)
-        instrumentation = engine_of(app).policy.instrumentation
-        instrumentation.add(measurements)
-        instrumentation.add(_StoreSpans(tracer))
-
-
-def _event_of(name: str) -> Any:
-    def receive(_: Flask, /, **sent: Any) -> None:
-        span = trace.get_current_span()
-        if span.is_recording():
-            attributes = _attributes(name, sent)
-            span.add_event(f"idempotence.{name}", attributes)
-            if name in _DECISIONS:
-                span.set_attributes(attributes)
-
-    return receive
+        report = _Report(tracer, meter)
+        for signal, figure, labels in figures.COUNTED:
+            signal.connect(report.receiver(signal.name, figure, labels), app, weak=False)
+        engine_of(app).policy.instrumentation.add(report)
 
 
 _DECISIONS = ("claimed", "replayed", "rejected")
-_PASSED_ON = ("lease", "waited", "during", "operation")
+_PASSED_ON = {
+    "claimed": ("lease", "waited"),
+    "replayed": ("waited",),
+    "rejected": ("waited",),
+    "lease_lost": ("during",),
+    "store_failed": ("operation",),
+}
 """Arguments of signals that hold seconds, or one of a few words."""
 
 
-def _attributes(name: str, sent: dict[str, Any]) -> dict[str, str | float | bool]:
-    attributes: dict[str, str | float | bool] = {
-        "idempotence.mode": sent["mode"],
-        "idempotence.endpoint": sent["endpoint"] or "",
-    }
-    if name in _DECISIONS:
-        attributes["idempotence.outcome"] = name
-        attributes["idempotence.replay"] = name == "replayed"
-    if name == "rejected":
-        attributes["idempotence.reason"] = sent["error"].slug
-    for argument in _PASSED_ON:
-        if argument in sent:
-            attributes[f"idempotence.{argument}"] = sent[argument]
-    return attributes
+class _Report(Instrument):
+    """The spans, the events and the metrics of one application.
 
-
-class _Measurements(Instrument):
-    """The metrics of one application.
-
-    The SDK takes some 7 microseconds to add to a counter, so the counts are kept here, and the SDK
-    reads them when it exports.
+    A request pays for each call of the SDK. So the counts are kept here, and the SDK reads them
+    when it exports; nothing is computed for a span that is not recorded.
     """
 
-    def __init__(self, meter: metrics.Meter) -> None:
+    def __init__(self, tracer: Tracer, meter: metrics.Meter) -> None:
+        self._tracer = tracer
         self._forget()
         call_in_children(self._forget)
         for figure in figures.COUNTERS:
@@ -159,8 +135,8 @@ class _Measurements(Instrument):
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[Figure, Counter[tuple[str, ...]]] = {
-            figure: Counter() for figure in figures.COUNTERS
+        self._counts: dict[str, Counter[tuple[str, ...]]] = {
+            figure.name: Counter() for figure in figures.COUNTERS
         }
         self._pending = 0  # of this process
 
@@ -168,31 +144,37 @@ class _Measurements(Instrument):
         self, figure: Figure, _: metrics.CallbackOptions
     ) -> Iterator[metrics.Observation]:
         with self._lock:
-            counts = list(self._counts[figure].items())
+            counts = list(self._counts[figure.name].items())
         for labels, count in counts:
             attributes = dict(zip(figure.labels, labels, strict=True))
             yield metrics.Observation(count, attributes)
 
-    def count(self, figure: Figure, labels: tuple[str, ...]) -> None:
-        """Add one to a counter."""
-        with self._lock:
-            self._counts[figure][labels] += 1
+    def receiver(self, name: str, figure: Figure, labels: Labels) -> Callable[..., None]:
+        """Return the receiver of a signal, which counts it and adds an event to the span."""
+        event, decides = f"idempotence.{name}", name in _DECISIONS
+        passed_on = [(each, f"idempotence.{each}") for each in _PASSED_ON.get(name, ())]
 
-    def store_call_ends(self, call: StoreCall) -> None:
-        self._store_seconds.record(call.seconds, {"operation": call.operation})
+        def receive(_: Flask, /, **sent: Any) -> None:
+            with self._lock:
+                self._counts[figure.name][labels(sent)] += 1
+            span = trace.get_current_span()
+            if not span.is_recording():
+                return
+            attributes: dict[str, str | float | bool] = {
+                "idempotence.mode": sent["mode"],
+                "idempotence.endpoint": sent["endpoint"] or "",
+            }
+            for argument, attribute in passed_on:
+                attributes[attribute] = sent[argument]
+            if "error" in sent and decides:
+                attributes["idempotence.reason"] = sent["error"].slug
+            span.add_event(event, attributes)
+            if decides:
+                attributes["idempotence.outcome"] = name
+                attributes["idempotence.replay"] = name == "replayed"
+                span.set_attributes(attributes)
 
-    def renewal_delay(self, seconds: float) -> None:
-        self._keeper_lag.record(seconds)
-
-    def retry_queue_length(self, count: int) -> None:
-        self._pending = count
-
-
-class _StoreSpans(Instrument):
-    """A child span for each store call of a recorded span; the keeper's renewals have none."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
+        return receive
 
     def store_call_begins(self, operation: str) -> None:
         _calls.set(None)
@@ -201,15 +183,22 @@ class _StoreSpans(Instrument):
             _calls.set((span, context.attach(trace.set_span_in_context(span))))
 
     def store_call_ends(self, call: StoreCall) -> None:
+        # Before the span ends: an exemplar of the histogram leads to it.
+        self._store_seconds.record(call.seconds, {"operation": call.operation})
         begun = _calls.get()
-        if begun is None:
-            return
-        span, token = begun
-        _calls.set(None)
-        context.detach(token)
-        if call.error is not None:
-            # Without its text, which may name servers; of the cause only the class.
-            cause = call.error.__cause__ or call.error
-            span.set_attribute("error.type", type(cause).__name__)
-            span.set_status(trace.StatusCode.ERROR)
-        span.end()
+        if begun is not None:
+            _calls.set(None)
+            span, token = begun
+            context.detach(token)
+            if call.error is not None:
+                # Without its text, which may name servers; of the cause only the class.
+                cause = call.error.__cause__ or call.error
+                span.set_attribute("error.type", type(cause).__name__)
+                span.set_status(trace.StatusCode.ERROR)
+            span.end()
+
+    def renewal_delay(self, seconds: float) -> None:
+        self._keeper_lag.record(seconds)
+
+    def retry_queue_length(self, count: int) -> None:
+        self._pending = count

@@ -14,6 +14,7 @@ from .. import signals
 from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from blinker import NamedSignal
     from flask import Flask
 
 _PLACE = ("mode", "endpoint")
@@ -90,6 +91,29 @@ def register_once(app: Flask, kind: str, destination: object) -> None:
     counting.append(destination)
 
 
+Labels = Callable[[dict[str, Any]], tuple[str, ...]]
+"""Returns the values of a counter's labels, from the arguments of a signal."""
+
+
+def _place(outcome: str) -> Labels:
+    return lambda sent: (sent["mode"], sent["endpoint"] or "", outcome)
+
+
+COUNTED: tuple[tuple[NamedSignal, Figure, Labels], ...] = (
+    (signals.claimed, REQUESTS, _place("claimed")),
+    (signals.replayed, REQUESTS, _place("replayed")),
+    (signals.rejected, REQUESTS, lambda sent: _place(sent["error"].slug)(sent)),
+    (signals.completed, SETTLEMENTS, _place("completed")),
+    (signals.released, SETTLEMENTS, _place("released")),
+    (signals.lease_lost, LEASES_LOST, lambda sent: _place(sent["during"])(sent)),
+    (signals.store_failed, STORE_FAILURES, lambda sent: (sent["operation"],)),
+    # Without the purpose, which the query of the token URL makes up.
+    (signals.token_issued, TOKENS, lambda _: ("issued",)),
+    (signals.token_spent, TOKENS, lambda _: ("spent",)),
+)
+"""The counter of each signal."""
+
+
 def count_signals(app: Flask, count: Callable[[Figure, tuple[str, ...]], None]) -> None:
     """Count the signals of an application.
 
@@ -97,29 +121,12 @@ def count_signals(app: Flask, count: Callable[[Figure, tuple[str, ...]], None]) 
         app: the application.
         count: adds one to a counter, under the values of its labels.
     """
-    for signal, figure, labels in (
-        (signals.claimed, REQUESTS, lambda sent: (*_place(sent), "claimed")),
-        (signals.replayed, REQUESTS, lambda sent: (*_place(sent), "replayed")),
-        (signals.rejected, REQUESTS, lambda sent: (*_place(sent), sent["error"].slug)),
-        (signals.completed, SETTLEMENTS, lambda sent: (*_place(sent), "completed")),
-        (signals.released, SETTLEMENTS, lambda sent: (*_place(sent), "released")),
-        (signals.lease_lost, LEASES_LOST, lambda sent: (*_place(sent), sent["during"])),
-        (signals.store_failed, STORE_FAILURES, lambda sent: (sent["operation"],)),
-        # Without the purpose, which the query of the token URL makes up.
-        (signals.token_issued, TOKENS, lambda _: ("issued",)),
-        (signals.token_spent, TOKENS, lambda _: ("spent",)),
-    ):
+    for signal, figure, labels in COUNTED:
         signal.connect(_receiver(count, figure, labels), app, weak=False)
 
 
-def _place(sent: dict[str, Any]) -> tuple[str, str]:
-    return sent["mode"], sent["endpoint"] or ""
-
-
 def _receiver(
-    count: Callable[[Figure, tuple[str, ...]], None],
-    figure: Figure,
-    labels: Callable[[dict[str, Any]], tuple[str, ...]],
+    count: Callable[[Figure, tuple[str, ...]], None], figure: Figure, labels: Labels
 ) -> Callable[..., None]:
     def receive(_: Flask, /, **arguments: object) -> None:
         count(figure, labels(arguments))

@@ -116,12 +116,13 @@ class Shop:
         printed = subprocess.check_output(
             [*command, "--prometheus"], env=self.environment, cwd=self.directory
         )
-        (self.directory / "stats.prom").write_bytes(printed)
+        (self.directory / "stats.new").write_bytes(printed)
+        (self.directory / "stats.new").rename(self.directory / "stats.prom")
 
     def load(self):
         """Send requests of all kinds: first ones, repeats, and refused ones."""
         n = next(self.numbers)
-        token = json.loads(ask(self.server, "/token", "GET")[1])["token"]
+        token = json.loads(ask(self.server, "/token", "GET")[1]).get("token", "none was issued")
         spend = {"Idempotence-Token": token}
         calls = [
             *[lambda: ask(self.server, f"/orders?n={n}")] * 3,
@@ -212,3 +213,15 @@ def test_panels_do_not_overlap_and_say_what_they_show():
         taken |= cells
     titles = [panel["title"] for panel in panels()]
     assert len(set(titles)) == len(titles)
+
+
+def test_every_threshold_is_the_limit_of_an_alert():
+    rules = [rule["expr"] for group in alert_rules()["groups"] for rule in group["rules"]]
+    limits = {float(limit) for rule in rules for limit in re.findall(r"> ([\d.]+)", rule)}
+    drawn = {
+        panel["title"]: panel["fieldConfig"]["defaults"]["thresholds"]["steps"][-1]["value"]
+        for panel in panels()
+        if "thresholds" in panel["fieldConfig"]["defaults"]
+    }
+    assert len(drawn) == 3
+    assert {title for title, limit in drawn.items() if limit not in limits} == set()
