@@ -12,7 +12,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from flask_idempotence import Idempotence, idempotent, one_time_token
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; connect-src 'self'; form-action 'self'; "
+    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 NONCE = "bm9uY2U"
