@@ -199,7 +199,7 @@ STOP = """addEventListener("submit", async () => {
     while (await posts() === 0);
     stop();
     document.documentElement.dataset.stopped = "";
-})"""
+}, { once: true })"""
 
 
 def stop_a_submit(page, shop, path="/"):

@@ -4,7 +4,6 @@
 import re
 
 import pytest
-from browser.browsers import in_each_browser
 from browser.example import expect, running, url  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.browser
@@ -96,7 +95,6 @@ def test_a_run_is_drawn_while_it_happens_and_told_in_words(visit, url, expect):
     assert sum("replayed at" in line for line in lines) == 11
 
 
-@in_each_browser
 def test_duplicates_are_drawn_and_worded_apart_from_the_first(visit, url, expect):
     page = visit()
     fire(page, url, "none", 5)
@@ -110,7 +108,6 @@ def test_duplicates_are_drawn_and_worded_apart_from_the_first(visit, url, expect
     assert sorted("ran again at" in line for line in lines) == [False] + [True] * 4
 
 
-@in_each_browser
 def test_a_run_has_an_address_and_can_be_looked_at_again(visit, url, expect):
     page = visit()
     fire(page, url, "lock", 5, delay=0)
