@@ -12,7 +12,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from flask_idempotence import Idempotence, idempotent, one_time_token
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; connect-src 'self'; form-action 'self'; "
+    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 NONCE = "bm9uY2U"
@@ -70,6 +71,8 @@ class Shop:
 
     def __init__(self, **settings):
         self.delay = 0.0
+        self.released = threading.Event()
+        """Ends the delay of orders."""
         self.csp = POLICY
         self.drops = 0
         self.posts, self.orders, self.tokens = [], [], 0
@@ -110,6 +113,10 @@ class Shop:
             response.headers["Content-Security-Policy"] = self.csp
             return response
 
+        @app.get("/posts")
+        def count_posts():
+            return jsonify(len(self.posts))
+
         @app.get("/favicon.ico")
         def icon():
             return "", 204
@@ -139,7 +146,7 @@ class Shop:
         @app.post("/orders")
         @one_time_token()
         def order():
-            time.sleep(self.delay)
+            self.released.wait(self.delay)
             self.orders.append((request.form["note"], request.form.get("what")))
             return f"<!doctype html><title>Thanks</title><h1>Order {len(self.orders)}</h1>"
 

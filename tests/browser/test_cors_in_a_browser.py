@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from browser.browsers import in_each_browser
 from flask import Flask
 from flask_cors import CORS
 from helpers.apps import bare_app
@@ -10,7 +11,7 @@ from helpers.callers.http_callers import serving
 
 from flask_idempotence import Idempotence, idempotent
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, in_each_browser]
 
 PAGE = """<!doctype html>
 <html lang="en">

@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from browser.browsers import in_each_browser
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, in_each_browser]
 
 
 def pay(page, shop, timeout=0):

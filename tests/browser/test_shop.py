@@ -5,6 +5,7 @@ import re
 import time
 
 import pytest
+from browser.browsers import in_each_browser
 from browser.example import (  # noqa: F401 - fixtures
     PAGES,
     PHONE,
@@ -44,6 +45,7 @@ def click_where_it_stands(page, button, times):
         time.sleep(0.1)
 
 
+@in_each_browser
 def test_a_double_click_is_one_order(visit, url):
     page = open_checkout(visit(), url)
     order_button(page).dblclick()
@@ -52,6 +54,7 @@ def test_a_double_click_is_one_order(visit, url):
     assert orders(url) == [("Ada", 1)]
 
 
+@in_each_browser
 def test_enter_held_down_is_one_order(visit, url):
     page = open_checkout(visit(), url)
     page.get_by_label("Your name").focus()
@@ -79,6 +82,7 @@ def test_impatient_clicks_on_a_slow_shop_are_one_order(visit, url):
     assert orders(url) == [("Ada", 1)]
 
 
+@in_each_browser
 def test_reloading_the_answer_is_no_second_order(visit, url):
     page = open_checkout(visit(), url)
     order_button(page).click()
@@ -126,6 +130,7 @@ def test_after_the_back_button_only_a_submit_is_a_new_order(visit, url, expect, 
     assert orders(url) == [("Ada, again", 1), ("Ada", 1)]
 
 
+@in_each_browser
 def test_two_tabs_are_two_orders_however_often_each_is_clicked(visit, url):
     first = visit()
     tabs = [first, first.context.new_page()]
@@ -162,6 +167,7 @@ def test_likes_and_comments_with_scripts_off(visit, url, expect):
     expect(page.locator(".comments li")).to_have_count(1)
 
 
+@in_each_browser
 def test_five_likes_are_one_and_the_page_says_why(visit, url, expect):
     page = visit()
     page.goto(url)
@@ -197,6 +203,7 @@ def test_a_token_that_expired_is_renewed_and_nothing_typed_is_lost(visit, forget
     without.wait_for_url(THANKS)
 
 
+@in_each_browser
 def test_a_payment_whose_answers_are_lost_is_made_once(visit, url, expect):
     page = visit()
     page.goto(url + "/pay?amount=34")

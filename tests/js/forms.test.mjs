@@ -289,6 +289,16 @@ test("a page made anew for the back button trusts no token that is in it", async
   assert.equal(early.page.submissions[0].idempotence_token, "fresh1");
 });
 
+test("after a reload, a field's token is trusted only where the browser restores none", async () => {
+  for (const [autocomplete, expected] of [[undefined, "fresh1"], ["off", "issued"]]) {
+    const { page } = open({ field: HELD, type: "reload" });
+    if (autocomplete) page.field.setAttribute("autocomplete", autocomplete);
+    page.submit();
+    await settled();
+    assert.equal(page.submissions[0].idempotence_token, expected);
+  }
+});
+
 test("a submit that was stopped keeps its token, however old: it may have been done", async () => {
   let seconds = 0;
   const { page, sent } = open({ field: HELD }, { now: () => 1_000_000 + seconds * 1000 });

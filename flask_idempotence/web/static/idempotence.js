@@ -253,9 +253,16 @@
     if (document.activeElement === document.body) state.focused?.focus?.();
   }
 
-  /* Whether the page was loaded again by the back or forward button. */
-  function isFromHistory() {
-    return performance.getEntriesByType?.("navigation")[0]?.type === "back_forward";
+  /* Whether the page was loaded in a certain way: "reload", or by the buttons "back_forward". */
+  function isLoadedBy(way) {
+    return performance.getEntriesByType?.("navigation")[0]?.type === way;
+  }
+
+  /* Whether the token may be that of an earlier visit. On a reload, Firefox restores what a script
+     has put into a hidden field, unless the page's source says autocomplete="off". */
+  function mayBeRestored(field) {
+    if (isLoadedBy("back_forward")) return true;
+    return isLoadedBy("reload") && field.getAttribute("autocomplete") !== "off";
   }
 
   function needsToken(form, field) {
@@ -266,7 +273,7 @@
     const known = filled.get(field);
     if (known?.token === field.value) return isOld(known);
     const seconds = field.dataset.idempotenceExpiresIn;
-    return isFromHistory() || isOld({ at: performance.timeOrigin, lasts: seconds * 1000 });
+    return mayBeRestored(field) || isOld({ at: performance.timeOrigin, lasts: seconds * 1000 });
   }
 
   /* By the wall clock, which also runs while a computer sleeps; a tenth is for the network. */
@@ -375,7 +382,7 @@
 
   /* A page that the browser kept shows a form as it was left: busy, with its token spent. */
   function onPageShow({ persisted }) {
-    if (!persisted && !isFromHistory()) return;
+    if (!persisted && !isLoadedBy("back_forward")) return;
     for (const form of document.querySelectorAll(FORMS)) {
       if (!persisted || stateOf(form).busy || stateOf(form).sent) renewQuietly(form);
     }

@@ -1,0 +1,50 @@
+"""The system's browsers, as Playwright starts them: Chromium, and Firefox over WebDriver BiDi."""
+
+import os
+import shutil
+
+import pytest
+
+NAMES = {
+    "chromium": ("chromium", "chromium-browser", "google-chrome"),
+    "firefox": ("firefox-esr", "firefox"),
+}
+
+in_each_browser = pytest.mark.parametrize("browser_name", NAMES)
+"""Other tests are run in Chromium only."""
+
+
+def nothing_to_drive(what):
+    """Leave the test out; where the machine is there to run it, fail."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what} is missing, and CI=true says that it must not be")
+    pytest.skip(f"{what} is missing")
+
+
+def start_browser(playwright, name, *, keeps_pages, scripts):
+    """Start a browser; the options are those that hold for all of its pages."""
+    path = next(filter(None, map(shutil.which, NAMES[name])), None)
+    if path is None:
+        nothing_to_drive(f"a browser (apt-get install {NAMES[name][0]})")
+    if name == "firefox":
+        return _start_firefox(playwright, path, keeps_pages=keeps_pages, scripts=scripts)
+    # Playwright switches the back/forward cache off, which people have on.
+    ignored = ["--disable-back-forward-cache"] if keeps_pages else None
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # root cannot have one
+    return playwright.chromium.launch(
+        executable_path=path, args=sandbox, ignore_default_args=ignored
+    )
+
+
+def _start_firefox(playwright, path, *, keeps_pages, scripts):
+    preferences = {
+        "javascript.enabled": scripts,
+        # Whether to send a form again is asked of people; they say yes.
+        "dom.confirm_repost.testing.always_accept": True,
+    }
+    if not keeps_pages:
+        preferences["browser.sessionhistory.max_total_viewers"] = 0
+    # This channel is WebDriver BiDi, for a Firefox as it is installed.
+    return playwright.firefox.launch(
+        executable_path=path, channel="moz-firefox", firefox_user_prefs=preferences
+    )
