@@ -43,7 +43,7 @@ def visit(launch, browser_name):
 
     def note_error(said):
         # For Firefox, a request that another site does not allow is an error of the page.
-        if "Cross-Origin Request Blocked" not in str(said.error):
+        if "Same Origin Policy disallows" not in str(said.error):
             problems.append(str(said.error))
 
     def note_violation(said):
