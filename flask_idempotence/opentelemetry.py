@@ -107,8 +107,6 @@ def _event_of(name: str) -> Any:
 
 
 _DECISIONS = ("claimed", "replayed", "rejected")
-_PASSED_ON = ("lease", "waited", "during", "operation")
-"""Arguments of signals that hold seconds, or one of a few words."""
 
 
 def _attributes(name: str, sent: dict[str, Any]) -> dict[str, str | float | bool]:
@@ -121,7 +119,7 @@ def _attributes(name: str, sent: dict[str, Any]) -> dict[str, str | float | bool
         attributes["idempotence.replay"] = name == "replayed"
     if name == "rejected":
         attributes["idempotence.reason"] = sent["error"].slug
-    for argument in _PASSED_ON:
+    for argument in figures.PASSED_ON:
         if argument in sent:
             attributes[f"idempotence.{argument}"] = sent[argument]
     return attributes

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _PLACE = ("mode", "endpoint")
 
+PASSED_ON = ("lease", "waited", "during", "operation")
+"""Arguments of signals that hold seconds, or one of a few words."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
