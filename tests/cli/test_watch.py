@@ -157,7 +157,7 @@ def test_the_signals_of_two_workers_add_up_exactly(shell, extra):
             for _ in range(2):
                 for n in range(30):
                     post(server, "/payments", f"key-{n}")
-            assert until(lambda: len(watch.out) >= 170)
+            assert until(lambda: len(watch.out) >= 170, 20)
             time.sleep(1)
             assert watch.interrupt() == 0
         assert outcomes(watch.events) == {
@@ -206,7 +206,7 @@ def test_redis_stops_and_comes_back_while_it_is_watched(tmp_path, fresh_redis):
             watch.wait_for("2 processes publish: ")
             for n in range(20):
                 assert post(server, "/payments", f"back-{n}")[0] == 200
-            assert until(lambda: len(watch.out) >= 80, 10), outcomes(watch.events)
+            assert until(lambda: len(watch.out) >= 80, 20), outcomes(watch.events)
             assert watch.interrupt() == 0
         assert outcomes(watch.events) == {
             ("key", "pay", "store_failed"): 20,
@@ -229,7 +229,7 @@ def test_filters_and_lines_in_a_pipe(shell):
             for _ in range(3):
                 post(server, "/orders?n=1")
                 post(server, "/payments", "one")
-            assert until(lambda: len(some.out) == 4 and len(of_pay.out) == 4)
+            assert until(lambda: len(some.out) == len(of_pay.out) == 4, 20)
             assert some.interrupt() == of_pay.interrupt() == 0
         rows = [line.rstrip("\n").split("\t") for line in some.out]
         assert [len(row) for row in rows] == [8] * 4
@@ -320,6 +320,9 @@ class Terminal:
         shown = re.sub(r"\x1b\[[\d;]*[mK]", "", frames[-1] if frames else "")
         return shown.replace("\r\n", "\n").splitlines()
 
+    def wait_for(self, text):
+        assert until(lambda: text in "\n".join(self.frame), 30), self.frame
+
     def interrupt(self):
         self._process.send_signal(signal.SIGINT)
         return self._process.wait(20)
@@ -335,12 +338,12 @@ def test_a_terminal_shows_rates_and_the_latest_signals_in_place(shell):
     ):
         reach_both(server)
         for terminal in (wide, usual, narrow):
-            assert until(lambda: "2 processes publish" in " ".join(terminal.frame), 30)
+            terminal.wait_for("2 processes publish")
         for n in range(40):
             post(server, f"/orders?n={n % 10}")
         for terminal, columns, lines in ((wide, 120, 30), (usual, 80, 24), (narrow, 40, 12)):
-            assert until(lambda: "10  lock  claimed" in "\n".join(terminal.frame)), terminal.frame
-            assert until(lambda: "30  lock  repeat" in "\n".join(terminal.frame)), terminal.frame
+            terminal.wait_for("10  lock  claimed")
+            terminal.wait_for("30  lock  repeat")
             frame = terminal.frame
             assert len(frame) < lines
             assert max(map(len, frame)) <= columns
