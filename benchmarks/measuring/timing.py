@@ -42,7 +42,13 @@ class Variant:
 
 
 class Server:
-    """The least that a WSGI server does for a request: call, read the body, close it."""
+    """The least that a WSGI server does for a request: call, read the body, close it.
+
+    Attributes:
+        clock: returns nanoseconds; a benchmark may take those of the processor.
+    """
+
+    clock = staticmethod(time.perf_counter_ns)
 
     def __init__(self):
         self.status = ""
@@ -60,9 +66,9 @@ class Server:
 
     def time(self, variant: Variant, environ) -> int:
         """Answer one request, as its variant has to; return its nanoseconds."""
-        start = time.perf_counter_ns()
+        start = self.clock()
         body = self.send(variant.app, environ)
-        end = time.perf_counter_ns()
+        end = self.clock()
         if not self.status.startswith(variant.status):
             raise RuntimeError(f"{variant.name} answered {self.status}: {body!r}")
         if (DONE in environ) is variant.replays:

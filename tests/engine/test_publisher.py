@@ -280,6 +280,11 @@ def test_messages_of_another_origin_are_passed_over():
     assert len(workers.read(json.dumps(good).encode())) == 1
     assert workers.read(json.dumps(good).encode()) == ()
     assert workers.present == ["w"]
+    odd = [1.0, [], {}, 7, ["a"], None, {"lease": "\ud800\x1b[2J", "x": []}]
+    [event] = workers.read(json.dumps(good | {"number": 2, "events": [odd]}).encode())
+    assert hash((event.signal, event.mode, event.outcome, event.endpoint))
+    assert all(isinstance(cell, str) for cell in event.as_row())
+    json.dumps(event.as_json()).encode("ascii")
 
 
 PROGRAM = """

@@ -173,14 +173,15 @@ class Workers:
 
 def _event(
     time: float,
-    signal: str,
-    mode: str,
-    endpoint: str | None,
-    key: str | None,
-    outcome: str,
+    signal: object,
+    mode: object,
+    endpoint: object,
+    key: object,
+    outcome: object,
     facts: dict[str, float | str],
     *,
     worker: str,
 ) -> Event:
     moment = datetime.fromtimestamp(time, UTC)
-    return Event(moment, signal, mode, endpoint, key, outcome, dict(facts), worker)
+    place, digest = (None if each is None else str(each) for each in (endpoint, key))
+    return Event(moment, str(signal), str(mode), place, digest, str(outcome), dict(facts), worker)

@@ -73,7 +73,7 @@ class Lines:
     def add(self, event: Event) -> None:
         """Print an event."""
         if self._as_json:
-            click.echo(json.dumps(event.as_json(), ensure_ascii=False))
+            click.echo(json.dumps(event.as_json()))
         else:
             print_columns(event.as_row())
 
@@ -114,7 +114,7 @@ class Screen:
         home = "\x1b[H" if self._is_clear else "\x1b[2J\x1b[H"
         self._is_clear = True
         text = "".join(f"{line}\x1b[K\n" for line in lines)
-        click.echo(f"\x1b[?7l{home}{text}\x1b[J\x1b[?7h", nl=False)
+        click.echo(f"\x1b[?7l{home}{text}\x1b[J\x1b[?7h", nl=False, color=True)
 
     def close(self, notices: Sequence[str]) -> None:
         """Leave the last frame on the screen, and the cursor under it."""
