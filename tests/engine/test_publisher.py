@@ -200,7 +200,10 @@ def test_a_full_queue_drops_and_counts_and_no_request_waits(fresh_redis, monkeyp
         assert 10 <= len(listener.events()) - 1 <= 20
 
 
-def test_events_of_an_outage_arrive_once_the_command_is_back(fresh_redis):
+def test_events_of_an_outage_arrive_once_the_command_is_back(fresh_redis, monkeypatch):
+    # It would publish at once when the server is back, and ask for listeners later.
+    monkeypatch.setattr(publisher, "POLL_EVERY", 1.0)
+    monkeypatch.setattr(publisher, "PUBLISH_EVERY", 0.01)
     client, own = published_by(fresh_redis)
     with Listener(fresh_redis) as listener:
         client.get("/token")
