@@ -4,11 +4,13 @@
 Three applications take turns: without the setting, with it while no command listens, and with it
 while `flask idempotence watch --json` runs in a process of its own. The times are those that the
 processor spends on the request's thread: a busy machine and a slow Redis do not change them much.
-The last line is the cost of asking, once a second in each process, whether a command listens.
+The last lines are the cost of one signal, of which a guarded request sends two, and that of
+asking, once a second in each process, whether a command listens.
 
     uv run python benchmarks/service/watching.py
 """
 
+import statistics
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ from measuring.timing import Server, Variant, interleave, ratio
 from modes import key_mode, lock_mode
 
 from flask_idempotence.engine.publisher import Publisher, channel_of
+from flask_idempotence.signals import claimed, emit
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.broadcast import BroadcastingStore
 
@@ -47,6 +50,7 @@ FlaskGroup(create_app=lambda: app).main(["idempotence", "watch", "--json"])
 """
 
 QUESTIONS = 2000
+SIGNALS = 20_000
 
 
 def publishing(variant: Variant, how: str) -> Variant:
@@ -63,6 +67,19 @@ def cost_of_a_question(store: BroadcastingStore) -> float:
     for _ in range(QUESTIONS):
         store.count_listeners(channel_of("alone"))
     return (time.thread_time() - began) / QUESTIONS * 1e6
+
+
+def cost_of_a_signal(app) -> float:
+    """Return the microseconds of the processor for one signal, on the thread of the request."""
+    sent = {"mode": "key", "endpoint": "pay", "key": "e148de3befcd", "lease": 30.0, "waited": 0.0}
+    times = []
+    for _ in range(SIGNALS // 100):
+        began = time.thread_time()
+        for _ in range(100):
+            emit(claimed, app, **sent)
+        times.append((time.thread_time() - began) * 1e4)
+        time.sleep(0.01)  # for the thread that publishes
+    return statistics.median(times)
 
 
 def main() -> int:
@@ -95,6 +112,9 @@ def main() -> int:
                 for how, other in others.items()
                 for spread in [ratio(other, base)]
             ]
+            apps = {"off": base.app, **{how: other.app for how, other in others.items()}}
+        for how, app in apps.items():
+            print(f"a signal, {how}: {cost_of_a_signal(app):.1f} us")
         print(f"a question whether a command listens: {cost_of_a_question(store):.0f} us")
         command.kill()
     return finish(report, arguments, {"what publishing adds": Table(rows_of(report))})
