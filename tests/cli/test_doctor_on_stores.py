@@ -186,7 +186,7 @@ def test_replicas_against_those_that_are_waited_for(fresh_redis):
         assert severity("replicas", app) == "error"
 
 
-def test_signals_that_cannot_be_published(fresh_redis):
+def test_signals_that_cannot_be_published(fresh_redis, tmp_path):
     def found(url, **settings):
         app = production_app(IDEMPOTENCE_STORAGE_URI=url, **settings)
         [finding] = CHECKS["watch"](collect(app))
@@ -200,7 +200,7 @@ def test_signals_that_cannot_be_published(fresh_redis):
     assert found(fresh_redis.url).severity is Severity.OK
     assert found(fresh_redis.url, **on).severity is Severity.OK
     assert found("memory://", **on).severity is Severity.NOTE
-    assert found("sqlite:///no.db", **on).severity is Severity.NOTE
+    assert found(f"sqlite:///{tmp_path}/no.db", **on).severity is Severity.NOTE
     assert found(guest).severity is Severity.OK
     forbidden = found(guest, **on)
     assert forbidden.severity is Severity.WARNING
