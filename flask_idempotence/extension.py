@@ -24,6 +24,7 @@ from .engine.engine import (
 )
 from .engine.forgetting import forget
 from .engine.guard import Services
+from .engine.publisher import Publisher
 from .engine.tokens import issue_token, redeem_token
 from .errors import ConfigurationError
 from .exactly_once.factory import watch_sessions
@@ -42,6 +43,7 @@ from .response.frameworks import register_with_apiflask
 from .response.records import Records
 from .response.refusals import Refusal
 from .stores import Store, open_store
+from .stores.broadcast import BroadcastingStore
 from .web.routes import make_blueprint, token_url_faults
 from .web.templating import FUNCTIONS
 
@@ -101,6 +103,9 @@ class Idempotence:
         if store is None:
             store = open_store(config.storage_uri, config.storage_options)
         watch_sessions()
+        if config.watch and isinstance(store, BroadcastingStore):
+            # Before the keeper: at exit it then comes after it, and publishes its last signals.
+            Publisher(store, config.prefix).connect(app)
         state = State(app, config, store, self._hooks)
         app.extensions["idempotence"] = state
         app.register_blueprint(make_blueprint(app, config.token_url))

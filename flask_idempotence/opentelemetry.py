@@ -92,14 +92,6 @@ class OpenTelemetry:
 
 
 _DECISIONS = ("claimed", "replayed", "rejected")
-_PASSED_ON = {
-    "claimed": ("lease", "waited"),
-    "replayed": ("waited",),
-    "rejected": ("waited",),
-    "lease_lost": ("during",),
-    "store_failed": ("operation",),
-}
-"""Arguments of signals that hold seconds, or one of a few words."""
 
 
 class _Report(Instrument):
@@ -152,7 +144,7 @@ class _Report(Instrument):
     def receiver(self, name: str, figure: Figure, labels: Labels) -> Callable[..., None]:
         """Return the receiver of a signal, which counts it and adds an event to the span."""
         event, decides = f"idempotence.{name}", name in _DECISIONS
-        passed_on = [(each, f"idempotence.{each}") for each in _PASSED_ON.get(name, ())]
+        passed_on = [(each, f"idempotence.{each}") for each in figures.PASSED_ON.get(name, ())]
 
         def receive(_: Flask, /, **sent: Any) -> None:
             with self._lock:

@@ -45,7 +45,7 @@ class Server:
     """The least that a WSGI server does for a request: call, read the body, close it.
 
     Attributes:
-        clock: returns nanoseconds.
+        clock: returns nanoseconds; a benchmark may take those of the processor.
     """
 
     clock = staticmethod(time.perf_counter_ns)

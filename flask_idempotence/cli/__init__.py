@@ -14,6 +14,7 @@ from ..errors import IdempotenceError, StoreError, StoreNotReady
 
 COMMANDS = (
     *("config", "doctor", "init-db", "inspect", "prune", "purge", "release", "routes", "stats"),
+    "watch",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,26 +39,36 @@ def print_table(
 
     Numbers are aligned to the right. Colours are those of the first cell in each row.
     """
-    lines = [[_text_of(cell) for cell in row] for row in rows]
     if not in_terminal():
-        for line in lines:
-            click.echo("\t".join(line))
+        for row in rows:
+            print_columns(row)
         return
     if not rows:
         return
-    widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
-    numeric = [all(_is_number(cell) for cell in column) for column in zip(*rows, strict=True)]
+    heading, *lines = aligned(header, rows)
+    click.echo(styled(heading, bold=True))
+    end = max(len(_text_of(row[0])) for row in [header, *rows])
+    for number, line in enumerate(lines):
+        first = styled(line[:end], fg=colours[number]) if colours else line[:end]
+        click.echo(first + line[end:])
 
-    def aligned(line: Sequence[str]) -> str:
+
+def print_columns(row: Sequence[str | float]) -> None:
+    """Print a row for a pipe, separated by tabs."""
+    click.echo("\t".join(map(_text_of, row)))
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str | float]]) -> list[str]:
+    """Return a heading and its rows, one or more, as lines; numbers are aligned to the right."""
+    lines = [[_text_of(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
+    numeric = [all(map(_is_number, column)) for column in zip(*rows, strict=True)]
+
+    def line_of(line: Sequence[str]) -> str:
         cells = zip(line, widths, numeric, strict=True)
         return "  ".join(c.rjust(width) if n else c.ljust(width) for c, width, n in cells).rstrip()
 
-    click.echo(styled(aligned(header), bold=True))
-    for number, line in enumerate(lines):
-        shown = aligned(line)
-        if colours:
-            shown = styled(shown[: widths[0]], fg=colours[number]) + shown[widths[0] :]
-        click.echo(shown)
+    return [line_of(header), *map(line_of, lines)]
 
 
 def _is_number(cell: str | float) -> bool:
@@ -76,6 +87,18 @@ def _text_of(cell: str | float) -> str:
 def in_terminal() -> bool:
     """Whether the output is a terminal."""
     return sys.stdout.isatty()
+
+
+def is_closed() -> bool:
+    """Whether the output is a pipe that no program reads any more, where the system can say so."""
+    if not hasattr(select, "poll"):
+        return False
+    poller = select.poll()
+    try:
+        poller.register(sys.stdout, 0)
+    except ValueError:  # no file of the system
+        return False
+    return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
 def styled(text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:

@@ -236,6 +236,7 @@ class Config:
     )
     problem_base: str = _setting(fields.String(), "urn:flask-idempotence:")
     repeat_log_level: int | str = _setting(fields.Function(None, slugs.log_level), "INFO")
+    watch: bool = _setting(fields.Boolean(), False)
     lease: float = _setting(_Duration(validate=validate.Range(min=SHORTEST_LEASE)), 30.0)
     max_hold: float = _setting(_Duration(), 3600.0)
     token_enabled: bool = _setting(fields.Boolean(), True, live=True)

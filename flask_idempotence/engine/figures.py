@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
 _PLACE = ("mode", "endpoint")
 
+PASSED_ON = {
+    "claimed": ("lease", "waited"),
+    "replayed": ("waited",),
+    "rejected": ("waited",),
+    "lease_lost": ("during",),
+    "store_failed": ("operation",),
+}
+"""Arguments of signals that hold seconds, or one of a few words."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:

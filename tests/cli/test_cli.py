@@ -22,6 +22,7 @@ COMMANDS = [
     "release",
     "routes",
     "stats",
+    "watch",
 ]
 ESCAPE = "\x1b["
 

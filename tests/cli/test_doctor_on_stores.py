@@ -184,3 +184,25 @@ def test_replicas_against_those_that_are_waited_for(fresh_redis):
         assert severity("replicas", app) == "ok"
         store._wait_replicas = 2
         assert severity("replicas", app) == "error"
+
+
+def test_signals_that_cannot_be_published(fresh_redis, tmp_path):
+    def found(url, **settings):
+        app = production_app(IDEMPOTENCE_STORAGE_URI=url, **settings)
+        [finding] = CHECKS["watch"](collect(app))
+        return finding
+
+    fresh_redis.client().execute_command(
+        *["ACL", "SETUSER", "guest", "on", "nopass", "~*", "resetchannels", "+@all"]
+    )
+    guest = fresh_redis.url.replace("//", "//guest:x@")
+    on = {"IDEMPOTENCE_WATCH": True}
+    assert found(fresh_redis.url).severity is Severity.OK
+    assert found(fresh_redis.url, **on).severity is Severity.OK
+    assert found("memory://", **on).severity is Severity.NOTE
+    assert found(f"sqlite:///{tmp_path}/no.db", **on).severity is Severity.NOTE
+    assert found(guest).severity is Severity.OK
+    forbidden = found(guest, **on)
+    assert forbidden.severity is Severity.WARNING
+    assert "NoPermissionError" in forbidden.finding
+    assert "idempotence:watch" in forbidden.remedy

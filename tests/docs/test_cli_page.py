@@ -52,13 +52,15 @@ def test_every_transcript_is_what_the_command_prints(tmp_path, redis_url, monkey
 
 def test_every_command_is_shown_at_work():
     shown = {command.split()[0] for command, _ in transcripts()}
-    shown_elsewhere = {"init-db", "prune"}  # cli/test_database_commands.py
+    # cli/test_database_commands.py, cli/test_watch.py
+    shown_elsewhere = {"init-db", "prune", "watch"}
     assert shown | shown_elsewhere == set(tools.list_commands(None))
     assert re.findall(r"(?m)^## ([\w-]+)$", text_of(PAGE)) == [
         "doctor",
         "config",
         "routes",
         "stats",
+        "watch",
         "inspect",
         "release",
         "purge",

@@ -10,8 +10,12 @@ from flask import Flask
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from ...config.settings import IDENTITY
+from ...engine.publisher import channel_of
+from ...errors import StoreError
 from ...guards.checks import faults_when_finished
+from ...stores.broadcast import BroadcastingStore
 from ...web.routes import token_url_faults
+from .. import kind_of
 from .findings import Check, DoctorContext, Finding, error, note, ok, warning
 
 _SHORTEST_SECRET = 16
@@ -207,6 +211,29 @@ def _check_views(context: DoctorContext) -> Iterator[Finding]:
         yield ok("Every guard takes effect.")
 
 
+def _check_watch(context: DoctorContext) -> Finding:
+    """Check that `flask idempotence watch` gets the signals, if they are to be published."""
+    config, store = context.state.config, context.state.store
+    if not config.watch:
+        return ok("IDEMPOTENCE_WATCH is off: 'flask idempotence watch' gets no signals.")
+    if not isinstance(store, BroadcastingStore):
+        return note(
+            "IDEMPOTENCE_WATCH is on, and the store does not pass messages on.",
+            "Signals are published through Redis only: the setting has no effect.",
+            "Leave the setting out, or set IDEMPOTENCE_STORAGE_URI to a Redis server.",
+        )
+    try:
+        store.publish(channel_of(config.prefix), b"")  # which the command passes over
+        store.count_listeners(channel_of(config.prefix))
+    except StoreError as error:
+        return warning(
+            f"IDEMPOTENCE_WATCH is on, and no signal can be published ({kind_of(error)}).",
+            "'flask idempotence watch' gets nothing. The guards are not affected.",
+            f"Allow the Redis user publish, pubsub and the channel {channel_of(config.prefix)}.",
+        )
+    return ok("IDEMPOTENCE_WATCH is on, and signals can be published.")
+
+
 def _once(check: Callable[[DoctorContext], Finding]) -> Check:
     return lambda context: [check(context)]
 
@@ -218,6 +245,7 @@ APP_CHECKS: dict[str, Check] = {
     "address": _once(_check_address),
     "identity": _once(_check_identity),
     "whole app": _once(_check_whole_app),
+    "watch": _once(_check_watch),
     "views": _check_views,
 }
 """By name, in their order."""

@@ -26,12 +26,12 @@ from ..base import (
     TokenOutcome,
 )
 from ..process import call_in_children
+from .broadcast import Broadcast
 from .connection.clients import deployment_of
 from .connection.deployment import Deployment
 from .connection.node import Quorum
 from .connection.replies import checked, error_code, failure
 from .connection.wire import Command, Reply, deadline, fill, pack
-from .inspection import Inspection
 from .lua import CLAIM, COMPLETE, RELEASE, RENEW, TAKE_TOKEN, Script
 
 _MAX_REPLICAS = 1000
@@ -53,7 +53,7 @@ _TOKEN_OUTCOMES = {
 }
 
 
-class RedisStore(Inspection):
+class RedisStore(Broadcast):
     """Claims, records and tokens on Redis (6.2 or later) or Valkey: a server or a cluster.
 
     Args:

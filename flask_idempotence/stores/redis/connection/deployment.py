@@ -200,6 +200,21 @@ class Deployment:
         except (RedisError, OSError) as error:
             raise _no_reply(error) from error
 
+    def dedicated(self) -> Connection:
+        """Return a connection for the caller alone, who closes it, to any server that answers.
+
+        Raises:
+            StoreError: none does within the deadline.
+        """
+        nodes = self.primaries()
+        for index, node in enumerate(nodes):
+            try:
+                with deadline.limit(deadline.left() / (len(nodes) - index)):
+                    return node.take()[0]
+            except (RedisError, OSError) as error:
+                problem = _no_reply(error)
+        raise problem
+
     def forget(self) -> None:
         """Drop all connections without closing them: in a child process they are the parent's."""
         for node in self._nodes():

@@ -1,0 +1,193 @@
+"""The publisher: sends the signals of an application to `flask idempotence watch`.
+
+    receivers (any thread)       publisher's thread
+    event -> bounded queue       once a second: does a command listen?
+                                 yes: four times a second, the events in one message
+                                 no: receivers stop queueing
+
+A request never waits for it: a full queue drops events and counts them, and a store that does not
+answer delays the thread only. The first event starts the thread.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections import deque
+from contextvars import Context
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..errors import StoreError
+from ..signals import ALL_SIGNALS
+from ..stores.process import call_at_exit, call_in_children
+from .figures import PASSED_ON
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+    from ..stores.broadcast import BroadcastingStore
+
+_logger = logging.getLogger("flask_idempotence")
+
+MOST_EVENTS = 10_000
+"""Events in the queue of a process; further ones are dropped."""
+
+BATCH = 500
+"""Events in a message, of some 150 bytes each."""
+
+PUBLISH_EVERY = 0.25
+POLL_EVERY = 1.0
+"""Seconds between two messages, and between two questions whether a command listens. To one that
+does, an empty message is a sign of life."""
+
+LINGER = 5.0
+"""Seconds for which events are queued after the last command has left, or the store has failed: a
+command that lost its connection comes back."""
+
+EXIT_TIMEOUT = 1.0
+"""Seconds that the last messages may delay the exit of the process."""
+
+
+def channel_of(prefix: str) -> str:
+    """Return the name of the channel of the applications with a prefix."""
+    return f"{prefix}:watch"
+
+
+class Publisher:
+    """One daemon thread that publishes the events of this process; after a fork, the child's own.
+
+    Args:
+        store: passes the messages on.
+        prefix: that of the application's keys.
+    """
+
+    def __init__(self, store: BroadcastingStore, prefix: str) -> None:
+        self._store = store
+        self._channel = channel_of(prefix)
+        self._forget()
+        call_in_children(self._forget)
+        call_at_exit(self._shut_down)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._events: deque[tuple[object, ...]] = deque()
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+        # Until the first answer, a command may listen.
+        self._is_queueing = True
+        self._is_heard = False
+        self._linger_until = self._poll_at = float("-inf")
+        self._source: dict[str, object] = {}
+        self._messages = 0
+        self._unsent = b""
+        self._has_warned = False
+
+    def connect(self, app: Flask) -> None:
+        """Publish the signals of an application from now on."""
+        for signal in ALL_SIGNALS:
+            signal.connect(partial(self._receive, signal.name), app, weak=False)
+
+    def _receive(self, name: str, app: Flask, /, **sent: Any) -> None:
+        del app
+        if not self._is_queueing:
+            return
+        if len(self._events) < MOST_EVENTS:
+            self._events.append(_event(name, sent))
+        else:
+            with self._lock:
+                self._dropped += 1
+        if self._thread is None:
+            self._start()
+
+    def _start(self) -> None:
+        # Without the context of the request that starts it, which some threads inherit.
+        thread = threading.Thread(
+            target=Context().run, args=(self._run,), name="flask-idempotence-watch", daemon=True
+        )
+        with self._lock:
+            if self._thread is not None:
+                return
+            self._thread = thread
+        try:
+            thread.start()  # not under the lock: under gevent, this switches to the thread
+        except RuntimeError:  # out of threads: the next event tries again
+            self._thread = None
+
+    def _run(self) -> None:
+        self._source = {
+            "worker": f"{socket.gethostname().partition('.')[0]}/{os.getpid()}",
+            "run": os.urandom(8).hex(),  # another process may get the same id
+        }
+        while True:
+            is_last = self._ending.is_set()
+            if not is_last or self._is_queueing:
+                self._work()
+            if is_last:
+                return
+            self._ending.wait(PUBLISH_EVERY if self._is_heard else POLL_EVERY)
+
+    def _work(self) -> None:
+        try:
+            self._publish(time.monotonic())
+        except StoreError as error:
+            self._is_heard = False  # the connections of the commands may be lost, too
+            self._linger_until = time.monotonic() + LINGER
+            if not self._has_warned:
+                self._has_warned = True
+                _logger.warning(
+                    "The signals cannot be published for 'flask idempotence watch', which affects "
+                    "no guard; trying again: %s",
+                    error,
+                )
+        except Exception:
+            _logger.exception("The publisher of signals failed, and continues.")
+
+    def _publish(self, now: float) -> None:
+        if now >= self._poll_at or self._ending.is_set():
+            self._poll_at = now + POLL_EVERY
+            self._is_heard = self._store.count_listeners(self._channel) > 0
+            if self._is_heard:
+                self._is_queueing = True
+                self._linger_until = now + LINGER
+                self._unsent = self._unsent or self._next_message()
+            else:
+                self._has_warned = False
+            if not self._is_heard and now >= self._linger_until:
+                self._is_queueing = False
+                self._events.clear()
+                self._dropped, self._unsent = 0, b""
+        while self._is_heard and (self._unsent or self._events):
+            # Kept until the store has answered: the command passes over one that comes twice.
+            self._unsent = self._unsent or self._next_message()
+            self._store.publish(self._channel, self._unsent)
+            self._unsent = b""
+            self._has_warned = False
+
+    def _next_message(self) -> bytes:
+        count = min(len(self._events), BATCH)
+        events = [self._events.popleft() for _ in range(count)]
+        self._messages += 1
+        message = {"number": self._messages, "dropped": self._dropped, "events": events}
+        return json.dumps(self._source | message, separators=(",", ":")).encode()
+
+    def _shut_down(self) -> None:
+        self._ending.set()
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join(EXIT_TIMEOUT)
+        self._is_queueing = False
+
+
+def _event(name: str, sent: dict[str, Any]) -> tuple[object, ...]:
+    """Return the event of a signal, of values that no client has made up.
+
+    It is made on the thread of the request: an error would keep the request itself in memory.
+    """
+    outcome = sent["error"].slug if name == "rejected" else name
+    facts = {argument: sent[argument] for argument in PASSED_ON.get(name, ())}
+    return time.time(), name, sent["mode"], sent["endpoint"], sent["key"], outcome, facts
