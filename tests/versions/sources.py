@@ -39,8 +39,8 @@ def run(*command: object, **environment: str) -> str:
             env={**os.environ, **environment},
         ).stdout
     except subprocess.CalledProcessError as error:
-        lines = (error.stderr or error.stdout).strip().splitlines() or [f"status {error.returncode}"]
-        raise UnobtainableError(f"{words[0]}: {lines[-1].strip()}") from error
+        told = (error.stderr or error.stdout).strip() or f"status {error.returncode}"
+        raise UnobtainableError(f"{words[0]}: {told.splitlines()[-1].strip()}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnobtainableError(f"{words[0]}: {error}") from error
 
@@ -131,23 +131,59 @@ class Npm:
 
 
 @dataclass(frozen=True)
+class Archive:
+    """An archive of Debian packages.
+
+    Attributes:
+        name: the distribution.
+        uri: its address.
+        components: the parts of it that are used.
+        keys: the file with the keys that sign it.
+        keyring: a package of Debian with that file, if Debian itself has it not installed.
+    """
+
+    name: str
+    uri: str
+    components: str
+    keys: str
+    keyring: str = ""
+
+
+DEBIAN = Archive(
+    "Debian",
+    "http://deb.debian.org/debian",
+    "main",
+    "usr/share/keyrings/debian-archive-keyring.gpg",
+)
+UBUNTU = Archive(
+    "Ubuntu",
+    "http://archive.ubuntu.com/ubuntu",
+    "main universe",
+    "usr/share/keyrings/ubuntu-archive-keyring.gpg",
+    "ubuntu-keyring",
+)
+
+
+@dataclass(frozen=True)
 class Debian:
-    """A program in a package of Debian, unpacked with all libraries, and not installed.
+    """A program in a Debian package, unpacked with all libraries, and not installed.
 
     Attributes:
         suite: the release, such as `trixie`.
         package: the package.
         program: its path in the package; none if only the libraries are needed.
         base: a release for packages that the suite has not.
+        archive: where the suite is.
     """
 
     suite: str
     package: str
     program: str = ""
     base: str = ""
+    archive: Archive = DEBIAN
 
     def __str__(self) -> str:
-        return f"Debian, {self.suite}"
+        return f"{self.archive.name}, {self.suite}"
 
     def get(self, cache: Path) -> Path:
         root = self.unpacked(cache)
@@ -161,21 +197,26 @@ class Debian:
         if not root.exists():
             fresh = place / "unpacked"
             shutil.rmtree(place, ignore_errors=True)
-            for archive in self._downloaded(place):
-                run("dpkg", "-x", archive, fresh)
+            for package in self._downloaded(place, self._keys(cache)):
+                run("dpkg", "-x", package, fresh)
             if self.program:
                 _wrap(fresh, self.program, root)
             fresh.rename(root)
         return root
 
-    def _downloaded(self, place: Path) -> list[Path]:
+    def _keys(self, cache: Path) -> Path:
+        root = Path("/")
+        if self.archive.keyring:
+            root = Debian("trixie", self.archive.keyring).unpacked(cache)
+        return root / self.archive.keys
+
+    def _downloaded(self, place: Path, keys: Path) -> list[Path]:
         for folder in ("lists", "archives"):
             (place / folder / "partial").mkdir(parents=True)
         (place / "status").touch()  # nothing is installed: every library is downloaded, too
-        keys = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg"
         (place / "sources.list").write_text(
             "".join(
-                f"deb [{keys}] http://deb.debian.org/debian {suite} main\n"
+                f"deb [signed-by={keys}] {self.archive.uri} {suite} {self.archive.components}\n"
                 for suite in (self.suite, self.base)
                 if suite
             )
@@ -224,7 +265,9 @@ def _started_with(root: Path, program: Path, script: Path, there: Path | None = 
     told = subprocess.run(  # before glibc 2.33, it knows neither option
         [at / loader / "ld-linux-x86-64.so.2", "--help"], check=False, capture_output=True
     )
-    called = ' --argv0 "$0"' if b"--argv0" in told.stdout else ""  # Python finds its environment by it
+    called = (
+        ' --argv0 "$0"' if b"--argv0" in told.stdout else ""
+    )  # Python finds its environment by it
     command = f"{shlex.join(start)}{called} {shlex.quote(str(program))}"
     script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     script.chmod(0o755)
