@@ -2,7 +2,8 @@
 
     uv run --directory tests python -m versions                  # all of them, about two hours
     uv run --directory tests python -m versions redis valkey-9.1 # components, or cells
-    uv run --directory tests python -m versions --quick          # the newest servers, briefly
+    uv run --directory tests python -m versions --quick          # a few tests, the newest servers
+    uv run --directory tests python -m versions --quick python   # a few tests, on every Python
     uv run --directory tests python -m versions --list
 
 What is not installed is fetched by uv, npm and, on Debian, apt-get into a cache. Nothing is
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from helpers.repository import ROOT
 
-from .cells import CELLS, QUICK, VARIABLES, Cell
+from .cells import CELLS, NEWEST, QUICK, VARIABLES, Cell
 from .sources import UnobtainableError, run, version_of
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "idempotence-versions")
@@ -119,7 +120,7 @@ def row(cell: Cell, options: argparse.Namespace) -> tuple[str, bool]:
             True,
         )
     started = time.monotonic()
-    counts = play(cell, setup, QUICK[cell.name] if options.quick else cell.tests, options)
+    counts = play(cell, setup, QUICK[cell.component] if options.quick else cell.tests, options)
     figures = [*counts.values(), round(time.monotonic() - started), date.today().isoformat()]  # noqa: DTZ011
     if counts["failed"]:
         print(f"{cell.name}: {_place(cell, options)}/log", file=sys.stderr, flush=True)  # noqa: T201
@@ -142,11 +143,11 @@ def main() -> int:
     parser.add_argument("cells", nargs="*", type=str.lower, help="components or cells (all)")
     parser.add_argument("--cache", type=Path, default=CACHE, help="(%(default)s)")
     parser.add_argument("--processes", type=int, default=4, help="of pytest (%(default)s)")
-    parser.add_argument("--quick", action="store_true", help="a few tests on the newest servers")
+    parser.add_argument("--quick", action="store_true", help="a few tests only")
     parser.add_argument("--list", action="store_true", help="name the cells, and end")
     options = parser.parse_args()
     options.cache = options.cache.resolve()
-    names = [*options.cells, *(QUICK if options.quick else ())]
+    names = options.cells or (list(NEWEST) if options.quick else [])
     cells = _wanted(names)
     if unknown := [name for name in names if not _wanted([name])]:
         parser.error(f"no such cell: {', '.join(unknown)}")

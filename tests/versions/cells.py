@@ -105,7 +105,7 @@ CELLS = [
     Cell("Redis", "8.2", (OnPath("redis-server", "8.2"),), REDIS),
     Cell("Redis", "8.4", (OnPath("redis-server", "8.4"),), REDIS),
     Cell("Redis", "8.6", (_debian("experimental", "redis-server", base="sid"),), REDIS),
-    Cell("Valkey", "7.2", (replace(_debian("noble", "valkey-server"), archive=UBUNTU),), REDIS),
+    Cell("Valkey", "7.2", (replace(_debian("noble-updates", "valkey-server", base="noble"), archive=UBUNTU),), REDIS),
     Cell(
         "Valkey", "8.0", (_debian("bookworm-backports", "valkey-server", base="bookworm"),), REDIS
     ),
@@ -161,14 +161,23 @@ VARIABLES = {
 }
 """Environment variables that name a server to the tests."""
 
+_QUICK_REDIS = ("tests/stores/test_stores.py", "tests/stores/redis/test_claims.py", "-k", "edis")
+_QUICK_SQL = ("tests/stores/sql/test_sql_store.py", "-k", f"(ostgres or qlite) and {NO_MYSQL}")
+_QUICK_FLASK = ("tests/guards/lock", "tests/guards/token", "tests/guards/key/test_replay.py")
 QUICK = {
-    "redis-8.6": (
-        "tests/stores/test_stores.py",
-        "tests/stores/redis/test_claims.py",
-        "-k",
-        "edis",
-    ),
-    "valkey-9.1": ("tests/stores/test_stores.py", "-k", "edis"),
-    "postgresql-18": ("tests/stores/sql/test_sql_store.py", "-k", f"ostgres and {NO_MYSQL}"),
+    "Redis": _QUICK_REDIS,
+    "Valkey": _QUICK_REDIS,
+    "redis-py": _QUICK_REDIS,
+    "hiredis": _QUICK_REDIS,
+    "PostgreSQL": ("tests/stores/sql/test_sql_store.py", "-k", f"ostgres and {NO_MYSQL}"),
+    "PgBouncer": (*SQL[:2], "tests/stores/sql/test_pgbouncer.py"),
+    "SQLAlchemy": _QUICK_SQL,
+    "Flask": _QUICK_FLASK,
+    "marshmallow": _QUICK_FLASK,
+    "itsdangerous": _QUICK_FLASK,
+    "Python": (*_QUICK_FLASK, "tests/stores/test_stores.py"),
 }
-"""The tests of `--quick`, by cell."""
+"""The tests of `--quick`, by component."""
+
+NEWEST = ("redis-8.6", "valkey-9.1", "postgresql-18")
+"""The cells of `--quick`, unless others are named."""
