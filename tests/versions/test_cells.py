@@ -23,7 +23,9 @@ def test_every_cell_has_a_name_of_its_own_and_tests_that_exist():
 
 def test_every_cell_is_on_the_page():
     rows = [line.split(" | ") for line in text_of(PAGE).splitlines() if line.startswith("| ")]
-    named = {(words[0].removeprefix("| "), word) for words in rows for word in words[1].split(", ")}
+    named = {
+        (words[0].removeprefix("| "), word) for words in rows for word in words[1].split(", ")
+    }
     for cell in CELLS:
         begins = cell.version.removesuffix("*")
         assert [
