@@ -1,11 +1,14 @@
 """A real PgBouncer in front of the PostgreSQL of the tests."""
 
+import os
 import shutil
 
 import psycopg
 
 from helpers.servers.postgres import PostgresServer, as_nobody, open_to_nobody
 from helpers.servers.processes import HOST, ServerProcess, free_port
+
+BINARY_VARIABLE = "IDEMPOTENCE_TEST_PGBOUNCER"
 
 CONFIGURATION = """
 [databases]
@@ -24,6 +27,8 @@ max_client_conn = 500
 
 def pgbouncer_binary() -> str | None:
     """Return the pooler to test with; None where there is none."""
+    if wanted := os.environ.get(BINARY_VARIABLE):
+        return wanted
     return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 
 

