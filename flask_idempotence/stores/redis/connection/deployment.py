@@ -65,8 +65,8 @@ class Deployment:
         node.drop_idle()  # it became a replica: a new connection may lead to the new primary
         return Redirection()
 
-    def _note_failure(self, node: Node) -> None:
-        node.drop_idle()  # which may be dead, too
+    def _note_failure(self) -> None:
+        """A server did not answer, or refused."""
 
     def send(
         self,
@@ -112,7 +112,7 @@ class Deployment:
                 return replies
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:
                 if server is not None:
-                    self._note_failure(server)
+                    self._note_failure()
                 if not attempts or deadline.is_over:
                     raise _no_reply(error) from error
             except RedisError as error:  # refused in the handshake: credentials, no such database
