@@ -249,7 +249,7 @@ def test_a_reply_to_wait_that_comes_too_late_is_not_the_next_commands(server):
     assert len(server.connections) == 2
     node = store._deployment._node
     confirmed.set()
-    assert until(lambda: node._waiting[0].has_input(), 5)
+    assert until(node._waiting[0].has_input, 5)
     deadline.begin(5)
     taken = [node.take() for _ in range(2)]
     assert len(server.connections) == 2
@@ -269,7 +269,7 @@ def test_a_connection_whose_reply_to_wait_is_not_alone_is_not_used_again(server)
     server.answer = late
     store = open_store(server.url, {"wait_replicas": 1})
     assert store.complete("a", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.STALE
-    assert until(lambda: store._deployment._node._waiting[0].has_input(), 5)
+    assert until(store._deployment._node._waiting[0].has_input, 5)
     server.answer = lambda connection, packet: connection.sendall(b":1\r\n:1\r\n")
     assert store.complete("b", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.OK
     assert len(server.connections) == 2

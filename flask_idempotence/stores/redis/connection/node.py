@@ -102,7 +102,7 @@ class Node:
             return self._connect(), self._idle
         except BaseException as error:
             self._note_failure(error, started)
-            if time.monotonic() - started >= _MIN_SAMPLE and not deadline.is_exempt:
+            if time.monotonic() - started >= _MIN_SAMPLE and not deadline.is_late:
                 self._connect_late()
             raise
 

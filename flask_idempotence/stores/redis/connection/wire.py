@@ -50,6 +50,8 @@ class Deadline(threading.local):
     """Seconds that the operation may take in all."""
     is_exempt: bool = False
     """Whether circuit breakers neither stop nor count it: it has less time than usual, or more."""
+    is_late: bool = False
+    """Whether no caller waits for it."""
     may_have_arrived: bool = False
     """Whether an earlier attempt was sent and its effect is unknown."""
     _cap: float = float("inf")
@@ -59,12 +61,12 @@ class Deadline(threading.local):
         self.length = min(seconds, self._cap)
         self.at = time.monotonic() + self.length
         self.is_exempt = self._cap < seconds
-        self.may_have_arrived = False
+        self.is_late = self.may_have_arrived = False
 
     def begin_late(self, seconds: float) -> None:
         """Begin what no caller waits for."""
         self.begin(seconds)
-        self.is_exempt = True
+        self.is_exempt = self.is_late = True
 
     @contextmanager
     def cap(self, seconds: float) -> Iterator[None]:
