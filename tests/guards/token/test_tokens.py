@@ -258,10 +258,14 @@ class TestLifetime:
 
     @pytest.mark.parametrize(("age", "answer"), [(331, "400 token-expired"), (329, "ok")])
     def test_while_the_store_is_down_it_ends_by_this_machines_clock(self, age, answer):
-        shop = Shop(IDEMPOTENCE_ON_STORE_ERROR="allow")
+        shop = Shop(on_store_error="allow")
         token = shop.token()
         shop.clock.advance(age)
-        shop.store.fail_next("take_token")
+
+        def fail(key, subject):
+            raise StoreError("down")
+
+        shop.store.take_token = fail
         assert shop.slug(token) == answer
 
     def test_a_store_that_forgot_it_makes_it_a_spent_one(self):
