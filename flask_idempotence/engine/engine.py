@@ -206,6 +206,7 @@ class Engine:
                 transaction = open_transaction(self.policy, attempt, plan.within, self.store)
             found = self._claim(attempt, plan, question, sealed)
             if found is None:
+                self._refuse_expired(question)
                 self._trace(attempt, "no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
@@ -216,6 +217,12 @@ class Engine:
             if not isinstance(reply, Question):
                 return reply
             question = reply
+
+    def _refuse_expired(self, question: Question) -> None:
+        """Refuse an old token by this machine's clock, where the store's cannot be asked."""
+        token, tokens = question.spends, self.services.tokens
+        if token is not None and (refusal := tokens.refusal_of(token)) is not None:
+            raise refusal
 
     def seal(self, attempt: Attempt, plan: Plan[object], question: Question) -> RecordContext:
         """Return the store key and the fingerprint of a question.

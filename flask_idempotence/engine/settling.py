@@ -309,7 +309,8 @@ class Settling:
 
     def _restore(self, claim: Claim, settlement: Restore) -> Outcome:
         token, services = settlement.token, self._services
-        left = token.expires - services.tokens.clock()
+        # A clock that is behind the one of the issue does not lengthen it.
+        left = min(token.expires - services.tokens.clock(), self._config.token_ttl)
         if left > 0:
             subject = services.keyring.subject(claim.attempt.app, token.bearer)
             self._store.put_token(claim.sealed.key, subject, left, again=True)

@@ -67,8 +67,7 @@ class TokenPlan(ViewPlan):
         if not isinstance(text, str):
             raise TokenInvalid().because("it is not a string")
         token = self._tokens.read(self._app, request, text, self._purpose)
-        refusal = self._tokens.refusal_of(token)
-        return Question(token.name, spends=token, refusal=refusal, identity=token.bearer)
+        return Question(token.name, spends=token, identity=token.bearer)
 
     def answer(self, finding: Finding) -> NoReturn:
         """Refuse a token that is not in the store, or another user's."""

@@ -35,7 +35,7 @@ SERVERS = {
         },
     ),
     "cluster": (
-        {name: FAULTS[name] for name in CLUSTER_FAULTS},
+        CLUSTER_FAULTS,
         {"0": (ClusterHosts, Safety()), "1": (ClusterHosts, Safety(1))},
     ),
     "postgres": (

@@ -71,6 +71,16 @@ class ClusterHosts:
         """Return the hosts that a split cuts off: one primary of three."""
         return [self.primary.host]
 
+    def majority(self) -> list[str]:
+        """Return two of three primaries, who alone elect a new one."""
+        return [server.host for server in self.primaries()[:2]]
+
+    def replicas(self) -> list[str]:
+        """Return the hosts of the primary's replicas."""
+        followed = (b"slave", self.primary.address.encode())
+        roles = {server.host: tuple(server.client().role()[:2]) for server in self.servers}
+        return [host for host, role in roles.items() if role == followed]
+
     def is_whole(self) -> bool:
         """Whether all nodes say so, and every primary has its replica."""
         with contextlib.suppress(redis.RedisError, KeyError):

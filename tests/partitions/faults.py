@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from helpers.servers.network import Network
 
@@ -62,11 +62,22 @@ def unheard(world: World):
     return world.network.heal
 
 
+def deaf(world: World):
+    """Lose what is sent to the primary, but by one application host; everybody hears it."""
+    primary = world.primary()
+    world.network.cut_one_way(set(world.network.hosts) - {primary, "app1"}, [primary])
+    return world.network.heal
+
+
 def unconfirmed(world: World):
     """Lose what the replicas send to the primary."""
-    primary = world.primary()
-    replicas = {server.host for server in world.group.servers} - {primary}
-    world.network.cut_one_way(replicas, [primary])
+    world.network.cut_one_way(world.group.replicas(), [world.primary()])
+    return world.network.heal
+
+
+def unfollowed(world: World):
+    """Lose what the primary sends to its replicas."""
+    world.network.cut_one_way([world.primary()], world.group.replicas())
     return world.network.heal
 
 
@@ -89,8 +100,8 @@ def disordered(world: World):
 
 
 def no_majority(world: World):
-    """Cut off two sentinels and the primary, each alone."""
-    for host in ("sentinel2", "sentinel3", world.primary()):
+    """Cut off a majority of those who decide on a failover, each alone, and a primary."""
+    for host in world.group.majority():
         world.network.isolate(host)
     return world.network.heal
 
@@ -126,7 +137,9 @@ FAULTS = {
     "unheard": Fault(
         "one-way: the primary hears all and is heard by one application host", unheard
     ),
+    "deaf": Fault("one-way: the primary is heard by all and hears one application host", deaf),
     "unconfirmed": Fault("one-way: the primary does not hear its replicas", unconfirmed),
+    "unfollowed": Fault("one-way: the replicas do not hear the primary", unfollowed),
     "loss": Fault("30 % of all packets are lost", lossy),
     "delay": Fault("each answer takes 300 ms longer", slow),
     "delay-4s": Fault("the same, with a deadline of 4 s", slow, deadline=4.0),
@@ -138,12 +151,19 @@ FAULTS = {
     "primary-paused": Fault("the primary's host is paused", primary_paused),
 }
 
-CLUSTER_FAULTS = (
-    "none",
-    "split-brain",
-    "unheard",
-    "loss",
-    "disorder",
-    "app-paused",
-    "primary-paused",
-)
+
+CLUSTER_TITLES = {
+    "split-brain": "one primary is cut off with one application host",
+    "unheard": "one-way: one primary hears all and is heard by one application host",
+    "deaf": "one-way: one primary is heard by all and hears one application host",
+    "unconfirmed": "one-way: one primary does not hear its replica",
+    "unfollowed": "one-way: one replica does not hear its primary",
+    "no-majority": "two of three primaries are away",
+    "primary-paused": "one primary's host is paused",
+}
+"""Of faults that a cluster knows by another name."""
+
+CLUSTER_FAULTS = {
+    name: replace(fault, title=CLUSTER_TITLES.get(name, fault.title))
+    for name, fault in FAULTS.items()
+}

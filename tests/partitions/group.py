@@ -118,6 +118,14 @@ class SentinelHosts:
         """Return the hosts that a split cuts off: the primary and one sentinel of three."""
         return [self.primary.host, SENTINELS[0]]
 
+    def majority(self) -> list[str]:
+        """Return two of three sentinels, and the primary."""
+        return [*SENTINELS[1:], self.primary.host]
+
+    def replicas(self) -> list[str]:
+        """Return the hosts of the primary's replicas."""
+        return [server.host for server in self.servers if server.host != self.primary.host]
+
     def is_whole(self) -> bool:
         """Whether all sentinels agree on a primary, and all replicas follow it."""
         with contextlib.suppress(redis.RedisError, KeyError):

@@ -14,7 +14,7 @@ from helpers.servers.processes import HOST, until
 
 from flask_idempotence.stores import open_store
 
-from .faults import Fault, World
+from .faults import FAULTS, Fault, World, unconfirmed, unfollowed
 
 PORT = 5432
 STANDBY = "standby"
@@ -109,19 +109,19 @@ class PostgresHosts:
 
     @property
     def url(self) -> str:
-        """The address of both; each connection tries them in another order.
-
-        In a fixed order, a first host that does not answer costs the whole deadline every time.
-        """
+        """The address of both, in a fixed order."""
         hosts = "&".join(f"host={self.network.address(host)}:{PORT}" for host in self.HOSTS)
-        choice = "target_session_attrs=read-write&load_balance_hosts=random&connect_timeout=2"
-        return f"postgresql+psycopg://postgres@/postgres?{hosts}&{choice}"
+        return f"postgresql+psycopg://postgres@/postgres?{hosts}&target_session_attrs=read-write"
 
     def promote(self) -> None:
         """Let the standby take over, without a standby of its own."""
         self._set(self.standby, "")
         with self.standby.connect() as connection:
             connection.execute("SELECT pg_promote()")
+
+    def replicas(self) -> list[str]:
+        """Return the standby's host."""
+        return [STANDBY]
 
     def is_whole(self) -> bool:
         """Whether the primary has its standby, or the standby has taken its place."""
@@ -162,8 +162,15 @@ def taken_over(world: World):
 
 
 POSTGRES_FAULTS = {
+    "none": FAULTS["none"],
     "standby-away": Fault("the standby is cut off", standby_away),
     "taken-over": Fault(
         "the primary is cut off with one application host, the standby is promoted", taken_over
     ),
+    "unheard": FAULTS["unheard"],
+    "deaf": FAULTS["deaf"],
+    "unconfirmed": Fault("one-way: the primary does not hear its standby", unconfirmed),
+    "unfollowed": Fault("one-way: the standby does not hear the primary", unfollowed),
+    **{name: FAULTS[name] for name in ("loss", "delay", "delay-4s", "disorder")},
+    **{name: FAULTS[name] for name in ("clock-5s", "clock-1h", "app-paused", "primary-paused")},
 }

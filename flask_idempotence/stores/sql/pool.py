@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future, wait
+from functools import partial
 from types import TracebackType
 
 from sqlalchemy import Connection, Engine, event
@@ -22,8 +23,16 @@ _MOST_OVERDUE = 3
 _PROBE_EVERY = 1.0
 """Seconds after which one is begun even so."""
 
+_MOST_PROBES = 5
+"""Probes that may be overdue as well: each is a thread that waits for the driver."""
+
+_LOST_AFTER = 150.0
+"""Seconds after which an overdue attempt no longer counts: the driver may wait for ever."""
+
 _MAX_IDLE = 60.0
 """Seconds after which an unused connection goes back to SQLAlchemy's pool."""
+
+_THREAD = "flask-idempotence-connecting"
 
 _OPENED_AT = "flask_idempotence opened at"
 """Key in the `info` of a connection."""
@@ -32,9 +41,10 @@ _OPENED_AT = "flask_idempotence opened at"
 class ConnectionPool:
     """Lends connections within a deadline, and keeps the idle ones.
 
-    Connecting is bounded by the driver's time-out, which is two seconds or more; waiting for
-    another thread's connection, by that of SQLAlchemy's pool. Where no connection is idle, a
-    helper thread therefore connects, and is abandoned at the deadline.
+    Connecting is bounded by the driver's time-out, which is two seconds or more for each host;
+    waiting for another thread's connection, by that of SQLAlchemy's pool. Where no connection is
+    idle, a helper thread therefore connects. The caller gives up at its deadline; the connection
+    then serves the next one: else a first host that does not answer would hide the second.
 
     Args:
         engine: the application's; it is neither used nor altered. The connections are made as it
@@ -59,7 +69,8 @@ class ConnectionPool:
         self._idle: list[tuple[StoreConnection, float]] = []
         self._broken_at = 0.0
         self._waiting = 0
-        self._overdue = 0
+        self._attempts: list[Future[StoreConnection]] = []  # of the callers that wait for them
+        self._connecting: dict[Future[StoreConnection], float] = {}  # threads and their deadlines
         self._probe_at = 0.0
 
     def _forget(self) -> None:
@@ -139,25 +150,52 @@ class ConnectionPool:
             return None
 
     def _connect(self, deadline: float) -> StoreConnection:
-        if not self._may_connect():
-            raise PoolTimeout("The database does not answer.")
         attempt: Future[StoreConnection] = Future()
-
-        def connect() -> None:
-            try:
-                attempt.set_result(self._open())
-            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-                attempt.set_exception(error)
-
-        if not start_daemon(connect, "flask-idempotence-connecting"):
-            raise PoolTimeout("The process cannot start another thread to connect in.")
-        if wait([attempt], max(0, deadline - time.monotonic())).done:
-            return attempt.result()
         with self._lock:
-            self._overdue += 1
-            self._probe_at = time.monotonic() + _PROBE_EVERY
-        attempt.add_done_callback(self._came_late)
-        raise PoolTimeout("Connecting took too long.")
+            if not self._may_connect():
+                raise PoolTimeout("The database does not answer.")
+            self._connecting[attempt] = deadline
+            self._attempts.append(attempt)
+        if not start_daemon(partial(self._open_for, attempt, self._idle), _THREAD):
+            self._fail(attempt, PoolTimeout("The process cannot start a thread to connect in."))
+        wait([attempt], max(0, deadline - time.monotonic()))
+        with self._lock:
+            if attempt in self._attempts:
+                self._attempts.remove(attempt)
+                self._probe_at = time.monotonic() + _PROBE_EVERY
+                raise PoolTimeout("Connecting took too long.")
+        return attempt.result()
+
+    def _open_for(
+        self, attempt: Future[StoreConnection], home: list[tuple[StoreConnection, float]]
+    ) -> None:
+        """Connect for the caller that has waited longest; without one, keep the connection."""
+        try:
+            connection = self._open()
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            self._fail(attempt, error)
+            return
+        with self._lock:
+            self._connecting.pop(attempt, None)
+            waiting = self._attempts.pop(0) if self._attempts else None
+            is_kept = waiting is None and home is self._idle
+            if is_kept:
+                home.append((connection, time.monotonic()))
+        if waiting is not None:
+            waiting.set_result(connection)
+        elif not is_kept:  # the pool was closed, or belongs to a child process
+            _discard(connection.sqlalchemy)
+
+    def _fail(self, attempt: Future[StoreConnection], error: BaseException) -> None:
+        with self._lock:
+            self._connecting.pop(attempt, None)
+            if attempt not in self._attempts:
+                # Its caller may have got the connection that was made for another one.
+                is_spare = len(self._attempts) <= len(self._connecting)
+                attempt = attempt if is_spare else self._attempts[0]
+            if attempt in self._attempts:
+                self._attempts.remove(attempt)
+                attempt.set_exception(error)
 
     def _open(self) -> StoreConnection:
         # Once a connection has been found broken, older ones in SQLAlchemy's pool may be, too.
@@ -171,19 +209,13 @@ class ConnectionPool:
 
     def _may_connect(self) -> bool:
         now = time.monotonic()
-        with self._lock:
-            if self._overdue < _MOST_OVERDUE:
-                return True
-            is_probe = now >= self._probe_at
-            if is_probe:
-                self._probe_at = now + _PROBE_EVERY
-            return is_probe
-
-    def _came_late(self, attempt: Future[StoreConnection]) -> None:
-        with self._lock:
-            self._overdue -= 1
-        if attempt.exception() is None:
-            _discard(attempt.result().sqlalchemy)
+        overdue = sum(now - _LOST_AFTER < at <= now for at in self._connecting.values())
+        if overdue < _MOST_OVERDUE:
+            return True
+        is_probe = now >= self._probe_at and overdue < _MOST_OVERDUE + _MOST_PROBES
+        if is_probe:
+            self._probe_at = now + _PROBE_EVERY
+        return is_probe
 
 
 class Checkout:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import redis
-from helpers.servers.processes import HOST
+from helpers.servers.processes import HOST, until
 from redis.exceptions import (
     BusyLoadingError,
     InvalidResponse,
@@ -177,10 +177,11 @@ class Server:
 
     def __init__(self):
         self._listener = socket.create_server((HOST, 0))
-        self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/0?protocol=2"
+        self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/1?protocol=2"
         self.packets = []
         self.connections = []
         self.behind_handshake = b""
+        self.handshake_takes = 0.0
         self.answer = lambda connection, packet: connection.sendall(b"+PONG\r\n")
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -192,13 +193,11 @@ class Server:
                 threading.Thread(target=self._serve, args=[connection], daemon=True).start()
 
     def _serve(self, connection):
-        named = 0
         with contextlib.suppress(OSError):
             while packet := connection.recv(65536):
-                if names := packet.count(b"SETINFO"):
-                    named += names
-                    rest = self.behind_handshake if named == 2 else b""
-                    connection.sendall(b"+OK\r\n" * names + rest)
+                if b"SELECT" in packet:
+                    time.sleep(self.handshake_takes)
+                    connection.sendall(b"+OK\r\n" + self.behind_handshake)
                 else:
                     self.packets.append(packet)
                     self.answer(connection, packet)
@@ -233,19 +232,49 @@ def test_a_connection_with_more_replies_than_were_asked_for_is_not_used_again(se
     assert len(server.connections) == 2
 
 
-def test_a_reply_to_wait_that_comes_too_late_is_never_read(server):
+def test_a_reply_to_wait_that_comes_too_late_is_not_the_next_commands(server):
+    """The connection is kept, but not used before that reply has come."""
+    confirmed = threading.Event()
+
     def late(connection, packet):
         connection.sendall(b":0\r\n")  # nothing was written: there is not much to wait for
-        time.sleep(0.1)
+        confirmed.wait(5)
         connection.sendall(b":7\r\n")
 
     server.answer = late
     store = open_store(server.url, {"wait_replicas": 1})
     assert store.complete("a", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.STALE
-    time.sleep(0.15)
     server.answer = lambda connection, packet: connection.sendall(b":1\r\n:1\r\n")
     assert store.complete("b", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.OK
     assert len(server.connections) == 2
+    node = store._deployment._node
+    confirmed.set()
+    assert until(node._waiting[0].has_input, 5)
+    deadline.begin(5)
+    taken = [node.take() for _ in range(2)]
+    assert len(server.connections) == 2
+    for connection, home in taken:
+        node.put_back(connection, home)
+    assert store.complete("c", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.OK
+    assert len(server.connections) == 2
+    store._deployment.close()
+
+
+def test_a_connection_whose_reply_to_wait_is_not_alone_is_not_used_again(server):
+    def late(connection, packet):
+        connection.sendall(b":0\r\n")
+        time.sleep(0.1)
+        connection.sendall(b":7\r\n:8\r\n")
+
+    server.answer = late
+    store = open_store(server.url, {"wait_replicas": 1})
+    assert store.complete("a", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.STALE
+    assert until(store._deployment._node._waiting[0].has_input, 5)
+    server.answer = lambda connection, packet: connection.sendall(b":1\r\n:1\r\n")
+    assert store.complete("b", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.OK
+    assert len(server.connections) == 2
+    assert store._deployment._node._waiting == []
+    store._deployment.close()
 
 
 @pytest.mark.parametrize("reply", [b"+" + b"x" * 300, b"$300\r\n" + b"x" * 300])
@@ -317,6 +346,45 @@ def test_a_token_is_not_sent_where_something_stands_to_be_read(server):
     time.sleep(0.05)
     store.put_token("t", b"", 60)
     assert len(server.connections) == 2
+
+
+def test_a_connection_that_takes_longer_than_the_deadline_serves_a_later_operation(server):
+    server.handshake_takes = 0.4
+    store = open_store(server.url, {"deadline": 0.2})
+    with pytest.raises(StoreError, match="Timeout"):
+        store.ping()
+    assert until(lambda: store._deployment._node._idle, 5)
+    for _ in range(10):
+        store.ping()
+    assert len(server.connections) == 2  # one that was given up, and the late one
+    store._deployment.close()
+
+
+def test_a_connection_that_takes_too_long_costs_no_idle_one(server):
+    store = open_store(server.url, {"deadline": 0.2})
+    node = store._deployment._node
+    deadline.begin(5)
+    idle, home = node.take()
+    server.handshake_takes = 5
+    with pytest.raises(StoreError, match="Timeout"):
+        store.ping()
+    node.put_back(idle, home)
+    assert node._idle == [idle]
+    store.ping()
+    store._deployment.close()
+
+
+def test_late_connections_are_three_at_most(server):
+    server.handshake_takes = 5
+    store = open_store(server.url, {"deadline": 0.1})
+    for _ in range(8):
+        store._deployment._node._breaker.record_success()
+        with pytest.raises(StoreError):
+            store.ping()
+    late = [t for t in threading.enumerate() if t.name == "flask-idempotence-redis"]
+    assert len(late) == 3
+    server.close()
+    assert until(lambda: not any(each.is_alive() for each in late), 5)
 
 
 def test_the_second_attempt_takes_no_connection_that_the_server_closed(server):

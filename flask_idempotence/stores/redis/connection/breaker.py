@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+from redis.exceptions import ConnectionError as RedisConnectionError
+
 from .wire import deadline
 
 OPEN_AFTER = 3
@@ -12,6 +14,10 @@ OPEN_AFTER = 3
 
 PROBE_EVERY = 0.5
 """Seconds from the end of one probe to the next."""
+
+
+class CircuitOpenError(RedisConnectionError):
+    """The circuit is open: the server has not been asked."""
 
 
 class CircuitBreaker:

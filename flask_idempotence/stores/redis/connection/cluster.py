@@ -69,8 +69,7 @@ class Cluster(Deployment):
     def _nodes(self) -> Iterable[Node]:
         return list(self._known.values())
 
-    def _note_failure(self, node: Node) -> None:
-        super()._note_failure(node)
+    def _note_failure(self) -> None:
         self._is_stale = True  # a replica may have taken its place
 
     def _redirect(self, node: Node, error: ResponseError, tries: int) -> Redirection | None:

@@ -60,13 +60,15 @@ class Deployment:
 
     def _redirect(self, node: Node, error: ResponseError, tries: int) -> Redirection | None:
         """Return the next place of a command that `node` refused; None if the error counts."""
-        if tries or error_code(error) != "READONLY":
+        code = error_code(error)
+        if tries or code not in {"READONLY", "NOREPLICAS"}:
             return None
-        node.drop_idle()  # it became a replica: a new connection may lead to the new primary
-        return Redirection()
+        # It became a replica, or lost its own: a new connection may lead to the new primary.
+        node.drop_idle()
+        return Redirection() if code == "READONLY" else None
 
-    def _note_failure(self, node: Node) -> None:
-        node.drop_idle()  # which may be dead, too
+    def _note_failure(self) -> None:
+        """A server did not answer, or refused."""
 
     def send(
         self,
@@ -112,7 +114,7 @@ class Deployment:
                 return replies
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:
                 if server is not None:
-                    self._note_failure(server)
+                    self._note_failure()
                 if not attempts or deadline.is_over:
                     raise _no_reply(error) from error
             except RedisError as error:  # refused in the handshake: credentials, no such database

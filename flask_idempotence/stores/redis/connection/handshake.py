@@ -33,6 +33,8 @@ class Handshake(_Base):  # type: ignore[misc]  # known at run time only
 
     def connection(self) -> Connection:
         """Connect, and return the connection for commands."""
+        # The name and version of redis-py would be two round trips.
+        self.driver_info = self.lib_name = self.lib_version = None
         self.connect()
         taken: _DeadlinedSocket = self._sock
         parse_error = self._parser.parse_error

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from redis.exceptions import BusyLoadingError, RedisError
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .breaker import CircuitBreaker
+from ...process import start_daemon
+from .breaker import CircuitBreaker, CircuitOpenError
 from .wire import Command, Connection, Reply, deadline, pack
 
 Address = tuple[str, int]
@@ -18,11 +20,23 @@ Address = tuple[str, int]
 _MIN_SAMPLE = 0.05
 """Seconds. A shorter time-out does not count as a failure of the server."""
 
+_FAIR_SHARE = 0.5
+"""Of the deadline: a reply that has not come within it says something about other connections."""
+
 _WAIT_MARGIN = 0.15
 """Seconds by which WAIT may end late: the server checks its time-outs ten times a second."""
 
 _BRIEFLY = 0.02
 """Seconds for the reply to a WAIT behind a command that wrote nothing, or while replicas fail."""
+
+
+_LATE = 10.0
+"""Seconds for a connection that no caller waits for any longer."""
+
+_MOST_LATE = 3
+"""Such connections to one server at a time."""
+
+_THREAD = "flask-idempotence-redis"
 
 
 class Quorum(NamedTuple):
@@ -47,15 +61,19 @@ class Node:
     def forget(self) -> None:
         """Drop all connections without closing them: in a child process they are the parent's."""
         self._idle: list[Connection] = []
+        self._waiting: list[Connection] = []  # for the reply to a WAIT that no caller waits for
         self._breaker = CircuitBreaker()
         self._replicas_breaker = CircuitBreaker()
         self._answered = 0.0  # when the last operation began that was answered
+        self._late = threading.BoundedSemaphore(_MOST_LATE)
 
     def drop_idle(self) -> None:
         """Close the connections, and those in use when they come back."""
         idle, self._idle = self._idle, []
-        while idle:
-            idle.pop().disconnect()
+        waiting, self._waiting = self._waiting, []
+        for dropped in (idle, waiting):
+            while dropped:
+                dropped.pop().disconnect()
 
     def take(self, *, check: bool = True) -> tuple[Connection, list[Connection]]:
         """Return a connection, idle or new, and the list that it belongs to.
@@ -65,8 +83,8 @@ class Node:
         """
         # An urgent renewal is sent anyway: the lease may end before the next probe.
         breaker, idle = self._breaker, self._idle
-        if breaker.failures and not deadline.is_short and not breaker.allows():
-            raise RedisConnectionError(
+        if breaker.failures and not deadline.is_exempt and not breaker.allows():
+            raise CircuitOpenError(
                 f"The circuit breaker is open: {breaker.failures} time-outs in a row."
             )
         while idle:
@@ -77,16 +95,57 @@ class Node:
             if not check or not connection.has_input():  # the end of the stream is input, too
                 return connection, idle
             connection.disconnect()
+        if self._waiting and (waited := self._take_answered()) is not None:
+            return waited, idle
         started = time.monotonic()
         try:
             return self._connect(), self._idle
         except BaseException as error:
             self._note_failure(error, started)
+            if time.monotonic() - started >= _MIN_SAMPLE and not deadline.is_late:
+                self._connect_late()
             raise
+
+    def _take_answered(self) -> Connection | None:
+        """Return a connection whose reply to WAIT has come in the meantime."""
+        waiting = self._waiting
+        for _ in range(len(waiting)):
+            try:
+                connection = waiting.pop(0)
+            except IndexError:  # other threads were faster
+                return None
+            if not connection.has_input():
+                waiting.append(connection)
+                continue
+            try:
+                connection.receive()
+            except (RedisError, OSError):
+                connection.disconnect()
+                continue
+            if connection.is_clean:
+                return connection
+            connection.disconnect()
+        return None
+
+    def _connect_late(self) -> None:
+        """Connect in a thread: later operations have a connection where this takes too long."""
+        late = self._late
+        if late.acquire(blocking=False) and not start_daemon(partial(self._keep, late), _THREAD):
+            late.release()
+
+    def _keep(self, late: threading.Semaphore) -> None:
+        deadline.begin_late(_LATE)
+        try:
+            self._idle.append(self._connect())
+            self._breaker.record_success()
+        except (RedisError, OSError):
+            pass  # the next operation reports it
+        finally:
+            late.release()
 
     def put_back(self, connection: Connection, home: list[Connection]) -> None:
         """Keep a connection for the next operation, or close it if its list was dropped."""
-        if home is self._idle:
+        if home is self._idle or home is self._waiting:
             home.append(connection)
         else:
             connection.disconnect()
@@ -110,13 +169,16 @@ class Node:
             replies = [connection.receive() for _ in commands]
             if quorum is not None:
                 replies.append(self._acknowledged(connection, quorum, replies[-1]))
-                if replies[-1] is None:  # it may still come, for the next command to misread
-                    home, replies[-1] = [], 0
-            if not connection.is_clean:  # likewise
+                if replies[-1] is None:  # it will still come, before the reply to the next command
+                    home = self._waiting if home is self._idle else []
+                    replies[-1] = 0
+            if not connection.is_clean:  # the next command would misread it
                 home = []
         except BaseException as error:
             connection.disconnect()  # a part of the replies may still come
             self._note_failure(error, started)
+            if isinstance(error, RedisTimeoutError) and _is_silent(started):
+                self.drop_idle()  # likewise
             if not isinstance(error, BusyLoadingError):  # which refuses everything
                 deadline.may_have_arrived = True
             raise
@@ -151,13 +213,20 @@ class Node:
 
     def _note_failure(self, error: BaseException, started: float) -> None:
         self.failed_at = now = time.monotonic()
+        took = now - started
         if isinstance(error, RedisTimeoutError):
             # Three urgent renewals would soon open the circuit. An operation that began before
             # one that was answered says nothing about the server now.
-            if now - started >= _MIN_SAMPLE and not deadline.is_short and started > self._answered:
+            if took >= _MIN_SAMPLE and not deadline.is_exempt and started > self._answered:
                 self._breaker.record_failure()
-        elif isinstance(error, RedisError | OSError):
+        elif isinstance(error, RedisError | OSError) and not isinstance(error, CircuitOpenError):
             self._breaker.record_success()  # it refuses: that costs no time
+            self.drop_idle()  # the others may be dead, too
+
+
+def _is_silent(started: float) -> bool:
+    """Whether it had a fair share of the deadline: connecting may have taken the most of it."""
+    return time.monotonic() - started >= deadline.length * _FAIR_SHARE
 
 
 def _wait(quorum: Quorum) -> Command:

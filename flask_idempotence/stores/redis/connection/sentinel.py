@@ -6,6 +6,7 @@ one deadline: a first node that does not answer uses up all of it, while others 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -15,6 +16,10 @@ from .deployment import Deployment
 from .node import Address, Node
 from .replies import error_code
 from .wire import Connection, deadline, pack
+
+_MOST_AGE = 1.0
+"""Seconds after which a sentinel's answer is asked for again: a primary that was frozen and wakes
+up may not know yet that another one has taken its place."""
 
 
 class SentinelService(Deployment):
@@ -52,8 +57,7 @@ class SentinelService(Deployment):
                 if address is None or address in refused:
                     continue
                 refused.add(address)
-                with deadline.limit(deadline.left() / 2):
-                    connection = self._connect_to_primary(address)
+                connection = self._connect_while_named(address, sentinel)
             except (RedisError, OSError) as error:
                 problem = error
                 continue
@@ -67,6 +71,18 @@ class SentinelService(Deployment):
     def _address_from(self, sentinel: Node) -> Address | None:
         reply = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
         return None if reply is None else self._remap((reply[0].decode(), int(reply[1])))
+
+    def _connect_while_named(self, address: Address, sentinel: Node) -> Connection:
+        started = time.monotonic()
+        with deadline.limit(deadline.left() / 2):
+            connection = self._connect_to_primary(address)
+        try:
+            if time.monotonic() - started > _MOST_AGE and self._address_from(sentinel) != address:
+                raise RedisConnectionError("There has been a failover while connecting.")
+        except BaseException:
+            connection.disconnect()
+            raise
+        return connection
 
     def _connect_to_primary(self, address: Address) -> Connection:
         # Sentinels learn of a failover one after the other: this may be the old primary.

@@ -46,17 +46,27 @@ class Deadline(threading.local):
     """The deadline of the calling thread's operation, in seconds of the monotonic clock."""
 
     at: float = float("inf")
-    is_short: bool = False
-    """Whether the operation was allowed less time than usual."""
+    length: float = float("inf")
+    """Seconds that the operation may take in all."""
+    is_exempt: bool = False
+    """Whether circuit breakers neither stop nor count it: it has less time than usual, or more."""
+    is_late: bool = False
+    """Whether no caller waits for it."""
     may_have_arrived: bool = False
     """Whether an earlier attempt was sent and its effect is unknown."""
     _cap: float = float("inf")
 
     def begin(self, seconds: float) -> None:
         """Begin an operation that may take this many seconds in all."""
-        self.at = time.monotonic() + min(seconds, self._cap)
-        self.is_short = self._cap < seconds
-        self.may_have_arrived = False
+        self.length = min(seconds, self._cap)
+        self.at = time.monotonic() + self.length
+        self.is_exempt = self._cap < seconds
+        self.is_late = self.may_have_arrived = False
+
+    def begin_late(self, seconds: float) -> None:
+        """Begin what no caller waits for."""
+        self.begin(seconds)
+        self.is_exempt = self.is_late = True
 
     @contextmanager
     def cap(self, seconds: float) -> Iterator[None]:
@@ -178,6 +188,7 @@ class Connection:
         end = data.find(_END, at)
         while end < 0:
             data, at = data[at:] + self._wait(), 0
+            self._data, self._at = data, 0  # if the rest does not come in time
             end = data.find(_END)
         kind, text = data[at], data[at + 1 : end]
         self._data, self._at = data, end + 2

@@ -1,0 +1,130 @@
+"""A host that does not answer: connecting is limited, and the next host serves."""
+
+import socket
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from helpers.servers.processes import HOST, all_at_once, until
+from helpers.store_assertions import claim, timed_failure
+from sqlalchemy import create_engine, event
+
+from flask_idempotence import SqlStore, StoreError
+from flask_idempotence.stores import open_store
+from flask_idempotence.stores.sql import pool
+
+CALLERS = 10
+"""Fewer than the connections of SQLAlchemy's pool."""
+
+DRIVERS = {
+    "postgresql+psycopg": {"connect_timeout": 2},
+    "postgresql+psycopg2": {"connect_timeout": 2},
+    "postgresql+pg8000": {"timeout": 2},
+    "mysql+pymysql": {"connect_timeout": 2, "read_timeout": 2},
+}
+
+
+@pytest.fixture
+def silent():
+    """The port of a host that takes connections and never says a word."""
+    with socket.create_server((HOST, 0), backlog=500) as listening:
+        yield listening
+
+
+def connecting():
+    return sum(t.name == "flask-idempotence-connecting" for t in threading.enumerate())
+
+
+class _Arguments(Exception):
+    pass
+
+
+def arguments_of(uri, **options):
+    """Return the arguments that the driver gets."""
+    store = open_store(uri, options)
+
+    def tell(dialect, record, positional, named):
+        raise _Arguments(named)
+
+    event.listen(store.engine, "do_connect", tell)
+    with pytest.raises(_Arguments) as caught:
+        store.engine.connect()
+    return caught.value.args[0]
+
+
+@pytest.mark.parametrize(("scheme", "limits"), DRIVERS.items())
+def test_connecting_is_limited_by_the_deadline(scheme, limits):
+    uri = f"{scheme}://u@nowhere/app"
+    assert arguments_of(uri).items() >= limits.items()
+    longer = dict.fromkeys(limits, 4)
+    assert arguments_of(uri, deadline=3.5).items() >= longer.items()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql+psycopg", "postgresql+psycopg2", "mysql+pymysql"])
+def test_a_limit_of_the_applications_own_counts(scheme, monkeypatch):
+    uri = f"{scheme}://u@nowhere/app"
+    assert int(arguments_of(f"{uri}?connect_timeout=7")["connect_timeout"]) == 7
+    named = arguments_of(uri, connect_args={"connect_timeout": 8})
+    assert named["connect_timeout"] == 8
+    monkeypatch.setenv("PGCONNECT_TIMEOUT", "9")
+    assert ("connect_timeout" in arguments_of(uri)) == scheme.startswith("mysql")
+
+
+def test_statements_may_take_longer_than_connecting(postgres, mariadb):
+    pg8000 = open_store(postgres.new_database().replace("+psycopg", "+pg8000"), {})
+    with pg8000.engine.connect() as connection:
+        assert connection.connection.dbapi_connection._usock.gettimeout() is None
+    pymysql = open_store(mariadb.new_database(), {})
+    with pymysql.engine.connect() as connection:
+        connection.exec_driver_sql("SELECT 1")
+        assert connection.connection.dbapi_connection._sock.gettimeout() is None
+    pg8000.engine.dispose()
+    pymysql.engine.dispose()
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_behind_a_first_host_that_is_silent_the_next_one_serves(driver, postgres, silent):
+    url = postgres.new_database()
+    with SqlStore(create_engine(url)).engine.connect():
+        open_store(url, {}).create_table()
+    database = url.rpartition("/")[2]
+    hosts = f"host={HOST}:{silent.getsockname()[1]}&host={HOST}:{postgres.port}"
+    store = open_store(f"postgresql+{driver}://postgres@/{database}?{hosts}", {})
+    begun = time.monotonic()
+    assert until(lambda: _answers(store), 5)
+    assert time.monotonic() - begun < 4
+    assert all(_answers(store) for _ in range(20))  # by the connection that came too late at first
+    assert until(lambda: not connecting(), 8)
+    store.close()
+    store.engine.dispose()
+
+
+@pytest.mark.parametrize("scheme", DRIVERS)
+def test_threads_that_connect_end_soon(scheme, silent):
+    store = open_store(f"{scheme}://u@{HOST}:{silent.getsockname()[1]}/app", {"deadline": 0.1})
+    all_at_once([lambda: timed_failure(lambda: claim(store))] * CALLERS)
+    assert connecting() == CALLERS
+    assert until(lambda: not connecting(), 8)
+    store.close()
+
+
+def test_threads_that_connect_do_not_pile_up(silent, monkeypatch):
+    """With a limit of an hour, probe after probe would wait with the first ones."""
+    monkeypatch.setattr(pool, "_PROBE_EVERY", 0.01)
+    uri = f"postgresql+psycopg://u@{HOST}:{silent.getsockname()[1]}/app?connect_timeout=3600"
+    store = open_store(uri, {"deadline": 0.05})
+    for _ in range(40):
+        timed_failure(lambda: claim(store))
+        time.sleep(0.02)
+    assert connecting() == pool._MOST_OVERDUE + pool._MOST_PROBES
+    silent.close()
+    assert until(lambda: not connecting(), 8)
+    store.close()
+
+
+def _answers(store):
+    with suppress(StoreError):
+        store.ping()
+        return True
+    return False
