@@ -1,4 +1,4 @@
-"""The errors of a wrong guard, as whole texts: a reader finds the argument and the remedy there."""
+"""The errors of a wrong guard, as whole texts: each names the argument and the remedy."""
 
 import pytest
 from helpers.apps import make_app

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from helpers.store_assertions import claim
@@ -44,12 +45,14 @@ def store(tmp_path):
 def run(store, monkeypatch):
     """A function that carries out an operation which fails in several ways, one by one."""
     store._dialect.trouble = lambda error: error.trouble
-    monkeypatch.setattr(executor.time, "sleep", lambda seconds: run.pauses.append(seconds))
+    pauses = []
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
+    monkeypatch.setattr(executor, "time", clock)  # of this module: other threads may sleep
 
     def run(*troubles, kind=OperationalError, seconds=60, **options):
         store._executor.seconds = seconds
         left = list(troubles)
-        run.pauses, run.attempts = [], 0
+        run.pauses, run.attempts = pauses, 0
 
         def work(_):
             run.attempts += 1
