@@ -4,6 +4,7 @@ import sqlite3
 from dataclasses import replace
 
 import pytest
+from helpers.servers.processes import until
 from helpers.store_assertions import claim
 from sqlalchemy import create_engine
 
@@ -28,9 +29,8 @@ def facts_of():
             claim(store, "live", 60)
             for number in range(EXPIRED):
                 claim(store, f"expired {number}", 0.001)
+            assert until(lambda: store.facts()[0].expired == EXPIRED, 10)
         [facts] = store.facts()
-        while not bare and facts.expired < EXPIRED:
-            [facts] = store.facts()
         return facts
 
     yield facts_of
