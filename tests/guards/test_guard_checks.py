@@ -173,6 +173,23 @@ def test_a_guard_of_one_method_of_a_class_must_be_at_work_there():
     assert "has safe methods only (GET)" in faults(app)["orders"]
 
 
+def test_one_guard_around_two_methods_of_a_class_must_be_at_work_at_both():
+    guard = idempotent()
+
+    class Orders(MethodView):
+        @guard
+        def get(self):
+            return "orders"
+
+        @guard
+        def post(self):
+            return "ordered"
+
+    app = make_app()
+    app.add_url_rule("/orders", view_func=Orders.as_view("orders"))
+    assert "the route has safe methods only (GET" in faults(app)["orders"]
+
+
 def test_a_guard_of_whole_classes_must_be_at_work_in_one_of_them():
     class Api(MethodView):
         decorators = (idempotent(),)

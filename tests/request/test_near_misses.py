@@ -92,9 +92,11 @@ def test_a_safe_request_is_not_looked_at(caplog):
 def test_a_token_in_a_header_of_almost_the_right_name_is_told(caplog, mode, expected, sent):
     guard = one_time_token() if mode == "token" else idempotent(key=expected, required=True)
     client = shop(guard, IDEMPOTENCE_TOKEN_HEADER=expected).test_client()
-    for _ in range(2):
-        assert client.post("/pay", headers={sent: VALUE}).status_code == 400
-    (text,) = told(caplog)
+    for path in ("/order", "/pay", "/order"):
+        assert client.post(path, headers={sent: VALUE}).status_code == 400
+    other, text = told(caplog)
+    assert other == text.replace("'pay'", "'order'")
+    assert text.startswith("Flask-Idempotence: a request to 'pay' has ")
     assert f"the header '{sent}', and '{expected}' is expected" in text
     assert "(IDEMPOTENCE_TOKEN_HEADER)" in text
 

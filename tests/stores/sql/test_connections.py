@@ -1,7 +1,9 @@
 """Statements on the driver's cursor: the same as by way of SQLAlchemy, errors included."""
 
 import logging
+import select
 import signal
+import socket
 import threading
 import time
 from contextlib import contextmanager, nullcontext
@@ -11,9 +13,9 @@ from helpers.store_assertions import claim, owner, timed_failure
 from sqlalchemy import Engine, NullPool, create_engine, event, text
 
 from flask_idempotence import SqlStore
-from flask_idempotence.errors import StoreNotReady
+from flask_idempotence.errors import StoreError, StoreNotReady
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Completion, Renewal, Running
-from flask_idempotence.stores.sql.connection import DatabaseConnection, Statement
+from flask_idempotence.stores.sql.connection import DatabaseConnection, Statement, StoreConnection
 
 OTHER = bytes(range(16))
 DRIVERS = ["psycopg", "psycopg2", "pg8000"]
@@ -141,9 +143,11 @@ def test_listeners_to_all_engines_see_the_statements(store, name):
 def test_statements_are_logged_as_those_of_any_engine(store, caplog):
     with caplog.at_level(logging.INFO, "sqlalchemy.engine.Engine"):
         other = SqlStore(store.engine, deadline=5)
-        claim(other)
+        claim(other, "a key of a user's")
+        assert len(list(other.scan(""))) == 1
         other.close()
     assert "FROM flask_idempotence" in caplog.text
+    assert "a key of" not in caplog.text
 
 
 def test_a_completion_is_the_same_on_a_connection_of_the_applications(store, engine):
@@ -195,6 +199,37 @@ def on_postgres(postgres):
     yield store
     store.close()
     engine.dispose()
+
+
+@pytest.mark.parametrize("has_poll", [True, False])
+def test_an_idle_connection_that_the_server_has_closed_is_known(monkeypatch, tmp_path, has_poll):
+    if not has_poll:  # as on Windows
+        monkeypatch.delattr(select, "poll")
+    waits, real = [], select.select
+    monkeypatch.setattr(select, "select", lambda *given: waits.append(given[3]) or real(*given))
+    engine = create_engine(f"sqlite:///{tmp_path}/app.db")
+    ours, servers = socket.socketpair()
+    with engine.connect() as connection, ours:
+        idle = StoreConnection(connection, lambda _: ours.fileno())
+        with servers:
+            assert not idle.is_closed_by_server()
+        assert idle.is_closed_by_server()
+        of_file = StoreConnection(connection, lambda _: None)
+        assert not of_file.is_closed_by_server()
+    assert waits == ([] if has_poll else [0, 0])
+    engine.dispose()
+
+
+def test_the_pool_of_the_application_hears_why_a_connection_is_closed(on_postgres, postgres):
+    heard = []
+    event.listen(on_postgres.engine.pool, "invalidate", lambda *given: heard.append(given[2]))
+    store = SqlStore(on_postgres.engine, deadline=5)
+
+    suicide = "SELECT pg_terminate_backend(pg_backend_pid())"
+    with pytest.raises(StoreError):
+        store._executor.run(lambda connection: connection.run_text(suicide), repeatable=False)
+    store.close()
+    assert [type(error).__module__.partition(".")[0] for error in heard] == ["psycopg"]
 
 
 @pytest.mark.parametrize("threshold", [None, 0, 2])

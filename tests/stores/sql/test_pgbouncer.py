@@ -229,7 +229,9 @@ def test_a_connection_without_a_pooler_is_recognised(pgbouncer, direct, driver):
     for url, is_pooled in ((direct, False), (pgbouncer.url(direct), True)):
         engine = create_engine(url.replace("+psycopg", f"+{driver}"))
         store = SqlStore(engine)
-        assert store.facts()[0].pooled is is_pooled
+        [facts] = store.facts()
+        assert facts.pooled is is_pooled
+        assert facts.prepares is (is_pooled and driver == "psycopg")  # as it does by default
         store.close()
         engine.dispose()
 

@@ -5,9 +5,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from helpers.store_assertions import owner
 from sqlalchemy import create_engine
 
 from flask_idempotence import SqlStore
+from flask_idempotence.stores.base import NO_FINGERPRINT, Outcome, Renewal
 from flask_idempotence.stores.sql import table
 from flask_idempotence.testing import StoreContract
 
@@ -53,6 +55,27 @@ class TestSqlStoreOnMariaDb(StoreContract):
     @pytest.fixture
     def store(self, mariadb_url):
         return store_at(mariadb_url, deadline=5)
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres", "mariadb"])
+def test_one_batch_renews_the_claims_whose_key_and_owner_both_match(request, database):
+    store = store_at(request.getfixturevalue(f"{database}_url"), deadline=5)
+    owners = {key: owner() for key in "abcd"}
+    for key, each in owners.items():
+        store.claim(key, each, NO_FINGERPRINT, 50, 100)
+    store.complete("d", owners["d"], NO_FINGERPRINT, b"", 60)
+    wanted = [("a", "b"), ("b", "a"), ("b", "b"), ("c", "a"), ("d", "d"), ("d", "c"), ("e", "a")]
+    renewals = [Renewal(key, owners[by], 500) for key, by in wanted]
+    renewed = [("b", "b")]
+    assert store.renew(renewals) == [
+        Outcome.OK if each in renewed else Outcome.STALE for each in wanted
+    ]
+    left = {key: (store.peek(key).lease, store.peek(key).expires_in) for key in "abc"}
+    assert left == {
+        key: (pytest.approx(lease, abs=40), pytest.approx(lease + 100, abs=40))
+        for key, lease in (("a", 50), ("b", 500), ("c", 50))
+    }
+    store.close()
 
 
 def test_a_connection_that_comes_back_after_the_end_is_closed(postgres_url):

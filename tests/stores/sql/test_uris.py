@@ -4,7 +4,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import URL, create_engine
 
 from flask_idempotence import ConfigurationError, SqlStore
 from flask_idempotence.stores import open_store
@@ -75,6 +75,13 @@ def test_sqlite_in_memory_is_refused_with_what_does_it_instead(uri):
     told = refusal(uri)
     assert "SQLite in a file" in told
     assert "use memory://" in told
+
+
+def test_sqlite_in_memory_by_the_name_of_its_file_is_refused():
+    url = URL.create("sqlite", database="file:app?mode=memory")
+    engine = create_engine(url, connect_args={"uri": True})
+    with pytest.raises(ConfigurationError, match="needs SQLite in a file"):
+        SqlStore(engine)
 
 
 @pytest.mark.parametrize(
