@@ -1,15 +1,16 @@
 """Mutate the engine, the guards and the stores, and count which changes the tests find.
 
-    uv run --directory tests --group mutation python -m mutation --minutes 60
-    uv run --directory tests --group mutation python -m mutation --resume /tmp/mutation-x --again
+uv run --directory tests --group mutation python -m mutation --minutes 60
+uv run --directory tests --group mutation python -m mutation --resume /tmp/mutation-x --again
 """
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
 
-from .report import print_report
+from .report import report
 from .steps import mutate, note_calls, try_mutants
 
 FOLDERS = (
@@ -44,14 +45,14 @@ def main() -> None:
     options = vars(parser.parse_args())
     directory = options.pop("resume") or Path(tempfile.mkdtemp(prefix="mutation-"))
     directory = directory.resolve()
-    print(f"Results: {directory}", flush=True)
+    sys.stderr.write(f"Results: {directory}\n")
     if not (directory / "notes" / "mutants.json").exists():
         mutate(directory)
     if not list((directory / "notes").glob("calls-*.json")):
         note_calls(directory, KINDS, TESTS, options["forks"])
     until = time.time() + 60 * options.pop("minutes")
     try_mutants(directory, KINDS, TESTS, until=until, **options)
-    print_report(directory)
+    sys.stdout.write(f"{report(directory)}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Processes forked from a pytest that has collected all tests: each runs some of them on a mutant."""
+"""Processes forked from a pytest that has collected its tests: each tries a mutant."""
 
 import contextlib
 import mmap
@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from _pytest.runner import runtestprotocol
 from mutmut.mutation.trampoline import set_mutant_under_test
 
 MARK = "MUTATION_JOB"
@@ -28,6 +27,18 @@ class Outcome:
     """The test that was the last."""
     failed: bool = False
     stuck: bool = False
+
+
+class Failures:
+    """A plugin that keeps what pytest says about failed tests."""
+
+    def __init__(self) -> None:
+        self.texts = []
+
+    def pytest_runtest_logreport(self, report) -> None:
+        """Keep the text of a failure."""
+        if report.failed:
+            self.texts.append(report.longreprtext)
 
 
 class Fork:
@@ -57,18 +68,18 @@ class Fork:
         for stream in (0, 1, 2):
             os.dup2(null, stream)
         set_mutant_under_test(mutant)
+        failures = Failures()
+        items[0].config.pluginmanager.register(failures)
         for at, item in enumerate(items):
             self._tell(at, seconds[at])
             following = items[at + 1] if at + 1 < len(items) else None
             try:
-                reports = runtestprotocol(item, nextitem=following, log=False)
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
             except BaseException as error:  # e.g. SystemExit
-                log.write_text(f"{item.nodeid}\n{error!r}")
-                self._tell(at, 5, failed=True)
-                return 1
-            if failures := [report for report in reports if report.failed]:
+                failures.texts.append(repr(error))
+            if failures.texts:
                 self._tell(at, 10, failed=True)
-                log.write_text(f"{item.nodeid}\n{failures[0].longreprtext}")
+                log.write_text(f"{item.nodeid}\n{failures.texts[0]}")
                 with contextlib.suppress(BaseException):
                     item.session._setupstate.teardown_exact(None)
                 return 1

@@ -1,4 +1,4 @@
-"""A copy of the repository whose functions can be switched to their mutants, as mutmut makes it."""
+"""A copy of the repository in which each mutant of mutmut can be switched on."""
 
 import ast
 import contextlib
@@ -13,7 +13,14 @@ from mutmut.mutation.file_mutation import mutate_file_contents
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("engine", "guards", "stores")
-COPIED = ("tests", "docs", "example_app", "pyproject.toml", "README.md", "pytest_flask_idempotence.py")
+COPIED = (
+    "tests",
+    "docs",
+    "example_app",
+    "pyproject.toml",
+    "README.md",
+    "pytest_flask_idempotence.py",
+)
 FOUND = ("killed", "timeout")
 """The results of a mutant that the tests have noticed."""
 MANGLED = re.compile(r"x(?:_|ǁ(?P<cls>\w+)ǁ)(?P<name>\w+)__mutmut_(?:orig|\d+)$")
@@ -77,7 +84,9 @@ def _mutate(file: Path) -> Iterator[Mutant]:
         function = ".".join(filter(None, [mangled["cls"], mangled["name"]]))
         original = bodies[name.rpartition("_")[0] + "_orig"]
         at, removed, added = _difference(original, bodies[name])
-        yield Mutant(f"{module}.{name}", str(file), function, begins[function] + at, removed, added)
+        yield Mutant(
+            f"{module}.{name}", str(file), function, begins[function] + at, removed, added
+        )
 
 
 def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
@@ -97,7 +106,9 @@ def _text(lines: list[str], name: str) -> list[str]:
 
 def _difference(before: list[str], after: list[str]) -> tuple[int, str, str]:
     """Return where two functions differ, what the one has there, and what the other."""
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+    for tag, a, b, c, d in difflib.SequenceMatcher(
+        None, before, after, autojunk=False
+    ).get_opcodes():
         if tag != "equal":
             return a, _join(before[a:b]), _join(after[c:d])
     return 0, "", ""  # the number of a string's escape, which the text does not show

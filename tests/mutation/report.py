@@ -9,47 +9,53 @@ from .mutants import FOUND, Mutant
 
 
 def outcomes(directory: Path) -> tuple[list[tuple[Mutant, dict]], Counter]:
-    """Return each mutant with its last result, and how the controls ended."""
+    """Return each mutant with its last result, and how the controls ended.
+
+    A test that fails where nothing is changed has found nothing.
+    """
     told = json.loads((directory / "notes" / "mutants.json").read_text())
     mutants = {each["name"]: Mutant(**each) for each in told}
-    last, controls = {}, Counter()
+    last, controls, failing = {}, Counter(), set()
     for line in (directory / "results.jsonl").read_text().splitlines():
         result = json.loads(line)
         if result["status"].startswith("control"):
             controls[result["status"]] += 1
+            failing.add(result["test"])
         else:
             last[result["mutant"]] = result
+    for result in last.values():
+        if result["status"] in FOUND and result["test"] in failing:
+            result["status"] = "survived"
     return [(mutants[name], result) for name, result in last.items()], controls
 
 
-def print_report(directory: Path) -> None:
-    """Print a table by file, the share that was found, and each survivor."""
+def report(directory: Path) -> str:
+    """Return a table by file with the share that was found, and each survivor."""
     found, controls = outcomes(directory)
     files = defaultdict(Counter)
     for mutant, result in found:
         for name in (mutant.file, "/".join(mutant.file.split("/")[:2]), "all"):
             files[name][result["status"]] += 1
-    print("| file | mutants | killed | timed out | survived | not run | found |")
-    print("|---|---|---|---|---|---|---|")
+    lines = [
+        "| file | mutants | killed | timed out | survived | not run | found |",
+        "|---" * 7 + "|",
+    ]
     for name, count in sorted(files.items()):
-        statuses = [count[status] for status in (*FOUND, "survived", "no tests")]
-        print(f"| {name} | {count.total()} | {' | '.join(map(str, statuses))} | {_share(count)} |")
-    print(f"controls: {dict(controls)}")
+        statuses = " | ".join(str(count[status]) for status in (*FOUND, "survived", "no tests"))
+        lines.append(f"| {name} | {count.total()} | {statuses} | {_share(count)} |")
+    lines.append(f"controls: {dict(controls)}")
     for mutant, result in sorted(found, key=lambda each: (each[0].file, each[0].line)):
         if result["status"] not in FOUND:
-            print(f"{describe(mutant)} [{result['status']}, {result['ran']} tests]")
-
-
-def describe(mutant: Mutant) -> str:
-    """Name a mutant in a line."""
-    return f"{mutant.file}:{mutant.line} {mutant.function}: {mutant.removed!r} -> {mutant.added!r}"
+            lines.append(f"{mutant.file}:{mutant.line} {mutant.function}: {result}")
+            lines += [f"    - {mutant.removed}", f"    + {mutant.added}"]
+    return "\n".join(lines)
 
 
 def _share(count: Counter) -> str:
-    total = count.total()
+    """Return the share that was found, with its interval of 95 % by Wilson."""
+    total, z = count.total(), 1.96
     share = sum(count[status] for status in FOUND) / total
-    # The interval of Wilson, at 95 %.
-    z = 1.96
-    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
-    return f"{share:.1%} ({middle - half:.1%} to {middle + half:.1%})"
+    middle = share + z * z / (2 * total)
+    half = z * math.sqrt(share * (1 - share) / total + (z / (2 * total)) ** 2)
+    low, high = ((middle + sign * half) / (1 + z * z / total) for sign in (-1, 1))
+    return f"{share:.1%} ({low:.1%} to {high:.1%})"

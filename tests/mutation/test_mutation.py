@@ -7,6 +7,7 @@ import time
 from collections import Counter
 
 import pytest
+
 from mutation.changes import CHANGES
 from mutation.report import outcomes
 from mutation.steps import mutate, try_mutants
@@ -33,7 +34,9 @@ def results(tmp_path_factory):
     return ended, controls
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: f"{change.function}: {change.after}")
+@pytest.mark.parametrize(
+    "change", CHANGES, ids=lambda change: f"{change.function}: {change.after}"
+)
 def test_a_change_is_found(results, change):
     ended, _ = results
     assert change.diff in ended, "mutmut makes no such change of the code as it is: choose another"

@@ -74,8 +74,12 @@ class Laboratory:
             ]
         last = self._read_results(known)
         if self._settings["again"]:
-            missed = [name for name, told in last.items() if told["status"] not in FOUND]
-            return [Trial(known[name], full=True) for name in missed]
+            # And each test that has found something, once more where there is nothing to find.
+            killers = {told["test"]: known[told["mutant"]] for told in last.values()}
+            killers.pop("", None)
+            controls = [Trial(mutant, [test], control=True) for test, mutant in killers.items()]
+            missed = [known[name] for name, told in last.items() if told["status"] not in FOUND]
+            return controls + [Trial(mutant, full=True) for mutant in missed]
         order = sample(mutants, self._settings["seed"])[: self._settings["size"]]
         trials = []
         for number, mutant in enumerate(order):
