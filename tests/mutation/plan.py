@@ -26,9 +26,8 @@ class Plan:
 
     def __init__(self, calls: dict[str, tuple[float, list[str]]], servers: set[str]) -> None:
         """Take what the tests call, and the names of those that start a database of their own."""
-        self.seconds = {
-            test: seconds + 2 * (test in servers) for test, (seconds, _) in calls.items()
-        }
+        self.seconds = {test: seconds for test, (seconds, _) in calls.items()}
+        self._servers = servers
         self._breadth = {test: len(called) + 5 for test, (_, called) in calls.items()}
         self._callers = defaultdict(list)
         for test, (_, called) in calls.items():
@@ -65,7 +64,7 @@ class Plan:
 
     def _weight(self, test: str, folder: str, slow_too: bool) -> float:
         elsewhere = 1 if test.startswith(f"tests/{folder}/") else 2
-        seconds = 1 if slow_too else self.seconds[test] + 0.02
+        seconds = 1 if slow_too else self.seconds[test] + 0.02 + 5 * (test in self._servers)
         return self._breadth[test] * elsewhere * seconds
 
 
