@@ -36,6 +36,9 @@ if importlib.util.find_spec("sqlalchemy") is None:
 if importlib.util.find_spec("gevent") is None:
     LEFT_OUT["servers/test_gevent.py"] = "gevent: not installed"
 
+if importlib.util.find_spec("mutmut") is None:
+    LEFT_OUT["mutation"] = "the group mutation: not installed"
+
 if importlib.util.find_spec("stripe") is None:
     LEFT_OUT["clients"] = "the group clients: not installed"
 
@@ -57,6 +60,7 @@ SLOW = (
     "deep",
     "gateway",
     "lifecycle",
+    "mutation",
     "partition",
     "queue",
     "servers",

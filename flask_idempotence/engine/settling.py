@@ -226,7 +226,6 @@ class Settling:
     def _error_page(self, response: Response, claim: Claim, problem: Exception) -> Response:
         """Answer a failed commit as if the view had raised it."""
         response.close()
-        claim.leave_view(raised=True)
         app = claim.attempt.app
         if not isinstance(problem, Refusal):
             return app.make_response(app.handle_user_exception(problem))

@@ -1,5 +1,6 @@
 """A view that forks: what it holds stays the parent's, whatever becomes of the child."""
 
+import os
 import subprocess
 import sys
 import time
@@ -147,7 +148,7 @@ assert app.test_client().post("/").status_code == 200
 def run(script, store, *arguments):
     return subprocess.run(
         [sys.executable, "-c", APP + script, *arguments],
-        env={"STORE": store},
+        env=os.environ | {"STORE": store},
         capture_output=True,
         text=True,
         timeout=60,

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from helpers.apps import make_app
@@ -11,6 +13,7 @@ from helpers.keeper_harness import KeeperHarness, leased_claim
 
 from flask_idempotence import MemoryStore, StoreError, no_repeat_submit
 from flask_idempotence.engine.claim import Attempt
+from flask_idempotence.engine.keeper import NO_THREADS
 from flask_idempotence.engine.retry_queue import MAX_FAILURES, PendingSettlement
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running
 from flask_idempotence.testing import FakeClock, record_signals
@@ -99,6 +102,27 @@ def test_a_lost_lease_is_said_once_and_renewed_no_more():
     ]
     assert hold.lost
     assert harness.store.batches == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "warnings"),
+    [
+        (b"2.0.26", {}, 1),
+        (b"2.0.26", {"enable-threads": b"off"}, 1),
+        (b"2.0.26", {"enable-threads": True}, 0),
+        (b"2.0.26", {"threads": b"4"}, 0),
+        (b"2.0.26", {"gevent": b"10"}, 0),
+        (b"2.0.27", {}, 0),
+    ],
+)
+def test_it_says_once_that_its_server_keeps_threads_from_running(
+    monkeypatch, caplog, version, options, warnings
+):
+    monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(version=version, opt=options))
+    keeper = ClaimingHarness().keeper
+    for _ in range(2):
+        keeper._start(threading.Thread(target=int))
+    assert [record.message for record in caplog.records] == [NO_THREADS] * warnings
 
 
 def test_it_survives_a_store_that_is_away_and_comes_back():

@@ -1,6 +1,7 @@
 """The end of a process: what is pending is written if it can be, and nothing hangs."""
 
 import http.client
+import os
 import subprocess
 import sys
 import threading
@@ -80,7 +81,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={"STORE": store, "PYTHONWARNINGS": "error", **environment},
+            env=os.environ | {"STORE": store, "PYTHONWARNINGS": "error", **environment},
         )
 
     def __enter__(self):

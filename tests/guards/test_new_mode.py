@@ -108,3 +108,10 @@ def test_a_failed_view_frees_its_slot(shop):
     assert [shop.post(status) for status in asked] == asked
     assert shop.post() == 409
     assert shop.runs == list(map(str, asked))
+
+
+def test_its_name_is_in_the_lines_of_debug_mode(shop, caplog):
+    shop.app.debug = True
+    with caplog.at_level("DEBUG", "flask_idempotence"):
+        assert shop.post() == 200
+    assert "Flask-Idempotence: quota at 'order': claimed" in caplog.text

@@ -10,7 +10,7 @@ from flask import Response
 from helpers.apps import KeyedApp, killed, verdict
 from helpers.servers.processes import all_at_once
 
-from flask_idempotence import MemoryStore
+from flask_idempotence import MemoryStore, claimed, rejected, replayed
 
 
 class Queue:
@@ -115,6 +115,23 @@ def test_a_repeat_gives_up_after_the_time_that_it_was_given(wait):
     assert answer.headers["Retry-After"] == "1"
     assert sum(queue.sleeps) == pytest.approx(wait)
     assert queue.keyed.runs == 1
+
+
+@pytest.mark.parametrize(
+    ("signal", "first", "looks"),
+    [
+        (replayed, lambda: "done", 5),
+        (claimed, lambda: ("no", 503), 5),
+        (rejected, lambda: "done", 1000),
+    ],
+)
+def test_a_signal_says_how_long_it_has_waited(signal, first, looks):
+    queue = Queue(wait=3, looks=looks, first=first)
+    waited = []
+    with signal.connected_to(lambda app, **about: waited.append(about["waited"])):
+        queue.repeat()
+    assert waited[-1] == pytest.approx(sum(queue.sleeps))
+    assert waited[-1] >= 0.25
 
 
 @pytest.mark.parametrize("wait", [0.05, 0.06, 0.12, 0.26, 1, 4.76, 10, 29])

@@ -1,0 +1,1 @@
+"""Mutants of the package that mutmut makes, and the tests that find them."""

@@ -1,0 +1,61 @@
+"""The figures of a run: by file, with the survivors."""
+
+import json
+import math
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from .mutants import FOUND, Mutant
+
+
+def outcomes(directory: Path) -> tuple[list[tuple[Mutant, dict]], Counter]:
+    """Return each mutant with its last result, and how the controls ended.
+
+    A test that fails where nothing is changed has found nothing.
+    """
+    told = json.loads((directory / "notes" / "mutants.json").read_text())
+    mutants = {each["name"]: Mutant(**each) for each in told}
+    last, controls, failing = {}, Counter(), set()
+    for line in (directory / "results.jsonl").read_text().splitlines():
+        result = json.loads(line)
+        if result["status"].startswith("control"):
+            controls[result["status"]] += 1
+            failing.add(result["test"])
+        else:
+            last[result["mutant"]] = result
+    for result in last.values():
+        if result["status"] in FOUND and result["test"] in failing:
+            result["status"] = "survived"
+    return [(mutants[name], result) for name, result in last.items()], controls
+
+
+def report(directory: Path) -> str:
+    """Return a table by file with the share that was found, and each survivor."""
+    found, controls = outcomes(directory)
+    files = defaultdict(Counter)
+    for mutant, result in found:
+        for name in (mutant.file, "/".join(mutant.file.split("/")[:2]), "all"):
+            files[name][result["status"]] += 1
+    lines = [
+        "| file | mutants | killed | timed out | survived | not run | found |",
+        "|---" * 7 + "|",
+    ]
+    for name, count in sorted(files.items()):
+        statuses = " | ".join(str(count[status]) for status in (*FOUND, "survived", "no tests"))
+        lines.append(f"| {name} | {count.total()} | {statuses} | {_share(count)} |")
+    lines.append(f"controls: {dict(controls)}")
+    for mutant, result in sorted(found, key=lambda each: (each[0].file, each[0].line)):
+        if result["status"] not in FOUND:
+            lines.append(f"{mutant.file}:{mutant.line} {mutant.function}: {result}")
+            lines += [f"    - {mutant.removed}", f"    + {mutant.added}"]
+    return "\n".join(lines)
+
+
+def _share(count: Counter) -> str:
+    """Return the share that was found, with its interval of 95 % by Wilson."""
+    total, z = count.total(), 1.96
+    share = sum(count[status] for status in FOUND) / total
+    middle = share + z * z / (2 * total)
+    half = z * math.sqrt(share * (1 - share) / total + (z / (2 * total)) ** 2)
+    low, high = ((middle + sign * half) / (1 + z * z / total) for sign in (-1, 1))
+    return f"{share:.1%} ({low:.1%} to {high:.1%})"

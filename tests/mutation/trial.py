@@ -1,0 +1,186 @@
+"""A plugin of pytest that tries mutants in forks, in place of running the tests."""
+
+import gc
+import json
+import os
+import re
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from .forks import Fork, Outcome, is_single_threaded
+from .mutants import FOUND, Mutant
+from .plan import Plan, sample
+
+CONTROLS = 20
+"""One of so many trials is of the unmutated code, and has to survive."""
+DATABASE = re.compile("postgres|mariadb|mysql|pgbouncer|innodb", re.IGNORECASE)
+"""What the names of tests and fixtures contain that need a server which starts slowly."""
+
+
+@dataclass
+class Trial:
+    """A mutant, and the tests that are still to be run on it."""
+
+    mutant: Mutant
+    tests: list[str] = field(default_factory=list)
+    control: bool = False
+    full: bool = False
+    suspect: str | None = None
+    unstable: list[str] = field(default_factory=list)
+    ran: int = 0
+    fork: Fork | None = None
+    began: float = 0.0
+
+
+class Laboratory:
+    """Tries mutants, several at a time, and writes down how each ended."""
+
+    def __init__(self, items: list, settings: dict) -> None:
+        self._items = {item.nodeid: item for item in items}
+        self._settings = settings
+        directory = Path(os.environ["MUTATION_DIRECTORY"])
+        notes = directory / "notes"
+        self._results = directory / "results.jsonl"
+        self._logs = notes / "logs"
+        self._logs.mkdir(exist_ok=True)
+        self._running = []
+        self._plan = Plan(*self._read_calls(notes))
+        mutants = [Mutant(**each) for each in json.loads((notes / "mutants.json").read_text())]
+        self._waiting = deque(self._trials(mutants))
+
+    def _read_calls(self, notes: Path) -> tuple[dict, set[str]]:
+        calls = {}
+        for file in sorted(notes.glob("calls-*.json")):
+            calls |= json.loads(file.read_text())
+        known = {test: told for test, told in calls.items() if test in self._items}
+        servers = {
+            test
+            for test, item in self._items.items()
+            if DATABASE.search(f"{test} {item.fixturenames}")
+        }
+        return known, servers
+
+    def _trials(self, mutants: list[Mutant]) -> list[Trial]:
+        known = {mutant.name: mutant for mutant in mutants}
+        if chosen := self._settings.get("chosen"):  # with a control for each
+            return [
+                Trial(known[name], [test], control=control)
+                for name, test in chosen.items()
+                for control in (False, True)
+            ]
+        last = self._read_results(known)
+        if self._settings["again"]:
+            # And each test that has found something, once more where there is nothing to find.
+            killers = {told["test"]: known[told["mutant"]] for told in last.values()}
+            killers.pop("", None)
+            controls = [Trial(mutant, [test], control=True) for test, mutant in killers.items()]
+            missed = [known[name] for name, told in last.items() if told["status"] not in FOUND]
+            return controls + [Trial(mutant, full=True) for mutant in missed]
+        order = sample(mutants, self._settings["seed"])[: self._settings["size"]]
+        trials = []
+        for number, mutant in enumerate(order):
+            if mutant.name not in last:
+                trials.append(Trial(mutant))
+                if number % CONTROLS == 0:
+                    trials.append(Trial(mutant, control=True))
+        return trials
+
+    def _read_results(self, known: dict[str, Mutant]) -> dict[str, dict]:
+        """Return the last result of each mutant of an earlier part of the run."""
+        last = {}
+        lines = self._results.read_text().splitlines() if self._results.exists() else []
+        for told in map(json.loads, lines):
+            if not told["status"].startswith("control"):
+                last[told["mutant"]] = told
+                if told["test"]:
+                    self._plan.note_kill(known[told["mutant"]], told["test"])
+        return last
+
+    def run(self) -> None:
+        """Try everything, until it is time to stop."""
+        while self._running or self._may_begin():
+            while self._may_begin() and len(self._running) < self._settings["forks"]:
+                self._begin(self._waiting.popleft())
+            time.sleep(0.01)
+            for trial in list(self._running):
+                if outcome := trial.fork.poll():
+                    self._running.remove(trial)
+                    self._conclude(trial, outcome)
+
+    def _may_begin(self) -> bool:
+        return bool(self._waiting) and time.time() < self._settings["until"]
+
+    def _begin(self, trial: Trial) -> None:
+        if not trial.tests:
+            seconds = self._settings["full" if trial.full else "quick"]
+            trial.tests = self._plan.tests(trial.mutant, seconds, slow_too=trial.full)
+        trial.began = time.monotonic()
+        if trial.tests:
+            self._fork(trial)
+        else:
+            self._write(trial, "no tests")
+
+    def _fork(self, trial: Trial) -> None:
+        tests = [trial.suspect] if trial.suspect else trial.tests
+        trial.fork = Fork(
+            "" if trial.control else trial.mutant.name,
+            [self._items[test] for test in tests],
+            [15 + 10 * self._plan.seconds.get(test, 1.0) for test in tests],
+            self._logs / f"{trial.mutant.name}{'-control' * trial.control}.txt",
+        )
+        self._running.append(trial)
+
+    def _conclude(self, trial: Trial, outcome: Outcome) -> None:
+        """A test that has failed is run once more, alone: it has to fail again."""
+        if outcome.failed or outcome.stuck:
+            if trial.suspect:
+                self._write_failure(trial, outcome)
+                return
+            trial.suspect = trial.tests[outcome.at]
+            trial.tests = trial.tests[outcome.at + 1 :]
+            trial.ran += outcome.at
+        elif trial.suspect:
+            trial.unstable.append(trial.suspect)
+            trial.suspect = None
+        else:
+            trial.ran += len(trial.tests)
+            trial.tests = []
+        if trial.suspect or trial.tests:
+            self._fork(trial)
+        else:
+            self._write(trial, "control passed" if trial.control else "survived")
+
+    def _write_failure(self, trial: Trial, outcome: Outcome) -> None:
+        if trial.control:
+            self._write(trial, "control failed", trial.suspect)
+        else:
+            self._plan.note_kill(trial.mutant, trial.suspect)
+            self._write(trial, "timeout" if outcome.stuck else "killed", trial.suspect)
+
+    def _write(self, trial: Trial, status: str, test: str = "") -> None:
+        told = {
+            "mutant": trial.mutant.name,
+            "status": status,
+            "test": test,
+            "ran": trial.ran,
+            "full": trial.full,
+            "unstable": trial.unstable,
+            "seconds": round(time.monotonic() - trial.began, 2),
+        }
+        with self._results.open("a") as results:
+            results.write(json.dumps(told) + "\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session) -> bool:
+    settings = json.loads(os.environ.pop("MUTATION_SETTINGS"))
+    laboratory = Laboratory(session.items, settings)
+    assert is_single_threaded()
+    gc.collect()
+    gc.freeze()
+    laboratory.run()
+    return True
