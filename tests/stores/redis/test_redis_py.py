@@ -57,6 +57,11 @@ def test_every_wait_of_a_connection_goes_through_the_socket_with_the_deadline(re
         connection.disconnect()
 
 
+def test_a_handshake_without_any_reply_will_do(redis_server, redis_url):
+    host, port = HOST, redis_server.port
+    works(RedisStore(redis.Redis(host, port, redis_connect_func=lambda connection: None)))
+
+
 def test_a_handshake_has_the_deadline_too():
     with SilentServer() as server:
         store = open_store(f"{server.url}?protocol=3", {"deadline": 0.3})
