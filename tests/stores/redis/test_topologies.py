@@ -38,6 +38,14 @@ class TestSentinels:
             works(RedisStore(client))
             assert client.connection_pool._created_connections == 0  # its own are not used
 
+    def test_the_address_that_a_client_forces_is_connected_to(self, sentinel_group):
+        """Sentinels tell the port; on that address of loopback nothing listens."""
+        manager = SentinelManager(sentinel_group.addresses, force_master_ip="127.0.0.2")
+        with manager.master_for(SERVICE) as client:
+            error, _ = timed_failure(RedisStore(client).ping)
+        assert not error.sent
+        assert any(text in str(error) for text in ("127.0.0.2", "timed out", "Timeout"))
+
     def test_a_ready_client_of_the_replicas_will_not(self, sentinel_group):
         manager = SentinelManager(sentinel_group.addresses)
         with (
