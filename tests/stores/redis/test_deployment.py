@@ -1,8 +1,12 @@
-"""A batch on several servers, and the time that replicas get, without any server."""
+"""Batches, a new table of slots, and the time that replicas get, without any server."""
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from flask_idempotence import StoreError
+from flask_idempotence.stores.redis.connection.cluster import Cluster
 from flask_idempotence.stores.redis.connection.deployment import Deployment
 from flask_idempotence.stores.redis.connection.node import Quorum, _wait
 from flask_idempotence.stores.redis.connection.wire import deadline, pack
@@ -91,3 +95,52 @@ def test_replicas_are_waited_for_until_shortly_before_the_deadline(left, at_most
     milliseconds = int(command.split(b"\r\n")[-2])
     assert max(1, at_most - 15) <= milliseconds <= at_most
     assert command == pack("WAIT", 2, milliseconds)
+
+
+class Member:
+    """A connection to a node of a cluster, which knows the next table of slots and its own name.
+
+    The node `gone` fails, or refuses, as a node that is no primary any more.
+    """
+
+    is_clean = True
+
+    def __init__(self, host, owners, failure, called):
+        self._host, self._owners, self._failure, self._called = host, owners, failure, called
+
+    def send(self, data):
+        self._is_table = b"SLOTS" in data
+        if not self._is_table:
+            self._called.append(self._host)
+
+    def receive(self):
+        if self._is_table:
+            return [[0, 16383, [next(self._owners), 1]]]
+        if self._host != "gone":
+            return self._host
+        if isinstance(self._failure, ResponseError):
+            return self._failure
+        raise self._failure
+
+    def disconnect(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        RedisConnectionError("refused"),
+        RedisTimeoutError("no reply"),
+        ResponseError("READONLY a replica"),
+        ResponseError("CLUSTERDOWN no quorum"),
+        ResponseError("MOVED 7 new:1"),
+    ],
+    ids=str,
+)
+def test_a_node_that_is_no_primary_any_more_is_replaced_from_a_new_table(failure):
+    owners, called = iter([b"gone", b"new"]), []
+    cluster = Cluster([("seed", 1)], lambda host, port: Member(host, owners, failure, called))
+    for key in ("a key", "a key of another slot"):
+        deadline.begin(5)
+        assert cluster.send([pack("GET", key)], key=key) == ["new"]
+    assert called == ["gone", "new", "new"]

@@ -2,6 +2,7 @@
 
 import inspect
 import time
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -14,6 +15,7 @@ from redis.sentinel import Sentinel
 
 from flask_idempotence import RedisStore, StoreError
 from flask_idempotence.stores import open_store
+from flask_idempotence.stores.redis.connection import wire
 from flask_idempotence.stores.redis.connection.factory import ConnectionFactory
 from flask_idempotence.stores.redis.connection.handshake import _DeadlinedSocket
 from flask_idempotence.stores.redis.connection.replies import error_code
@@ -69,6 +71,20 @@ def test_a_handshake_has_the_deadline_too():
         with pytest.raises(StoreError):
             store.ping()
         assert time.monotonic() - started < 0.6
+
+
+@pytest.mark.parametrize(
+    ("library", "kind"),
+    [
+        (SimpleNamespace(PushNotification=list), wire.HiredisConnection),
+        (SimpleNamespace(), wire.Connection),  # an old one, which returns pushes as replies
+        (None, wire.Connection),
+    ],
+    ids=["hiredis", "an old hiredis", "no hiredis"],
+)
+def test_replies_are_parsed_by_hiredis_where_it_will_do(monkeypatch, library, kind):
+    monkeypatch.setattr(wire, "hiredis", library)
+    assert wire.connection_class() is kind
 
 
 @RESPS

@@ -85,7 +85,7 @@ def settings_of(store):
     # Another address stands for that of a primary, which a sentinel or a node would name.
     address = {"host": "h", "port": 1} if hasattr(deployment, "_connect_to") else {}
     made = connect.__self__.make(**address)
-    names = ("host", "port", "path", "db", "username", "password")
+    names = ("host", "port", "path", "db", "username", "password", "client_name")
     return made, {name: getattr(made, name) for name in names if getattr(made, name, None)}
 
 
@@ -105,6 +105,11 @@ USER = {"username": "u:/", "password": "p@ss"}
         ),
         ("redis://:p%40ss@[::1]:7/", Connection, {"host": "::1", "port": 7, "password": "p@ss"}),
         ("REDIS://a/3?db=4", Connection, {"host": "a", "port": 6379, "db": 4}),
+        (
+            "redis://a?client_name=app://x?y=z&db=4",
+            Connection,
+            {"host": "a", "port": 6379, "db": 4, "client_name": "app://x?y=z"},
+        ),
         ("rediss://a/3", SSLConnection, {"host": "a", "port": 6379, "db": 3}),
         ("valkey://a:7/3", Connection, {"host": "a", "port": 7, "db": 3}),
         ("valkeys://a:7/3", SSLConnection, {"host": "a", "port": 7, "db": 3}),
@@ -117,7 +122,8 @@ USER = {"username": "u:/", "password": "p@ss"}
 )
 def test_every_part_of_the_uri_of_one_server_is_read(uri, kind, settings):
     made, found = settings_of(open_store(uri, {}))
-    assert isinstance(made, kind) and isinstance(made, SSLConnection) is (kind is SSLConnection)
+    assert isinstance(made, kind)
+    assert isinstance(made, SSLConnection) is (kind is SSLConnection)
     assert found == settings
 
 
@@ -156,10 +162,6 @@ def test_every_part_of_the_uri_of_sentinels_is_read(transport):
         assert isinstance(each, SSLConnection) is (transport in OF_TLS)
         assert each.socket_keepalive is True
         assert (each.username, each.password, each.db) == (None, None, 0)
-
-
-def test_an_option_has_the_default_of_many_connections_unless_it_is_set():
-    assert open_store("redis://a", {"max_connections": 5})  # a pool of redis-py has that option
 
 
 @pytest.mark.parametrize(
