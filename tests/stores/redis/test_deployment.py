@@ -25,6 +25,7 @@ class Split(Deployment):
     def _groups(self, keys):
         if self._error:
             raise self._error
+        assert keys == KEYS
         return GROUPS
 
 
