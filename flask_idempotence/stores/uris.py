@@ -94,8 +94,9 @@ def _mistake_in(scheme: str, uri: str) -> str | None:
 
 def _mistake_of_redis(scheme: str, rest: str) -> str | None:
     # redis-py would read these as another server, or as another database.
-    authority, slash, tail = rest.removeprefix("//").partition("/")
-    path = unquote(tail.partition("?")[0])
+    place, _, query = rest.removeprefix("//").partition("?")
+    tail = place.partition("/")[2]
+    path = unquote(tail)
     if scheme.endswith("+sentinel"):
         path = path.partition("/")[2]  # behind the service
     database = path.removesuffix("/")
@@ -103,7 +104,7 @@ def _mistake_of_redis(scheme: str, rest: str) -> str | None:
         return "two slashes follow the scheme: redis://host:6379/0"
     if "#" in rest:
         return "a bare '#' ends a URI. Write it as %23, as in a password."
-    if "@" in authority.partition("?")[2] + slash + tail:
+    if "@" in tail + query:
         return _AT_SIGN
     if scheme == "unix" or not database or (database.isascii() and database.isdecimal()):
         return None

@@ -101,6 +101,35 @@ def test_a_full_store_is_exceeded_by_one_key_a_part_at_most(clock):
     assert store.renew(renewals) == [Outcome.OK] * keys
 
 
+@pytest.mark.parametrize(
+    ("keys", "parts"),
+    [(1, 1), (512, 1), (513, 2), (1024, 2), (1025, 4), (100_000, 256), (10**7, 4096)],
+)
+def test_a_store_has_one_part_for_512_keys_and_no_more_than_4096(keys, parts):
+    assert len(MemoryStore(max_entries=keys)._parts) == parts
+
+
+def test_a_full_store_that_is_emptied_has_room_for_as_many_keys():
+    store = MemoryStore(max_entries=2)
+    for _ in range(2):
+        store.empty()
+        assert (len(store), values_of(store)) == (0, {})
+        for key in "ab":
+            assert claim(store, key) is CLAIMED
+        with pytest.raises(StoreError, match="full"):
+            claim(store, "c")
+
+
+def test_expired_values_are_looked_for_once_in_256_stored_ones(clock, monkeypatch):
+    turns = []
+    monkeypatch.setattr(MemoryStore, "_sweep_in_turn", lambda store, now: turns.append(now))
+    store = MemoryStore(clock=clock)
+    for number in range(1, 3 * memory._TURN + 1):
+        clock.advance(1)
+        claim(store, str(number))
+        assert len(turns) == number // memory._TURN
+
+
 def test_a_full_store_takes_a_key_in_for_each_that_expires(clock):
     store = MemoryStore(max_entries=KEYS, clock=clock)
     for number in range(KEYS):

@@ -4,6 +4,7 @@ import pytest
 
 from flask_idempotence import ConfigurationError, MemoryStore, RedisStore
 from flask_idempotence.stores import open_store
+from flask_idempotence.stores.sql_extra import DATABASES
 
 A_NUMBER = "the database of Redis is a number"
 ENDS_EARLY = "the host ends before the last '@'"
@@ -46,6 +47,69 @@ def test_a_mistake_is_told_with_its_remedy_and_without_the_value(uri, remedy):
     assert not any(piece in text for piece in ("hun", "ter2"))
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+SCHEMES = (
+    "memory://, redis://, rediss://, valkey://, valkeys://, unix://, redis+sentinel://, "
+    "rediss+sentinel://, valkey+sentinel://, valkeys+sentinel://, redis+cluster://, "
+    "rediss+cluster://, valkey+cluster://, valkeys+cluster://, "
+)
+
+
+@pytest.mark.parametrize(
+    ("uri", "remedy"),
+    [
+        (
+            "memory://5",
+            "nothing follows memory://. Options, such as max_entries, go to "
+            "IDEMPOTENCE_STORAGE_OPTIONS.",
+        ),
+        (
+            "sqlite://app.db",
+            "three slashes and a path follow sqlite, four an absolute path: "
+            "sqlite:////var/lib/app/app.db",
+        ),
+        (
+            "postgres://h/app",
+            "SQLAlchemy no longer knows postgres://. Begin it with postgresql+psycopg:// instead.",
+        ),
+        ("redis:h", "two slashes follow the scheme: redis://host:6379/0"),
+        ("redis://#h", "a bare '#' ends a URI. Write it as %23, as in a password."),
+        (
+            "redis://a/b@h",
+            "the host ends before the last '@'. In a password, percent-encode '/' as %2F and '?' "
+            "as %3F; behind the host, '@' as %40.",
+        ),
+        (
+            "redis://h/zero",
+            "the database of Redis is a number, such as the 0 of redis://localhost:6379/0.",
+        ),
+    ],
+)
+def test_each_remedy_in_full(uri, remedy):
+    with pytest.raises(ConfigurationError) as caught:
+        open_store(uri, {})
+    assert str(caught.value) == f"IDEMPOTENCE_STORAGE_URI: {remedy}"
+
+
+@pytest.mark.parametrize("uri", ["", "redis", "1redis://h", "mongodb://h", "redis+tls://h", "//h"])
+def test_an_unknown_scheme_is_answered_with_all_that_are_known(uri):
+    with pytest.raises(ConfigurationError) as caught:
+        open_store(uri, {})
+    known = f"IDEMPOTENCE_STORAGE_URI: the scheme must be one of {SCHEMES}"
+    assert str(caught.value).startswith(known)
+    assert str(caught.value).removeprefix(known).removesuffix(".").split(", ") == [
+        f"{kind}://" for kind in DATABASES
+    ]
+
+
+def test_a_uri_that_cannot_be_read_is_refused_in_full():
+    with pytest.raises(ConfigurationError) as caught:
+        open_store("redis://a:hunter2", {})
+    assert str(caught.value) == (
+        "IDEMPOTENCE_STORAGE_URI cannot be read. Check its port and options, and percent-encode "
+        "special characters in a password, such as '/', '#' and '@'."
+    )
 
 
 @pytest.mark.parametrize(

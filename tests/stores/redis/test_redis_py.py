@@ -2,6 +2,7 @@
 
 import inspect
 import time
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -14,6 +15,7 @@ from redis.sentinel import Sentinel
 
 from flask_idempotence import RedisStore, StoreError
 from flask_idempotence.stores import open_store
+from flask_idempotence.stores.redis.connection import wire
 from flask_idempotence.stores.redis.connection.factory import ConnectionFactory
 from flask_idempotence.stores.redis.connection.handshake import _DeadlinedSocket
 from flask_idempotence.stores.redis.connection.replies import error_code
@@ -57,6 +59,11 @@ def test_every_wait_of_a_connection_goes_through_the_socket_with_the_deadline(re
         connection.disconnect()
 
 
+def test_a_handshake_without_any_reply_will_do(redis_server, redis_url):
+    host, port = HOST, redis_server.port
+    works(RedisStore(redis.Redis(host, port, redis_connect_func=lambda connection: None)))
+
+
 def test_a_handshake_has_the_deadline_too():
     with SilentServer() as server:
         store = open_store(f"{server.url}?protocol=3", {"deadline": 0.3})
@@ -64,6 +71,20 @@ def test_a_handshake_has_the_deadline_too():
         with pytest.raises(StoreError):
             store.ping()
         assert time.monotonic() - started < 0.6
+
+
+@pytest.mark.parametrize(
+    ("library", "kind"),
+    [
+        (SimpleNamespace(PushNotification=list), wire.HiredisConnection),
+        (SimpleNamespace(), wire.Connection),  # an old one, which returns pushes as replies
+        (None, wire.Connection),
+    ],
+    ids=["hiredis", "an old hiredis", "no hiredis"],
+)
+def test_replies_are_parsed_by_hiredis_where_it_will_do(monkeypatch, library, kind):
+    monkeypatch.setattr(wire, "hiredis", library)
+    assert wire.connection_class() is kind
 
 
 @RESPS

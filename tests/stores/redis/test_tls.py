@@ -3,6 +3,7 @@
 import os
 import shutil
 import ssl
+from types import SimpleNamespace
 
 import pytest
 from helpers.servers.processes import HOST, all_at_once
@@ -11,6 +12,7 @@ from helpers.servers.topologies import TlsServer, make_certificate
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed
+from flask_idempotence.stores.redis.connection.tls import TlsContext, _version_of_files
 from flask_idempotence.testing import StoreContract
 
 
@@ -45,6 +47,37 @@ def test_the_certificates_are_read_once(tls_server, monkeypatch):
     other = open_store(f"rediss://{HOST}:{tls_server.port}/0", {})
     with pytest.raises(StoreError, match="CERTIFICATE_VERIFY_FAILED"):
         other.ping()  # what one store trusts, another does not
+
+
+@pytest.mark.parametrize("name", ["ssl_validate_ocsp", "ssl_validate_ocsp_stapled"])
+def test_a_connection_that_asks_the_authority_is_left_to_redis_py(name):
+    connection, plain = SimpleNamespace(host="a", **{name: True}), object()
+    assert TlsContext().wrap(connection, lambda taken: ("by redis-py", taken), plain) == (
+        "by redis-py",
+        plain,
+    )
+
+
+@pytest.mark.parametrize("name", ["ca_certs", "certfile", "keyfile", "ca_path", "in ca_path"])
+def test_a_change_of_each_file_is_a_new_version(tmp_path, name):
+    file = tmp_path / "file.pem"
+    file.write_text("before")
+    named = tmp_path if name.endswith("ca_path") else file
+    connection = SimpleNamespace(**{name.removeprefix("in "): str(named)})
+    before = _version_of_files(connection)
+    assert _version_of_files(connection) == before
+    if name == "ca_path":
+        (tmp_path / "another.pem").write_text("")
+    else:
+        file.write_text("another content")
+    assert _version_of_files(connection) != before
+
+
+def test_files_that_cannot_be_read_are_a_version_too(tmp_path):
+    missing = SimpleNamespace(ca_certs=tmp_path / "no.pem", ca_path=tmp_path / "no")
+    before = _version_of_files(missing)
+    (tmp_path / "no.pem").write_text("now it is there")
+    assert _version_of_files(missing) != before
 
 
 class TestARotation:

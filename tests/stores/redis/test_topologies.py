@@ -1,9 +1,8 @@
-"""One store on every topology: one server, sentinels; how their URIs are read."""
+"""One store on every topology: one server, sentinels."""
 
 import time
 
 import pytest
-import redis
 from helpers.servers.faults import Proxy, SilentServer
 from helpers.servers.processes import HOST, RedisServer, free_port
 from helpers.servers.topologies import SERVICE, Sentinel
@@ -38,6 +37,14 @@ class TestSentinels:
         with manager.master_for(SERVICE, decode_responses=True) as client:
             works(RedisStore(client))
             assert client.connection_pool._created_connections == 0  # its own are not used
+
+    def test_the_address_that_a_client_forces_is_connected_to(self, sentinel_group):
+        """Sentinels tell the port; on that address of loopback nothing listens."""
+        manager = SentinelManager(sentinel_group.addresses, force_master_ip="127.0.0.2")
+        with manager.master_for(SERVICE) as client:
+            error, _ = timed_failure(RedisStore(client).ping)
+        assert not error.sent
+        assert any(text in str(error) for text in ("127.0.0.2", "timed out", "Timeout"))
 
     def test_a_ready_client_of_the_replicas_will_not(self, sentinel_group):
         manager = SentinelManager(sentinel_group.addresses)
@@ -135,71 +142,3 @@ class TestOneServer:
                 assert other.client().exists("k")
             finally:
                 behind.replicaof("NO", "ONE")
-
-
-class TestUris:
-    @pytest.mark.parametrize(
-        "uri",
-        [
-            "redis+sentinel://a,b:1/shop",
-            "redis+sentinel://user:p%40ss@a:26379,[::1]:2/shop/3",
-            "rediss+sentinel://a/shop/0?ssl_cert_reqs=none",
-            "valkey+sentinel://a/shop",
-            "redis+cluster://a,b:7001",
-            "rediss+cluster://user:pass@a,[::1]:2/0",
-            "valkeys+cluster://a/?socket_keepalive=true",
-            "redis://a/0?deadline=0.5&wait_replicas=2",
-        ],
-    )
-    def test_they_are_read_without_connecting(self, uri):
-        assert isinstance(open_store(uri, {}), RedisStore)
-
-    @pytest.mark.parametrize(
-        "uri",
-        [
-            "redis+sentinel://hunter2",
-            "redis+sentinel:///shop",
-            "redis+sentinel://a,,b/shop",
-            "redis+sentinel://a:hunter2/shop",
-            "redis+cluster://",
-            "redis+cluster://:hunter2/x@a",
-            "redis://a/0?wait_replicas=hunter2",
-            "redis://a/0?deadline=hunter2",
-        ],
-    )
-    def test_those_that_cannot_be_read_are_refused_and_not_repeated(self, uri):
-        with pytest.raises(ConfigurationError, match=r"cannot be read|percent-encode") as caught:
-            open_store(uri, {})
-        assert "hunter2" not in str(caught.value)
-
-    def test_a_cluster_has_one_database(self):
-        with pytest.raises(ConfigurationError, match="only database 0"):
-            open_store("redis+cluster://a/1", {})
-
-    @pytest.mark.parametrize("uri", ["redis+sentinel://a/shop", "redis+cluster://a"])
-    def test_an_unknown_option_is_refused(self, uri):
-        with pytest.raises(ConfigurationError, match="unheard_of"):
-            open_store(uri, {"unheard_of": 1})
-
-    @pytest.mark.parametrize(
-        "options", [{"deadline": 0}, {"deadline": "1"}, {"wait_replicas": -1}]
-    )
-    def test_numbers_that_make_no_sense_are_refused(self, options):
-        with pytest.raises(ConfigurationError, match=next(iter(options))):
-            open_store("redis://a", options)
-
-    def test_what_the_uri_says_wins(self):
-        store = open_store("redis://a?deadline=0.5", {"deadline": 2, "wait_replicas": 1})
-        assert (store._deadline, store._wait_replicas) == (0.5, 1)
-
-    def test_every_setting_of_the_uri_reaches_the_connections(self):
-        uri = "rediss+sentinel://u:p%40ss@a/shop/3?ssl_cert_reqs=none"
-        sentinel_kwargs = {"username": "watch", "password": "dog"}
-        service = open_store(uri, {"sentinel_kwargs": sentinel_kwargs})._deployment
-        connection = service._connect_to.__self__.make(host="h", port=1)
-        assert isinstance(connection, redis.SSLConnection)
-        assert (connection.username, connection.password, connection.db) == ("u", "p@ss", 3)
-        sentinel = service._sentinels[0]._connect.__self__.make()
-        assert isinstance(sentinel, redis.SSLConnection)
-        assert (sentinel.username, sentinel.password, sentinel.db) == ("watch", "dog", 0)
-        assert (sentinel.host, sentinel.port) == ("a", 26379)

@@ -51,7 +51,7 @@ def deployment_at(uri: str, options: Mapping[str, Any]) -> tuple[Deployment, dic
 
 def _deployment(scheme: str, rest: str, query: str, options: dict[str, Any]) -> Deployment:
     transport, _, kind = scheme.partition("+")
-    transport = transport.replace("valkeys", "rediss").replace("valkey", "redis")
+    transport = transport.replace("valkey", "redis")
     if not kind:
         return deployment_of(Redis.from_url(f"{transport}://{rest}?{query}", **options))
     authority, _, path = rest.partition("/")

@@ -1,0 +1,147 @@
+"""Batches, a new table of slots, and the time that replicas get, without any server."""
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from flask_idempotence import StoreError
+from flask_idempotence.stores.redis.connection.cluster import Cluster
+from flask_idempotence.stores.redis.connection.deployment import Deployment
+from flask_idempotence.stores.redis.connection.node import Quorum, _wait
+from flask_idempotence.stores.redis.connection.wire import deadline, pack
+
+KEYS = ["a", "b", "c", "d", "e"]
+GROUPS = [[1, 3], [0], [2, 4]]
+
+
+class Split(Deployment):
+    """A deployment whose keys are on three servers."""
+
+    def __init__(self, error=None):
+        super().__init__(lambda: None)
+        self._error = error
+
+    def _groups(self, keys):
+        if self._error:
+            raise self._error
+        assert keys == KEYS
+        return GROUPS
+
+
+def gather(outcomes, seconds=30):
+    """Return what `gather` returns, where each server returns or raises an outcome."""
+    left, shares = iter(outcomes), []
+
+    def call(keys):
+        shares.append((keys, deadline.left()))
+        outcome = next(left)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome or [key.upper() for key in keys]
+
+    deadline.begin(seconds)
+    try:
+        return Split().gather(KEYS, KEYS, call), shares
+    except StoreError as error:
+        return error, shares
+
+
+def test_results_come_in_the_order_of_the_items_and_each_server_gets_its_share():
+    results, shares = gather([None, None, None])
+    assert results == ["A", "B", "C", "D", "E"]
+    assert [keys for keys, _ in shares] == [["b", "d"], ["a"], ["c", "e"]]
+    assert [round(left) for _, left in shares] == [10, 15, 30]
+
+
+def test_a_server_that_fails_leaves_the_answers_of_the_others():
+    first, second = StoreError("first"), StoreError("second")
+    error, shares = gather([first, None, second])
+    assert error is first
+    assert error.answers == ["A", None, None, None, None]
+    assert len(shares) == 3
+
+
+def test_a_server_that_answers_in_part_adds_to_the_answers_of_the_others():
+    partial = StoreError("in part")
+    partial.answers = ["B", None]
+    error, _ = gather([None, StoreError("first"), partial])
+    assert str(error) == "first"
+    assert error.answers == [None, "B", "B", "D", None]
+
+
+def test_without_any_answer_there_are_none():
+    error, _ = gather([StoreError("one"), StoreError("two"), StoreError("three")])
+    assert error.answers is None
+
+
+def test_no_server_is_asked_once_the_deadline_has_passed():
+    error, shares = gather([], seconds=0)
+    assert (str(error), shares) == ("TimeoutError: The deadline has passed.", [])
+    assert error.answers is None
+
+
+def test_without_items_no_server_is_looked_for():
+    assert Split(error=OSError("no table")).gather([], [], pytest.fail) == []
+    with pytest.raises(StoreError, match="OSError: no table"):
+        Split(error=OSError("no table")).gather(["a"], ["a"], pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("left", "at_most"), [(2.0, 1850), (1.0, 850), (0.3, 150), (0.2, 100), (0.001, 1)]
+)
+def test_replicas_are_waited_for_until_shortly_before_the_deadline(left, at_most):
+    deadline.begin(left)
+    command = _wait(Quorum(replicas=2, written=(0,)))
+    milliseconds = int(command.split(b"\r\n")[-2])
+    assert max(1, at_most - 15) <= milliseconds <= at_most
+    assert command == pack("WAIT", 2, milliseconds)
+
+
+class Member:
+    """A connection to a node of a cluster, which knows the next table of slots and its own name.
+
+    The node `gone` fails, or refuses, as a node that is no primary any more.
+    """
+
+    is_clean = True
+
+    def __init__(self, host, owners, failure, called):
+        self._host, self._owners, self._failure, self._called = host, owners, failure, called
+
+    def send(self, data):
+        self._is_table = b"SLOTS" in data
+        if not self._is_table:
+            self._called.append(self._host)
+
+    def receive(self):
+        if self._is_table:
+            return [[0, 16383, [next(self._owners), 1]]]
+        if self._host != "gone":
+            return self._host
+        if isinstance(self._failure, ResponseError):
+            return self._failure
+        raise self._failure
+
+    def disconnect(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        RedisConnectionError("refused"),
+        RedisTimeoutError("no reply"),
+        ResponseError("READONLY a replica"),
+        ResponseError("CLUSTERDOWN no quorum"),
+        ResponseError("MOVED 7 new:1"),
+    ],
+    ids=str,
+)
+def test_a_node_that_is_no_primary_any_more_is_replaced_from_a_new_table(failure):
+    owners, called = iter([b"gone", b"new"]), []
+    cluster = Cluster([("seed", 1)], lambda host, port: Member(host, owners, failure, called))
+    for key in ("a key", "a key of another slot"):
+        deadline.begin(5)
+        assert cluster.send([pack("GET", key)], key=key) == ["new"]
+    assert called == ["gone", "new", "new"]
