@@ -1,0 +1,144 @@
+"""What a long run must show: a line for each limit, with figures."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .soak import MEBIBYTE, WORKERS, Samples
+
+MINUTE_FIVE = (4 / 20, 6 / 20)
+END = (17 / 20, 1.0)
+"""Parts of a run that are compared: of twenty minutes, those around the fifth and the last three."""
+
+MOST_LATE = 0.02
+"""Share of operations that may begin late: beyond it, the clients were not heard in time."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure of a run, early and late.
+
+    Attributes:
+        name: of the figure.
+        before: in minute five.
+        after: at the end.
+        unit: in which both are shown.
+        limit: of the growth, as a share; None where the figure has none.
+    """
+
+    name: str
+    before: float
+    after: float
+    unit: str = ""
+    limit: float | None = None
+
+    @property
+    def growth(self) -> float:
+        """Of the figure, as a share."""
+        return self.after / self.before - 1 if self.before else float(self.after > 0)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the growth is within the limit."""
+        if self.limit is None:
+            return ""
+        return "ok" if self.growth <= self.limit else "FAILED"
+
+    def __str__(self) -> str:
+        figures = [f"{figure:.4g} {self.unit}".strip() for figure in (self.before, self.after)]
+        grown = f"{100 * self.growth:+.1f} %"
+        return f"| {self.name} | {' | '.join(figures)} | {grown} | {self.verdict} |"
+
+
+HEAD = "| | minute five | end | growth | |\n|---|---|---|---|---|"
+
+
+def lines_of(samples: Samples, limit: float) -> list[Line]:
+    """Return the figures of a run.
+
+    Args:
+        samples: of the run.
+        limit: of the growth, as a share.
+    """
+    lines = [*_of_processes(samples, limit), *_of_the_store(samples, limit)]
+    ratios = [_median(part) for part in _parts(samples, samples.ratios)]
+    lines.append(Line("guarded ÷ unguarded, median", *ratios, limit=limit))
+    cpu = [
+        _gained(samples, f"CPU of the {who}") for who in ("workers", "clients")
+    ]  # the clients' work is always the same: it measures the machine
+    requests = _gained(samples, "requests")
+    lines.append(
+        Line(
+            "CPU a request, workers ÷ clients",
+            *(ours / theirs for ours, theirs in zip(*cpu, strict=True)),
+            limit=limit,
+        )
+    )
+    used = [1000 * each / count for each, count in zip(cpu[0], requests, strict=True)]
+    lines.append(Line("CPU a request", *used, "ms"))
+    for kind, values in sorted(samples.timing.items()):
+        medians = [1000 * _median(part) for part in _parts(samples, values)]
+        lines.append(Line(f"{kind}, median", *medians, "ms"))
+    return lines
+
+
+def _of_processes(samples: Samples, limit: float) -> Iterable[Line]:
+    for name in [*(f"worker {number}" for number in range(1, WORKERS + 1)), "master"]:
+        for what in ("USS", "RSS"):
+            parts = _parts(samples, samples.series[f"{name} {what}"])
+            sizes = [statistics.fmean(part) / MEBIBYTE for part in parts]
+            yield Line(f"{name}, {what}", *sizes, "MiB", limit)
+        for what in ("threads", "descriptors"):
+            parts = _parts(samples, samples.series[f"{name} {what}"])
+            yield Line(f"{name}, {what}", *map(_median, parts), limit=limit)
+
+
+def _of_the_store(samples: Samples, limit: float) -> Iterable[Line]:
+    for name in ("connections", "keys"):
+        if name in samples.series:
+            average = _median if name == "connections" else statistics.fmean
+            parts = _parts(samples, samples.series[name])
+            yield Line(f"{name} in the store", *map(average, parts), limit=limit)
+    for name in ("store's bytes", "store's RSS", "backends' USS"):
+        if name in samples.series:
+            parts = _parts(samples, samples.series[name])
+            sizes = [statistics.fmean(part) / MEBIBYTE for part in parts]
+            yield Line(name, *sizes, "MiB", limit)
+
+
+def _parts(samples: Samples, values: Sequence[tuple[float, float]]) -> list[list[float]]:
+    """Return the values of minute five, and those of the end."""
+    length = samples.ended - samples.began
+    return [
+        [
+            value
+            for moment, value in values
+            if begin * length <= moment - samples.began <= end * length
+        ]
+        for begin, end in (MINUTE_FIVE, END)
+    ]
+
+
+def _gained(samples: Samples, name: str) -> list[float]:
+    """Return by how much a sum has grown in each part."""
+    return [part[-1] - part[0] for part in _parts(samples, samples.series[name])]
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else 0.0
+
+
+def faults_of(samples: Samples) -> list[str]:
+    """Return unexpected answers and lines of the log; also, whether the load came in time."""
+    faults = [f"{count} x {problem}" for problem, count in samples.problems.items()]
+    if samples.late > MOST_LATE:
+        faults.append(f"{100 * samples.late:.1f} % of the operations began late")
+    return faults
+
+
+def report_of(samples: Samples, limit: float) -> tuple[str, list[str]]:
+    """Return a table, and the limits that were missed."""
+    lines = lines_of(samples, limit)
+    faults = [f"FAILED: {line.name}: {line}" for line in lines if line.verdict == "FAILED"]
+    faults += [f"FAILED: {fault}" for fault in faults_of(samples)]
+    return "\n".join([HEAD, *map(str, lines)]), faults
