@@ -1,7 +1,7 @@
 """The application under a long load: a view behind each kind of guard, and an unguarded twin.
 
-Its settings come from the environment: STORE, LEASE, TTL, and LEAK, the name of a leak that is
-planted to test whether a run finds it.
+Its settings come from the environment: STORE, LEASE, TTL, and LEAKS, names of leaks that are
+planted to test whether a run finds them.
 """
 
 import os
@@ -147,5 +147,5 @@ LEAKS = {
     "keys": leak_keys,
     "time": leak_time,
 }
-if leak := os.environ.get("LEAK"):
+for leak in os.environ.get("LEAKS", "").split():
     app.before_request(LEAKS[leak])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
 KIBIBYTE = 1024
+MEBIBYTE = 1024 * KIBIBYTE
 
 
 @dataclass(frozen=True)

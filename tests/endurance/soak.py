@@ -4,19 +4,18 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from helpers.servers.processes import Gunicorn
 
 from .load import Load
-from .processes import children_of, usage_of
+from .processes import MEBIBYTE, children_of, usage_of
 from .stores import open_server
 
 WORKERS, THREADS = 2, 16
 EVERY = 2.0
-MEBIBYTE = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Plan:
         lease: seconds of a claim.
         ttl: seconds for which records are kept: much shorter than the run, so that as many expire
             as are made.
-        leak: the name of a leak that is planted, or empty.
+        leaks: names of leaks that are planted, as in `application`.
     """
 
     store: str
@@ -38,7 +37,7 @@ class Plan:
     rate: float = 120.0
     lease: float = 3.0
     ttl: float = 60.0
-    leak: str = ""
+    leaks: Sequence[str] = ()
 
 
 @dataclass
@@ -109,7 +108,7 @@ def play(plan: Plan, directory: Path, report: Callable[[str], None]) -> Samples:
 
 def server_of(plan: Plan, url: str) -> Gunicorn:
     """Return two workers with the application."""
-    settings = {"STORE": url, "LEASE": plan.lease, "TTL": plan.ttl, "LEAK": plan.leak}
+    settings = {"STORE": url, "LEASE": plan.lease, "TTL": plan.ttl, "LEAKS": " ".join(plan.leaks)}
     return Gunicorn(
         "endurance.application:app",
         workers=WORKERS,
@@ -154,7 +153,7 @@ def line_of(samples: Samples, load: Load) -> str:
         *(f"{last[f'worker {n} threads']:.0f} threads" for n in range(1, WORKERS + 1)),
         f"{last.get('connections', 0):.0f} connections",
         f"{last['keys']:.0f} keys",
-        f"{len(load.problems)} problems",
+        f"problems: {dict(load.problems) or 'none'}",
     ]
     return ", ".join(parts)
 

@@ -56,7 +56,9 @@ class SqliteStore:
         self.url = f"sqlite:///{self._file}"
         self.version = f"SQLite {sqlite3.sqlite_version}"
         create_table(self.url)
-        self._connection = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
+        self._connection = sqlite3.connect(
+            self._file, isolation_level=None, check_same_thread=False
+        )
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA busy_timeout=5000")
         return self
@@ -109,7 +111,7 @@ class PostgresStore:
         ).fetchone()
         private = 0
         for (pid,) in backends:
-            with contextlib.suppress(FileNotFoundError):  # it has just ended
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
                 private += usage_of(pid).uss
         postmaster = self._server.pid
         resident = sum(map(_size_of, [postmaster, *children_of(postmaster)]))

@@ -1,77 +1,39 @@
-"""What a long run must show: a line for each limit, with figures."""
+"""What a long run must show: a line for each figure, those of minute five beside the end's."""
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from .soak import MEBIBYTE, WORKERS, Samples
+from .lines import Line, missed_in, table_of
+from .processes import MEBIBYTE
+from .soak import WORKERS, Samples
 
 MINUTE_FIVE = (4 / 20, 6 / 20)
 END = (17 / 20, 1.0)
-"""Parts of a run that are compared: of twenty minutes, those around the fifth and the last three."""
+"""Parts of a run that are compared: of twenty minutes, two around the fifth and the last three."""
 
 MOST_LATE = 0.02
 """Share of operations that may begin late: beyond it, the clients were not heard in time."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """One figure of a run, early and late.
-
-    Attributes:
-        name: of the figure.
-        before: in minute five.
-        after: at the end.
-        unit: in which both are shown.
-        limit: of the growth, as a share; None where the figure has none.
-    """
-
-    name: str
-    before: float
-    after: float
-    unit: str = ""
-    limit: float | None = None
-
-    @property
-    def growth(self) -> float:
-        """Of the figure, as a share."""
-        return self.after / self.before - 1 if self.before else float(self.after > 0)
-
-    @property
-    def verdict(self) -> str:
-        """Whether the growth is within the limit."""
-        if self.limit is None:
-            return ""
-        return "ok" if self.growth <= self.limit else "FAILED"
-
-    def __str__(self) -> str:
-        figures = [f"{figure:.4g} {self.unit}".strip() for figure in (self.before, self.after)]
-        grown = f"{100 * self.growth:+.1f} %"
-        return f"| {self.name} | {' | '.join(figures)} | {grown} | {self.verdict} |"
-
-
-HEAD = "| | minute five | end | growth | |\n|---|---|---|---|---|"
-
-
-def lines_of(samples: Samples, limit: float) -> list[Line]:
+def lines_of(samples: Samples, limit: float, time_limit: float) -> list[Line]:
     """Return the figures of a run.
 
     Args:
         samples: of the run.
-        limit: of the growth, as a share.
+        limit: of the growth of what is held, as a share.
+        time_limit: of the growth of what requests take.
     """
     lines = [*_of_processes(samples, limit), *_of_the_store(samples, limit)]
     ratios = [_median(part) for part in _parts(samples, samples.ratios)]
-    lines.append(Line("guarded ÷ unguarded, median", *ratios, limit=limit))
-    cpu = [
-        _gained(samples, f"CPU of the {who}") for who in ("workers", "clients")
-    ]  # the clients' work is always the same: it measures the machine
+    lines.append(Line("guarded ÷ unguarded, median", *ratios, limit=time_limit))
+    # The clients' work is always the same: it measures the machine.
+    cpu = [_gained(samples, f"CPU of the {who}") for who in ("workers", "clients")]
     requests = _gained(samples, "requests")
     lines.append(
         Line(
             "CPU a request, workers ÷ clients",
             *(ours / theirs for ours, theirs in zip(*cpu, strict=True)),
-            limit=limit,
+            limit=time_limit,
         )
     )
     used = [1000 * each / count for each, count in zip(cpu[0], requests, strict=True)]
@@ -136,9 +98,8 @@ def faults_of(samples: Samples) -> list[str]:
     return faults
 
 
-def report_of(samples: Samples, limit: float) -> tuple[str, list[str]]:
+def report_of(samples: Samples, limit: float, time_limit: float) -> tuple[str, list[str]]:
     """Return a table, and the limits that were missed."""
-    lines = lines_of(samples, limit)
-    faults = [f"FAILED: {line.name}: {line}" for line in lines if line.verdict == "FAILED"]
-    faults += [f"FAILED: {fault}" for fault in faults_of(samples)]
-    return "\n".join([HEAD, *map(str, lines)]), faults
+    lines = lines_of(samples, limit, time_limit)
+    faults = [f"FAILED: {fault}" for fault in faults_of(samples)]
+    return table_of(lines, "minute five", "end"), missed_in(lines) + faults

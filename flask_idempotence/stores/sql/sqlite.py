@@ -165,5 +165,6 @@ def _limit_wait(connection: StoreConnection) -> None:
 
 
 def _set_wait(connection: DBAPIConnection, seconds: float, info: Info) -> None:
-    connection.execute(f"PRAGMA busy_timeout = {max(1, round(seconds * 1000))}")
+    # Not by `execute`: the driver would keep a prepared statement for each number, up to 128.
+    connection.executescript(f"PRAGMA busy_timeout = {max(1, round(seconds * 1000))}")
     info[_WAIT] = seconds
