@@ -34,6 +34,10 @@ _WAIT = "flask_idempotence wait"
 _NEAR = 0.01
 """Seconds by which that may differ from the time that is left."""
 
+_PAGES = 512
+"""KiB of pages that a connection keeps: those of one batch of pruning. SQLite's default is 2000, and
+each write of another connection makes them useless."""
+
 _NOT_READY = ("no such table", "no such column", "has no column named", "ON CONFLICT clause")
 _DURABLE = {1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
@@ -120,7 +124,8 @@ class SQLite(Dialect):
         self._lock = threading.Lock()
 
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
-        """Limit the wait for another writer. Neither this nor anything else stays in the file."""
+        """Limit the wait for another writer, and the memory. Nothing of it stays in the file."""
+        connection.executescript(f"PRAGMA cache_size = -{_PAGES}")
         _set_wait(connection, seconds, info)
 
     def trouble(self, error: BaseException) -> Trouble:

@@ -113,6 +113,14 @@ def test_no_wait_of_sqlite_leaves_a_prepared_statement(sqlite):
     assert prepared() == before
 
 
+def test_a_connection_of_the_store_keeps_few_pages_and_one_of_the_application_its_own(sqlite):
+    store, _ = sqlite
+    pragma = text("PRAGMA cache_size")
+    kept = store._executor.inspect(lambda connection: connection.execute(pragma).scalar_one())
+    with store.engine.connect() as connection:
+        assert kept == -512 != connection.execute(pragma).scalar_one()
+
+
 def test_statements_on_postgres(on_postgres):
     store, statements = on_postgres
     client = application(store)
