@@ -22,7 +22,14 @@ from .verdict import report_of
 
 
 def soak(given) -> list[str]:
-    plan = Plan(given.store, 60 * given.minutes, given.rate, ttl=given.ttl, leaks=given.leak)
+    plan = Plan(
+        given.store,
+        60 * given.minutes,
+        rate=given.rate,
+        lease=given.lease,
+        ttl=given.ttl,
+        leaks=given.leak,
+    )
     with tempfile.TemporaryDirectory() as directory:
         samples = play(plan, Path(directory), to_stderr)
     table, faults = report_of(samples, given.limit / 100, given.time_limit / 100)
@@ -84,6 +91,7 @@ def main() -> int:
     of_soak.add_argument("--minutes", type=float, default=20.0)
     of_soak.add_argument("--rate", type=float, default=120.0, help="requests a second")
     of_soak.add_argument("--ttl", type=float, default=60.0, help="seconds a record is kept")
+    of_soak.add_argument("--lease", type=float, default=6.0, help="seconds of a claim")
     of_soak.add_argument("--limit", type=float, default=3.0, help="percent of growth")
     of_soak.add_argument("--time-limit", type=float, default=3.0, help="percent, of times")
     of_soak.add_argument("--leak", nargs="*", default=(), help="plant some: memory, time, ...")

@@ -97,7 +97,7 @@ VIEWS = {
     "failing": idempotent()(failing_view),
     "raising": idempotent()(raising_view),
     "stream": idempotent()(streaming_view),
-    "lock": no_repeat_submit(1)(view),
+    "lock": no_repeat_submit(LEASE)(view),
     "token": one_time_token()(view),
     "once": once_view,
     "named": locking_view,

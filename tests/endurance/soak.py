@@ -16,6 +16,11 @@ from .stores import open_server
 
 WORKERS, THREADS = 2, 16
 EVERY = 2.0
+"""Seconds between two samples; less in a short run."""
+
+SAMPLES = 100
+"""In a short run."""
+
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Plan:
     store: str
     seconds: float
     rate: float = 120.0
-    lease: float = 3.0
+    lease: float = 6.0
     ttl: float = 60.0
     leaks: Sequence[str] = ()
 
@@ -88,12 +93,13 @@ def play(plan: Plan, directory: Path, report: Callable[[str], None]) -> Samples:
         load.start()
         samples.began = time.monotonic()
         try:
-            count = int(plan.seconds / EVERY)
-            for number in range(1, count + 1):
-                time.sleep(max(0.0, samples.began + number * EVERY - time.monotonic()))
+            every, reported = min(EVERY, plan.seconds / SAMPLES), 0.0
+            while (now := time.monotonic()) < samples.began + plan.seconds:
                 samples.note(store.sample() | of_processes(server.pid, workers, load))
-                if number * EVERY % 60 < EVERY:
+                if now > samples.began + reported + 60:
+                    reported += 60
                     report(line_of(samples, load))
+                time.sleep(max(0.0, now + every - time.monotonic()))
             samples.ended = time.monotonic()
         finally:
             load.end()

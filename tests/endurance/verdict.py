@@ -82,8 +82,18 @@ def _parts(samples: Samples, values: Sequence[tuple[float, float]]) -> list[list
 
 
 def _gained(samples: Samples, name: str) -> list[float]:
-    """Return by how much a sum has grown in each part."""
-    return [part[-1] - part[0] for part in _parts(samples, samples.series[name])]
+    """Return by how much a sum has grown a second, in each part."""
+    gained = []
+    for edges in (MINUTE_FIVE, END):
+        (began, first), (ended, last) = (_sample_at(samples, name, edge) for edge in edges)
+        gained.append((last - first) / (ended - began))
+    return gained
+
+
+def _sample_at(samples: Samples, name: str, part: float) -> tuple[float, float]:
+    """Return the sample of a sum that is closest to a part of the run."""
+    moment = samples.began + part * (samples.ended - samples.began)
+    return min(samples.series[name], key=lambda sample: abs(sample[0] - moment))
 
 
 def _median(values: Sequence[float]) -> float:
