@@ -18,7 +18,7 @@ from . import forks, keys, leases
 from .lines import Line, missed_in, table_of
 from .soak import Plan, play, to_stderr
 from .stores import STORES
-from .verdict import report_of
+from .verdict import Limits, report_of
 
 
 def soak(given) -> list[str]:
@@ -32,7 +32,8 @@ def soak(given) -> list[str]:
     )
     with tempfile.TemporaryDirectory() as directory:
         samples = play(plan, Path(directory), to_stderr)
-    table, faults = report_of(samples, given.limit / 100, given.time_limit / 100)
+    limits = Limits(given.limit / 100, given.store_limit / 100, given.time_limit / 100)
+    table, faults = report_of(samples, limits)
     requests = sum(map(len, samples.timing.values()))
     sys.stdout.write(f"{samples.title}: {requests} requests in {given.minutes:g} minutes\n")
     sys.stdout.write(f"{table}\n")
@@ -93,6 +94,7 @@ def main() -> int:
     of_soak.add_argument("--ttl", type=float, default=60.0, help="seconds a record is kept")
     of_soak.add_argument("--lease", type=float, default=6.0, help="seconds of a claim")
     of_soak.add_argument("--limit", type=float, default=3.0, help="percent of growth")
+    of_soak.add_argument("--store-limit", type=float, default=3.0, help="percent, in the store")
     of_soak.add_argument("--time-limit", type=float, default=3.0, help="percent, of times")
     of_soak.add_argument("--leak", nargs="*", default=(), help="plant some: memory, time, ...")
     of_soak.add_argument("--samples", help="file for all samples, as JSON")

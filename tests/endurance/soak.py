@@ -18,9 +18,11 @@ WORKERS, THREADS = 2, 16
 EVERY = 2.0
 """Seconds between two samples; less in a short run."""
 
+BURSTS = 10
+"""At most, until all threads of both workers have begun."""
+
 SAMPLES = 100
 """In a short run."""
-
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,12 @@ def play(plan: Plan, directory: Path, report: Callable[[str], None]) -> Samples:
     with open_server(plan.store, directory) as store, server_of(plan, store.url) as server:
         samples = Samples(store.version)
         load = Load(server.port, plan.rate)
-        store.hold()
-        load.burst()
         workers = children_of(server.pid)
+        for _ in range(BURSTS):
+            store.hold()
+            load.burst()
+            if all(usage_of(worker).threads > THREADS for worker in workers):
+                break
         load.start()
         samples.began = time.monotonic()
         try:

@@ -4,7 +4,7 @@ import pytest
 
 from .lines import Line
 from .soak import WORKERS, Samples
-from .verdict import faults_of, lines_of, report_of
+from .verdict import Limits, faults_of, lines_of, report_of
 
 PROCESSES = [*(f"worker {number}" for number in range(1, WORKERS + 1)), "master"]
 
@@ -32,12 +32,12 @@ def a_run(**changed):
     return samples
 
 
-def failed(samples, limit=0.03):
-    return [line.name for line in lines_of(samples, limit, limit) if line.verdict == "FAILED"]
+def failed(samples):
+    return [line.name for line in lines_of(samples, Limits()) if line.verdict == "FAILED"]
 
 
 def test_a_steady_run_is_within_every_limit():
-    table, faults = report_of(a_run(), 0.03, 0.03)
+    table, faults = report_of(a_run(), Limits())
     assert faults == []
     assert table.count("| ok |") == 4 * len(PROCESSES) + 3 + 2
 
@@ -72,4 +72,4 @@ def test_what_was_not_there_and_is_there_at_the_end_fails():
 def test_unexpected_answers_and_late_clients_are_named():
     samples = a_run()
     samples.problems, samples.late = {"/key: 500": 2}, 0.05
-    assert faults_of(samples) == ["2 x /key: 500", "5.0 % of the operations began late"]
+    assert faults_of(samples, Limits()) == ["2 x /key: 500", "5.0 % of the operations began late"]

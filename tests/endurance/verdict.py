@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from .lines import Line, missed_in, table_of
 from .processes import MEBIBYTE
@@ -11,21 +12,27 @@ MINUTE_FIVE = (4 / 20, 6 / 20)
 END = (17 / 20, 1.0)
 """Parts of a run that are compared: of twenty minutes, two around the fifth and the last three."""
 
-MOST_LATE = 0.02
-"""Share of operations that may begin late: beyond it, the clients were not heard in time."""
 
+@dataclass(frozen=True)
+class Limits:
+    """Shares by which figures may grow.
 
-def lines_of(samples: Samples, limit: float, time_limit: float) -> list[Line]:
-    """Return the figures of a run.
-
-    Args:
-        samples: of the run.
-        limit: of the growth of what is held, as a share.
-        time_limit: of the growth of what requests take.
+    Attributes:
+        processes: of memory, threads and descriptors.
+        store: of keys, connections and bytes.
+        times: of ratios; also the share of operations that may begin late.
     """
-    lines = [*_of_processes(samples, limit), *_of_the_store(samples, limit)]
+
+    processes: float = 0.03
+    store: float = 0.03
+    times: float = 0.03
+
+
+def lines_of(samples: Samples, limits: Limits) -> list[Line]:
+    """Return the figures of a run."""
+    lines = [*_of_processes(samples, limits.processes), *_of_the_store(samples, limits.store)]
     ratios = [_median(part) for part in _parts(samples, samples.ratios)]
-    lines.append(Line("guarded ÷ unguarded, median", *ratios, limit=time_limit))
+    lines.append(Line("guarded ÷ unguarded, median", *ratios, limit=limits.times))
     # The clients' work is always the same: it measures the machine.
     cpu = [_gained(samples, f"CPU of the {who}") for who in ("workers", "clients")]
     requests = _gained(samples, "requests")
@@ -33,7 +40,7 @@ def lines_of(samples: Samples, limit: float, time_limit: float) -> list[Line]:
         Line(
             "CPU a request, workers ÷ clients",
             *(ours / theirs for ours, theirs in zip(*cpu, strict=True)),
-            limit=time_limit,
+            limit=limits.times,
         )
     )
     used = [1000 * each / count for each, count in zip(cpu[0], requests, strict=True)]
@@ -100,16 +107,16 @@ def _median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else 0.0
 
 
-def faults_of(samples: Samples) -> list[str]:
+def faults_of(samples: Samples, limits: Limits) -> list[str]:
     """Return unexpected answers and lines of the log; also, whether the load came in time."""
     faults = [f"{count} x {problem}" for problem, count in samples.problems.items()]
-    if samples.late > MOST_LATE:
+    if samples.late > limits.times:
         faults.append(f"{100 * samples.late:.1f} % of the operations began late")
     return faults
 
 
-def report_of(samples: Samples, limit: float, time_limit: float) -> tuple[str, list[str]]:
+def report_of(samples: Samples, limits: Limits) -> tuple[str, list[str]]:
     """Return a table, and the limits that were missed."""
-    lines = lines_of(samples, limit, time_limit)
-    faults = [f"FAILED: {fault}" for fault in faults_of(samples)]
+    lines = lines_of(samples, limits)
+    faults = [f"FAILED: {fault}" for fault in faults_of(samples, limits)]
     return table_of(lines, "minute five", "end"), missed_in(lines) + faults

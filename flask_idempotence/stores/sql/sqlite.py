@@ -35,8 +35,8 @@ _NEAR = 0.01
 """Seconds by which that may differ from the time that is left."""
 
 _PAGES = 512
-"""KiB of pages that a connection keeps: those of one batch of pruning. SQLite's default is 2000, and
-each write of another connection makes them useless."""
+"""KiB of pages that a connection keeps: those of one batch of pruning. SQLite's default is 2000,
+though each write of another connection makes them useless."""
 
 _NOT_READY = ("no such table", "no such column", "has no column named", "ON CONFLICT clause")
 _DURABLE = {1: "NORMAL", 2: "FULL", 3: "EXTRA"}
