@@ -155,7 +155,7 @@ def play(kind: str, count: int, directory: Path, report: Callable[[str], None]) 
 def lines_of(forks: Forks, limit: float) -> list[Line]:
     """Return the figures of the parent at a tenth of the forks, and at the end."""
     early, end = forks.marks[len(forks.marks) // 10], forks.marks[-1]
-    return [Line(name, early[name], end[name], limit=limit) for name in early if name != "forks"]
+    return Line.of(early, end, [name for name in early if name != "forks"], limit)
 
 
 def faults_of(forks: Forks) -> list[str]:

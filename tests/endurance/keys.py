@@ -159,6 +159,4 @@ def play(
 def lines_of(marks: list[dict[str, float]], limit: float) -> list[Line]:
     """Return what was measured at a tenth of the keys, and at the end."""
     _, early, _, end = marks
-    return [
-        Line(name, early[name], end[name], limit=limit) for name in early if "keys" not in name
-    ]
+    return Line.of(early, end, [name for name in early if "keys" not in name], limit)

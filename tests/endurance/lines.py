@@ -1,6 +1,6 @@
 """A line for each figure: what it was early and late, and whether it has grown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -21,6 +21,16 @@ class Line:
     after: float
     unit: str = ""
     limit: float | None = None
+
+    @classmethod
+    def of(
+        cls, early: dict[str, float], end: dict[str, float], names: Iterable[str], limit: float
+    ) -> list["Line"]:
+        """Return the lines of some figures. The keeper comes and goes: a thread may be doubled."""
+        return [
+            cls(name, early[name], end[name], limit=1.0 if name == "threads" else limit)
+            for name in names
+        ]
 
     @property
     def growth(self) -> float:
