@@ -151,7 +151,7 @@ class Publisher:
     def _publish(self, now: float) -> None:
         if now >= self._poll_at or self._ending.is_set():
             self._poll_at = now + POLL_EVERY
-            self._is_heard = self._store.count_listeners(self._channel) > 0
+            self._is_heard = self._has_listeners()
             if self._is_heard:
                 self._is_queueing = True
                 self._linger_until = now + LINGER
@@ -165,9 +165,16 @@ class Publisher:
         while self._is_heard and (self._unsent or self._events):
             # Kept until the store has answered: the command passes over one that comes twice.
             self._unsent = self._unsent or self._next_message()
-            self._store.publish(self._channel, self._unsent)
+            if not self._store.publish(self._channel, self._unsent) and not self._has_listeners():
+                # The server has restarted, and the commands have yet to come back.
+                self._is_heard = False
+                self._linger_until = now + LINGER
+                return
             self._unsent = b""
             self._has_warned = False
+
+    def _has_listeners(self) -> bool:
+        return self._store.count_listeners(self._channel) > 0
 
     def _next_message(self) -> bytes:
         count = min(len(self._events), BATCH)

@@ -35,8 +35,11 @@ class BroadcastingStore(Store):
         """Return how many subscriptions a channel has."""
 
     @abstractmethod
-    def publish(self, channel: str, message: bytes) -> None:
-        """Send a message to all subscriptions of a channel; after a lost answer, maybe twice."""
+    def publish(self, channel: str, message: bytes) -> int:
+        """Send a message to all subscriptions of a channel; after a lost answer, maybe twice.
+
+        Returns how many the server that took it has; another server of a cluster may have more.
+        """
 
     @abstractmethod
     def subscribe(self, channel: str) -> Subscription:

@@ -34,10 +34,10 @@ class Broadcast(Inspection, BroadcastingStore):
             raise problem
         return sum(counts)
 
-    def publish(self, channel: str, message: bytes) -> None:
-        """Send a message to all subscriptions of a channel."""
+    def publish(self, channel: str, message: bytes) -> int:
+        """Send a message to all subscriptions of a channel; return how many one server has."""
         with deadline.cap(self._deadline / 2):
-            checked(self._begin().send([pack("PUBLISH", channel, message)])[0])
+            return int(checked(self._begin().send([pack("PUBLISH", channel, message)])[0]))
 
     def subscribe(self, channel: str) -> Subscription:
         """Subscribe to a channel, on a connection of its own."""
