@@ -76,8 +76,12 @@ def _is_number(cell: str | float) -> bool:
 
 
 def _text_of(cell: str | float) -> str:
-    """Return the text of a cell, escaped: a name in the store may hold control characters."""
-    text = f"{cell:.1f}" if isinstance(cell, float) else str(cell)
+    """Return the text of a cell."""
+    return escaped(f"{cell:.1f}" if isinstance(cell, float) else str(cell))
+
+
+def escaped(text: str) -> str:
+    """Return a text without control characters, which a name in the store may hold."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
         for letter in text
