@@ -8,6 +8,7 @@ import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TextIO
 
 import click
 
@@ -21,7 +22,7 @@ def progress(label: str, length: int | None) -> Iterator[Callable[[int], object]
 
     It yields a function that advances the bar by a number of steps, of which `length` is the most.
     """
-    if length is None or length < LARGE or not sys.stderr.isatty():
+    if length is None or length < LARGE or not _is_terminal(sys.stderr):
         yield lambda _: None
         return
     # Without an estimate of the time left: other applications' keys come at irregular intervals.
@@ -90,11 +91,17 @@ def escaped(text: str) -> str:
 
 def in_terminal() -> bool:
     """Whether the output is a terminal."""
-    return sys.stdout.isatty()
+    return _is_terminal(sys.stdout)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()  # None: it was closed before the start
 
 
 def is_closed() -> bool:
     """Whether the output is a pipe that no program reads any more, where the system can say so."""
+    if sys.stdout is None:
+        return True
     if not hasattr(select, "poll"):
         return False
     poller = select.poll()

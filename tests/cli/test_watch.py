@@ -277,6 +277,22 @@ def test_a_reader_that_leaves_ends_the_command_without_an_error(shell):
         assert "BrokenPipe" not in err
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_an_output_that_is_closed_from_the_start_is_no_error(shell, closed):
+    words = " ".join(shell.command(["watch", "--for", "1"]))
+    done = subprocess.run(
+        ["bash", "-c", f"{words} {closed}"],
+        check=False,
+        cwd=shell.directory,
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 class Terminal:
     """The command in a terminal of a size, as a screen of lines."""
 
