@@ -433,6 +433,20 @@ def test_a_connection_that_takes_longer_than_the_deadline_serves_a_later_operati
     store._deployment.close()
 
 
+def test_a_late_connection_serves_although_idle_ones_were_dropped_meanwhile(server):
+    """As for the first connection that sentinels lead to."""
+    server.handshake_takes = 0.5
+    store = open_store(server.url, {"deadline": 0.2})
+    with pytest.raises(StoreError):
+        store.ping()
+    node = store._deployment._node
+    node.drop_idle()
+    assert until(lambda: node._idle, 5)
+    store.ping()
+    assert len(server.connections) == 2
+    store._deployment.close()
+
+
 def test_a_connection_that_takes_too_long_costs_no_idle_one(server):
     store = open_store(server.url, {"deadline": 0.2})
     node = store._deployment._node

@@ -138,7 +138,8 @@ class Node:
     def _keep(self, late: threading.Semaphore) -> None:
         deadline.begin_late(_LATE)
         try:
-            self._idle.append(self._connect())
+            connection = self._connect()
+            self._idle.append(connection)  # the list of now: sentinels may have led to a new one
             self._breaker.record_success()
         except (RedisError, OSError):
             pass  # the next operation reports it
