@@ -8,6 +8,7 @@ import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TextIO
 
 import click
 
@@ -21,7 +22,7 @@ def progress(label: str, length: int | None) -> Iterator[Callable[[int], object]
 
     It yields a function that advances the bar by a number of steps, of which `length` is the most.
     """
-    if length is None or length < LARGE or not sys.stderr.isatty():
+    if length is None or length < LARGE or not _is_terminal(sys.stderr):
         yield lambda _: None
         return
     # Without an estimate of the time left: other applications' keys come at irregular intervals.
@@ -76,8 +77,12 @@ def _is_number(cell: str | float) -> bool:
 
 
 def _text_of(cell: str | float) -> str:
-    """Return the text of a cell, escaped: a name in the store may hold control characters."""
-    text = f"{cell:.1f}" if isinstance(cell, float) else str(cell)
+    """Return the text of a cell."""
+    return escaped(f"{cell:.1f}" if isinstance(cell, float) else str(cell))
+
+
+def escaped(text: str) -> str:
+    """Return a text without control characters, which a name in the store may hold."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
         for letter in text
@@ -86,11 +91,17 @@ def _text_of(cell: str | float) -> str:
 
 def in_terminal() -> bool:
     """Whether the output is a terminal."""
-    return sys.stdout.isatty()
+    return _is_terminal(sys.stdout)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()  # None: it was closed before the start
 
 
 def is_closed() -> bool:
     """Whether the output is a pipe that no program reads any more, where the system can say so."""
+    if sys.stdout is None:
+        return True
     if not hasattr(select, "poll"):
         return False
     poller = select.poll()

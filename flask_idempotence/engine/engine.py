@@ -206,7 +206,6 @@ class Engine:
                 transaction = open_transaction(self.policy, attempt, plan.within, self.store)
             found = self._claim(attempt, plan, question, sealed)
             if found is None:
-                self._refuse_expired(question)
                 self._trace(attempt, "no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
@@ -217,12 +216,6 @@ class Engine:
             if not isinstance(reply, Question):
                 return reply
             question = reply
-
-    def _refuse_expired(self, question: Question) -> None:
-        """Refuse an old token by this machine's clock, where the store's cannot be asked."""
-        token, tokens = question.spends, self.services.tokens
-        if token is not None and (refusal := tokens.refusal_of(token)) is not None:
-            raise refusal
 
     def seal(self, attempt: Attempt, plan: Plan[object], question: Question) -> RecordContext:
         """Return the store key and the fingerprint of a question.
@@ -320,6 +313,9 @@ class Engine:
             attempt.emit(token_spent, purpose=token.purpose)
             is_restored = outcome is TokenOutcome.TAKEN_AGAIN
             return Claim(attempt, plan, question, sealed, is_restored=is_restored)
+        # This machine's clock decides where the store's cannot be asked.
+        if outcome is None and (refusal := self.services.tokens.refusal_of(token)) is not None:
+            raise refusal
         return outcome
 
     def _answer(self, attempt: Attempt, plan: Plan[T], finding: Finding) -> T | Question:

@@ -146,5 +146,6 @@ def one_time_token(
         return guarded(TokenGuard(), purpose)
     if purpose is not None and not (isinstance(purpose, str) and is_purpose(purpose)):
         raise ConfigurationError(f"one_time_token(purpose={purpose!r}): {PURPOSE_RULE}")
+    arguments.flag(TokenGuard.decorator, "restore_on_failure", restore_on_failure)
     on_store_error = arguments.store_error_policy(TokenGuard.decorator, on_store_error)
     return decorator_of(TokenGuard(purpose, restore_on_failure, on_store_error))

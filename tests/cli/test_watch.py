@@ -16,6 +16,7 @@ from collections import Counter
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 from helpers.cli_shell import Shell
 from helpers.servers.processes import Gunicorn, all_at_once, until
 
@@ -286,6 +287,22 @@ def test_a_reader_that_leaves_ends_the_command_without_an_error(shell):
         assert "BrokenPipe" not in err
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_an_output_that_is_closed_from_the_start_is_no_error(shell, closed):
+    words = " ".join(shell.command(["watch", "--for", "1"]))
+    done = subprocess.run(
+        ["bash", "-c", f"{words} {closed}"],
+        check=False,
+        cwd=shell.directory,
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 class Terminal:
     """The command in a terminal of a size, as a screen of lines."""
 
@@ -401,6 +418,31 @@ def test_a_store_that_does_not_answer_at_the_start_is_one_line(shell):
     done = shell.pipe("watch", **{URI: "redis://127.0.0.1:1/0"})
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("Error: The store does not answer (ConnectionError).")
+
+
+def test_names_of_another_origin_do_not_control_the_terminal(shell, redis_url):
+    evil = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\n\ud800"
+    escaped = r"\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\n\ud800"
+    client = redis.Redis.from_url(redis_url)
+    message = {"worker": f"a{evil}", "run": "r", "number": 1, "dropped": 0}
+    message["events"] = [[1.7e9, *[evil] * 5, {}]]
+    with Terminal(shell, 300, 24, NO_COLOR="1") as screen, Watch(shell) as pipe:
+        assert until(lambda: pubsub_listeners(client) == 2, 30)
+        client.publish("idempotence:watch", json.dumps(message))
+        pipe.wait_for(f"1 process publishes: a{escaped}.")
+        assert until(lambda: pipe.out, 10)
+        screen.wait_for(f"1 process publishes: a{escaped}.")
+        assert screen.interrupt() == pipe.interrupt() == 0
+        assert escaped in pipe.out[0]
+        for text in (screen.raw, *pipe.out, *pipe.err):
+            assert "title\x07" not in text
+            assert "\u202e" not in text
+            assert "\x9b" not in text
+
+
+def pubsub_listeners(client):
+    [(_, count)] = client.pubsub_numsub("idempotence:watch")
+    return count
 
 
 def test_rates_are_events_per_second_of_each_window():

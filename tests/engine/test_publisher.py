@@ -283,9 +283,46 @@ def test_messages_of_another_origin_are_passed_over():
     assert len(workers.read(json.dumps(good).encode())) == 1
     assert workers.read(json.dumps(good).encode()) == ()
     assert workers.present == ["w"]
-    odd = [1.0, [], {}, 7, ["a"], None, {"lease": "\ud800\x1b[2J", "x": []}]
-    [event] = workers.read(json.dumps(good | {"number": 2, "events": [odd]}).encode())
-    assert hash((event.signal, event.mode, event.outcome, event.endpoint))
+
+
+EVENT = [1.0, "claimed", "lock", "order", "ab", "claimed", {}]
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/Lima"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"worker": each} for each in (None, ["w"])),
+        *({"run": each} for each in (None, {})),
+        *({"number": each} for each in (None, "1", 1.5, float("inf"), 10**400)),
+        *({"dropped": each} for each in (None, "9" * 4_000, 10**400)),
+        *({"events": each} for each in (None, 5, {"a": 1}, ["abcdefg"], [["one"]])),
+        *({"events": [[*EVENT[:n], ["\x1b[1m"], *EVENT[n + 1 :]]]} for n in range(1, 6)),
+        *({"events": [[each, *EVENT[1:]]]} for each in (float("nan"), 253402300799, -62135596800)),
+        *(
+            {"events": [[*EVENT[:6], {"lease": each}]]}
+            for each in (10**400, float("nan"), float("inf"), [1], None)
+        ),
+    ],
+)
+def test_values_of_another_origin_end_no_command(monkeypatch, changes, zone):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    sent = {"worker": "w", "run": "r", "number": 1, "dropped": 0, "events": [EVENT]} | changes
+    events = Workers().read(json.dumps(sent).encode())
+    for event in events:  # the first or the last second of the calendar, west or east of here
+        assert event.time.year in {1, 9999}
+        assert event.as_row()
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_facts_of_another_origin_replace_no_field():
+    facts = {"lease": 60, "waited": "\ud800\x1b[2J", "time": 1, "worker": "me"}
+    sent = {"worker": "w", "run": "r", "number": 1, "dropped": 0}
+    [event] = Workers().read(json.dumps(sent | {"events": [[*EVENT[:6], facts]]}).encode())
+    assert event.facts == {"lease": 60, "waited": "\ud800\x1b[2J"}
+    assert event.as_json()["worker"] == "w"
     assert all(isinstance(cell, str) for cell in event.as_row())
     json.dumps(event.as_json()).encode("ascii")
 

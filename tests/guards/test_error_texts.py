@@ -149,6 +149,14 @@ ARGUMENTS = [
         "and '-'.",
     ),
     (one_time_token, {"on_store_error": "retry"}, f"one_time_token{POLICY}"),
+    *(
+        (
+            one_time_token,
+            {"restore_on_failure": value},
+            "one_time_token(restore_on_failure=...) must be True or False.",
+        )
+        for value in ("false", 1, None)
+    ),
     (
         once,
         {"scope": "a b"},

@@ -19,7 +19,7 @@ from ...signals import ALL_SIGNALS
 from ...stores.base import Store
 from ...stores.broadcast import BroadcastingStore
 from ..context import as_json, state_of, this_app
-from ..output import in_terminal, is_closed
+from ..output import escaped, in_terminal, is_closed
 from .feed import Event, Feed, Workers
 from .views import Lines, Screen
 
@@ -109,7 +109,7 @@ class _Status:
             notices.append(f"{dropped} signals were dropped: the queue of a process was full.")
         if missed := self._feed.missed:
             notices.append(f"{missed} messages were lost: the output was too slow for them.")
-        return notices
+        return [escaped(notice) for notice in notices]
 
     def _about_processes(self, at_end: bool) -> str:
         present, now = self._workers.present, time.monotonic()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import queue
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from operator import index
+from typing import Any, NamedTuple
 
+from ...engine.figures import PASSED_ON
 from ...errors import StoreError
 from ...stores.broadcast import BroadcastingStore, Subscription
 from ...stores.process import start_daemon
@@ -147,12 +150,12 @@ class Workers:
         """Return the events of a message; none for one that came before, or of another origin."""
         try:
             content = json.loads(message)
-            name, run, number = content["worker"], content["run"], int(content["number"])
-            events = [_event(*event, worker=str(name)) for event in content["events"]]
-            dropped = int(content["dropped"])
+            name, run = _text(content["worker"]), _text(content["run"])
+            number, dropped = (index(_fact(content[each])) for each in ("number", "dropped"))
+            events = [_event(*event, worker=name) for event in content["events"]]
         except (ArithmeticError, LookupError, OSError, RecursionError, TypeError, ValueError):
             return ()
-        worker = self._by_run.setdefault(str(run), Worker(str(name), 0, 0, 0.0))
+        worker = self._by_run.setdefault(run, Worker(name, 0, 0, 0.0))
         worker.heard_at = time.monotonic()
         if number <= worker.number:
             return ()
@@ -183,5 +186,21 @@ def _event(
     worker: str,
 ) -> Event:
     moment = datetime.fromtimestamp(time, UTC)
-    place, digest = (None if each is None else str(each) for each in (endpoint, key))
-    return Event(moment, str(signal), str(mode), place, digest, str(outcome), dict(facts), worker)
+    moment.astimezone()  # in a year that the calendar has here, too
+    name = _text(signal)
+    place, digest = (None if each is None else _text(each) for each in (endpoint, key))
+    passed_on = {each: _fact(facts[each]) for each in PASSED_ON.get(name, ()) if each in facts}
+    return Event(moment, name, _text(mode), place, digest, _text(outcome), passed_on, worker)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _fact(value: Any) -> Any:
+    """Return a text, or a number that a float can hold."""
+    if not isinstance(value, str) and not math.isfinite(value):
+        raise ValueError
+    return value

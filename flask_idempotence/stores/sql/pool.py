@@ -158,12 +158,16 @@ class ConnectionPool:
             self._attempts.append(attempt)
         if not start_daemon(partial(self._open_for, attempt, self._idle), _THREAD):
             self._fail(attempt, PoolTimeout("The process cannot start a thread to connect in."))
-        wait([attempt], max(0, deadline - time.monotonic()))
-        with self._lock:
-            if attempt in self._attempts:
-                self._attempts.remove(attempt)
-                self._probe_at = time.monotonic() + _PROBE_EVERY
-                raise PoolTimeout("Connecting took too long.")
+        try:
+            wait([attempt], max(0, deadline - time.monotonic()))
+        finally:  # also by a time limit of a task queue, which a signal raises here
+            with self._lock:
+                is_late = attempt in self._attempts
+                if is_late:
+                    self._attempts.remove(attempt)
+                    self._probe_at = time.monotonic() + _PROBE_EVERY
+        if is_late:
+            raise PoolTimeout("Connecting took too long.")
         return attempt.result()
 
     def _open_for(

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from contextlib import nullcontext
 
 import pytest
 from flask import Flask, session
@@ -267,6 +268,20 @@ class TestLifetime:
 
         shop.store.take_token = fail
         assert shop.slug(token) == answer
+
+    @pytest.mark.parametrize("age", [331, 329])
+    def test_in_code_too(self, age):
+        shop = Shop(settings={"IDEMPOTENCE_ON_STORE_ERROR": "allow"})
+        with shop.app.app_context():
+            token = shop.idempotence.issue_token()
+            shop.clock.advance(age)
+
+            def fail(key, subject):
+                raise StoreError("down")
+
+            shop.store.take_token = fail
+            with pytest.raises(TokenExpired) if age > 330 else nullcontext():
+                shop.idempotence.redeem_token(token)
 
     def test_a_store_that_forgot_it_makes_it_a_spent_one(self):
         shop = Shop()

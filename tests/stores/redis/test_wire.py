@@ -21,8 +21,10 @@ from redis.exceptions import (
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.base import NO_FINGERPRINT, Done, Outcome, Running
+from flask_idempotence.stores.base import NO_FINGERPRINT, Done, Outcome, Running, TokenOutcome
+from flask_idempotence.stores.redis.connection import node as node_module
 from flask_idempotence.stores.redis.connection import wire
+from flask_idempotence.stores.redis.connection.breaker import OPEN_AFTER
 from flask_idempotence.stores.redis.connection.handshake import _DeadlinedSocket
 from flask_idempotence.stores.redis.connection.node import Node
 from flask_idempotence.stores.redis.connection.wire import Connection, HiredisConnection, deadline
@@ -277,6 +279,77 @@ def test_a_connection_whose_reply_to_wait_is_not_alone_is_not_used_again(server)
     store._deployment.close()
 
 
+def test_a_token_is_not_sent_to_a_server_that_was_demoted_while_replicas_were_waited_for(server):
+    """Redis ends the wait of each client with an error, and closes its connection."""
+
+    def demoted(connection, packet):
+        connection.sendall(b":0\r\n")
+        time.sleep(0.1)
+        connection.sendall(b"-UNBLOCKED force unblock from blocking operation\r\n")
+        connection.shutdown(socket.SHUT_RDWR)
+
+    server.answer = demoted
+    store = open_store(server.url, {"wait_replicas": 1})
+    assert store.complete("a", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.STALE
+    assert until(store._deployment._node._waiting[0].has_input, 5)
+    server.answer = lambda connection, packet: connection.sendall(b":1\r\n:1\r\n")
+    assert store.take_token("t", b"") is TokenOutcome.TAKEN
+    assert len(server.connections) == 2
+    store._deployment.close()
+
+
+def test_a_connection_that_was_closed_behind_its_reply_to_wait_is_not_used_again(server):
+    def late(connection, packet):
+        connection.sendall(b":0\r\n")
+        time.sleep(0.1)
+        connection.sendall(b":7\r\n")
+        connection.shutdown(socket.SHUT_RDWR)
+        closed.set()
+
+    closed, server.answer = threading.Event(), late
+    store = open_store(server.url, {"wait_replicas": 1})
+    assert store.complete("a", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.STALE
+    assert closed.wait(5)
+    server.answer = lambda connection, packet: connection.sendall(b":1\r\n:1\r\n")
+    assert store.take_token("t", b"") is TokenOutcome.TAKEN
+    assert len(server.connections) == 2
+    store._deployment.close()
+
+
+def test_while_replicas_fail_the_server_is_to_wait_briefly_too(server):
+    """Else each operation leaves a connection behind, for as long as the server waits."""
+    ends = []
+
+    def too_few(connection, packet):
+        ends.append(int(packet.split(b"\r\n")[-2]))
+        connection.sendall(b":1\r\n:0\r\n")
+
+    server.answer = too_few
+    store = open_store(server.url, {"wait_replicas": 1})
+    for _ in range(OPEN_AFTER + 2):
+        with pytest.raises(StoreError, match="reached 0 replicas"):
+            store.complete("a", OWNER, NO_FINGERPRINT, b"", 60)
+    assert min(ends[:OPEN_AFTER]) > 500
+    assert max(ends[OPEN_AFTER:]) <= 20
+    # The answer behind a command that wrote nothing is about the replicas, too.
+    server.answer = lambda connection, packet: connection.sendall(b":0\r\n:1\r\n")
+    assert store.complete("a", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.STALE
+    server.answer = too_few
+    with pytest.raises(StoreError, match="reached 0 replicas"):
+        store.complete("a", OWNER, NO_FINGERPRINT, b"", 60)
+    assert ends[-1] > 500
+
+
+def test_connections_that_are_kept_for_a_reply_to_wait_have_a_limit(server, monkeypatch):
+    monkeypatch.setattr(node_module, "_MOST_WAITING", 3)
+    server.answer = lambda connection, packet: connection.sendall(b":0\r\n")
+    store = open_store(server.url, {"wait_replicas": 1})
+    for _ in range(6):
+        assert store.complete("a", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.STALE
+    assert len(store._deployment._node._waiting) == 3
+    store._deployment.close()
+
+
 @pytest.mark.parametrize("reply", [b"+" + b"x" * 300, b"$300\r\n" + b"x" * 300])
 def test_a_server_that_sends_byte_by_byte_has_one_deadline(server, reply):
     def dribble(connection, packet):
@@ -357,6 +430,20 @@ def test_a_connection_that_takes_longer_than_the_deadline_serves_a_later_operati
     for _ in range(10):
         store.ping()
     assert len(server.connections) == 2  # one that was given up, and the late one
+    store._deployment.close()
+
+
+def test_a_late_connection_serves_although_idle_ones_were_dropped_meanwhile(server):
+    """As for the first connection that sentinels lead to."""
+    server.handshake_takes = 0.5
+    store = open_store(server.url, {"deadline": 0.2})
+    with pytest.raises(StoreError):
+        store.ping()
+    node = store._deployment._node
+    node.drop_idle()
+    assert until(lambda: node._idle, 5)
+    store.ping()
+    assert len(server.connections) == 2
     store._deployment.close()
 
 

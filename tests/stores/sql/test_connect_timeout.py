@@ -1,6 +1,7 @@
 """A host that does not answer: connecting is limited, and the next host serves."""
 
 import gc
+import signal
 import socket
 import threading
 import time
@@ -131,3 +132,47 @@ def _answers(store):
         store.ping()
         return True
     return False
+
+
+class TimeLimit(Exception):
+    """As a task queue raises it by a signal, such as Celery's soft time limit."""
+
+
+def test_a_caller_that_is_interrupted_waits_no_longer(tmp_path):
+    """Else it would be the first to get a connection, and keep it from the callers behind it."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'store.db'}")
+    store = SqlStore(engine)
+    store.create_table()
+    gates = [threading.Event(), threading.Event()]
+    closed = list(gates)
+    event.listen(engine, "do_connect", lambda *_: closed.pop(0).wait(20) and None)
+
+    def interrupt(number, frame):
+        raise TimeLimit
+
+    connections = store._executor.pool
+    connections.close()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(TimeLimit), connections.connection(time.monotonic() + 10):
+            pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    def wait_for_a_connection():
+        with connections.connection(time.monotonic() + 10):
+            return not gates[1].is_set()
+
+    def open_the_first():
+        assert until(lambda: not closed, 5)  # the second caller connects, too
+        gates[0].set()
+        time.sleep(1)
+        gates[1].set()
+        return True
+
+    assert all_at_once([wait_for_a_connection, open_the_first]) == [True, True]
+    assert until(lambda: not connecting(), 5)
+    connections.close()
+    engine.dispose()

@@ -29,12 +29,14 @@ _WAIT_MARGIN = 0.15
 _BRIEFLY = 0.02
 """Seconds for the reply to a WAIT behind a command that wrote nothing, or while replicas fail."""
 
-
 _LATE = 10.0
 """Seconds for a connection that no caller waits for any longer."""
 
 _MOST_LATE = 3
 """Such connections to one server at a time."""
+
+_MOST_WAITING = 100
+"""Connections to one server that are kept for a late reply to WAIT; further ones are closed."""
 
 _THREAD = "flask-idempotence-redis"
 
@@ -118,11 +120,11 @@ class Node:
                 waiting.append(connection)
                 continue
             try:
-                connection.receive()
+                count = connection.receive()
             except (RedisError, OSError):
-                connection.disconnect()
-                continue
-            if connection.is_clean:
+                count = None
+            # A server that is no primary any more sends an error, and closes the connection.
+            if isinstance(count, int) and connection.is_clean and not connection.has_input():
                 return connection
             connection.disconnect()
         return None
@@ -136,7 +138,8 @@ class Node:
     def _keep(self, late: threading.Semaphore) -> None:
         deadline.begin_late(_LATE)
         try:
-            self._idle.append(self._connect())
+            connection = self._connect()
+            self._idle.append(connection)  # the list of now: sentinels may have led to a new one
             self._breaker.record_success()
         except (RedisError, OSError):
             pass  # the next operation reports it
@@ -164,13 +167,16 @@ class Node:
         started = time.monotonic()
         try:
             # On the same connection: WAIT is about its own connection's writes.
-            sent = commands if quorum is None else [*commands, _wait(quorum)]
+            has_time = quorum is not None and self._replicas_breaker.allows()
+            sent = commands if quorum is None else [*commands, _wait(quorum, has_time=has_time)]
             connection.send(b"".join(sent))
             replies = [connection.receive() for _ in commands]
             if quorum is not None:
-                replies.append(self._acknowledged(connection, quorum, replies[-1]))
+                has_time = has_time and replies[-1] in quorum.written
+                replies.append(self._acknowledged(connection, quorum, has_time=has_time))
                 if replies[-1] is None:  # it will still come, before the reply to the next command
-                    home = self._waiting if home is self._idle else []
+                    is_kept = home is self._idle and len(self._waiting) < _MOST_WAITING
+                    home = self._waiting if is_kept else []
                     replies[-1] = 0
             if not connection.is_clean:  # the next command would misread it
                 home = []
@@ -187,16 +193,13 @@ class Node:
         self.put_back(connection, home)
         return replies
 
-    def _acknowledged(self, connection: Connection, quorum: Quorum, reply: Reply) -> Reply:
+    def _acknowledged(self, connection: Connection, quorum: Quorum, *, has_time: bool) -> Reply:
         """Return the reply to WAIT; None if it has not come yet."""
-        if reply not in quorum.written:
-            # WAIT waits for all writes on this server, and this command made none.
-            return _receive_briefly(connection)
-        allowed = self._replicas_breaker.allows()
-        count = connection.receive() if allowed else _receive_briefly(connection)
+        count = connection.receive() if has_time else _receive_briefly(connection)
+        # WAIT waits for all writes on this server: it counts behind a command that made none, too.
         if isinstance(count, int) and count >= quorum.replicas:
             self._replicas_breaker.record_success()
-        elif allowed:
+        elif has_time:
             self._replicas_breaker.record_failure()
         return count
 
@@ -229,8 +232,8 @@ def _is_silent(started: float) -> bool:
     return time.monotonic() - started >= deadline.length * _FAIR_SHARE
 
 
-def _wait(quorum: Quorum) -> Command:
-    left = deadline.left()
+def _wait(quorum: Quorum, *, has_time: bool = True) -> Command:
+    left = deadline.left() if has_time else min(deadline.left(), _BRIEFLY)
     patience = max(left - _WAIT_MARGIN, left / 2)
     return pack("WAIT", quorum.replicas, max(1, int(patience * 1000)))
 
