@@ -157,7 +157,7 @@ def default_of(field):
 def test_no_page_names_a_setting_that_does_not_exist():
     named = {name for page in PAGES for name in re.findall(r"IDEMPOTENCE_[A-Z_]+", text_of(page))}
     misspelt_on_purpose = {"IDEMPOTENCE_LOCK_INTERVALL", "IDEMPOTENCE_REDIS_URL"}
-    servers = {f"IDEMPOTENCE_TEST_{name}" for name in ("REDIS", "POSTGRES", "MARIADB")}
+    servers = {f"IDEMPOTENCE_TEST_{name}" for name in ("REDIS", "PGBOUNCER", "POSTGRES", "MARIADB")}
     assert named - misspelt_on_purpose - servers == set(SETTINGS)
 
 

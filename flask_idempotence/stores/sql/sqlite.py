@@ -34,6 +34,10 @@ _WAIT = "flask_idempotence wait"
 _NEAR = 0.01
 """Seconds by which that may differ from the time that is left."""
 
+_PAGES = 512
+"""KiB of pages that a connection keeps: those of one batch of pruning. SQLite's default is 2000,
+though each write of another connection makes them useless."""
+
 _NOT_READY = ("no such table", "no such column", "has no column named", "ON CONFLICT clause")
 _DURABLE = {1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
@@ -120,7 +124,8 @@ class SQLite(Dialect):
         self._lock = threading.Lock()
 
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
-        """Limit the wait for another writer. Neither this nor anything else stays in the file."""
+        """Limit the wait for another writer, and the memory. Nothing of it stays in the file."""
+        connection.executescript(f"PRAGMA cache_size = -{_PAGES}")
         _set_wait(connection, seconds, info)
 
     def trouble(self, error: BaseException) -> Trouble:
@@ -165,5 +170,6 @@ def _limit_wait(connection: StoreConnection) -> None:
 
 
 def _set_wait(connection: DBAPIConnection, seconds: float, info: Info) -> None:
-    connection.execute(f"PRAGMA busy_timeout = {max(1, round(seconds * 1000))}")
+    # Not by `execute`: the driver would keep a prepared statement for each number, up to 128.
+    connection.executescript(f"PRAGMA busy_timeout = {max(1, round(seconds * 1000))}")
     info[_WAIT] = seconds

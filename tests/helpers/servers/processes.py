@@ -115,6 +115,11 @@ class ServerProcess:
         file = self.directory / "log"
         return file.read_text(errors="replace") if file.exists() else self._log
 
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
     def _launch(self, command, answers, seconds, **options) -> None:
         """Run the command until it answers; an error carries the output."""
         with (self.directory / "log").open("wb") as log:

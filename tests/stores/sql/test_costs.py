@@ -1,5 +1,6 @@
 """What a guarded request costs a database: statements on PostgreSQL, commits on SQLite."""
 
+import gc
 import os
 import threading
 
@@ -92,6 +93,32 @@ def test_commits_on_sqlite(sqlite):
     token = client.get("/token").get_json()["token"]
     headers = {"Idempotence-Token": token}
     assert commits.during(lambda: client.post("/token-guard", headers=headers)) == 1
+
+
+def test_no_wait_of_sqlite_leaves_a_prepared_statement(sqlite):
+    store, _ = sqlite
+
+    def prepared():
+        return sum(type(each).__name__ == "Statement" for each in gc.get_objects())
+
+    def claim_within(seconds):
+        store._executor.seconds = seconds
+        store.claim(f"key {seconds}", b"owner", NO_FINGERPRINT, 30, 0)
+
+    claim_within(1)
+    before = prepared()
+    for number in range(2, 30):
+        claim_within(number)
+    assert before > 0
+    assert prepared() == before
+
+
+def test_a_connection_of_the_store_keeps_few_pages_and_one_of_the_application_its_own(sqlite):
+    store, _ = sqlite
+    pragma = text("PRAGMA cache_size")
+    kept = store._executor.inspect(lambda connection: connection.execute(pragma).scalar_one())
+    with store.engine.connect() as connection:
+        assert kept == -512 != connection.execute(pragma).scalar_one()
 
 
 def test_statements_on_postgres(on_postgres):

@@ -122,7 +122,7 @@ def test_an_error_of_sqlalchemys_says_whether_anything_was_sent(store, monkeypat
     monkeypatch.setattr(pool, "start_daemon", lambda *_: False)
     with pytest.raises(StoreError) as caught:
         store.ping()  # the failure has closed the only connection
-    text = "TimeoutError: The process cannot start another thread to connect in."
+    text = "TimeoutError: The process cannot start a thread to connect in."
     assert (str(caught.value), caught.value.sent) == (text, False)
 
 

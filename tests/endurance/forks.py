@@ -1,0 +1,169 @@
+"""A thousand forks of a process that serves: one after the other, and of forks."""
+
+import gc
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from flask import Flask
+
+from flask_idempotence import Idempotence, idempotent
+
+from .keys import Requests
+from .lines import Line
+from .processes import MEBIBYTE, usage_of, zombies_of
+from .stores import open_server
+
+BATCH = 50
+"""Forks between two measurements: most are the parent's own, then a line of descendants."""
+
+DEPTH = 5
+"""Generations in such a line: each forks the next, and waits for it."""
+
+
+@dataclass
+class Forks:
+    """What came of many forks.
+
+    Attributes:
+        forked: how many children and descendants there were.
+        failed: statuses of children that did not end with 0.
+        twice: keys whose view ran more than once.
+        never: keys whose view did not run.
+        zombies: children that were left.
+        marks: figures of the parent after each batch.
+    """
+
+    forked: int
+    failed: list[int]
+    twice: list[str]
+    never: list[str]
+    zombies: list[int]
+    marks: list[dict[str, float]]
+
+
+def application(store: str, effects: int) -> Flask:
+    """Return an application whose view writes a line to a file for each run."""
+    app = Flask("forks")
+    app.config.update(
+        SECRET_KEY="a secret for the tests",
+        IDEMPOTENCE_STORAGE_URI=store,
+        IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 5},
+    )
+    Idempotence(app)
+
+    def view(name: str):
+        os.write(effects, f"{name}\n".encode())
+        return {"pid": os.getpid()}, 201
+
+    app.add_url_rule("/orders/<name>", "order", idempotent()(view), methods=["POST"])
+    return app
+
+
+class Family:
+    """A process that forks; each child sends a key of its own through the parent's application."""
+
+    def __init__(self, app: Flask):
+        self._requests = Requests(app)
+        self.forked = 0
+        self.failed: list[int] = []
+        self.names: list[str] = []
+
+    def serve(self, name: str) -> bool:
+        """Send a key twice, and return whether both were answered."""
+        before = self._requests.statuses["201 CREATED"]
+        for _ in range(2):
+            self._requests.send(f"/orders/{name}", 1, HTTP_IDEMPOTENCY_KEY=f'"{name}"')
+        return self._requests.statuses["201 CREATED"] == before + 2
+
+    def fork(self, name: str, depth: int = 1) -> None:
+        """Fork a line of descendants, and wait for it."""
+        self.names += [f"{name}.{generation}" for generation in range(depth)]
+        self.forked += depth
+        child = os.fork()
+        if child == 0:
+            os._exit(self._live(name, 0, depth))
+        status = os.waitpid(child, 0)[1]
+        if status:
+            self.failed.append(status)
+
+    def _live(self, name: str, generation: int, depth: int) -> int:
+        try:
+            if not self.serve(f"{name}.{generation}"):
+                return 2
+            if generation + 1 < depth:
+                child = os.fork()
+                if child == 0:
+                    os._exit(self._live(name, generation + 1, depth))
+                if os.waitpid(child, 0)[1]:
+                    return 3
+            # What it holds must still be its own after its child has ended.
+            return 0 if self.serve(f"{name}.{generation}") else 4
+        except BaseException as error:
+            sys.stderr.write(f"{name}: {error!r}\n")
+            return 1
+
+
+def play(kind: str, count: int, directory: Path, report: Callable[[str], None]) -> Forks:
+    """Fork so often, and measure the parent after each batch."""
+    warnings.filterwarnings("ignore", "This process", DeprecationWarning)  # it has threads
+    path = directory / "effects"
+    effects = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with open_server(kind, directory) as server:
+        server.sample()  # it opens a connection of its own, which the children inherit as well
+        family = Family(application(server.url, effects))
+        marks, began = [], time.monotonic()
+        while family.forked < count:
+            batch = family.forked
+            while family.forked < min(count, batch + BATCH - DEPTH):
+                family.fork(f"child{family.forked}")
+            family.fork(f"line{family.forked}", DEPTH)
+            family.serve(f"parent{family.forked}")
+            family.names.append(f"parent{family.forked}")
+            gc.collect()
+            usage, sample = usage_of(os.getpid()), server.sample()
+            marks.append(
+                {
+                    "forks": family.forked,
+                    "USS, MiB": usage.uss / MEBIBYTE,
+                    "RSS, MiB": usage.rss / MEBIBYTE,
+                    "threads": usage.threads,
+                    "descriptors": usage.descriptors,
+                    "connections": sample.get("connections", 0),
+                }
+            )
+            if family.forked % 200 < BATCH:
+                report(f"{time.monotonic() - began:.0f} s: {marks[-1]}")
+        zombies = zombies_of(os.getpid())
+    os.close(effects)
+    runs = Counter(path.read_text().splitlines())
+    return Forks(
+        forked=family.forked,
+        failed=family.failed,
+        twice=[name for name, times in runs.items() if times > 1],
+        never=[name for name in family.names if name not in runs],
+        zombies=zombies,
+        marks=marks,
+    )
+
+
+def lines_of(forks: Forks, limit: float) -> list[Line]:
+    """Return the figures of the parent at a tenth of the forks, and at the end."""
+    early, end = forks.marks[len(forks.marks) // 10], forks.marks[-1]
+    return Line.of(early, end, [name for name in early if name != "forks"], limit)
+
+
+def faults_of(forks: Forks) -> list[str]:
+    """Return what must not be."""
+    found = {
+        "children failed": forks.failed,
+        "keys ran twice": forks.twice,
+        "keys did not run": forks.never,
+        "zombies": forks.zombies,
+    }
+    return [f"FAILED: {what}: {some[:5]}" for what, some in found.items() if some]

@@ -1,0 +1,62 @@
+"""A line for each figure: what it was early and late, and whether it has grown."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure of a run, early and late.
+
+    Attributes:
+        name: of the figure.
+        before: early, when the process has warmed up.
+        after: at the end.
+        unit: in which both are shown.
+        limit: of the growth, as a share; None where the figure has none.
+    """
+
+    name: str
+    before: float
+    after: float
+    unit: str = ""
+    limit: float | None = None
+
+    @classmethod
+    def of(
+        cls, early: dict[str, float], end: dict[str, float], names: Iterable[str], limit: float
+    ) -> list["Line"]:
+        """Return the lines of some figures. The keeper comes and goes: a thread may be doubled."""
+        return [
+            cls(name, early[name], end[name], limit=1.0 if name == "threads" else limit)
+            for name in names
+        ]
+
+    @property
+    def growth(self) -> float:
+        """Of the figure, as a share."""
+        return self.after / self.before - 1 if self.before else float(self.after > 0)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the growth is within the limit."""
+        if self.limit is None:
+            return ""
+        return "ok" if self.growth <= self.limit else "FAILED"
+
+    def __str__(self) -> str:
+        figures = [f"{figure:.4g} {self.unit}".strip() for figure in (self.before, self.after)]
+        grown = f"{100 * self.growth:+.1f} %"
+        return f"| {self.name} | {' | '.join(figures)} | {grown} | {self.verdict} |"
+
+
+def table_of(lines: Sequence[Line], early: str, late: str) -> str:
+    """Return a table, whose columns of figures have these names."""
+    return "\n".join(
+        [f"| | {early} | {late} | growth | |", "|---|---|---|---|---|", *map(str, lines)]
+    )
+
+
+def missed_in(lines: Sequence[Line]) -> list[str]:
+    """Return the limits that were missed."""
+    return [f"FAILED: {line}" for line in lines if line.verdict == "FAILED"]

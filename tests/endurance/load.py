@@ -1,0 +1,115 @@
+"""An open loop of clients: operations begin at a fixed rate, whatever the answers take."""
+
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from .operations import PER_ROUND, ROUND, Client, UnexpectedAnswer, pair
+
+CLIENTS = 32
+BURST = 96
+"""Requests at once while the store is held, so that each thread of a worker needs a connection."""
+
+LATE = 1.0
+"""Seconds by which an operation may begin late before it counts as late."""
+
+
+@dataclass
+class Timing:
+    """The seconds that requests took: pairs of when and how long, by kind."""
+
+    of: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def note(self, kind: str, seconds: float) -> None:
+        self.of.setdefault(kind, []).append((time.monotonic(), seconds))
+
+
+class Load:
+    """Clients of a server.
+
+    Args:
+        port: where it listens.
+        rate: requests a second.
+
+    Attributes:
+        timing: what each request took.
+        ratios: of a guarded request's time to that of its unguarded twin, each with its moment.
+        problems: unexpected answers, and how often each came.
+        late: operations that began more than a second late.
+    """
+
+    def __init__(self, port: int, rate: float):
+        self._port = port
+        self._pause = PER_ROUND / len(ROUND) / rate
+        self._lock = threading.Lock()
+        self._next = 0
+        self._ends = False
+        self._threads = []
+        self._began = 0.0
+        self.timing = Timing()
+        self.ratios: list[tuple[float, float]] = []
+        self.problems: Counter[str] = Counter()
+        self.late = 0
+
+    @property
+    def requests(self) -> int:
+        """How many requests were answered as they should be."""
+        return sum(map(len, self.timing.of.values()))
+
+    def burst(self) -> None:
+        """Send many requests at once."""
+        threads = [
+            threading.Thread(target=self._do, args=(self._client()[0], pair, -number))
+            for number in range(1, BURST + 1)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.timing.of.clear()
+        self.ratios.clear()
+
+    def start(self) -> None:
+        """Begin."""
+        self._began = time.monotonic()
+        self._threads = [threading.Thread(target=self._work) for _ in range(CLIENTS)]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Begin nothing more, and wait for all answers."""
+        self._ends = True
+        for thread in self._threads:
+            thread.join()
+
+    def _client(self):
+        last = {}
+
+        def note(kind: str, seconds: float) -> None:
+            last[kind] = seconds
+            self.timing.note(kind, seconds)
+
+        return Client(self._port, note), last
+
+    def _work(self) -> None:
+        client, last = self._client()
+        while not self._ends:
+            with self._lock:
+                number = self._next
+                self._next += 1
+            due = self._began + number * self._pause
+            time.sleep(max(0.0, due - time.monotonic()))
+            self.late += time.monotonic() > due + LATE
+            operation = ROUND[number % len(ROUND)]
+            if self._do(client, operation, number) and operation is pair:
+                self.ratios.append((time.monotonic(), last["first"] / last["floor"]))
+        client.close()
+
+    def _do(self, client: Client, operation, number: int) -> bool:
+        try:
+            operation(client, number)
+        except UnexpectedAnswer as problem:
+            self.problems[str(problem)] += 1
+            return False
+        return True

@@ -1,0 +1,198 @@
+"""What clients do, and which answers they must get."""
+
+import http.client
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+REPLAYED = "replayed"
+REUSE = 200
+"""Requests on one connection: with new ones, both workers get their share."""
+
+TIMEOUT = 30.0
+
+
+class UnexpectedAnswer(Exception):
+    """An answer that the operation does not allow."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer, and the seconds that it took."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    content: bytes
+    seconds: float
+
+    @property
+    def replayed(self) -> bool:
+        return self.headers["Idempotent-Replayed"] == "true"
+
+    @property
+    def run(self) -> str:
+        return json.loads(self.content)["run"]
+
+
+class Client:
+    """A client with a connection that is kept alive, which notes what each request took."""
+
+    def __init__(self, port: int, note: Callable[[str, float], None]):
+        self._port = port
+        self._note = note
+        self._connection = None
+        self._sent = 0
+
+    def send(self, path: str, order: int, *, expect, kind: str = "", **headers) -> Answer:
+        """Send an order, and check the status of its answer.
+
+        Args:
+            path: of the view.
+            order: its number, of which also the sender is made.
+            expect: the status, or several that are allowed.
+            kind: under which the time is noted, where not of the path.
+            headers: `key` or `token`.
+
+        Raises:
+            UnexpectedAnswer: it has another status.
+        """
+        sent = {"Content-Type": "application/json", "Authorization": f"Bearer user{order}"}
+        names = {"key": "Idempotency-Key", "token": "Idempotence-Token"}
+        sent |= {names[name]: value for name, value in headers.items()}
+        method = "GET" if path == "/token" and "token" not in headers else "POST"
+        answer = self._exchange(method, path, json.dumps({"order": order}), sent)
+        allowed = (expect,) if isinstance(expect, int) else expect
+        if answer.status not in allowed:
+            told = answer.content[:200].decode(errors="replace")
+            raise UnexpectedAnswer(f"{kind or path}: {answer.status}, not {expect}: {told}")
+        self._note(kind or path.strip("/"), answer.seconds)
+        return answer
+
+    def _exchange(self, method, path, body, headers) -> Answer:
+        if self._connection is None or self._sent >= REUSE:
+            self.close()
+            self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT)
+            self._connection.connect()
+            self._sent = 0
+        self._sent += 1
+        began = time.perf_counter()
+        try:
+            self._connection.request(method, path, body, headers)
+            response = self._connection.getresponse()
+            content = response.read()
+        except (http.client.HTTPException, OSError) as error:
+            self.close()
+            raise UnexpectedAnswer(f"{path}: no answer: {error!r}") from error
+        return Answer(response.status, response.headers, content, time.perf_counter() - began)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def check(condition: bool, text: str) -> None:
+    """Raise UnexpectedAnswer unless something is true."""
+    if not condition:
+        raise UnexpectedAnswer(text)
+
+
+def pair(client: Client, order: int) -> None:
+    """Send a first request with a key and one to the unguarded twin, in alternating order."""
+    key = f'"first {order}"'
+    if order % 2:
+        client.send("/floor", order, expect=201)
+    client.send("/key", order, key=key, expect=201, kind="first")
+    if not order % 2:
+        client.send("/floor", order, expect=201)
+
+
+def repeats(client: Client, order: int) -> None:
+    """Send a key three times: the second time it is replayed, the third with another body."""
+    key = f'"repeated {order}"'
+    first = client.send("/key", order, key=key, expect=201)
+    again = client.send("/key", order, key=key, expect=201, kind="replay")
+    check(again.replayed and again.run == first.run, "a repeat was not replayed")
+    body = json.dumps({"order": -order})
+    headers = {"Idempotency-Key": key, "Authorization": f"Bearer user{order}"}
+    other = client._exchange("POST", "/key", body, headers | {"Content-Type": "application/json"})
+    check(other.status == 422, f"another body with the same key got {other.status}")
+
+
+def lock(client: Client, order: int) -> None:
+    """Submit twice."""
+    client.send("/lock", order, expect=201)
+    client.send("/lock", order, expect=(409, 201), kind="lock repeat")  # 201 after a stall
+
+
+def token(client: Client, order: int) -> None:
+    """Fetch a token, and spend it twice."""
+    issued = client.send("/token", order, expect=200, kind="token issued")
+    value = json.loads(issued.content)["token"]
+    client.send("/token", order, token=value, expect=201)
+    client.send("/token", order, token=value, expect=409, kind="token spent")
+
+
+def once(client: Client, order: int) -> None:
+    """Do an order once, by an operation without a request's key."""
+    first = client.send("/once", order, expect=201)
+    again = client.send("/once", order, expect=201, kind="once again")
+    check(first.run == again.run, "once() ran twice")
+
+
+def failing(client: Client, order: int) -> None:
+    """Fail twice with one key, since a failure releases it; then raise."""
+    key = f'"failing {order}"'
+    runs = [client.send("/failing", order, key=key, expect=503).run for _ in range(2)]
+    check(runs[0] != runs[1], "a failure was remembered")
+    client.send("/raising", order, key=key, expect=500)
+
+
+def stream(client: Client, order: int) -> None:
+    """Receive a streamed answer."""
+    answer = client.send("/stream", order, key=f'"stream {order}"', expect=201)
+    check(answer.content.count(b"\n") == 3, "a stream was cut off")
+
+
+def named(client: Client, order: int) -> None:
+    """Wait for a named lock."""
+    client.send("/named", order, expect=201)
+
+
+def slow(client: Client, order: int) -> None:
+    """Run for longer than two renewals; on a busy machine, its repeat may overtake it."""
+    client.send("/slow", order, key=f'"slow {order}"', expect=(201, 409))
+
+
+def busy(client: Client, order: int) -> None:
+    """Repeat the latest slow request while it runs; after a stall it has ended."""
+    number = order - SINCE_SLOW
+    client.send("/slow", number, key=f'"slow {number}"', expect=(409, 201), kind="busy")
+
+
+def patient(client: Client, order: int) -> None:
+    """Run briefly, with a duplicate that waits."""
+    client.send("/patient", order, key=f'"patient {order}"', expect=201)
+
+
+def waiting(client: Client, order: int) -> None:
+    """Repeat the brief request before, and wait for its answer."""
+    number = order - 1
+    client.send("/patient", number, key=f'"patient {number}"', expect=201, kind="waiting")
+
+
+ROUND = (
+    *(pair, repeats, lock, pair, once, token, pair, patient, waiting, pair, repeats, lock),
+    *(pair, once, token, slow, pair, failing, stream, named, pair, repeats, once, pair, busy),
+    *(lock, token, pair, named),
+)
+"""One round of operations."""
+
+SINCE_SLOW = ROUND.index(busy) - ROUND.index(slow)
+
+REQUESTS = {pair: 2, repeats: 3, lock: 2, token: 3, once: 2, failing: 3}
+"""Requests of an operation, where there are several."""
+
+PER_ROUND = sum(REQUESTS.get(operation, 1) for operation in ROUND)

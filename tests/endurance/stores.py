@@ -1,0 +1,146 @@
+"""The stores of a long run, and what their servers say from their side."""
+
+import contextlib
+import sqlite3
+import threading
+from pathlib import Path
+
+import sqlalchemy as sa
+from helpers.servers.postgres import PostgresServer
+from helpers.servers.processes import RedisServer
+
+from flask_idempotence import SqlStore
+
+from .processes import children_of, proportional_size, usage_of
+
+HELD = 0.5
+"""Seconds for which a store answers nothing before a run, so that all connections are opened."""
+
+
+class RedisStore:
+    """A Redis without persistence."""
+
+    def __enter__(self):
+        self._server = RedisServer().__enter__()
+        self.url = self._server.url
+        self.version = f"Redis {self._server.version}"
+        return self
+
+    def __exit__(self, *details):
+        self._server.__exit__(*details)
+
+    def hold(self) -> None:
+        """Let the server answer nothing for a while."""
+        self._server.pause()
+        threading.Timer(HELD, self._server.resume).start()
+
+    def sample(self) -> dict[str, float]:
+        """Return what the server counts; its own client is one of the connections."""
+        client = self._server.client()
+        memory = client.info("memory")
+        return {
+            "connections": len(client.client_list()) - 1,
+            "keys": client.dbsize(),
+            "store's bytes": memory["used_memory_dataset"],
+            "store's RSS": memory["used_memory_rss"],
+        }
+
+
+class SqliteStore:
+    """A file, with a write-ahead log."""
+
+    def __init__(self, directory: Path):
+        self._file = directory / "store.db"
+
+    def __enter__(self):
+        self.url = f"sqlite:///{self._file}"
+        self.version = f"SQLite {sqlite3.sqlite_version}"
+        create_table(self.url)
+        self._connection = sqlite3.connect(
+            self._file, isolation_level=None, check_same_thread=False
+        )
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA busy_timeout=5000")
+        return self
+
+    def __exit__(self, *details):
+        self._connection.close()
+
+    def hold(self) -> None:
+        """Hold the lock of writers for a while."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        threading.Timer(HELD, self._connection.execute, ["COMMIT"]).start()
+
+    def sample(self) -> dict[str, float]:
+        """Return the rows and the size of the files; a file has no connections of its own."""
+        [rows] = self._connection.execute("SELECT count(*) FROM flask_idempotence").fetchone()
+        sizes = {path.name: path.stat().st_size for path in self._file.parent.glob("store.db*")}
+        return {"keys": rows, "store's bytes": sum(sizes.values())}
+
+
+class PostgresStore:
+    """A PostgreSQL with the settings of its distribution, save for the flushes."""
+
+    def __enter__(self):
+        self._server = PostgresServer().__enter__()
+        self.url = self._server.new_database()
+        self._connection = self._server.connect(self.url.rpartition("/")[2])
+        version = self._connection.execute("SHOW server_version").fetchone()[0]
+        self.version = f"PostgreSQL {version}"
+        create_table(self.url)
+        return self
+
+    def __exit__(self, *details):
+        self._connection.close()
+        self._server.__exit__(*details)
+
+    def hold(self) -> None:
+        """Freeze the server for a while."""
+        self._server.pause()
+        threading.Timer(HELD, self._server.resume).start()
+
+    def sample(self) -> dict[str, float]:
+        """Return what the server counts, but for the connection that asks."""
+        backends = self._connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        ).fetchall()
+        [rows] = self._connection.execute("SELECT count(*) FROM flask_idempotence").fetchone()
+        [size] = self._connection.execute(
+            "SELECT pg_total_relation_size('flask_idempotence')"
+        ).fetchone()
+        private = 0
+        for (pid,) in backends:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                private += usage_of(pid).uss
+        postmaster = self._server.pid
+        resident = sum(map(_size_of, [postmaster, *children_of(postmaster)]))
+        return {
+            "connections": len(backends),
+            "keys": rows,
+            "store's bytes": size,
+            "backends' USS": private,
+            "store's RSS": resident,
+        }
+
+
+def _size_of(pid: int) -> int:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return proportional_size(pid)
+    return 0
+
+
+def create_table(url: str) -> None:
+    """Create the store's table in a database."""
+    engine = sa.create_engine(url)
+    SqlStore(engine).create_table()
+    engine.dispose()
+
+
+def open_server(name: str, directory: Path):
+    """Return a store that is started when it is entered."""
+    kinds = {"redis": RedisStore, "postgresql": PostgresStore}
+    return SqliteStore(directory) if name == "sqlite" else kinds[name]()
+
+
+STORES = ("redis", "sqlite", "postgresql")

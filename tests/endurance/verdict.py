@@ -1,0 +1,122 @@
+"""What a long run must show: a line for each figure, those of minute five beside the end's."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .lines import Line, missed_in, table_of
+from .processes import MEBIBYTE
+from .soak import WORKERS, Samples
+
+MINUTE_FIVE = (4 / 20, 6 / 20)
+END = (17 / 20, 1.0)
+"""Parts of a run that are compared: of twenty minutes, two around the fifth and the last three."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Shares by which figures may grow.
+
+    Attributes:
+        processes: of memory, threads and descriptors.
+        store: of keys, connections and bytes.
+        times: of ratios; also the share of operations that may begin late.
+    """
+
+    processes: float = 0.03
+    store: float = 0.03
+    times: float = 0.03
+
+
+def lines_of(samples: Samples, limits: Limits) -> list[Line]:
+    """Return the figures of a run."""
+    lines = [*_of_processes(samples, limits.processes), *_of_the_store(samples, limits.store)]
+    ratios = [_median(part) for part in _parts(samples, samples.ratios)]
+    lines.append(Line("guarded ÷ unguarded, median", *ratios, limit=limits.times))
+    # The clients' work is always the same: it measures the machine.
+    cpu = [_gained(samples, f"CPU of the {who}") for who in ("workers", "clients")]
+    requests = _gained(samples, "requests")
+    lines.append(
+        Line(
+            "CPU a request, workers ÷ clients",
+            *(ours / theirs for ours, theirs in zip(*cpu, strict=True)),
+            limit=limits.times,
+        )
+    )
+    used = [1000 * each / count for each, count in zip(cpu[0], requests, strict=True)]
+    lines.append(Line("CPU a request", *used, "ms"))
+    for kind, values in sorted(samples.timing.items()):
+        medians = [1000 * _median(part) for part in _parts(samples, values)]
+        lines.append(Line(f"{kind}, median", *medians, "ms"))
+    return lines
+
+
+def _of_processes(samples: Samples, limit: float) -> Iterable[Line]:
+    for name in [*(f"worker {number}" for number in range(1, WORKERS + 1)), "master"]:
+        for what in ("USS", "RSS"):
+            parts = _parts(samples, samples.series[f"{name} {what}"])
+            sizes = [statistics.fmean(part) / MEBIBYTE for part in parts]
+            yield Line(f"{name}, {what}", *sizes, "MiB", limit)
+        for what in ("threads", "descriptors"):
+            parts = _parts(samples, samples.series[f"{name} {what}"])
+            yield Line(f"{name}, {what}", *map(_median, parts), limit=limit)
+
+
+def _of_the_store(samples: Samples, limit: float) -> Iterable[Line]:
+    for name in ("connections", "keys"):
+        if name in samples.series:
+            average = _median if name == "connections" else statistics.fmean
+            parts = _parts(samples, samples.series[name])
+            yield Line(f"{name} in the store", *map(average, parts), limit=limit)
+    for name in ("store's bytes", "store's RSS", "backends' USS"):
+        if name in samples.series:
+            parts = _parts(samples, samples.series[name])
+            sizes = [statistics.fmean(part) / MEBIBYTE for part in parts]
+            yield Line(name, *sizes, "MiB", limit)
+
+
+def _parts(samples: Samples, values: Sequence[tuple[float, float]]) -> list[list[float]]:
+    """Return the values of minute five, and those of the end."""
+    length = samples.ended - samples.began
+    return [
+        [
+            value
+            for moment, value in values
+            if begin * length <= moment - samples.began <= end * length
+        ]
+        for begin, end in (MINUTE_FIVE, END)
+    ]
+
+
+def _gained(samples: Samples, name: str) -> list[float]:
+    """Return by how much a sum has grown a second, in each part."""
+    gained = []
+    for edges in (MINUTE_FIVE, END):
+        (began, first), (ended, last) = (_sample_at(samples, name, edge) for edge in edges)
+        gained.append((last - first) / (ended - began))
+    return gained
+
+
+def _sample_at(samples: Samples, name: str, part: float) -> tuple[float, float]:
+    """Return the sample of a sum that is closest to a part of the run."""
+    moment = samples.began + part * (samples.ended - samples.began)
+    return min(samples.series[name], key=lambda sample: abs(sample[0] - moment))
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else 0.0
+
+
+def faults_of(samples: Samples, limits: Limits) -> list[str]:
+    """Return unexpected answers and lines of the log; also, whether the load came in time."""
+    faults = [f"{count} x {problem}" for problem, count in samples.problems.items()]
+    if samples.late > limits.times:
+        faults.append(f"{100 * samples.late:.1f} % of the operations began late")
+    return faults
+
+
+def report_of(samples: Samples, limits: Limits) -> tuple[str, list[str]]:
+    """Return a table, and the limits that were missed."""
+    lines = lines_of(samples, limits)
+    faults = [f"FAILED: {fault}" for fault in faults_of(samples, limits)]
+    return table_of(lines, "minute five", "end"), missed_in(lines) + faults
