@@ -24,6 +24,7 @@ FOLDERS = (
     "config",
     "testing",
     "model",
+    "request",
     "web",
 )
 TESTS = [f"tests/{folder}" for folder in FOLDERS]
@@ -36,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--resume", type=Path, help="the directory of a run that was begun")
     parser.add_argument("--again", action="store_true", help="more tests on what was not found")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders or files of tests")
     parser.add_argument("--minutes", type=float, default=60, help="begin no mutant after so long")
     parser.add_argument("--size", type=int, help="how many mutants; without it, all")
     parser.add_argument("--seed", type=int, default=18, help="of the sample")
@@ -46,12 +48,13 @@ def main() -> None:
     directory = options.pop("resume") or Path(tempfile.mkdtemp(prefix="mutation-"))
     directory = directory.resolve()
     sys.stderr.write(f"Results: {directory}\n")
+    tests = options.pop("tests")
     if not (directory / "notes" / "mutants.json").exists():
         mutate(directory)
     if not list((directory / "notes").glob("calls-*.json")):
-        note_calls(directory, KINDS, TESTS, options["forks"])
+        note_calls(directory, KINDS, tests, options["forks"])
     until = time.time() + 60 * options.pop("minutes")
-    try_mutants(directory, KINDS, TESTS, until=until, **options)
+    try_mutants(directory, KINDS, tests, until=until, **options)
     sys.stdout.write(f"{report(directory)}\n")
 
 
