@@ -11,7 +11,15 @@ from helpers.servers.processes import free_port
 from redis.exceptions import ResponseError
 
 from flask_idempotence import RedisStore, StoreError
-from flask_idempotence.stores.base import CLAIMED, Claimed, Crashed, Done, Running
+from flask_idempotence.stores.base import (
+    CLAIMED,
+    Claimed,
+    Crashed,
+    Done,
+    Outcome,
+    Renewal,
+    Running,
+)
 from flask_idempotence.stores.redis.connection.wire import pack
 from flask_idempotence.stores.redis.store import _claim_outcome
 
@@ -252,3 +260,13 @@ def test_a_user_without_these_commands_is_refused_as_by_the_script(redis_server,
         assert re.search("can't run this command|ACL failure in script", found[0][0][0])
         assert found[0] == found[1]
         client.acl_deluser(name)
+
+
+def test_a_life_with_many_zeros_is_a_number_on_every_version(redis_server):
+    """Redis 7.2 turns the number 100000000 of a script into the text 1e+8."""
+    store = RedisStore(redis_server.client())
+    assert store.claim("a", OURS, bytes(16), 10, 0) == CLAIMED
+    assert store.claim("a", OURS, bytes(16), 100_000, 0) == CLAIMED  # the script: it is there
+    assert store.renew([Renewal("a", OURS, 200_000)]) == [Outcome.OK]
+    with redis_server.client() as client:
+        assert 199_000 < client.ttl("a") <= 200_000

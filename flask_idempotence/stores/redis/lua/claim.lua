@@ -47,5 +47,7 @@ elseif value then
   end
 end
 
-redis.call("SET", KEYS[1], "C" .. ARGV[1] .. ARGV[2] .. ARGV[4], "PX", lease + ARGV[4])
+-- As a text: Redis 7.2 would send the number 100000000 as "1e+8", and refuse it.
+local life = string.format("%.0f", lease + ARGV[4])
+redis.call("SET", KEYS[1], "C" .. ARGV[1] .. ARGV[2] .. ARGV[4], "PX", life)
 return 0

@@ -18,5 +18,6 @@ local keep = tonumber(string.sub(value, 34))
 if redis.call("PTTL", KEYS[1]) <= keep then
   return 0
 end
-redis.call("PEXPIRE", KEYS[1], ARGV[2] + keep)
+-- As a text: Redis 7.2 would send the number 100000000 as "1e+8", and refuse it.
+redis.call("PEXPIRE", KEYS[1], string.format("%.0f", ARGV[2] + keep))
 return 1
