@@ -298,6 +298,18 @@ def test_its_lease_is_its_own_or_the_setting_and_at_most_the_longest_hold(lease,
         assert attempt(site) == "free"
 
 
+@pytest.mark.parametrize(("lease", "left"), [(None, 30), (6, 6)])
+def test_a_decorator_takes_its_own_lease_at_each_call(site, lease, left):
+    @site.idempotence.lock("stock", lease=lease)
+    def remaining():
+        with pytest.raises(Running) as met:
+            elsewhere(enter, site)
+        return met.value.remaining
+
+    with site.app.app_context():
+        assert [remaining(), remaining()] == [left, left]
+
+
 def test_what_is_held_for_ever_is_given_up_in_the_end():
     site = OnceApp(IDEMPOTENCE_MAX_HOLD=100.0)
     with site.app.app_context(), site.idempotence.lock("stock", lease=6):
