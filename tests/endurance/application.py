@@ -136,7 +136,7 @@ def leak_keys():
 def leak_time():
     kept.append(None)
     if request.endpoint != "floor":
-        time.sleep(len(kept) * 5e-6)
+        time.sleep(len(kept) * 2e-5)
 
 
 LEAKS = {
