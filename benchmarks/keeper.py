@@ -67,7 +67,7 @@ class Measured:
 
     def _claim(self, key):
         attempt = Attempt(self.app, "lock", "bench")
-        attempt.name(key)
+        attempt.key = key
         now, lease = self.engine.now(), self.engine.config.lease
         question = Question(b"", lease=lease)
         claim = Claim(attempt, None, question, RecordContext(key), owner=os.urandom(16), at=now)

@@ -39,7 +39,7 @@ PARTS: dict[str, Measure] = {
     "modes": lambda stores, requests, _: every_mode.measure(stores, requests),
     "breakdown": lambda stores, requests, _: breakdown.measure(stores, requests),
     "service": lambda stores, _, quick: throughput.measure(
-        stores.redis, *((1, 1) if quick else (15, 2))
+        stores.redis, *((1, 1) if quick else (15, 2)), views=("database",)
     ),
     "growth": lambda stores, requests, quick: growth.measure(
         stores, requests, 10_000 if quick else 1_000_000

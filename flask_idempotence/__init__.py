@@ -102,7 +102,7 @@ def __getattr__(name: str) -> type[RedisStore | SqlStore]:
 
         return RedisStore
     if name == "SqlStore":
-        from .stores.sql_extra import sql_store_class
+        from .stores.uris import sql_store_class
 
         return sql_store_class()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

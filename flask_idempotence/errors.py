@@ -5,6 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+SLUGS = (
+    *("repeat-submit", "token-missing", "token-invalid", "token-expired", "token-not-yours"),
+    *("token-spent", "key-missing", "key-invalid", "key-reused", "key-in-progress"),
+    *("key-repeated", "outcome-unknown", "response-not-stored", "lease-lost"),
+    "store-unavailable",
+)
+"""The slugs of all refusals."""
+
+PASSING = frozenset({"key-in-progress", "lease-lost", "store-unavailable"})
+"""Refusals after which another attempt may fare better; `idempotence.js` has the same."""
+
 
 class IdempotenceError(Exception):
     """Base of every error that this library raises."""
@@ -40,3 +51,12 @@ class StoreNotReady(StoreError):
     def __init__(self, message: str, *, remedy: str) -> None:
         super().__init__(f"{message} {remedy}", sent=False)
         self.remedy = remedy
+
+
+COMMITTED_BELOW = (
+    "A view with within= has committed below its session, with its writes and without the record "
+    "of its response: the key answers outcome-unknown from now on. Leave the commit to the guard: "
+    "no commit() of a connection or a driver, no COMMIT as text, and on MySQL no statement that "
+    "commits, such as CREATE TABLE."
+)
+"""The text of an error and of a log line."""

@@ -28,17 +28,17 @@ from .engine.publisher import Publisher
 from .engine.tokens import issue_token, redeem_token
 from .errors import ConfigurationError
 from .exactly_once.factory import watch_sessions
+from .guards.blocks import Id, Lock, name_of
 from .guards.checks import Fault, close_endpoint, faults_of, faults_when_finished
-from .guards.named_lock import Lock
-from .guards.once import Once
-from .guards.operation import NO_ID, Id, OnceGuard, checked_scope
+from .guards.once import NO_ID, Once, OnceGuard, checked_scope
 from .guards.token import TokenGuard
 from .guards.whole_app import guard_all
 from .request.hashing import Keyring
 from .request.identity import Identities
-from .request.near_misses import NearMisses
+from .request.input import watch_input
 from .request.proxies import actual
 from .request.tokens import Tokens
+from .request.warnings import NearMisses
 from .response.frameworks import register_with_apiflask
 from .response.records import Records
 from .response.refusals import Refusal
@@ -114,6 +114,7 @@ class Idempotence:
         app.cli.add_command(tools)
         app.teardown_request(tear_down_request)
         request_started.connect(state.check_once, app)
+        request_started.connect(watch_input, app)
         got_request_exception.connect(note_exception, app)
         request_finished.connect(finish_request, app)
 
@@ -200,9 +201,9 @@ class Idempotence:
         """
         app, scope = actual(current_app), checked_scope("forget", scope)
         engine = engine_of(app)
-        plan = OnceGuard().plan(engine.services, None)
-        attempt = Attempt(app, OnceGuard.mode, scope, REJECT)
-        return forget(engine, attempt, plan, plan.question_of(scope, id))
+        guard = OnceGuard().bind(engine.services, None)
+        attempt = Attempt(app, guard.mode, scope, REJECT)
+        return forget(engine, attempt, guard, guard.question(name_of("once", scope, id=id)))
 
     def lock(
         self,
@@ -262,9 +263,11 @@ class Idempotence:
         """
         app, current = actual(current_app), _current_request()
         engine = engine_of(app)
-        plan = TokenGuard(purpose).plan(engine.services, None)
+        guard = TokenGuard()
+        guard.purpose = purpose  # unchecked: no token has another form
+        guard = guard.bind(engine.services, None)
         endpoint = None if current is None else current.endpoint
-        redeem_token(engine, app, endpoint, plan, lambda: plan.question_of(token, current))
+        redeem_token(engine, app, endpoint, guard, lambda: guard.question_of(token, current))
 
 
 class State:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from .engine import figures
 from .engine.engine import engine_of
-from .engine.figures import Figure
+from .engine.figures import Figure, Labels
 from .engine.store_calls import Instrument, StoreCall
 from .request.proxies import unproxied
 from .stores.process import call_in_children
@@ -34,14 +35,8 @@ class _Collectors:
             for figure in figures.COUNTERS
         }
         self.store_seconds, self.keeper_lag = (
-            Histogram(
-                figure.name,
-                figure.text,
-                figure.labels,
-                registry=registry,
-                buckets=figure.buckets,
-            )
-            for figure in (figures.STORE_SECONDS, figures.KEEPER_LAG)
+            Histogram(each.name, each.text, each.labels, registry=registry, buckets=each.buckets)
+            for each in (figures.STORE_SECONDS, figures.KEEPER_LAG)
         )
         pending = figures.SETTLEMENTS_PENDING
         self._pending = Gauge(
@@ -54,12 +49,16 @@ class _Collectors:
         self._lock = threading.Lock()
         self._counts: dict[int, int] = {}  # pending settlements of this process, by application
 
-    def count(self, figure: Figure, labels: tuple[str, ...]) -> None:
-        """Add one to a counter."""
-        self._counters[figure].labels(*labels).inc()
+    def receiver(self, figure: Figure, labels: Labels) -> Callable[..., None]:
+        """Return the receiver of a signal, which counts it."""
+        counter = self._counters[figure]
+
+        def receive(_: Flask, /, **sent: Any) -> None:
+            counter.labels(*labels(sent)).inc()
+
+        return receive
 
     def set_pending(self, app_id: int, count: int) -> None:
-        """Set the number of pending settlements of one application in this process."""
         with self._lock:
             self._counts[app_id] = count
             self._pending.set(sum(self._counts.values()))
@@ -109,7 +108,8 @@ class Metrics:
         """
         app = unproxied(app)
         figures.register_once(app, "Metrics", self._collectors)
-        figures.count_signals(app, self._collectors.count)
+        for signal, figure, labels in figures.COUNTED:
+            signal.connect(self._collectors.receiver(figure, labels), app, weak=False)
         engine_of(app).policy.instrumentation.add(_Measurements(self._collectors))
 
 

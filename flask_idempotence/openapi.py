@@ -5,7 +5,7 @@ Needs the extra `openapi`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from .errors import ConfigurationError
 from .guards.key import KeyGuard
 from .guards.lock import LockGuard
 from .guards.token import TokenGuard
-from .guards.whole_app import speaks_for_itself
+from .guards.whole_app import guard_to_come
 from .guards.wrapping import covers, guards_of
 from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
 from .response import refusals
@@ -108,21 +108,26 @@ class IdempotencePlugin(BasePlugin):
             ConfigurationError: the extension is not registered on the application.
         """
         del path
-        config = engine_of(self._app).config
+        engine = engine_of(self._app)
+        config = engine.config
         rule = kwargs.get("rule")
         view = self._app.view_functions.get(rule.endpoint) if rule else kwargs.get("view")
         if view is None or operations is None:
             return
         for method in _METHODS.intersection(operations):
-            if guards := list(_guards_around(view, method.upper(), config)):
+            verb = method.upper()
+            found = [guard for guard in guards_of(view, verb) if covers(guard, verb)]
+            if (whole_app := guard_to_come(config, view, verb)) is not None:
+                found.insert(0, whole_app)
+            if guards := [guard.bind(engine.services, None) for guard in found]:
                 self._describe(operations[method], guards, config)
 
-    def _describe(self, operation: _Object, guards: list[ViewGuard], config: Config) -> None:
+    def _describe(self, operation: _Object, guards: Sequence[ViewGuard], config: Config) -> None:
         for guard in guards:
             if (parameter := _parameter_of(guard, config)) is not None:
                 _add_parameter(operation, parameter)
         responses = operation.setdefault("responses", {})
-        if any(_replays(guard, config) for guard in guards):
+        if any(_replays(guard) for guard in guards):
             for status, known in responses.items():
                 if str(status)[0] in "23" and (response := self._inline(known)) is not None:
                     headers = response.setdefault("headers", {})
@@ -187,14 +192,6 @@ def _described(responses: Mapping[int | str, _Object], status: int) -> tuple[int
     return status, {}
 
 
-def _guards_around(view: Callable[..., Any], method: str, config: Config) -> Iterator[ViewGuard]:
-    # Whole-app mode adds its guards at the first request, which may come later.
-    is_added = config.key_all_routes and method in config.key_methods
-    if is_added and not speaks_for_itself(view, method):
-        yield KeyGuard(only_methods=frozenset({method}))
-    yield from (guard for guard in guards_of(view, method) if covers(guard, method))
-
-
 def _parameter_of(guard: ViewGuard, config: Config) -> _Object | None:
     if isinstance(guard, TokenGuard):
         return _token_parameter(config, guard.purpose)
@@ -202,14 +199,13 @@ def _parameter_of(guard: ViewGuard, config: Config) -> _Object | None:
         return None
     if guard.key == config.token_header:
         return _token_parameter(config, None)
-    ttl = config.key_ttl if guard.ttl is None else guard.ttl
-    own = config.key_pattern if guard.key_pattern is None else guard.key_pattern
+    own = guard.key_pattern
     pattern = VALUE_PATTERN if own is None else within_quotes(own)
     return _header(
-        guard.key or config.key_header,
+        guard.key,
         "A new key for every new operation, the same one for its repeats; bare, or as a "
-        f"quoted string. Remembered for {ttl:g} seconds.",
-        required=_is_required(guard, config),
+        f"quoted string. Remembered for {guard.ttl:g} seconds.",
+        required=guard.required,
         schema={"minLength": 1, "maxLength": LONGEST_VALUE, "pattern": pattern},
     )
 
@@ -250,7 +246,7 @@ def _errors_of(guard: ViewGuard, config: Config) -> Iterator[type[Refusal]]:
 
 
 def _key_errors(guard: KeyGuard, config: Config) -> Iterator[type[Refusal]]:
-    if _is_required(guard, config):
+    if guard.required:
         yield refusals.KeyMissing
     if guard.key == config.token_header:
         yield from (refusals.TokenInvalid, refusals.TokenExpired)
@@ -259,15 +255,9 @@ def _key_errors(guard: KeyGuard, config: Config) -> Iterator[type[Refusal]]:
     if guard.compare is not False:
         yield refusals.KeyReused
     yield refusals.KeyInProgress
-    yield refusals.ResponseNotStored if _replays(guard, config) else refusals.KeyRepeated
-    if (guard.guarantee or config.key_guarantee) == "at-most-once":
-        yield refusals.OutcomeUnknown
-    yield refusals.LeaseLost
+    yield refusals.ResponseNotStored if _replays(guard) else refusals.KeyRepeated
+    yield from (refusals.OutcomeUnknown, refusals.LeaseLost)
 
 
-def _is_required(guard: KeyGuard, config: Config) -> bool:
-    return config.key_required if guard.required is None else guard.required
-
-
-def _replays(guard: ViewGuard, config: Config) -> bool:
-    return isinstance(guard, KeyGuard) and (guard.on_repeat or config.key_on_repeat) == "replay"
+def _replays(guard: ViewGuard) -> bool:
+    return isinstance(guard, KeyGuard) and guard.on_repeat == "replay"

@@ -173,6 +173,16 @@ def _mariadb() -> Iterator:
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator:
     """One RabbitMQ for the whole run."""
+    yield from _rabbitmq()
+
+
+@pytest.fixture
+def fresh_rabbitmq() -> Iterator:
+    """A RabbitMQ of the test's own, to restart."""
+    yield from _rabbitmq()
+
+
+def _rabbitmq() -> Iterator:
     from helpers.servers.rabbitmq import REMEDY, RabbitServer, rabbitmq_binary  # noqa: PLC0415 - it needs a driver
 
     if rabbitmq_binary() is None and "CI" not in os.environ:

@@ -11,7 +11,7 @@ from helpers.repository import ROOT
 from helpers.wings import FACE, LEVELS, MODULES, PACKAGE, imports_of, level_of, wing_of
 
 RULES = [
-    *(PACKAGE / "guards" / f"{mode}.py" for mode in ("lock", "token", "key", "operation")),
+    *(PACKAGE / "guards" / f"{mode}.py" for mode in ("lock", "token", "key")),
     ROOT / "tests" / "guards" / "test_new_mode.py",
 ]
 """The rules of each mode, and those of one that is made as an application would make it."""
@@ -100,3 +100,19 @@ def test_every_wing_has_a_folder_of_tests():
     assert [
         wing for wing in sorted(wings) if not list((ROOT / "tests" / wing).rglob("test_*.py"))
     ] == []
+
+
+def test_no_file_holds_a_conflict_of_a_merge():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a repository")
+    texts = ("py", "md", "toml", "yaml", "yml", "js", "lua", "json", "css", "html")
+    paths = [ROOT / name for name in listed.stdout.decode().split("\n") if name]
+    held = [
+        str(path)
+        for path in paths
+        if path.suffix[1:] in texts
+        if path.exists() and b"\n<<<<<<< " in path.read_bytes()
+    ]
+    assert len(paths) > 500
+    assert held == []

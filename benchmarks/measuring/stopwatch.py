@@ -87,10 +87,10 @@ def _steps(app: Flask) -> dict[str, list[tuple[object, str]]]:
     return {
         "engine": [(wrapping, "run")],
         "rules of the guard": [
-            (lock_guard.LockPlan, "question"),
-            (key_guard.KeyPlan, "question"),
+            (lock_guard.LockGuard, "question"),
+            (key_guard.KeyGuard, "question"),
         ],
-        "identity": [(engine.services.identities, "of"), (engine.services.identities, "of_key")],
+        "identity": [(engine.services.identities, "of")],
         "canonical JSON": [
             (lock_guard, "canonical_request"),
             (key_guard, "canonical_request"),

@@ -20,7 +20,7 @@ from modes.order_app import load, plain
 from reporting.stores import REDIS, REDIS_UNIX, Stores
 
 from flask_idempotence.stores.redis.connection.clients import deployment_at
-from flask_idempotence.stores.redis.connection.wire import deadline, pack
+from flask_idempotence.stores.redis.connection.link import deadline, pack
 from flask_idempotence.stores.redis.lua import CLAIM
 
 LEASE = 30_000

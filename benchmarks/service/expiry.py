@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measure the longest pause of the memory store while a million claims expire.
+"""Measure the longest pause of the memory store while its claims expire.
 
-A store is filled with claims, which end all at the same moment, or spread over ten seconds of its
-clock, while others are claimed. Each claim is timed by the processor time of its thread, without
-that of the garbage collector, whose longest run is printed as well.
+A store of the default size is half filled with claims, which end all at the same moment, or spread
+over ten seconds of its clock, while others are claimed. Each claim is timed by the processor time
+of its thread, without that of the garbage collector, whose longest run is printed as well.
 
     uv run python benchmarks/service/expiry.py
 """
@@ -81,7 +81,7 @@ def main() -> int:
             description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
         )
     )
-    parser.add_argument("--keys", type=positive, default=1_000_000, metavar="N")
+    parser.add_argument("--keys", type=positive, default=50_000, metavar="N")
     arguments = parser.parse_args()
     quiet()
     report = {}

@@ -1,4 +1,4 @@
-"""`flask idempotence`: commands for operators, each in the module of its name.
+"""`flask idempotence`: commands for operators.
 
 A command's module is imported when the command is called, and not in every worker. The extension
 alone imports this wing.
@@ -12,42 +12,56 @@ import click
 
 from ..errors import IdempotenceError, StoreError, StoreNotReady
 
-COMMANDS = (
-    *("config", "doctor", "init-db", "inspect", "prune", "purge", "release", "routes", "stats"),
-    "watch",
-)
+MODULES = {
+    "config": "config",
+    "doctor": "doctor",
+    "init-db": "database",
+    "inspect": "request",
+    "prune": "database",
+    "purge": "entries",
+    "release": "request",
+    "routes": "routes",
+    "stats": "entries",
+    "watch": "watch",
+}
+"""The module of each command."""
 
 
 class LazyGroup(click.Group):
     """Group that imports its commands on demand, and prints an error of theirs in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands."""
         del ctx
-        return list(COMMANDS)
+        return list(MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, or None."""
         del ctx
-        if cmd_name not in COMMANDS:
+        if cmd_name not in MODULES:
             return None
-        module = importlib.import_module(f".{cmd_name.replace('-', '_')}", __package__)
-        command: click.Command = module.command
+        module = importlib.import_module(f".{MODULES[cmd_name]}", __package__)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command."""
+        usage = None
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            text = error.format_message()
+            usage = error if isinstance(error, click.UsageError) else None
         except StoreNotReady as error:
-            raise click.ClickException(error.remedy) from None
+            text = error.remedy
         except StoreError as error:
-            raise click.ClickException(
+            text = (
                 f"The store does not answer ({kind_of(error)}). Start it, or correct "
                 "IDEMPOTENCE_STORAGE_URI; 'flask idempotence doctor' shows more."
-            ) from None
+            )
         except IdempotenceError as error:
-            raise click.ClickException(str(error)) from None
+            text = str(error)
+        from .output import escaped  # noqa: PLC0415 - no worker needs it
+
+        text = escaped(text, layout="\n")
+        raise click.UsageError(text, usage.ctx) if usage else click.ClickException(text)
 
 
 def kind_of(error: StoreError) -> str:

@@ -1,19 +1,28 @@
-"""The application that a command runs for, and the options that several commands share."""
+"""The application of a command, the entries of its store, and the options of several commands."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple, Protocol
 
 import click
 from flask import Flask, current_app
 
 from ..config.settings import Config
 from ..engine.engine import Engine
+from ..request.hashing import KEYSPACE, SHORT_HASH
 from ..request.proxies import actual
-from ..stores.base import Store
-from .output import print_aside
+from ..stores.base import Entry, InspectableStore, Store, inspectable
+from .output import print_aside, progress
 
 MODES = ("lock", "token", "key", "once", "mutex")
+
+BATCH = 500
+"""Keys that are read, or removed, in one round trip."""
+
+_PARTS = re.compile(r"([^:]*):(.*):([0-9a-f]{32})", re.DOTALL)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 by_mode = click.option("--mode", type=click.Choice(MODES), help="Only this mode.")
@@ -33,13 +42,36 @@ class State(Protocol):
     given: frozenset[str]
 
 
+Name = tuple[str, str, str, str]
+"""A store key, and its mode, endpoint and hash."""
+
+
+class Found(NamedTuple):
+    """A store key, its parts and its entry; the endpoint of a token is its purpose, or `-`."""
+
+    key: str
+    mode: str
+    endpoint: str
+    digest: str
+    entry: Entry
+
+    @property
+    def short(self) -> str:
+        return self.digest[:SHORT_HASH]
+
+    @property
+    def state(self) -> str:
+        """The meaning of the entry: `live`, `ended`, `record`, `token` or `unknown`."""
+        if self.entry.kind != "claim" or self.entry.lease is None:
+            return self.entry.kind
+        return "live" if self.entry.lease > 0 else "ended"
+
+
 def this_app() -> Flask:
-    """Return the application."""
     return actual(current_app)
 
 
 def state_of(app: Flask) -> State:
-    """Return the extension's state of an application."""
     state: State = app.extensions["idempotence"]
     return state
 
@@ -53,3 +85,42 @@ def this_state() -> State:
             "its own, and cannot see those of the running workers."
         )
     return state
+
+
+def scan(
+    state: State,
+    label: str,
+    *,
+    mode: str | None = None,
+    endpoint: str | None = None,
+    digest: str = "",
+) -> Iterator[list[Found]]:
+    """Yield an application's entries in batches, behind a progress bar with a label.
+
+    They are those of a mode, an endpoint, and a hash that begins with `digest`. Expired ones are
+    left out; a key may come twice while the store is growing.
+    """
+    store = inspectable(state.store)
+    beginning = f"{state.config.prefix}:{KEYSPACE}:"
+    searched = beginning if mode is None else f"{beginning}{mode}:"
+    if mode is not None and endpoint is not None:
+        searched += f"{endpoint}:"
+
+    def names(advance: Callable[[int], object]) -> Iterator[Name]:
+        for key in store.scan(searched):
+            advance(1)
+            if parts := _PARTS.fullmatch(key.removeprefix(beginning)):
+                found_mode, place, found_digest = parts.groups()
+                if endpoint in (None, place) and found_digest.startswith(digest):
+                    yield key, found_mode, place, found_digest
+
+    with progress(label, store.count_all()) as advance:
+        found = names(advance)
+        while batch := list(islice(found, BATCH)):
+            yield peek(store, batch)
+
+
+def peek(store: InspectableStore, names: list[Name]) -> list[Found]:
+    """Return the names that have an entry, with their entries."""
+    entries = store.peek_all([key for key, *_ in names])
+    return [Found(*name, entry) for name, entry in zip(names, entries, strict=True) if entry]

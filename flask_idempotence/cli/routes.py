@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 
 import click
 from flask import Flask
 from flask.cli import with_appcontext
 
 from ..config.settings import NAMESPACE
-from ..engine.guard import SAFE_METHODS, ViewGuard
+from ..engine.guard import SAFE_METHODS, ViewGuard, arguments_of
 from ..exactly_once.factory import TransactionFactory
-from ..guards.key import KeyGuard
-from ..guards.whole_app import exempts, speaks_for_itself
+from ..guards.whole_app import exempts, guard_to_come
 from ..guards.wrapping import covers, guards_of
 from .config import json_value
 from .context import State, as_json, state_of, this_app
 from .output import print_json, print_table
 
-_SHARED = {"on_store_error": "on_store_error"}
-_RULES: Mapping[str, Mapping[str, str | None]] = {
-    "lock": {
-        "interval": "lock_interval",
-        "message": "lock_message",
-        **dict.fromkeys(("only", "ignore", "key", "shared", "wait", "failed")),
-        **_SHARED,
-    },
-    "token": {**dict.fromkeys(("purpose", "restore_on_failure")), **_SHARED},
-    "key": {
-        "required": "key_required",
-        "key": "key_header",
-        "key_pattern": "key_pattern",
-        "ttl": "key_ttl",
-        "wait": "key_wait",
-        "on_repeat": "key_on_repeat",
-        "guarantee": "key_guarantee",
-        "remember": "key_remember",
-        **dict.fromkeys(("ignore", "compare", "within")),
-        **_SHARED,
-    },
-}
-"""The arguments of each mode's decorator, and the settings in their places."""
 
-
-class Rule(NamedTuple):
+@dataclass(frozen=True)
+class Rule:
     """A rule in force; its origin is `route`, `setting` or `default`."""
 
     name: str
@@ -52,7 +28,8 @@ class Rule(NamedTuple):
     origin: str
 
 
-class Guarded(NamedTuple):
+@dataclass(frozen=True)
+class Guarded:
     """A guard of a route; its origin is `route`, or `setting` in whole-app mode."""
 
     mode: str
@@ -61,7 +38,8 @@ class Guarded(NamedTuple):
     rules: list[Rule]
 
 
-class Route(NamedTuple):
+@dataclass(frozen=True)
+class Route:
     """A method of a route, with its guards, outermost first."""
 
     method: str
@@ -81,25 +59,18 @@ def _routes(app: Flask, state: State) -> Iterator[Route]:
                 for guard in guards_of(view, method)
                 if covers(guard, method)
             ]
-            if _is_by_setting(state, view, method):
-                whole_app = KeyGuard(only_methods=frozenset({method}))
+            if (whole_app := guard_to_come(state.config, view, method)) is not None:
                 guards.insert(0, _guarded(app, state, whole_app, "setting"))
             if guards or method not in SAFE_METHODS:
-                is_exempt = exempts(view, method)
-                yield Route(method, rule.rule, rule.endpoint, is_exempt, guards)
-
-
-def _is_by_setting(state: State, view: object, method: str) -> bool:
-    config = state.config
-    in_whole_app_mode = config.key_all_routes and method in config.key_methods
-    return in_whole_app_mode and not speaks_for_itself(view, method)
+                yield Route(method, rule.rule, rule.endpoint, exempts(view, method), guards)
 
 
 def _guarded(app: Flask, state: State, guard: ViewGuard, origin: str) -> Guarded:
     rules = [
         rule
-        for name, setting in _RULES[guard.mode].items()
-        if (rule := _rule(state, guard, name, setting)) is not None
+        for field in arguments_of(guard)
+        if field.name != "methods"  # each method is a route of its own
+        and (rule := _rule(state, guard, field.name, field.metadata["setting"])) is not None
     ]
     return Guarded(guard.mode, origin, state.engine.is_on(app, guard.toggle), rules)
 
@@ -132,44 +103,35 @@ def _shown(value: object) -> object:
 @click.option("--defaults", is_flag=True, help="Show default rules, too.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if an unsafe method has no guard.")
 @with_appcontext
-def command(*, as_json: bool, defaults: bool, strict: bool) -> None:
+def routes(*, as_json: bool, defaults: bool, strict: bool) -> None:
     """Show the guards of each route, and the rules in force.
 
     The command lists every unsafe method, and the safe methods that have a guard. 'none' marks an
     unguarded method, 'exempt' one behind idempotent.exempt. Guards are listed from the outermost,
     each rule with its origin: the route, a setting or, with --defaults and in JSON, the default.
     """
-    state = state_of(this_app())
-    routes = sorted(_routes(this_app(), state), key=lambda route: (route.rule, route.method))
+    found = _routes(this_app(), state_of(this_app()))
+    listed = sorted(found, key=lambda route: (route.rule, route.method))
     if as_json:
-        print_json([_as_json(route) for route in routes])
+        print_json([asdict(route) for route in listed])
     else:
-        _print(routes, ("route", "setting", "default") if defaults else ("route", "setting"))
-    if strict and any(not route.guards and not route.exempt for route in routes):
+        _print(listed, ("route", "setting", "default") if defaults else ("route", "setting"))
+    if strict and any(not route.guards and not route.exempt for route in listed):
         raise SystemExit(1)
-
-
-def _as_json(route: Route) -> dict[str, object]:
-    guards = [
-        {**guard._asdict(), "rules": [rule._asdict() for rule in guard.rules]}
-        for guard in route.guards
-    ]
-    return {**route._asdict(), "guards": guards}
 
 
 def _print(routes: list[Route], origins: Sequence[str]) -> None:
     rows, colours = [], []
     for route in routes:
-        guards = [(_mode(guard), _rules(guard, origins)) for guard in route.guards]
+        guards = []
+        for guard in route.guards:
+            by_setting = " (all routes)" if guard.origin == "setting" else ""
+            mode = guard.mode + by_setting + ("" if guard.enabled else " (off)")
+            guards.append((mode, _rules(guard, origins)))
         for mode, rules in guards or [("exempt" if route.exempt else "none", "")]:
             rows.append((route.method, route.rule, route.endpoint, mode, rules))
             colours.append("yellow" if mode == "none" else "green")
     print_table(("METHOD", "ROUTE", "ENDPOINT", "GUARD", "RULES"), rows, colours)
-
-
-def _mode(guard: Guarded) -> str:
-    by_setting = " (all routes)" if guard.origin == "setting" else ""
-    return guard.mode + by_setting + ("" if guard.enabled else " (off)")
 
 
 def _rules(guard: Guarded, origins: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ transports for httpx. They are for any server that knows the header, and need th
 from __future__ import annotations
 
 from .answers import was_replayed
-from .keys import new_key
+from .exchange import new_key
 from .retries import RETRIED_STATUSES, Retries
 
 __all__ = ["RETRIED_STATUSES", "Retries", "new_key", "was_replayed"]

@@ -11,29 +11,13 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
+from ..errors import PASSING, SLUGS
+
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
 
 REFUSAL_HEADER = "Idempotence-Refusal"
 
-PASSING_REFUSALS = frozenset({"key-in-progress", "lease-lost", "store-unavailable"})
-"""Refusals after which another attempt may fare better; `idempotence.js` has the same."""
-
-FINAL_REFUSALS = frozenset(
-    {
-        "repeat-submit",
-        "token-missing",
-        "token-invalid",
-        "token-expired",
-        "token-not-yours",
-        "token-spent",
-        "key-missing",
-        "key-invalid",
-        "key-reused",
-        "key-repeated",
-        "outcome-unknown",
-        "response-not-stored",
-    }
-)
+FINAL = frozenset(SLUGS) - PASSING
 """Refusals that no further attempt changes, or that one would get round.
 
 After a lock's interval, for one, the same submit would be carried out a second time. Their status
@@ -99,7 +83,7 @@ class Answer:
         # The cut keeps the search linear: it would take the square of the type's length.
         found = _SLUG.search(self._problem_type()[-_LONGEST_SLUG:])
         slug = found[0] if found else ""
-        return slug if slug in PASSING_REFUSALS | FINAL_REFUSALS else ""
+        return slug if slug in SLUGS else ""
 
     def _problem_type(self) -> str:
         if not is_problem(self.headers):

@@ -6,11 +6,12 @@ It needs the extra `client`.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from .answers import Answer, is_problem
-from .keys import KeyHeader, needs_key
+from .exchange import LATE, exchange, needs_key, put_key, result_of, within
 from .retries import Attempts, Retries
 
 try:
@@ -63,26 +64,41 @@ class IdempotentTransport(httpx.BaseTransport):
     ) -> None:
         self._transport = transport or httpx.HTTPTransport()
         self._retries = retries or Retries()
-        self._header = KeyHeader(header, quoted)
+        self._put_key = partial(put_key, name=header, quoted=quoted)
         self._sleep = sleep
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request until its answer is final."""
         if not needs_key(request.method):
             return self._transport.handle_request(request)
-        self._header.put_into(request.headers)
+        self._put_key(request.headers)
         if _is_to_be_kept(request):
             request.read()
-        return _result_of(_exchange(request, self._retries, self._send, self._pause))
+        repeatable = isinstance(request.stream, httpx.ByteStream)
 
-    async def _send(self, request: httpx.Request) -> httpx.Response:
-        response = self._transport.handle_request(request)
-        if not _is_to_be_read(request, response):
-            return response
-        try:
-            return _whole(response, b"".join(response.iter_raw()))
-        finally:
-            response.close()
+        async def send(seconds: float) -> tuple[httpx.Response, Answer]:
+            attempt = partial(self._attempt, request, seconds)
+            # A body that can be read only once may belong to this thread.
+            return within(seconds, attempt, partial(_late, request)) if repeatable else attempt()
+
+        return result_of(
+            exchange(_attempts_at(request, self._retries), send, self._pause, _NO_ANSWER)
+        )
+
+    def _attempt(self, request: httpx.Request, seconds: float) -> tuple[httpx.Response, Answer]:
+        deadline = time.monotonic() + seconds
+        response = self._transport.handle_request(_cut(request, seconds))
+        if _is_to_be_read(request, response):
+            body = []
+            try:
+                for chunk in response.iter_raw():
+                    body.append(chunk)
+                    if time.monotonic() > deadline:
+                        raise _late(request)
+            finally:
+                response.close()
+            response = _whole(response, b"".join(body))
+        return response, _answer_of(response)
 
     async def _pause(self, seconds: float, response: httpx.Response | None) -> None:
         if response is not None:
@@ -112,26 +128,33 @@ class AsyncIdempotentTransport(httpx.AsyncBaseTransport):
     ) -> None:
         self._transport = transport or httpx.AsyncHTTPTransport()
         self._retries = retries or Retries()
-        self._header = KeyHeader(header, quoted)
+        self._put_key = partial(put_key, name=header, quoted=quoted)
         self._sleep = sleep
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request until its answer is final."""
         if not needs_key(request.method):
             return await self._transport.handle_async_request(request)
-        self._header.put_into(request.headers)
+        self._put_key(request.headers)
         if _is_to_be_kept(request) and isinstance(request.stream, httpx.AsyncByteStream):
             await request.aread()
-        return await _exchange(request, self._retries, self._send, self._pause)
 
-    async def _send(self, request: httpx.Request) -> httpx.Response:
+        async def send(seconds: float) -> tuple[httpx.Response, Answer]:
+            with anyio.move_on_after(seconds):
+                return await self._attempt(_cut(request, seconds))
+            raise _late(request)
+
+        return await exchange(_attempts_at(request, self._retries), send, self._pause, _NO_ANSWER)
+
+    async def _attempt(self, request: httpx.Request) -> tuple[httpx.Response, Answer]:
         response = await self._transport.handle_async_request(request)
-        if not _is_to_be_read(request, response):
-            return response
-        try:
-            return _whole(response, b"".join([chunk async for chunk in response.aiter_raw()]))
-        finally:
-            await response.aclose()
+        if _is_to_be_read(request, response):
+            try:
+                body = b"".join([chunk async for chunk in response.aiter_raw()])
+            finally:
+                await response.aclose()
+            response = _whole(response, body)
+        return response, _answer_of(response)
 
     async def _pause(self, seconds: float, response: httpx.Response | None) -> None:
         if response is not None:
@@ -143,40 +166,13 @@ class AsyncIdempotentTransport(httpx.AsyncBaseTransport):
         await self._transport.aclose()
 
 
-async def _exchange(
-    request: httpx.Request,
-    retries: Retries,
-    send: Callable[[httpx.Request], Awaitable[httpx.Response]],
-    pause: Callable[[float, httpx.Response | None], Awaitable[None]],
-) -> httpx.Response:
-    """Send a request until its answer is final: the protocol of both transports."""
+def _attempts_at(request: httpx.Request, retries: Retries) -> Attempts:
     repeatable = isinstance(request.stream, httpx.ByteStream)
-    attempts = Attempts(
-        retries, repeatable=repeatable, method=request.method, url=str(request.url)
-    )
-    while True:
-        response = None
-        try:
-            response = await send(_attempt_at(request, attempts.begin()))
-            wait = attempts.wait_after_answer(_answer_of(response))
-        except _NO_ANSWER as error:
-            wait = attempts.wait_after_error(error)
-            if wait is None:
-                raise
-        else:
-            if wait is None:
-                return response
-        await pause(wait, response)
+    return Attempts(retries, repeatable=repeatable, method=request.method, url=str(request.url))
 
 
-def _result_of(exchange: Coroutine[None, None, httpx.Response]) -> httpx.Response:
-    """Return the result of an exchange whose `send` and `pause` block, and never suspend it."""
-    try:
-        exchange.send(None)
-    except StopIteration as finished:
-        response: httpx.Response = finished.value
-        return response
-    raise RuntimeError("The exchange of a synchronous transport was suspended.")
+def _late(request: httpx.Request) -> httpx.TimeoutException:
+    return httpx.TimeoutException(LATE, request=request)
 
 
 def _is_to_be_kept(request: httpx.Request) -> bool:
@@ -191,7 +187,7 @@ def _is_to_be_kept(request: httpx.Request) -> bool:
     return length.isascii() and length.isdigit() and float(length) <= LARGEST_KEPT
 
 
-def _attempt_at(request: httpx.Request, seconds: float) -> httpx.Request:
+def _cut(request: httpx.Request, seconds: float) -> httpx.Request:
     """Return the request for one attempt, each of its timeouts cut to so many seconds."""
     timeouts = request.extensions.get("timeout", {})
     within = {

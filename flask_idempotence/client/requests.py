@@ -12,7 +12,7 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, TypeAlias, cast
 
 from .answers import Answer, is_problem
-from .keys import KeyHeader, needs_key
+from .exchange import LATE, exchange, needs_key, put_key, result_of, within
 from .retries import Attempts, Retries
 
 try:
@@ -59,7 +59,7 @@ class IdempotentAdapter(BaseAdapter):
     ) -> None:
         super().__init__()
         self._retries = retries or Retries()
-        self._header = KeyHeader(header, quoted)
+        self._put_key = partial(put_key, name=header, quoted=quoted)
         self._adapter = adapter or HTTPAdapter()
         self._sleep = sleep
 
@@ -78,30 +78,39 @@ class IdempotentAdapter(BaseAdapter):
         )
         if not needs_key(request.method):
             return send(timeout=timeout)
-        self._header.put_into(cast("MutableMapping[str, str]", request.headers))
+        self._put_key(cast("MutableMapping[str, str]", request.headers))
         rewind = _rewinder_of(request.body)
-        repeatable = rewind is not None
+        received: list[Response] = []
+
+        def attempt(seconds: float) -> tuple[Response, Answer]:
+            response = send(timeout=_within(timeout, seconds))
+            received.append(response)
+            return response, _read(response, stream=stream)
+
+        def late() -> exceptions.Timeout:
+            for response in received:
+                _wake_reader_of(response)
+            return exceptions.Timeout(LATE, request=request)
+
+        async def attempt_in_time(seconds: float) -> tuple[Response, Answer]:
+            received.clear()
+            # A body that can be read only once may belong to this thread.
+            return within(seconds, partial(attempt, seconds), late) if rewind else attempt(seconds)
+
+        async def pause(seconds: float, response: Response | None) -> None:
+            if response is not None:
+                response.close()
+            self._sleep(seconds)
+            if rewind is not None:
+                rewind()
+
         attempts = Attempts(
             self._retries,
-            repeatable=repeatable,
+            repeatable=rewind is not None,
             method=str(request.method),
             url=str(request.url),
         )
-        while True:
-            try:
-                response = send(timeout=_within(timeout, attempts.begin()))
-                wait = attempts.wait_after_answer(_read(response, stream=stream))
-            except _NO_ANSWER as error:
-                wait = attempts.wait_after_error(error)
-                if wait is None:
-                    raise
-            else:
-                if wait is None:
-                    return response
-                response.close()
-            self._sleep(wait)
-            if rewind is not None:
-                rewind()
+        return result_of(exchange(attempts, attempt_in_time, pause, _NO_ANSWER))
 
     def close(self) -> None:
         """Close the connections."""
@@ -118,6 +127,12 @@ def _read(response: Response, *, stream: bool) -> Answer:
         with suppress(RuntimeError):  # a wrapped adapter has read it and kept nothing
             body = response.content or b""
     return Answer(response.status_code, response.headers, body)
+
+
+def _wake_reader_of(response: Response) -> None:
+    """End the reading of a body in another thread, where urllib3 (2.3 or later) offers it."""
+    with suppress(AttributeError, ValueError, OSError):
+        response.raw.shutdown()
 
 
 def _rewinder_of(body: object) -> Callable[[], object] | None:

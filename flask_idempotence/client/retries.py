@@ -14,10 +14,14 @@ from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass
 from urllib.parse import urlsplit
 
-from .answers import PASSING_REFUSALS, Answer, was_replayed
+from ..errors import PASSING
+from .answers import Answer, was_replayed
 
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """The statuses after which another attempt may fare better."""
+
+MAX_SECONDS = 86_400.0
+"""Most seconds that an attempt may take: sockets refuse a time-out of a month."""
 
 _logger = logging.getLogger("flask_idempotence.client")
 
@@ -32,8 +36,9 @@ class Retries:
 
     Attributes:
         attempts: the most attempts at a request, the first one included.
-        seconds: the most seconds that all attempts and waits may take. Each attempt's timeout is
-            cut to the remaining seconds.
+        seconds: the most seconds that all attempts and waits may take: connecting, sending and
+            the whole answer; of a streamed answer, its headers. Each attempt's timeout is cut to
+            the remaining seconds.
         first_wait: seconds before the second attempt.
         longest_wait: the most seconds between two attempts. An answer whose `Retry-After` asks for
             more is final.
@@ -70,7 +75,7 @@ class Retries:
         if answer.is_settled:
             return False
         refusal = answer.refusal
-        return refusal in PASSING_REFUSALS if refusal else answer.status in self.statuses
+        return refusal in PASSING if refusal else answer.status in self.statuses
 
     def wait_before(self, attempt: int) -> float:
         """Return the seconds before an attempt, counted from 1, without a `Retry-After`."""
@@ -96,7 +101,7 @@ class Attempts:
     def begin(self) -> float:
         """Count one more attempt; return for how many seconds it may wait for the server."""
         self._made += 1
-        return max(self._left(), 0.001)
+        return min(max(self._left(), 0.001), MAX_SECONDS)
 
     def wait_after_answer(self, answer: Answer) -> float | None:
         """Return the seconds until the next attempt, or None where this answer is final."""

@@ -41,32 +41,16 @@ _ELSEWHERE = {
 
 _STORAGE_WORDS = frozenset(
     {
-        *(
-            "BACKEND",
-            "CACHE",
-            "CONNECTION",
-            "DATABASE",
-            "DB",
-            "DSN",
-            "HOST",
-            "MYSQL",
-            "POSTGRES",
-            "REDIS",
-        ),
-        *("MYSQL", "SERVER", "SQLALCHEMY", "SQLITE", "STORAGE", "STORE", "URI", "URL", "VALKEY"),
+        *("BACKEND", "CACHE", "CONNECTION", "DATABASE", "DB", "DSN", "HOST", "MYSQL", "POSTGRES"),
+        *("REDIS", "SERVER", "SQLALCHEMY", "SQLITE", "STORAGE", "STORE", "URI", "URL", "VALKEY"),
     }
 )
 
 
 def read_config(values: Mapping[str, object]) -> Config:
-    """Validate the settings in an application's configuration, and fill the defaults in.
+    """Validate the settings among an application's own, and fill the defaults in.
 
-    Args:
-        values: the application's configuration; names outside `IDEMPOTENCE_` are passed over.
-
-    Raises:
-        ConfigurationError: an unknown name or a bad value. The text names the setting and the
-            values allowed, and never repeats the value, which may hold a password.
+    An error never repeats a value, which may hold a password.
     """
     problems = list(foreign_settings(values))
     try:

@@ -32,12 +32,7 @@ FailedPredicate = Callable[["Response"], bool]
 
 @dataclass(slots=True)
 class Callbacks:
-    """The application's own functions, which may be registered after `init_app`.
-
-    Attributes:
-        load_identity: the first source of identities, or None.
-        result_failed: the predicate of failed results, or None for the built-in one.
-    """
+    """The application's own functions, which may be registered after `init_app`."""
 
     load_identity: IdentityLoader | None = None
     result_failed: FailedPredicate | None = None
@@ -46,9 +41,7 @@ class Callbacks:
 class Switches:
     """Reads the toggles of one application, and notices late changes of its other settings.
 
-    Args:
-        app: the application; every setting gets its value or default in `app.config`.
-        config: its settings as validated.
+    Every setting gets its value or default in `app.config`.
     """
 
     def __init__(self, app: Flask, config: Config) -> None:
@@ -58,11 +51,7 @@ class Switches:
         self._seen: tuple[object, ...] = _read_fixed(app.config)
 
     def is_on(self, app: Flask, toggle: str) -> bool:
-        """Whether a mode is switched on, and the extension as a whole.
-
-        Raises:
-            ConfigurationError: a toggle is neither true nor false.
-        """
+        """Whether a mode is switched on, and the extension as a whole."""
         return _truth(app, "IDEMPOTENCE_ENABLED") and _truth(app, toggle)
 
     def report_late(self, app: Flask) -> None:

@@ -66,15 +66,6 @@ _FORM_FIELD = r"[^\x00-\x1f\ud800-\udfff]+"
 
 
 def seconds(value: object, *, allow_zero: bool = False) -> float:
-    """Return a length of time as seconds.
-
-    Args:
-        value: a positive number of seconds, or a `timedelta`.
-        allow_zero: whether it may be 0, too.
-
-    Raises:
-        ValidationError: it is neither, or not positive and finite.
-    """
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -132,11 +123,7 @@ def _fernet_keys(value: object) -> tuple[bytes, ...]:
 
 
 def key_pattern(value: object) -> str:
-    """Return a regular expression that whole keys must match, as it was given.
-
-    Raises:
-        ValidationError: it is no string, empty, or no regular expression.
-    """
+    """Return the regular expression, as it was given."""
     if not isinstance(value, str) or not value:
         raise ValidationError("Must be a string with a regular expression.")
     try:
@@ -152,7 +139,6 @@ def within_quotes(pattern: str) -> str:
     return f'^"?(?:{pattern})"?$'
 
 
-_Uri = partial(fields.Function, None, _uri, error_messages={"null": f"None {_NO_URI}"})
 _Names = partial(fields.Function, None, _names)
 _Duration = partial(fields.Function, None, lambda value: seconds(value))  # noqa: PLW0108 - one parameter: to two, marshmallow 3 passes a context
 _Wait = partial(fields.Function, None, lambda value: seconds(value, allow_zero=True))

@@ -8,30 +8,18 @@ from collections.abc import Collection, Mapping
 
 from marshmallow import ValidationError
 
+from ..errors import SLUGS
+
 KEY_IN_PROGRESS = "key-in-progress"
 
 DUPLICATES = ("repeat-submit", "token-spent", "key-repeated")
 """Refusals that need no further attempt; a single `IDEMPOTENCE_DUPLICATE_STATUS` is for these."""
 
-SLUGS = (
-    *("repeat-submit", "token-missing", "token-invalid", "token-expired", "token-not-yours"),
-    *("token-spent", "key-missing", "key-invalid", "key-reused", KEY_IN_PROGRESS, "key-repeated"),
-    *("outcome-unknown", "response-not-stored", "lease-lost", "store-unavailable"),
-)
-
 REPEATS = frozenset({*DUPLICATES, KEY_IN_PROGRESS, "outcome-unknown", "response-not-stored"})
 """Refusals of requests that have been sent before."""
 
-NO_RESULTS = REPEATS | {"lease-lost", "store-unavailable"}
-"""Refusals that are no result for a guard around the one that refuses, under any status."""
-
 
 def messages(value: object) -> dict[str, object]:
-    """Return the texts of refusals by slug, as they were given.
-
-    Raises:
-        ValidationError: it is no mapping, a slug is unknown, or a value is no text.
-    """
     texts = _by_slug(value, SLUGS, "Must be a mapping of slugs to texts.")
     for slug, text in texts.items():
         if not _is_text(text):
@@ -50,11 +38,6 @@ def _is_text(value: object) -> bool:
 
 
 def duplicate_status(value: object) -> int | dict[str, int]:
-    """Return the status of duplicates, or statuses by slug.
-
-    Raises:
-        ValidationError: a status is no integer from 200 to 599, or a slug is unknown.
-    """
     if not isinstance(value, Mapping):
         return _status(value, "Must be an integer, or a mapping of slugs to integers.")
     statuses = _by_slug(value, (*DUPLICATES, KEY_IN_PROGRESS), "")
@@ -85,16 +68,10 @@ def _by_slug(value: object, slugs: Collection[str], error: str) -> dict[str, obj
 
 
 def number_of(level: int | str) -> int:
-    """Return the number of a level of logging."""
     return level if isinstance(level, int) else logging.getLevelNamesMapping()[level]
 
 
 def log_level(value: object) -> int | str:
-    """Return a level of logging: a number, or a name in capitals.
-
-    Raises:
-        ValidationError: it is neither, or an unknown name.
-    """
     levels = logging.getLevelNamesMapping()
     if isinstance(value, str) and value.upper() in levels:
         return value.upper()

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
-from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from flask import has_request_context
 from flask.globals import request_ctx
 
 from ..request.hashing import SHORT_HASH
+from ..request.input import WATCHED, WatchedInput
 from ..request.proxies import actual
 from ..signals import emit, lease_lost
 from ..stores.base import OWNER_BYTES
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from ..config.settings import OnStoreError
     from ..exactly_once.transaction import Transaction
     from ..response.records import RecordContext
-    from .guard import Plan, Question
+    from .guard import Guard, Question
 
 _logger = logging.getLogger("flask_idempotence")
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Attempt:
     """A request, or a call outside one, at a guard; the subject of signals and log lines.
 
@@ -56,15 +56,6 @@ class Attempt:
     key: str | None = None
     waited: float = 0.0
     traced: Question | None = None
-
-    def trace(self, question: Question) -> None:
-        """Log the decision about this operation, and its settlement."""
-        self.traced = question
-
-    def name(self, key: str) -> str:
-        """Note the store key, and return it."""
-        self.key = key
-        return key
 
     @property
     def short_key(self) -> str | None:
@@ -90,6 +81,10 @@ class Attempt:
                 key=self.short_key,
                 **arguments,
             )
+
+    # Error reports show the `repr` of local variables: no object says more of a request than this.
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
 
     def __str__(self) -> str:
         return f"mode={self.mode} endpoint={self.endpoint} key={self.short_key}"
@@ -162,14 +157,6 @@ class Lease:
         """Whether the next renewal is overdue by so much that the lease has ended without it."""
         return now >= self.renew_at + self.length * 2 / 3
 
-    def renewal_sent(self) -> None:
-        """Note that a renewal is on its way."""
-        self.was_renewed = True
-
-    def renew_again_at(self, moment: float) -> None:
-        """Put the next renewal off."""
-        self.renew_at = moment
-
     @property
     def end(self) -> float:
         """The end of the lease."""
@@ -184,16 +171,10 @@ NOT_RENEWED = (
 """What the log adds where a lease has ended before its first renewal was sent."""
 
 
-class _View(Enum):
-    RUNNING = auto()
-    RETURNED = auto()
-    RAISED = auto()
-
-
 _numbers = itertools.count()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Claim:
     """A granted claim, until it is settled.
 
@@ -202,7 +183,7 @@ class Claim:
 
     Attributes:
         attempt: the attempt that was granted.
-        plan: the rules by which it ends.
+        guard: the rules by which it ends.
         question: the operation.
         sealed: the store key and the fingerprint; the key is empty where nothing is claimed.
         owner: 16 random bytes; empty where there is no lease.
@@ -211,16 +192,22 @@ class Claim:
         is_restored: whether the token that was spent had been put back before.
         transaction: the transaction of `within=`.
         context: the id of the request context in which it was granted.
+        is_stopped: whether another guard has refused before the view could run.
         record: the record of the response.
         result: the verdict about the result, decisions by hand aside.
         lost: whether the claim has ended early, or another owner has it.
         streaming: whether it is settled when the response is closed.
         unacknowledged: whether the response goes out before the store has acknowledged the record.
         number: rises from claim to claim.
+        in_view: whether the view is running.
+        has_raised: whether the view raised an exception.
+        status: the status of the response that decides the settlement; 0 for none.
+        body: the body of the view's response, before the application's own hooks.
+        by_hand: the verdict that the view gave by hand.
     """
 
     attempt: Attempt
-    plan: Plan[object]
+    guard: Guard[object]
     question: Question
     sealed: RecordContext
     _: KW_ONLY
@@ -230,37 +217,41 @@ class Claim:
     lease: Lease = field(init=False)
     transaction: Transaction | None = field(default=None, init=False)
     context: int = field(default=0, init=False)
+    is_stopped: bool = field(default=False, init=False)
     record: bytes | None = field(default=None, init=False)
     result: Verdict = field(default=Verdict.SUCCEEDED, init=False)
     lost: bool = field(default=False, init=False)
     streaming: bool = field(default=False, init=False)
     unacknowledged: bool = field(default=False, init=False)
     number: int = field(default_factory=partial(next, _numbers), init=False)
-    _body: object = field(default=None, init=False)
-    _by_hand: Verdict | None = field(default=None, init=False)
+    in_view: bool = field(default=False, init=False)
+    has_raised: bool = field(default=False, init=False)
+    status: int = field(default=0, init=False)
+    body: object = field(default=None, init=False)
+    by_hand: Verdict | None = field(default=None, init=False)
+    _input: WatchedInput | None = field(default=None, init=False)
     _process: int = field(default_factory=os.getpid, init=False)
     _settling: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _status: int = field(default=0, init=False)
-    _view: _View = field(default=_View.RETURNED, init=False)
 
     def __post_init__(self, at: float) -> None:
         self.lease = Lease(self.question.lease, at)
 
-    def join(self, transaction: Transaction) -> None:
-        """Settle a transaction together with the claim."""
-        self.transaction = transaction
+    def __repr__(self) -> str:
+        return f"<Claim {self.attempt}>"
 
     # The view
 
     def enter_view(self, request: Request) -> None:
         """Note that the view of a request runs now; the request keeps the claim."""
         self.context = id(actual(request_ctx))
-        self._view = _View.RUNNING
+        self.in_view = True
         vars(request).setdefault(CLAIMS, []).append(self)
+        if self.sealed.key:
+            self._input = request.environ.get(WATCHED)
 
     def leave_view(self, *, raised: bool) -> None:
         """Note that the view has returned or raised; a transaction is rolled back with it."""
-        self._view = _View.RAISED if raised else _View.RETURNED
+        self.in_view, self.has_raised = False, raised
         if self.transaction is None or self._process != os.getpid():  # a child has its connection
             return
         if raised:
@@ -269,38 +260,21 @@ class Claim:
         else:
             self.transaction.view_returned()
 
-    @property
-    def in_view(self) -> bool:
-        """Whether the view is running."""
-        return self._view is _View.RUNNING
-
-    @property
-    def has_raised(self) -> bool:
-        """Whether the view raised an exception."""
-        return self._view is _View.RAISED
-
     # The verdict
 
     def judge(self, verdict: Verdict) -> None:
         """Note a verdict about the result; a failure is never taken back."""
         self.result = max(self.result, verdict)
 
-    def decide(self, verdict: Verdict) -> None:
-        """Note the verdict that the view gives by hand."""
-        self._by_hand = verdict
-
-    def fail_commit(self) -> None:
-        """Note that the transaction could not be committed: the view may run again."""
-        self.result, self._by_hand = Verdict.FAILED, None
-
     @property
     def verdict(self) -> Verdict:
         """The verdict that counts."""
         # A view cannot keep the writes that its exception has rolled back.
         is_undone = self.transaction is not None and self.has_raised
-        if self._by_hand is None or (self._by_hand is Verdict.KEPT and is_undone):
-            return self.result
-        return self._by_hand
+        if self.by_hand is not None and not (self.by_hand is Verdict.KEPT and is_undone):
+            return self.by_hand
+        is_cut_off = self._input is not None and self._input.is_broken
+        return Verdict.CUT_OFF if is_cut_off else self.result
 
     def ending(self, now: float) -> Ending:
         """Return the state of the claim at its end."""
@@ -319,36 +293,14 @@ class Claim:
 
     # The response
 
-    def note_response(self, response: Response) -> None:
-        """Note the response of the view, as it is before the application's own hooks."""
-        self._status = response.status_code
-        self._body = response.response
-
-    @property
-    def status(self) -> int:
-        """The status of the response that decides the settlement; 0 for none."""
-        return self._status
-
-    def note_status(self, response: Response) -> None:
-        """Note the status of a response that was changed after the view."""
-        self._status = response.status_code
-
-    def keep_record(self, record: bytes) -> None:
-        """Keep the record of the response."""
-        self.record = record
-
-    def has_other_status(self, response: Response) -> bool:
-        """Whether a response has another status than the view's."""
-        return response.status_code != self._status
-
     def is_changed(self, response: Response) -> bool:
         """Whether a response has another status or another body than the view's.
 
         A compressed or streamed body does not count: it cannot be judged.
         """
-        if self.has_other_status(response):
+        if response.status_code != self.status:
             return True
-        if response.response is self._body:
+        if response.response is self.body:
             return False
         return not response.is_streamed and "Content-Encoding" not in response.headers
 
@@ -366,14 +318,6 @@ class Claim:
     def begin_settlement(self) -> bool:
         """Whether the caller settles it: true once, and in one process."""
         return self._process == os.getpid() and self._settling.acquire(blocking=False)
-
-    def stream(self) -> None:
-        """Leave the settlement to the end of the response's body."""
-        self.streaming = True
-
-    def note_unacknowledged(self) -> None:
-        """Note that the store has not acknowledged the settlement yet."""
-        self.unacknowledged = True
 
     def lose(self, during: str, now: float) -> None:
         """Note and announce that the claim has ended early, or that another owner has it."""

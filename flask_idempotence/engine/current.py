@@ -97,8 +97,10 @@ def _around() -> Sequence[Claim]:
     in_view = [claim for claim in claims if claim.in_view]
     blocks = [claim for claim, _ in _open_blocks()]
     around = sorted([*in_view, *blocks], key=attrgetter("number"))
+    if in_view:
+        return around
     # A streamed body is made after its view has returned.
-    return around if in_view else [*claims[:1], *around]
+    return [*([claim for claim in claims if claim.streaming] or claims[:1]), *around]
 
 
 class CurrentGuard:
@@ -147,8 +149,8 @@ class CurrentGuard:
     def _decide(verdict: Verdict) -> None:
         # A named lock is released anyway: the guard around it is meant.
         for claim in reversed(_around()):
-            if claim.plan.by_verdict:
-                claim.decide(verdict)
+            if claim.guard.by_verdict:
+                claim.by_hand = verdict
                 return
 
     def ensure_held(self) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,8 +12,8 @@ from ..stores.base import Outcome
 from .guard import Complete, HoldUntil, Keep, Release, Restore, Settlement, Verdict
 
 if TYPE_CHECKING:
+    from ..request.identity import Identity
     from .claim import Attempt, Claim
-    from .guard import Question
 
 _package_logger = logging.getLogger("flask_idempotence")
 _logger = _package_logger.getChild("debug")
@@ -29,21 +27,12 @@ DECORATORS = {
 }
 """The public name of each mode."""
 
-_SENDER = re.compile(
-    r"(?:[^ ]+ )??"  # host and path
-    r"(loader[:.{\[].*|(?:user|session|authorization|signed|credentials|account|ip):.*|\[.*"
-    r"|guest|everybody)",
-    re.DOTALL,
-)
 
-
-def note(attempt: Attempt, decision: str, identity: str | None = None) -> None:
+def note(attempt: Attempt, decision: str, identity: Identity | None = None) -> None:
     """Log the decision about an attempt at a guard, with its facts.
 
-    Args:
-        attempt: the attempt.
-        decision: the decision; it must hold no credentials, addresses, arguments, keys or tokens.
-        identity: the sender, of which the line has the sources only; None for the question's.
+    The decision must hold no credentials, addresses, arguments, keys or tokens. Of the identity,
+    by default the question's, the line has the sources only.
     """
     _show()
     name = DECORATORS.get(attempt.mode, attempt.mode)
@@ -52,38 +41,26 @@ def note(attempt: Attempt, decision: str, identity: str | None = None) -> None:
     _logger.debug("Flask-Idempotence: %s at %r: %s", name, attempt.endpoint, text)
 
 
-def _facts(attempt: Attempt, identity: str | None) -> Iterator[str]:
+def _facts(attempt: Attempt, identity: Identity | None) -> Iterator[str]:
     question = attempt.traced
     if identity is None and question is not None:
         identity = question.identity
     if identity is not None:
-        yield f"identity={'+'.join(_sources(identity)) or 'none'}"
-    if question is not None:
-        yield from _seconds(attempt, question)
+        yield f"identity={'+'.join(identity.sources) or 'none'}"
+    if question is not None and question.lease:
+        yield f"lease={question.lease:g}s"
+    if question is not None and question.wait:
+        yield f"wait={question.wait:g}s"
+    if question is not None and attempt.waited:
+        yield f"waited={attempt.waited:.3g}s"
     if attempt.short_key is not None:
         yield f"key={attempt.short_key}"
-
-
-def _seconds(attempt: Attempt, question: Question) -> Iterator[str]:
-    if question.lease:
-        yield f"lease={question.lease:g}s"
-    if question.wait:
-        yield f"wait={question.wait:g}s"
-    if attempt.waited:
-        yield f"waited={attempt.waited:.3g}s"
 
 
 def note_settlement(
     claim: Claim, settlement: Settlement, outcome: Outcome | None, now: float
 ) -> None:
-    """Log how a claim was settled, and why.
-
-    Args:
-        claim: the claim.
-        settlement: the settlement.
-        outcome: the store's answer; None for none yet.
-        now: the engine's clock.
-    """
+    """Log how a claim was settled, and why; without an answer of the store, outcome is None."""
     text = f"{_reason(claim)}: {_end(claim, settlement, now)}"
     if outcome is None:
         text += ", but the store has not acknowledged it"
@@ -102,6 +79,8 @@ def _reason(claim: Claim) -> str:
         return "current_guard.release()"
     if claim.verdict is Verdict.KEPT:
         return "current_guard.keep()"
+    if claim.verdict is Verdict.CUT_OFF:
+        return "the body of the request broke off"
     raised = "an exception" if claim.has_raised else ""
     if not claim.status:
         return raised or "end of the block"
@@ -122,14 +101,6 @@ def _end(claim: Claim, settlement: Settlement, now: float) -> str:
         case Keep():
             held = f"held until {claim.lease.length:g} s after the claim"
             return held if claim.owner else "token stays spent"
-
-
-def _sources(identity: str) -> list[str]:
-    found = _SENDER.fullmatch(identity)
-    sender = found[1] if found else ""
-    parts = json.loads(sender) if sender.startswith("[") else [sender]
-    names = (re.split(r"[:.{\[]", part, maxsplit=1)[0] for part in parts)
-    return list(dict.fromkeys("authorization" if name == "signed" else name for name in names))
 
 
 def _show() -> None:

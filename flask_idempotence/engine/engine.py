@@ -1,4 +1,4 @@
-"""The engine: puts the questions of plans to the store. The same for every mode."""
+"""The engine: puts the questions of guards to the store. The same for every mode."""
 
 from __future__ import annotations
 
@@ -28,13 +28,11 @@ from .debug_log import note
 from .guard import (
     Finding,
     Guard,
-    Plan,
     Question,
     Services,
     Unguarded,
     Verdict,
     ViewGuard,
-    ViewPlan,
 )
 from .keeper import Keeper
 from .retry_queue import PendingSettlement
@@ -60,14 +58,14 @@ LONGEST_PAUSE = 1.0
 LATE_SETTINGS_EVERY = 64
 """Guarded requests between two searches for settings that were changed late."""
 
-_MOST_PLANS = 10_000
+_MOST_BOUND = 10_000
 
 
 class Engine:
     """Claims the operations of one application, and answers for those that are claimed already.
 
     Attributes:
-        services: the parts from which plans are made.
+        services: the parts of the application that guards need.
         store: the store.
         clock: returns seconds that never go back; tests may replace it.
         sleep: lets seconds pass; tests may replace it.
@@ -91,7 +89,7 @@ class Engine:
         self.settling = Settling(services, store, self.policy, self.keeper, self.now)
         self._owners = Owners()
         self._requests = itertools.count()
-        self._plans: dict[tuple[ViewGuard, str | None], ViewPlan] = {}
+        self._bound: dict[tuple[ViewGuard, str | None], ViewGuard] = {}
         self._has_warned_of_memory = store.shared
         self._repeat_level = number_of(self.config.repeat_log_level)
 
@@ -118,27 +116,27 @@ class Engine:
         if process.current.id != os.getpid():
             process.current.notice_fork()
 
-    def plan_of(self, guard: ViewGuard, endpoint: str | None) -> ViewPlan:
-        """Return the plan of a route, made at its first request."""
-        plan = self._plans.get((guard, endpoint))
-        if plan is None:
-            if len(self._plans) >= _MOST_PLANS:  # guards that are made for each request
-                self._plans.clear()
-            plan = self._plans[guard, endpoint] = guard.plan(self.services, endpoint)
-        return plan
+    def bound(self, guard: ViewGuard, endpoint: str | None) -> ViewGuard:
+        """Return the guard of a route with the settings filled in, at its first request."""
+        bound = self._bound.get((guard, endpoint))
+        if bound is None:
+            if len(self._bound) >= _MOST_BOUND:  # guards that are made for each request
+                self._bound.clear()
+            bound = self._bound[guard, endpoint] = guard.bind(self.services, endpoint)
+        return bound
 
     def admit(
         self,
         attempt: Attempt,
-        plan: Plan[T],
+        guard: Guard[T],
         ask: Callable[[], Question | Unguarded],
         claims: Sequence[Claim] = (),
     ) -> Claim | T | None:
-        """Put a plan's question to the store.
+        """Put a guard's question to the store.
 
         Args:
             attempt: the attempt.
-            plan: the plan.
+            guard: the guard, bound.
             ask: returns the question.
             claims: the claims of the same request, from guards further out.
 
@@ -153,24 +151,29 @@ class Engine:
         if not self._has_warned_of_memory:
             self._warn_of_memory(attempt.app)
         try:
-            found = self._enter(attempt, plan, ask(), claims)
+            found = self._enter(attempt, guard, ask(), claims)
         except Refusal as refusal:
             self.announce(refusal, attempt)
             raise
         if isinstance(found, Claim):
-            if found.owner:
-                self.keeper.watch(found)
-            if found.sealed.key:
-                if attempt.traced is not None:
-                    note(attempt, "claimed")
-                attempt.emit(claimed, lease=found.lease.length, waited=attempt.waited)
+            try:
+                if found.owner:
+                    self.keeper.watch(found)
+                if found.sealed.key:
+                    if attempt.traced is not None:
+                        note(attempt, "claimed")
+                    attempt.emit(claimed, lease=found.lease.length, waited=attempt.waited)
+            except BaseException:  # such as a time-out of gevent's, in a receiver
+                found.judge(Verdict.NOT_RUN)
+                self.settling.settle(found)
+                raise
         elif found is not None:
             self._log(self._repeat_level, "replayed:", attempt)
             self._trace(attempt, "replayed")
             attempt.emit(replayed, waited=attempt.waited)
         return found
 
-    def bypass(self, attempt: Attempt, plan: Plan[object], guard: Guard) -> Claim | None:
+    def bypass(self, attempt: Attempt, guard: Guard[object]) -> Claim | None:
         """Return the transaction of a view whose mode is switched off, as a claim without a key.
 
         Raises:
@@ -181,7 +184,7 @@ class Engine:
             f"switched off by IDEMPOTENCE_ENABLED or {guard.toggle}: the view runs unguarded",
         )
         try:
-            return self._unclaimed(attempt, plan)
+            return self._unclaimed(attempt, guard)
         except Refusal as refusal:
             self.announce(refusal, attempt)
             raise
@@ -189,22 +192,22 @@ class Engine:
     def _enter(
         self,
         attempt: Attempt,
-        plan: Plan[T],
+        guard: Guard[T],
         question: Question | Unguarded,
         claims: Sequence[Claim],
     ) -> Claim | T | None:
         if isinstance(question, Unguarded):
             self._trace(attempt, f"{question.reason}: the view runs unguarded")
-            return self._unclaimed(attempt, plan)
+            return self._unclaimed(attempt, guard)
         transaction = None
         while True:
-            sealed = self.seal(attempt, plan, question)
+            sealed = self.seal(attempt, guard, question)
             if claims and (held := self._held(claims, sealed.key)) is not None:
                 self._trace(attempt, "claimed already, by a guard further out")
-                return None if shares_transaction(plan, held) else self._unclaimed(attempt, plan)
-            if plan.within is not None and transaction is None:
-                transaction = open_transaction(self.policy, attempt, plan.within, self.store)
-            found = self._claim(attempt, plan, question, sealed)
+                return None if shares_transaction(guard, held) else self._unclaimed(attempt, guard)
+            if guard.within is not None and transaction is None:
+                transaction = open_transaction(self.policy, attempt, guard.within, self.store)
+            found = self._claim(attempt, guard, question, sealed)
             if found is None:
                 self._trace(attempt, "no answer from the store: the view runs unguarded")
                 return None
@@ -212,22 +215,22 @@ class Engine:
                 if transaction is None:
                     return found
                 return begin_transaction(self.policy, self.settling.settle, found, transaction)
-            reply = self._answer(attempt, plan, Finding(question, sealed, found))
+            reply = self._answer(attempt, guard, Finding(question, sealed, found))
             if not isinstance(reply, Question):
                 return reply
             question = reply
 
-    def seal(self, attempt: Attempt, plan: Plan[object], question: Question) -> RecordContext:
+    def seal(self, attempt: Attempt, guard: Guard[object], question: Question) -> RecordContext:
         """Return the store key and the fingerprint of a question.
 
         Raises:
             Refusal: the question has one; signals and log lines have the key by now.
         """
         app, keyring = attempt.app, self.services.keyring
-        part = plan.part or attempt.endpoint
-        key = attempt.name(keyring.store_key(app, attempt.mode, part, question.name))
+        part = guard.part or attempt.endpoint
+        key = attempt.key = keyring.store_key(app, attempt.mode, part, question.name)
         if app.debug:
-            attempt.trace(question)
+            attempt.traced = question
         if question.refusal is not None:
             raise question.refusal
         if question.content is None:
@@ -250,17 +253,17 @@ class Engine:
         return None
 
     def _claim(
-        self, attempt: Attempt, plan: Plan[object], question: Question, sealed: RecordContext
+        self, attempt: Attempt, guard: Guard[object], question: Question, sealed: RecordContext
     ) -> Claim | ClaimOutcome | TokenOutcome | None:
         """Claim an operation, and wait for a running one as long as the question allows."""
         if question.spends is not None:
-            return self.spend(attempt, plan, question, sealed, question.spends)
+            return self.spend(attempt, guard, question, sealed, question.spends)
         if not question.wait:
-            return self._claim_once(attempt, plan, question, sealed)
+            return self._claim_once(attempt, guard, question, sealed)
         began, pause = self.now(), SHORTEST_PAUSE
         wait_until = began + question.wait
         while True:
-            found = self._claim_once(attempt, plan, question, sealed)
+            found = self._claim_once(attempt, guard, question, sealed)
             if not (isinstance(found, Running) and found.matches):
                 return found
             left = wait_until - self.now()
@@ -274,7 +277,7 @@ class Engine:
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _claim_once(
-        self, attempt: Attempt, plan: Plan[object], question: Question, sealed: RecordContext
+        self, attempt: Attempt, guard: Guard[object], question: Question, sealed: RecordContext
     ) -> Claim | ClaimOutcome | None:
         (key, fingerprint), owner = sealed, self._owners.draw()
         # A lease is counted from before the call: on the store it begins later, so it never ends
@@ -287,7 +290,7 @@ class Engine:
             on_unknown=lambda: self._take_back(attempt, question, key, owner),
         )
         if isinstance(found, Claimed):
-            return Claim(attempt, plan, question, sealed, owner=owner, at=now)
+            return Claim(attempt, guard, question, sealed, owner=owner, at=now)
         return found
 
     def _take_back(self, attempt: Attempt, question: Question, key: str, owner: bytes) -> None:
@@ -299,39 +302,39 @@ class Engine:
     def spend(
         self,
         attempt: Attempt,
-        plan: Plan[object],
+        guard: Guard[object],
         question: Question,
         sealed: RecordContext,
         token: Token,
     ) -> Claim | TokenOutcome | None:
         """Take a token out of the store; return a claim if it was there."""
-        subject = self.services.keyring.subject(attempt.app, token.bearer)
+        subject = self.services.keyring.subject(attempt.app, token.bearer.text)
         outcome = self.policy.before_view(
             attempt, "take_token", lambda: self.store.take_token(sealed.key, subject)
         )
         if outcome is TokenOutcome.TAKEN or outcome is TokenOutcome.TAKEN_AGAIN:
             attempt.emit(token_spent, purpose=token.purpose)
             is_restored = outcome is TokenOutcome.TAKEN_AGAIN
-            return Claim(attempt, plan, question, sealed, is_restored=is_restored)
+            return Claim(attempt, guard, question, sealed, is_restored=is_restored)
         # This machine's clock decides where the store's cannot be asked.
         if outcome is None and (refusal := self.services.tokens.refusal_of(token)) is not None:
             raise refusal
         return outcome
 
-    def _answer(self, attempt: Attempt, plan: Plan[T], finding: Finding) -> T | Question:
+    def _answer(self, attempt: Attempt, guard: Guard[T], finding: Finding) -> T | Question:
         try:
-            return plan.answer(finding)
+            return guard.answer(finding)
         except Refusal as refusal:
             if isinstance(refusal.__cause__, UnreadableRecord):
                 _logger.error("A record cannot be read: it is %s: %s", refusal.__cause__, attempt)
             raise
 
-    def _unclaimed(self, attempt: Attempt, plan: Plan[object]) -> Claim | None:
+    def _unclaimed(self, attempt: Attempt, guard: Guard[object]) -> Claim | None:
         """Return the transaction of a view that is not claimed, as a claim without a key."""
-        if plan.within is None:
+        if guard.within is None:
             return None
-        transaction = open_transaction(self.policy, attempt, plan.within, None)
-        claim = Claim(attempt, plan, Question(b""), RecordContext(""))
+        transaction = open_transaction(self.policy, attempt, guard.within, None)
+        claim = Claim(attempt, guard, Question(b""), RecordContext(""))
         return begin_transaction(self.policy, self.settling.settle, claim, transaction)
 
     def ensure_held(self, claim: Claim) -> None:

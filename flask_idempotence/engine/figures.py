@@ -75,12 +75,7 @@ SETTLEMENTS_PENDING = Figure(
 
 
 def register_once(app: Flask, kind: str, destination: object) -> None:
-    """Note that an application's figures go to a destination.
-
-    Args:
-        app: the application.
-        kind: the name of the class that shows the figures.
-        destination: a registry or a meter.
+    """Note that an application's figures go to a registry or a meter, by a class named `kind`.
 
     Raises:
         ConfigurationError: `Idempotence` is not registered on the application, or its figures go
@@ -121,23 +116,3 @@ COUNTED: tuple[tuple[NamedSignal, Figure, Labels], ...] = (
     (signals.token_spent, TOKENS, lambda _: ("spent",)),
 )
 """The counter of each signal."""
-
-
-def count_signals(app: Flask, count: Callable[[Figure, tuple[str, ...]], None]) -> None:
-    """Count the signals of an application.
-
-    Args:
-        app: the application.
-        count: adds one to a counter, under the values of its labels.
-    """
-    for signal, figure, labels in COUNTED:
-        signal.connect(_receiver(count, figure, labels), app, weak=False)
-
-
-def _receiver(
-    count: Callable[[Figure, tuple[str, ...]], None], figure: Figure, labels: Labels
-) -> Callable[..., None]:
-    def receive(_: Flask, /, **arguments: object) -> None:
-        count(figure, labels(arguments))
-
-    return receive

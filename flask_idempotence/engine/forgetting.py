@@ -12,12 +12,12 @@ from ..stores.base import Outcome, inspectable
 if TYPE_CHECKING:
     from .claim import Attempt
     from .engine import Engine
-    from .guard import Plan, Question
+    from .guard import Guard, Question
 
 _logger = logging.getLogger("flask_idempotence")
 
 
-def forget(engine: Engine, attempt: Attempt, plan: Plan[object], question: Question) -> bool:
+def forget(engine: Engine, attempt: Attempt, guard: Guard[object], question: Question) -> bool:
     """Remove the record of an operation; never a claim, which is its owner's.
 
     Returns:
@@ -30,7 +30,7 @@ def forget(engine: Engine, attempt: Attempt, plan: Plan[object], question: Quest
     """
     engine.notice_fork()
     store, policy = inspectable(engine.store), engine.policy
-    key = engine.seal(attempt, plan, question).key
+    key = engine.seal(attempt, guard, question).key
     try:
         while entry := policy.before_view(attempt, "peek", partial(store.peek, key)):
             if entry.lease:

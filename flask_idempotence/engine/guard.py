@@ -1,45 +1,48 @@
 """The interface of a mode: its questions, its answers, its settlements.
 
-A guard holds the arguments of a decorator. At the first request of a route it makes a plan, which
-has the settings filled in and never changes. The engine asks the plan and acts:
+A guard holds the arguments of a decorator. At the first request of a route it is bound: a copy,
+which never changes, has the settings in place of omitted arguments. The engine asks it and acts:
 
-    plan.question(request)   the operation to claim, or a reason to let the view run unguarded
-    plan.answer(finding)     the reply to a repeat: a response, a refusal, or another question
-    plan.settle(ending)      the end of a claim: release it, hold it, complete it with a record
+    guard.question(request)  the operation to claim, or a reason to let the view run unguarded
+    guard.answer(finding)    the reply to a repeat: a response, a refusal, or another question
+    guard.settle(ending)     the end of a claim: release it, hold it, complete it with a record
 
-A plan calls neither the engine nor the store.
+A guard calls neither the engine nor the store.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from copy import copy
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from ..stores.base import ClaimOutcome, TokenOutcome
 
 if TYPE_CHECKING:
     from flask import Flask, Request, Response
 
-    from ..config.runtime import Callbacks, FailedPredicate
+    from ..config.runtime import Callbacks
     from ..config.settings import Config, OnStoreError
     from ..exactly_once.factory import TransactionFactory
     from ..request.hashing import Keyring
-    from ..request.identity import Identities
-    from ..request.near_misses import NearMisses
+    from ..request.identity import Identities, Identity
     from ..request.tokens import Token, Tokens
+    from ..request.warnings import NearMisses
     from ..response.records import RecordContext, Records
     from ..response.refusals import Refusal
 
 Reply_co = TypeVar("Reply_co", covariant=True)
 
+_SUCCESS = b'"success"'
+
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
 
 
 class Services(NamedTuple):
-    """The parts of one application that plans are made from."""
+    """The parts of one application that guards need."""
 
     app: Flask
     config: Config
@@ -76,7 +79,10 @@ class Question(NamedTuple):
     wait: float = 0.0
     spends: Token | None = None
     refusal: Refusal | None = None
-    identity: str | None = None
+    identity: Identity | None = None
+
+    def __repr__(self) -> str:
+        return "<Question>"
 
 
 class Unguarded(NamedTuple):
@@ -98,6 +104,9 @@ class Finding(NamedTuple):
     sealed: RecordContext
     outcome: ClaimOutcome | TokenOutcome
 
+    def __repr__(self) -> str:
+        return "<Finding>"
+
 
 class Verdict(IntEnum):
     """The judgement about the result of a view or a block; of two, the higher one counts."""
@@ -107,13 +116,19 @@ class Verdict(IntEnum):
     """It failed for good: its writes are rolled back, and its record is kept."""
     FAILED = 2
     """It failed, and may run again."""
-    KEPT = 3
+    NOT_RUN = 3
+    """An inner guard has refused, and the view has not run: it may, even under at-most-once."""
+    KEPT = 4
     """`current_guard.keep()` was called."""
-    RELEASED = 4
+    RELEASED = 5
     """`current_guard.release()` was called."""
+    CUT_OFF = 6
+    """The body of the request broke off: the client sends it again."""
+    UNKNOWN = 7
+    """Some of its writes were committed below the session, without its record."""
 
 
-FAILURES = (Verdict.FAILED, Verdict.RELEASED)
+FAILURES = (Verdict.FAILED, Verdict.NOT_RUN, Verdict.RELEASED, Verdict.CUT_OFF)
 """The operation may run again."""
 
 SUCCESSES = (Verdict.SUCCEEDED, Verdict.KEPT)
@@ -145,13 +160,16 @@ class Ending(NamedTuple):
     now: float
     is_restored: bool
 
+    def __repr__(self) -> str:
+        return "<Ending>"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Keep:
     """Leave the claim to its lease; the token stays spent."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Release:
     """Release the claim."""
 
@@ -168,35 +186,101 @@ class Complete(NamedTuple):
     record: bytes
     ttl: float
 
+    def __repr__(self) -> str:
+        return "<Complete>"
+
 
 class Restore(NamedTuple):
-    """Put a spent token back, for the rest of its lifetime."""
+    """Put a spent token back, for the rest of its lifetime.
+
+    Attributes:
+        token: the token.
+        again: whether this counts: it is not put back after another failure.
+    """
 
     token: Token
+    again: bool
+
+    def __repr__(self) -> str:
+        return "<Restore>"
 
 
 Settlement = Keep | Release | HoldUntil | Complete | Restore
 
 
-class Plan(ABC, Generic[Reply_co]):
-    """One mode with the settings of one application filled in; `Reply_co` answers a repeat.
+def argument(
+    check: Callable[[str, Any], object] | None = None,
+    default: object = None,
+    *,
+    setting: str | None = None,
+) -> Any:
+    """Return the field of an argument in the dataclass of a guard.
+
+    Args:
+        check: takes the argument's name for error texts and its value, and returns the value that
+            counts; it raises a ConfigurationError. None for no check.
+        default: the value of an omitted argument.
+        setting: the field of `Config` in place of None.
+    """
+    metadata = {"check": check, "setting": setting}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class Guard(ABC, Generic[Reply_co]):
+    """The arguments of a decorator, and the rules of its mode; `Reply_co` answers a repeat.
+
+    A guard with arguments is a dataclass, whose fields are made by `argument`.
 
     Attributes:
+        mode: the name of the mode, in store keys, signals and log lines.
+        decorator: the public name of the decorator.
+        toggle: the setting that switches the mode off.
+        by_verdict: whether the settlement depends on the verdict.
+        keeps_records: whether the mode makes a record of each response.
+        on_store_error: `"reject"` or `"allow"`; None for the setting.
         within: opens the transactions of `within=`; None for none.
         part: stands for the endpoint in store keys; None for the endpoint itself.
-        by_verdict: whether the settlement depends on the verdict.
-        record: makes the record of a response; None where the mode keeps none.
-        has_failed: returns whether the view's response frees the operation; None for the
-            application's predicate.
-        has_failed_since: the same for a response that was changed after the view.
+        services: the parts of the application; of a bound guard only, as is `endpoint`.
     """
 
+    mode: ClassVar[str]
+    decorator: ClassVar[str]
+    toggle: ClassVar[str]
+    by_verdict: ClassVar[bool] = True
+    keeps_records: ClassVar[bool] = False
+    on_store_error: OnStoreError | None = None
     within: TransactionFactory | None = None
     part: str | None = None
-    by_verdict: bool = True
-    record: Callable[[RecordContext, Response], bytes] | None = None
-    has_failed: FailedPredicate | None = None
-    has_failed_since: FailedPredicate | None = None
+    services: Services
+    endpoint: str
+
+    def __post_init__(self) -> None:
+        for field in arguments_of(self):
+            if (check := field.metadata["check"]) is not None:
+                label = f"{self.decorator}({field.name}=...)"
+                setattr(self, field.name, check(label, getattr(self, field.name)))
+        self.validate()
+
+    def validate(self) -> None:
+        """Check the arguments together.
+
+        Raises:
+            ConfigurationError: two of them contradict each other.
+        """
+
+    def bind(self, services: Services, endpoint: str | None) -> Self:
+        """Return a copy for a route, with the settings in place of omitted arguments."""
+        bound = copy(self)
+        bound.services, bound.endpoint = services, endpoint or ""
+        for field in arguments_of(self):
+            setting = field.metadata["setting"]
+            if setting is not None and getattr(self, field.name) is None:
+                setattr(bound, field.name, getattr(services.config, setting))
+        bound.prepare(services.config, self)
+        return bound
+
+    def prepare(self, config: Config, given: Self) -> None:
+        """Complete a bound guard, made of the guard that is given."""
 
     @abstractmethod
     def answer(self, finding: Finding) -> Reply_co | Question:
@@ -213,41 +297,35 @@ class Plan(ABC, Generic[Reply_co]):
     def settle(self, ending: Ending) -> Settlement:
         """Return how a claim ends."""
 
+    def record(self, sealed: RecordContext, response: Response) -> bytes:
+        """Return the record of a response, where the mode keeps records."""
+        raise NotImplementedError
 
-class ViewPlan(Plan["Response"]):
-    """The plan of a guard around a view."""
+    def unknown(self, sealed: RecordContext) -> bytes:
+        """Return the record of an operation whose outcome is unknown, where it keeps records."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def question(self, request: Request) -> Question | Unguarded:
-        """Return the operation that a request asks for.
+    def has_failed(self, response: Response) -> bool:
+        """Whether the view's response frees the operation."""
+        return (self.services.callbacks.result_failed or result_failed)(response)
 
-        Raises:
-            Refusal: the request is refused without asking the store.
+    def has_failed_since(self, response: Response) -> bool:
+        """The same for a response that was changed after the view.
+
+        The application's own predicate expects the view's responses.
         """
+        is_built_in = self.services.callbacks.result_failed is None
+        return result_failed(response) if is_built_in else response.status_code >= 400
 
 
-class Guard(ABC):
-    """The arguments of a decorator.
-
-    Attributes:
-        mode: the name of the mode, in store keys, signals and log lines.
-        decorator: the public name of the decorator.
-        toggle: the setting that switches the mode off.
-        on_store_error: `"reject"` or `"allow"`; None for the setting.
-    """
-
-    mode: ClassVar[str]
-    decorator: ClassVar[str]
-    toggle: ClassVar[str]
-    on_store_error: OnStoreError | None = None
-
-    @abstractmethod
-    def plan(self, services: Services, endpoint: str | None) -> Plan[object]:
-        """Return the plan of a route."""
+def arguments_of(guard: Guard[object]) -> Collection[dataclasses.Field[Any]]:
+    """Return the arguments of a guard's decorator that have rules, in order."""
+    fields: dict[str, dataclasses.Field[Any]] = getattr(guard, "__dataclass_fields__", {})
+    return [field for field in fields.values() if field.metadata]
 
 
-class ViewGuard(Guard):
-    """The arguments of a decorator of views.
+class ViewGuard(Guard["Response"]):
+    """The guard of a view.
 
     Attributes:
         methods: safe methods that are guarded, too.
@@ -258,8 +336,12 @@ class ViewGuard(Guard):
     only_methods: Collection[str] | None = None
 
     @abstractmethod
-    def plan(self, services: Services, endpoint: str | None) -> ViewPlan:
-        """Return the plan of a route."""
+    def question(self, request: Request) -> Question | Unguarded:
+        """Return the operation that a request asks for.
+
+        Raises:
+            Refusal: the request is refused without asking the store.
+        """
 
     def accept(self, view: Callable[..., object]) -> None:
         """Check a view that is put behind the guard.
@@ -274,3 +356,21 @@ class ViewGuard(Guard):
         Raises:
             ConfigurationError: its guarantee does not hold with these settings.
         """
+
+
+def result_failed(response: Response) -> bool:
+    """Whether a response is a failed result.
+
+    That is a status of 400 or more, or a JSON object whose `success` is `false`.
+    """
+    if response.status_code >= 400:
+        return True
+    chunks: object = response.response
+    if type(chunks) is list and len(chunks) == 1:  # as Flask makes it, and read without a copy
+        [body] = chunks
+        if type(body) is bytes and _SUCCESS not in body:
+            return False
+    if response.is_streamed or _SUCCESS not in response.data or not response.is_json:
+        return False
+    result = response.get_json(silent=True)
+    return isinstance(result, dict) and result.get("success") is False

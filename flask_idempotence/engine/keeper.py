@@ -154,7 +154,7 @@ class Keeper:
                 due = [claim for claim in self._held if claim.lease.is_due_soon(now)]
             self._renewing = frozenset(due)
             for claim in due:  # before sending: settlements must count with it from now on
-                claim.lease.renewal_sent()
+                claim.lease.was_renewed = True
         try:
             if due:
                 self._policy.instrumentation.measure(lambda each: each.renewal_delay(delay))
@@ -199,9 +199,9 @@ class Keeper:
             if outcome is Outcome.OK:
                 claim.lease.begin(self._renewed(claim), now)
             elif outcome is None:
-                claim.lease.renew_again_at(now + min(RETRY_EVERY, claim.lease.length / 6))
+                claim.lease.renew_at = now + min(RETRY_EVERY, claim.lease.length / 6)
             elif claim.unacknowledged:  # the completion finds out whether it is lost
-                claim.lease.renew_again_at(now + claim.lease.length / 3)
+                claim.lease.renew_at = now + claim.lease.length / 3
             elif not claim.settled:
                 self._drop(claim)
                 claim.lose("renew", now)
@@ -240,7 +240,7 @@ class Keeper:
         if claim.settled:  # after the response: the claim has ended
             raise LeaseLost
         now = self._clock()
-        claim.lease.renewal_sent()
+        claim.lease.was_renewed = True
         outcomes = self._policy.before_view(
             claim.attempt, "renew", lambda: self.store.renew([self._renewal(claim)])
         )

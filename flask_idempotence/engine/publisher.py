@@ -42,8 +42,7 @@ BATCH = 500
 
 PUBLISH_EVERY = 0.25
 POLL_EVERY = 1.0
-"""Seconds between two messages, and between two questions whether a command listens. To one that
-does, an empty message is a sign of life."""
+"""Seconds between two messages, and between two questions whether a command listens."""
 
 LINGER = 5.0
 """Seconds for which events are queued after the last command has left, or the store has failed: a
@@ -59,12 +58,7 @@ def channel_of(prefix: str) -> str:
 
 
 class Publisher:
-    """One daemon thread that publishes the events of this process; after a fork, the child's own.
-
-    Args:
-        store: passes the messages on.
-        prefix: that of the application's keys.
-    """
+    """Publishes the events of this process on a daemon thread, after a fork on the child's own."""
 
     def __init__(self, store: BroadcastingStore, prefix: str) -> None:
         self._store = store
@@ -155,16 +149,19 @@ class Publisher:
             if self._is_heard:
                 self._is_queueing = True
                 self._linger_until = now + LINGER
-                self._unsent = self._unsent or self._next_message()
             else:
                 self._has_warned = False
-            if not self._is_heard and now >= self._linger_until:
-                self._is_queueing = False
-                self._events.clear()
-                self._dropped, self._unsent = 0, b""
+                if now >= self._linger_until:
+                    self._is_queueing = False
+                    self._events.clear()
+                    self._dropped, self._unsent = 0, b""
         while self._is_heard and (self._unsent or self._events):
             # Kept until the store has answered: the command passes over one that comes twice.
-            self._unsent = self._unsent or self._next_message()
+            if not self._unsent:
+                self._messages += 1
+                events = [self._events.popleft() for _ in range(min(len(self._events), BATCH))]
+                message = {"number": self._messages, "dropped": self._dropped, "events": events}
+                self._unsent = json.dumps(self._source | message, separators=(",", ":")).encode()
             if not self._store.publish(self._channel, self._unsent) and not self._has_listeners():
                 # The server has restarted, and the commands have yet to come back.
                 self._is_heard = False
@@ -175,13 +172,6 @@ class Publisher:
 
     def _has_listeners(self) -> bool:
         return self._store.count_listeners(self._channel) > 0
-
-    def _next_message(self) -> bytes:
-        count = min(len(self._events), BATCH)
-        events = [self._events.popleft() for _ in range(count)]
-        self._messages += 1
-        message = {"number": self._messages, "dropped": self._dropped, "events": events}
-        return json.dumps(self._source | message, separators=(",", ":")).encode()
 
     def _shut_down(self) -> None:
         self._ending.set()

@@ -27,7 +27,7 @@ TIME_SLICE = 0.1
 """Seconds of work between two rounds of renewals."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class PendingSettlement:
     """A settlement that the store has not acknowledged.
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from flask.globals import request_ctx
 from werkzeug.wsgi import ClosingIterator
 
-from ..config.slugs import NO_RESULTS
 from ..request.proxies import actual
 from ..response.headers import (
     KEPT_HEADERS,
@@ -37,10 +36,19 @@ from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
 from .claim import Claim, claims_of, replayed_status
 from .debug_log import note_settlement
-from .guard import Complete, HoldUntil, Keep, Release, Restore, Settlement, Verdict
+from .guard import (
+    Complete,
+    HoldUntil,
+    Keep,
+    Release,
+    Restore,
+    Settlement,
+    Verdict,
+    result_failed,
+)
 from .retry_queue import PendingSettlement
 from .streams import settle_when_closed
-from .transactions import end_transaction
+from .transactions import end_transaction, judge_commit_below
 
 if TYPE_CHECKING:
     from blinker import NamedSignal
@@ -55,8 +63,14 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("flask_idempotence")
 
 _LOOKS_STREAMED = (ClosingIterator, chain)
-_SUCCESS = b'"success"'
 _BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
+
+
+class _Completing(partial[Outcome]):
+    """A call of `Store.complete`, which error reports do not show with the record."""
+
+    def __repr__(self) -> str:
+        return "<completion>"
 
 
 class Settling:
@@ -91,10 +105,12 @@ class Settling:
             return response
         if isinstance(response.response, _LOOKS_STREAMED):
             _make_error_page_whole(response, self._config.key_max_body)
-        claim.note_response(response)
-        if self._judged(claim, self._predicate(claim), response) or _is_masked_refusal(response):
+        claim.status, claim.body = response.status_code, response.response
+        if _is_refusal(response):
+            claim.judge(Verdict.NOT_RUN if claim.is_stopped else Verdict.FAILED)
+        elif self._judged(claim, claim.guard.has_failed, response):
             claim.judge(Verdict.FAILED)
-        if claim.plan.record is not None:
+        if claim.guard.keeps_records:
             self._take_record(claim, response)
         if claim.transaction is None or claim.has_raised:
             return response
@@ -112,9 +128,10 @@ class Settling:
             response: the response.
         """
         is_streamed = _is_streamed(response)
+        is_read = request.method != "HEAD" and response.status_code not in _BODYLESS
         for claim in reversed(claims_of(request)):
             if not claim.settled and claim.context == context:
-                self._finish(claim, response, is_streamed=is_streamed)
+                self._finish(claim, response, is_streamed=is_streamed and is_read)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
         status = replayed_status(request)
@@ -126,17 +143,18 @@ class Settling:
             note_streamed(request, response)
 
     def _finish(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
+        if _is_refusal(response):
+            claim.judge(Verdict.FAILED)
         if claim.is_changed(response):
-            # By the built-in rules: predicates of the application expect the view's responses.
-            if self._judged(claim, self._late_predicate(claim), response):
+            if self._judged(claim, claim.guard.has_failed_since, response):
                 claim.judge(Verdict.FAILED)
-            if response.status_code >= 400 and claim.has_other_status(response):
+            if response.status_code >= 400 and response.status_code != claim.status:
                 # An error that was made after the view: the record must not claim a success.
                 self._take_record(claim, response)
-            claim.note_status(response)
+            claim.status = response.status_code
         # A file is sent by the server itself, which forgets the response before it begins.
         if is_streamed and not response.direct_passthrough:
-            claim.stream()
+            claim.streaming = True
             settle_when_closed(
                 response,
                 settle=partial(self._settle_stream, claim),
@@ -146,9 +164,12 @@ class Settling:
         else:
             self.settle(claim)
 
-    def _settle_stream(self, claim: Claim, is_broken: bool) -> None:
-        if is_broken:
+    def _settle_stream(self, claim: Claim, has_ended: bool, has_failed: bool) -> None:
+        if has_failed:
             claim.judge(Verdict.FAILED)
+        # Cut off: the work of the body may be done in part, or its last bytes may be lost.
+        if not has_ended and claim.verdict is not Verdict.KEPT and claim.guard.keeps_records:
+            claim.record = claim.guard.unknown(claim.sealed)
         self.settle(claim)
 
     def tear_down(
@@ -192,18 +213,12 @@ class Settling:
             self._keeper.unwatch(claim, timeout=0)
             if claim.transaction is not None:
                 claim.transaction.roll_back()
+                if judge_commit_below(claim, claim.transaction):
+                    self.carry_out(claim)
+                    return
             _logger.warning("A view was killed; its claim ends with its lease: %s", claim.attempt)
 
     # Judging
-
-    def _predicate(self, claim: Claim) -> FailedPredicate:
-        return claim.plan.has_failed or self._services.callbacks.result_failed or result_failed
-
-    def _late_predicate(self, claim: Claim) -> FailedPredicate:
-        if claim.plan.has_failed_since is not None:
-            return claim.plan.has_failed_since
-        is_built_in = self._services.callbacks.result_failed is None
-        return result_failed if is_built_in else _is_error
 
     @staticmethod
     def _judged(claim: Claim, predicate: FailedPredicate, response: Response) -> bool:
@@ -216,10 +231,13 @@ class Settling:
 
     @staticmethod
     def _take_record(claim: Claim, response: Response) -> None:
-        if claim.plan.record is None:
+        if not claim.guard.keeps_records:
             return
+        request = actual(request_ctx).request
+        if KEPT_HEADERS in vars(request):  # no cache may store the replay of a page with a token
+            add_kept_headers(request, response)
         try:
-            claim.keep_record(claim.plan.record(claim.sealed, response))
+            claim.record = claim.guard.record(claim.sealed, response)
         except Exception:
             _logger.exception("The response could not be recorded: %s", claim.attempt)
 
@@ -227,10 +245,13 @@ class Settling:
         """Answer a failed commit as if the view had raised it."""
         response.close()
         app = claim.attempt.app
-        if not isinstance(problem, Refusal):
-            return app.make_response(app.handle_user_exception(problem))
-        problem.apply(self._config)
-        return problem.mark(app.make_response(app.handle_user_exception(problem)))
+        if isinstance(problem, Refusal):
+            problem.apply(self._config)
+        try:
+            raise problem
+        except Exception as error:  # noqa: BLE001 - without a handler, Flask raises it again
+            page = app.make_response(app.handle_user_exception(error))
+        return problem.mark(page) if isinstance(problem, Refusal) else page
 
     # The settlement
 
@@ -256,15 +277,16 @@ class Settling:
             self.carry_out(claim)
         except Exception:
             # The view has run, and its answer must go out. The claim ends with its lease.
+            claim.unacknowledged = True
             _logger.exception("The settlement failed: %s", claim.attempt)
         return None
 
     def carry_out(self, claim: Claim) -> None:
-        """End a claim at the store, as its plan says; a claim without a key has no entry."""
+        """End a claim at the store, as its guard says; a claim without a key has no entry."""
         if not claim.sealed.key:
             return
         is_quiet = not claim.owner or self._keeper.unwatch(claim)
-        settlement = claim.plan.settle(claim.ending(self._now()))
+        settlement = claim.guard.settle(claim.ending(self._now()))
         if isinstance(settlement, Keep):
             claim.attempt.emit(completed)
             if claim.attempt.traced is not None:
@@ -290,7 +312,7 @@ class Settling:
             case HoldUntil(moment):
                 return completed, "renew", partial(self._hold_until, key, owner, moment)
             case Complete(record, ttl):
-                complete = partial(store.complete, key, owner, fingerprint, record, ttl)
+                complete = _Completing(store.complete, key, owner, fingerprint, record, ttl)
                 return completed, "complete", complete
             case Restore():
                 return released, "put_token", partial(self._restore, claim, settlement)
@@ -311,8 +333,8 @@ class Settling:
         # A clock that is behind the one of the issue does not lengthen it.
         left = min(token.expires - services.tokens.clock(), self._config.token_ttl)
         if left > 0:
-            subject = services.keyring.subject(claim.attempt.app, token.bearer)
-            self._store.put_token(claim.sealed.key, subject, left, again=True)
+            subject = services.keyring.subject(claim.attempt.app, token.bearer.text)
+            self._store.put_token(claim.sealed.key, subject, left, again=settlement.again)
         return Outcome.OK
 
     def _retry(
@@ -325,7 +347,7 @@ class Settling:
     ) -> None:
         """Leave a settlement to the keeper, which repeats it until the store acknowledges it."""
         if isinstance(settlement, Complete):  # until then the claim is kept: its view has run
-            claim.note_unacknowledged()
+            claim.unacknowledged = True
             until = claim.lease.granted_at + self._config.max_hold
             self._keeper.watch(claim)
         else:
@@ -345,40 +367,13 @@ class Settling:
             claim.lose("settle", self._now())
 
 
-def _is_masked_refusal(response: Response) -> bool:
-    """Whether an inner guard has refused, under a status that could be a result's.
-
-    A setting gives it, or an error handler of the application.
-    """
-    if REFUSED not in vars(actual(request_ctx).request) or response.status_code in (409, 503):
-        return False
-    return response.headers.get(REFUSAL_HEADER) in NO_RESULTS
-
-
-def result_failed(response: Response) -> bool:
-    """Whether a response is a failed result.
-
-    That is a status of 400 or more, or a JSON object whose `success` is `false`.
-    """
-    if response.status_code >= 400:
-        return True
-    chunks: object = response.response
-    if type(chunks) is list and len(chunks) == 1:  # as Flask makes it, and read without a copy
-        [body] = chunks
-        if type(body) is bytes and _SUCCESS not in body:
-            return False
-    if response.is_streamed or _SUCCESS not in response.data or not response.is_json:
-        return False
-    result = response.get_json(silent=True)
-    return isinstance(result, dict) and result.get("success") is False
+def _is_refusal(response: Response) -> bool:
+    """Whether a response is the refusal of another guard, under any status: no result."""
+    return REFUSED in vars(actual(request_ctx).request) and REFUSAL_HEADER in response.headers
 
 
 def _is_streamed(response: Response) -> bool:
     return type(response.response) is not list and response.is_streamed
-
-
-def _is_error(response: Response) -> bool:
-    return response.status_code >= 400
 
 
 def _make_error_page_whole(response: Response, most: int) -> None:

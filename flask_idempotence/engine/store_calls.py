@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -80,6 +81,9 @@ class FailurePolicy:
             if (attempt.on_store_error or self._default) == REJECT:
                 raise StoreUnavailable from error
             return None
+        except Exception as error:
+            clear_locals(error)
+            raise
 
     def after_view(self, attempt: Attempt, operation: str, call: Callable[[], T]) -> T | None:
         """Call the store where the result can no longer change the answer.
@@ -94,6 +98,9 @@ class FailurePolicy:
             self._report(attempt, operation, error)
             known: T | None = error.answers  # type: ignore[assignment]  # the same type as `call`'s
             return known
+        except Exception as error:
+            clear_locals(error)
+            raise
 
     def _timed(self, operation: str, call: Callable[[], T]) -> T:
         error: StoreError | None = None
@@ -109,6 +116,7 @@ class FailurePolicy:
             self.instrumentation.measure(lambda each: each.store_call_ends(done))
 
     def _report(self, attempt: Attempt, operation: str, error: StoreError) -> None:
+        clear_locals(error)
         withheld = self._throttle.take(self._clock())
         if withheld is not None:
             _logger.warning(
@@ -119,6 +127,24 @@ class FailurePolicy:
                 f"; {withheld} more times since the last such line" if withheld else "",
             )
         attempt.emit(store_failed, operation=operation, error=error)
+
+
+def clear_locals(error: BaseException) -> None:
+    """Clear the local variables below the caller in the tracebacks of an error and its causes.
+
+    Error reports show them. A store's have the record of a response, in each of the forms that it
+    takes on its way to the server.
+    """
+    below: set[object] = set()
+    chain: list[BaseException] = [error]
+    for each in chain:
+        found = each.__traceback__
+        # An error that is being handled around the call is no cause: its frames are not below.
+        if found is not None and (not below or found.tb_frame in below):
+            traceback.clear_frames(found)
+            below.update(frame for frame, _ in traceback.walk_tb(found))
+            more = (each.__context__, each.__cause__)
+            chain += [other for other in more if other is not None and other not in chain]
 
 
 class LogThrottle:

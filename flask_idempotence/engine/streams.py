@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def settle_when_closed(
     response: Response,
     *,
-    settle: Callable[[bool], object],
+    settle: Callable[[bool, bool], object],
     abandon: Callable[[], None],
     defer: Callable[[Callable[[], None]], None],
 ) -> None:
@@ -21,17 +21,18 @@ def settle_when_closed(
 
     Args:
         response: the response; its body is replaced.
-        settle: takes whether an exception ended the body; may be called more than once.
+        settle: takes whether the body came to its end, and whether an exception ended it; may be
+            called more than once.
         abandon: called where a `BaseException` that is no `Exception` ended it.
         defer: runs a callback soon, in another thread: the garbage collector finalizes a dropped
             response at any point, where waiting for a lock is not safe.
     """
-    broken = [False]
+    body = _Watched(response.response, abandon)
 
     def end() -> None:
-        settle(broken[0])
+        settle(body.has_ended, body.has_failed)
 
-    response.response = _Watched(response.response, broken, abandon)
+    response.response = body
     response.call_on_close(end)
     # Another hook may replace the response, and a HEAD request never opens it.
     weakref.finalize(response, defer, end).atexit = False
@@ -40,31 +41,31 @@ def settle_when_closed(
 class _Watched(Iterator[Any]):
     """An iterable body that notes how it ended."""
 
-    def __init__(
-        self,
-        body: Iterable[Any],
-        broken: list[bool],
-        abandon: Callable[[], None],
-    ) -> None:
+    def __init__(self, body: Iterable[Any], abandon: Callable[[], None]) -> None:
         self._body = body
         self._parts = iter(body)
-        self._broken = broken
         self._abandon = abandon
+        self.has_ended = self.has_failed = False
 
     def __next__(self) -> Any:
         try:
             return next(self._parts)
         except StopIteration:
+            self.has_ended = True
             raise
         except Exception:
-            self._broken[0] = True
+            self.has_failed = True
             raise
         except BaseException:
             self._abandon()
             raise
 
     def close(self) -> None:
-        """Close the body that is watched."""
+        """Close the body that is watched; a generator may then raise."""
         close = getattr(self._body, "close", None)
         if close is not None:
-            close()
+            try:
+                close()
+            except Exception:
+                self.has_failed = True
+                raise

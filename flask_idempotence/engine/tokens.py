@@ -10,7 +10,7 @@ from ..signals import token_issued
 from ..stores.base import TokenOutcome
 from .claim import Attempt
 from .debug_log import note
-from .guard import Finding, Plan, Question
+from .guard import Finding, Guard, Question
 
 if TYPE_CHECKING:
     from flask import Flask, Request
@@ -27,10 +27,11 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
     """
     engine.notice_fork()
     services = engine.services
-    token, text = services.tokens.make(app, request, purpose)
+    token = services.tokens.make(app, request, purpose)
     attempt = Attempt(app, "token", None if request is None else request.endpoint)
-    key = attempt.name(services.keyring.store_key(app, "token", purpose or "-", token.name))
-    subject = services.keyring.subject(app, token.bearer)
+    key = services.keyring.store_key(app, "token", purpose or "-", token.name)
+    attempt.key = key
+    subject = services.keyring.subject(app, token.bearer.text)
     # A page keeps working where tokens are switched off.
     is_on = engine.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
     put = engine.policy.before_view if is_on else engine.policy.after_view
@@ -48,14 +49,14 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
         attempt.emit(token_issued, purpose=purpose)
         if app.debug:
             note(attempt, "token issued", token.bearer)
-    return text
+    return token.text
 
 
 def redeem_token(
     engine: Engine,
     app: Flask,
     endpoint: str | None,
-    plan: Plan[object],
+    guard: Guard[object],
     ask: Callable[[], Question],
 ) -> None:
     """Spend a token outside a guard.
@@ -67,11 +68,11 @@ def redeem_token(
     attempt = Attempt(app, "token", endpoint)
     try:
         question = ask()
-        sealed = engine.seal(attempt, plan, question)
+        sealed = engine.seal(attempt, guard, question)
         if question.spends is not None:
-            found = engine.spend(attempt, plan, question, sealed, question.spends)
+            found = engine.spend(attempt, guard, question, sealed, question.spends)
             if isinstance(found, TokenOutcome):
-                plan.answer(Finding(question, sealed, found))
+                guard.answer(Finding(question, sealed, found))
             elif app.debug:
                 note(attempt, "token spent")
     except Refusal as refusal:

@@ -5,9 +5,11 @@ The end is a commit together with the record, or a rollback.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..errors import COMMITTED_BELOW
 from ..response.refusals import LeaseLost
 from ..signals import completed
 from ..stores.base import Completion, Outcome
@@ -21,9 +23,12 @@ if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction
     from ..stores.base import Store
     from .claim import Attempt, Claim
-    from .guard import Plan
+    from .guard import Guard
     from .keeper import Keeper
     from .store_calls import FailurePolicy
+
+
+_logger = logging.getLogger("flask_idempotence")
 
 
 def open_transaction(
@@ -53,7 +58,7 @@ def begin_transaction(
         Exception: it cannot begin, and the claim is released: StoreUnavailable where the database
             does not answer.
     """
-    claim.join(transaction)
+    claim.transaction = transaction
     try:
         policy.before_view(claim.attempt, "begin", transaction.begin)
     except Exception:
@@ -63,9 +68,9 @@ def begin_transaction(
     return claim
 
 
-def shares_transaction(plan: Plan[object], held: Claim) -> bool:
+def shares_transaction(guard: Guard[object], held: Claim) -> bool:
     """Whether a view runs in the transaction of a guard further out, or needs none."""
-    within, transaction = plan.within, held.transaction
+    within, transaction = guard.within, held.transaction
     if within is None:
         return True
     return transaction is not None and within.session() is transaction.session
@@ -94,9 +99,11 @@ def end_transaction(
         The reason for which it was not committed although the verdict was to commit.
     """
     if claim.verdict not in SUCCESSES:
-        transaction.roll_back()
-        # A failure that is remembered is stored outside the transaction.
-        carry_out(claim)
+        try:
+            transaction.roll_back()
+            judge_commit_below(claim, transaction)
+        finally:  # a failure that is remembered is stored outside the transaction
+            carry_out(claim)
         return None
     completion = None
     is_sent: list[bool] = []
@@ -113,8 +120,12 @@ def end_transaction(
     except Exception as error:  # noqa: BLE001 - the caller answers with it
         # Once a COMMIT was sent and its answer is not known, the claim must not be given up.
         if not is_sent:
-            claim.fail_commit()
-            carry_out(claim)
+            claim.result, claim.by_hand = Verdict.FAILED, None
+            judge_commit_below(claim, transaction)
+            try:
+                carry_out(claim)
+            except Exception:
+                _logger.exception("The claim ends with its lease: %s", claim.attempt)
         return error
     if claim.sealed.key and outcome is Outcome.OK:
         claim.attempt.emit(completed)
@@ -126,8 +137,19 @@ def end_transaction(
     return None
 
 
+def judge_commit_below(claim: Claim, transaction: Transaction) -> bool:
+    """Whether a transaction was committed below its session: the outcome is unknown then."""
+    if not transaction.is_committed_below:
+        return False
+    _logger.error("%s %s", COMMITTED_BELOW, claim.attempt)
+    claim.by_hand = Verdict.UNKNOWN
+    if claim.sealed.key:
+        claim.record = claim.guard.unknown(claim.sealed)
+    return True
+
+
 def _completion(claim: Claim, now: float) -> Completion | None:
-    settlement = claim.plan.settle(claim.ending(now))
+    settlement = claim.guard.settle(claim.ending(now))
     if not isinstance(settlement, Complete):
         return None
     key, fingerprint = claim.sealed

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +17,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from ..errors import ConfigurationError, StoreError
 from ..stores.sql import SqlStore, mysql_errors
 from ..stores.sql.mysql_errors import error_number
-from . import mysql
+from .writes import LEVEL, MYSQL, commits_by_itself
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from ..stores.base import Store
+
+_logger = logging.getLogger("flask_idempotence")
 
 _ISOLATION = "READ COMMITTED"
 _ISOLATING_BEGIN = frozenset({"psycopg", "psycopg2"})
@@ -61,83 +66,124 @@ def _place(url: URL) -> tuple[object, ...]:
     database = url.database
     if url.get_backend_name() == "sqlite":
         return ("sqlite", str(Path(database or "").resolve()))
-    if url.get_backend_name() in mysql.NAMES:
+    if url.get_backend_name() in MYSQL:
         # Flask-SQLAlchemy adds a charset, which changes nothing here.
         return ("mysql", url.host, url.port, database, url.query.get("unix_socket"))
     return (url.get_backend_name(), url.host, url.port, database, url.query)
 
 
 def begin(session: Session) -> Connection:
-    """Begin a session's transaction, and return its connection.
+    """Return the connection of a session that has none yet, with a transaction begun on it.
 
     On PostgreSQL and MySQL it is READ COMMITTED: the keeper changes the claim while the view runs,
     a conflict with the completion in REPEATABLE READ.
     """
-    session.begin()
     bind = session.get_bind()
-    if bind.dialect.name in mysql.NAMES:
-        return mysql.begin(session)
-    is_isolated = isinstance(bind, Engine) and bind.dialect.name == "postgresql"
-    if is_isolated and bind.dialect.driver in _ISOLATING_BEGIN:
+    if isinstance(bind, Engine) and bind.dialect.driver in _ISOLATING_BEGIN:
         return session.connection(execution_options={"isolation_level": _ISOLATION})
     connection = session.connection()
-    if is_isolated:
-        connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
-    elif connection.dialect.name == "sqlite":
-        _begin_on_sqlite(connection)
+    if isinstance(bind, Engine):
+        _isolate(connection)
     return connection
 
 
-def _begin_on_sqlite(connection: Connection) -> None:
-    driver: Any = connection.connection.dbapi_connection
-    if getattr(driver, "autocommit", None) is True:
-        raise ConfigurationError(
-            "The engine of the session of within= connects with autocommit=True, which commits "
-            "every statement on its own: leave that option out."
-        )
-    if driver.isolation_level is None:
-        _begin_driver(connection)
+def join(connection: Connection) -> bool:
+    """Begin on a connection whose transaction has only read, and return whether it continues.
+
+    It does on PostgreSQL at READ COMMITTED. Elsewhere it is committed, and another one begins on
+    the same connection: SQLAlchemy would return that one to its pool, with its tenant.
+    """
+    is_postgresql = connection.dialect.name == "postgresql"
+    if not commits_by_itself(connection):
+        if is_postgresql and connection.info[LEVEL] in ("read committed", "read uncommitted"):
+            return True
+        connection.dialect.do_commit(connection.connection)
+        if is_postgresql:
+            _warn_of_level()
+    _isolate(connection)
+    return False
+
+
+def restart(connection: Connection) -> None:
+    """Roll back all that a connection has written since `join`."""
+    if commits_by_itself(connection):
+        connection.exec_driver_sql("ROLLBACK")
     else:
-        # The driver begins before the first INSERT, UPDATE or DELETE, but not before a SAVEPOINT:
-        # outside a transaction, its end would be a COMMIT.
-        event.listen(connection, "savepoint", _begin_driver)
+        connection.dialect.do_rollback(connection.connection)
 
 
-def _begin_driver(connection: Connection, _name: str | None = None) -> None:
-    driver: Any = connection.connection.dbapi_connection
-    if not driver.in_transaction:
-        driver.execute("BEGIN")
+def _isolate(connection: Connection) -> None:
+    by_itself = commits_by_itself(connection)
+    name = connection.dialect.name
+    if name in MYSQL and _level_of(connection.engine) != _ISOLATION:
+        # Of the next transaction, which has not begun: no statement was sent.
+        connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
+    if by_itself:
+        # Some drivers then send neither a COMMIT nor a ROLLBACK of their own.
+        for end in ("commit", "rollback"):
+            event.listen(connection, end, partial(Connection.exec_driver_sql, statement=end))
+        connection.exec_driver_sql("BEGIN")
+    if name == "postgresql":
+        connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
+
+
+def _level_of(engine: Engine) -> str | None:
+    """Return the isolation level that an engine was given; None where it was given none."""
+    level: str | None = engine.get_execution_options().get("isolation_level")
+    return level or getattr(engine.dialect, "_on_connect_isolation_level", None)
+
+
+@cache
+def _warn_of_level() -> None:
+    _logger.warning(
+        "Flask-Idempotence: a guard with within= has committed a transaction that had only read, "
+        "and begun another one, since its isolation level is above READ COMMITTED. What SET LOCAL "
+        "had set is gone, and so are the locks of that transaction: use SET, or an engine at READ "
+        "COMMITTED. This is logged once."
+    )
 
 
 @contextmanager
-def store_errors(session: Session) -> Iterator[None]:
+def store_errors(session: Session | None = None) -> Iterator[None]:
     """Raise a `StoreError` in place of an error that is an outage; nothing was committed.
 
-    The session is rolled back then, so that it finds the database when it is back.
+    A session is rolled back then, so that it finds the database when it is back.
     """
     try:
         yield
-    except (DBAPIError, PoolTimeout) as error:
+    except Exception as error:
         if not is_outage(error):
             raise
-        undo(session)
+        if session is not None:
+            undo(session)
         raise StoreError(text_of(error), sent=False) from error
 
 
 def undo(session: Session) -> None:
     """Roll a session back, as far as the database answers."""
-    with suppress(SQLAlchemyError):
+    with suppress(Exception):
         session.rollback()
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether the cause is not the statement: connection lost, lock time-out, deadlock victim."""
+    """Whether the cause is not the statement: connection lost, lock time-out, deadlock victim.
+
+    An error of the driver that SQLAlchemy has not wrapped comes from an event of its pool.
+    """
+    if isinstance(error, OSError | PoolTimeout) or _is_of_driver(error):
+        return True
     number = error_number(error.orig) if isinstance(error, DBAPIError) and error.orig else None
     if number is not None:  # of MySQL, where OperationalError is the class of all other errors
         return mysql_errors.is_outage(number)
-    return isinstance(error, OperationalError | PoolTimeout) or (
+    return isinstance(error, OperationalError) or (
         isinstance(error, DBAPIError) and error.connection_invalidated
     )
+
+
+def _is_of_driver(error: Exception) -> bool:
+    # Whichever driver: its package is a module of DB-API 2.0 (PEP 249).
+    module: Any = sys.modules.get(type(error).__module__.partition(".")[0])
+    return hasattr(module, "apilevel") and isinstance(error, module.Error)
 
 
 def text_of(error: Exception) -> str:

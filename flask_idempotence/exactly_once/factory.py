@@ -46,11 +46,11 @@ def watch_sessions() -> None:
         from . import writes  # noqa: F401, PLC0415 - an extra; it registers its listeners
 
 
-def transaction_factory(guard: str, within: object) -> TransactionFactory | None:
+def transaction_factory(label: str, within: object) -> TransactionFactory | None:
     """Return the factory of a guard's transactions, None where it has no `within=`.
 
     Args:
-        guard: name of the decorator, for error texts.
+        label: name of the argument, for error texts.
         within: a session, a `scoped_session`, or a function that returns a session.
 
     Raises:
@@ -65,14 +65,14 @@ def transaction_factory(guard: str, within: object) -> TransactionFactory | None
         from .transaction import Transaction  # noqa: PLC0415 - an extra
     except ImportError:
         raise ConfigurationError(
-            f'{guard}(within=...) needs SQLAlchemy: pip install "flask-idempotence[sql]".'
+            f'{label} needs SQLAlchemy: pip install "flask-idempotence[sql]".'
         ) from None
 
     def checked(value: object) -> Session:
         if isinstance(value, Session):
             return value
         raise ConfigurationError(
-            f"{guard}(within=...) takes the session in which the view writes: Flask-SQLAlchemy's "
+            f"{label} takes the session in which the view writes: Flask-SQLAlchemy's "
             "db.session, another scoped_session, a Session, or a function that returns the view's "
             f"own; not {type(value).__name__}."
         )

@@ -1,30 +1,43 @@
 """Exactly once: the view's writes and the record of its response, committed together.
 
     the guard                      the session                     the store's table
-    is anything written already?   read-only: rolled back
+    is anything written already?   continues, or begins
     claim                                                          claim, a commit of its own
-    begin                          begins, READ COMMITTED
+    begin                          SAVEPOINT
     (the view)                     writes
     settle                         flush
                                    complete, where the claim is still the owner's
+                                   RELEASE, which finds the savepoint or refuses
                                    COMMIT                          record
 
 A crash before the COMMIT leaves neither the writes nor the record, a crash after it leaves both.
-A request that has lost its claim cannot complete it, and is rolled back.
+A request that has lost its claim cannot complete it, and is rolled back to the savepoint.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from ..errors import ConfigurationError, StoreError
+from ..errors import COMMITTED_BELOW, ConfigurationError, StoreError
 from ..stores.base import Completion, Outcome
-from .database import begin, checked_store, database_of, is_outage, store_errors, text_of, undo
-from .writes import has_written, is_broken
+from .database import (
+    begin,
+    checked_store,
+    database_of,
+    is_outage,
+    join,
+    restart,
+    store_errors,
+    text_of,
+    undo,
+)
+from .savepoint import Savepoint
+from .writes import has_written, joined_connection, note_undone
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import SessionTransaction
@@ -48,8 +61,11 @@ class Transaction:
 
     def __init__(self, session: Session, store: Store | None) -> None:
         self.session = session
+        self.is_committed_below = False
         self._is_over = False
         self._is_view_over = False
+        self._goes_on = False
+        self._savepoint: Savepoint | None = None
         database = database_of(session)
         self._store = None if store is None else checked_store(store, database)
         if _OPEN in session.info:
@@ -63,24 +79,44 @@ class Transaction:
                     "The session has writes from before its guard, which would be committed or "
                     "rolled back with the view: commit them first, or write in the view."
                 )
-            if session.in_transaction():
-                # It has only read. A new one sees the state at the time of the claim, and its
-                # connection is free for the claim meanwhile.
-                session.rollback()
+            self._joined = self._open(session)
         if self._store is not None:
-            self._store.know_place()
+            self._store.know_schema()
+
+    @staticmethod
+    def _open(session: Session) -> Connection | None:
+        """Return the connection that the session has already, ready for a claim beside it."""
+        while (nested := session.get_nested_transaction()) is not None:
+            nested.commit()  # it has only read
+        joined = joined_connection(session)
+        if joined is not None and joined.invalidated:  # and a new one may be another tenant's
+            undo(session)
+            raise StoreError("The connection broke before the view.", sent=False)
+        if joined is not None and joined.dialect.name == "sqlite":
+            join(joined)  # a transaction that has read keeps writers off, and so the claim
+        return joined
 
     def begin(self) -> None:
-        """Begin, on a connection of the session's.
+        """Begin, on the session's connection.
 
         Raises:
-            ConfigurationError: the driver would commit every statement on its own.
             StoreError: the database does not answer.
         """
-        with store_errors(self.session):
-            self._connection = begin(self.session)
-        self._root = self.session.get_transaction()
-        self.session.info[_OPEN] = self
+        session = self.session
+        self._was_open = session.in_transaction()
+        with store_errors(session):
+            if not self._was_open:
+                session.begin()
+            if self._joined is None:
+                self._connection = begin(session)
+            else:
+                self._connection = self._joined
+                if self._connection.dialect.name != "sqlite":
+                    self._goes_on = join(self._connection)
+                session.expire_all()  # as it is at the time of the claim
+            self._root = session.get_transaction()
+            self._savepoint = Savepoint(session)
+        session.info[_OPEN] = self
 
     def commit(self, completion: Completion | None) -> Outcome:
         """Commit the view's writes, and with them the completion of its claim.
@@ -99,28 +135,35 @@ class Transaction:
         self._give_back()
         session = self.session
         try:
-            with store_errors(session):
-                self._check_whole()
+            with store_errors():
+                savepoint = self._whole()
                 session.flush()
                 if has_written(session, besides=self._connection):
                     raise ConfigurationError(_SEVERAL)
                 if completion is not None and self._store is not None:
                     outcome = self._store.complete_in(session.connection(), *completion)
                     if outcome is Outcome.STALE:
-                        session.rollback()
+                        self._undo()
                         return outcome
+                if not savepoint.release():
+                    raise ConfigurationError(COMMITTED_BELOW if savepoint.is_gone else _BROKEN)
+                savepoint.end()
         except BaseException:
-            undo(session)
+            self._undo()
             raise
         return self._send_commit(completion)
 
-    def _check_whole(self) -> None:
-        if self.session.get_transaction() is not self._root:
+    def _whole(self) -> Savepoint:
+        savepoint = self._savepoint
+        if savepoint is None or self.session.get_transaction() is not self._root:
             raise ConfigurationError(_NOT_YOURS.format(did="ended its transaction"))
         if self._connection.invalidated:
             raise StoreError("The connection broke while the view ran.", sent=False)
-        if self.session.is_active and is_broken(self._connection):
+        if self.session.is_active and savepoint.is_refused():
             raise ConfigurationError(_BROKEN)
+        if not savepoint.check():
+            raise ConfigurationError(COMMITTED_BELOW)
+        return savepoint
 
     def _send_commit(self, completion: Completion | None) -> Outcome:
         try:
@@ -145,6 +188,11 @@ class Transaction:
         except StoreError:
             raise StoreError(text_of(error), sent=True) from error
 
+    def is_ended_by_commit(self) -> bool:
+        """Whether a commit of the session's, which begins now, is not one of the view's own."""
+        nested = self.session.get_nested_transaction()
+        return self._savepoint is None or nested in (None, self._savepoint.nested)
+
     def view_returned(self) -> None:
         """Let the application roll back from now on; the guard's commit then fails."""
         self._is_view_over = True
@@ -154,7 +202,24 @@ class Transaction:
         was_over = self._is_over
         self._give_back()
         if not was_over:
-            undo(self.session)
+            self._undo()
+
+    def _undo(self) -> None:
+        """Leave the transaction as the guard has found it, as far as it is still there."""
+        savepoint, is_there = self._savepoint, False
+        if savepoint is not None:
+            with suppress(Exception):
+                if self.session.get_transaction() is self._root:
+                    is_there = savepoint.check() and savepoint.roll_back() and self._was_open
+            self.is_committed_below = savepoint.is_gone
+            with suppress(Exception):
+                savepoint.end()
+                if is_there:
+                    if not self._goes_on:
+                        restart(self._connection)
+                    note_undone(self.session, self._connection)
+                    return
+        undo(self.session)
 
     def _give_back(self) -> None:
         self._is_over = True
@@ -182,13 +247,14 @@ _SEVERAL = (
 _BROKEN = (
     "A view with within= continued after the database had refused a statement, which rolled back "
     "everything: run a statement that may be refused in session.begin_nested(). On MySQL, let a "
-    "deadlock's error pass, and leave out statements such as CREATE TABLE, which commit."
+    "deadlock's error pass."
 )
 
 
 @event.listens_for(Session, "before_commit")
 def _refuse_commit(session: Session) -> None:
-    if _OPEN in session.info and not session.in_nested_transaction():
+    transaction: Transaction | None = session.info.get(_OPEN)
+    if transaction is not None and transaction.is_ended_by_commit():
         raise ConfigurationError(_NOT_YOURS.format(did="committed it"))
 
 

@@ -1,4 +1,4 @@
-"""Detection of writes in a session, before its transaction is ended or committed.
+"""Detection of writes in a session, before its transaction is joined or committed.
 
 A session may have connections to several databases: SQLAlchemy's events report them as they join
 its transaction.
@@ -6,19 +6,46 @@ its transaction.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
 
-from sqlalchemy import Connection, event, func, select
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
-
-from . import mysql
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import SessionTransaction
 
+MYSQL = frozenset({"mysql", "mariadb"})
+"""SQLAlchemy's names of their dialects."""
+
+LEVEL = "flask_idempotence level"
+"""Key in the `info` of a connection to PostgreSQL: the isolation level of its transaction."""
+
 _JOINED = "flask_idempotence_connections"
 
-_INERROR = 3  # libpq's PQTRANS_INERROR, as psycopg and psycopg2 pass it on
+# A transaction gets its number when it first writes (PostgreSQL, "Transaction ID and Snapshot
+# Information Functions"; this is the one that version 12 has, too).
+_STATE = text("SELECT txid_current_if_assigned(), current_setting('transaction_isolation')")
+
+_FIRST_WORD = re.compile(
+    r"(?:\s|\(|/\*.*?\*/|--[^\n]*\n)*(ROLLBACK\s+TO|[a-z]+)", re.IGNORECASE | re.DOTALL
+)
+_READING = {"SHOW", "SET", "DESC", "DESCRIBE", "EXPLAIN", "SAVEPOINT", "RELEASE", "ROLLBACK TO"}
+_READING |= {"USE", "DO"}
+_LOCKS = r"\bFOR\s+(?:UPDATE|SHARE)\b|\bLOCK\s+IN\s+SHARE\b"
+_NOT_READING = {
+    "SELECT": re.compile(_LOCKS, re.IGNORECASE),
+    "WITH": re.compile(
+        rf"{_LOCKS}|\b(?:UPDATE|DELETE|INSERT)\b|\bREPLACE\s+INTO\b", re.IGNORECASE
+    ),
+}
+"""Queries that take locks or write."""
+
+_statements: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
+"""Statements that may have written, on each connection where they are counted."""
+
+_watched: WeakSet[Engine] = WeakSet()
 
 
 def has_written(session: Session, *, besides: Connection | None = None) -> bool:
@@ -33,36 +60,78 @@ def has_written(session: Session, *, besides: Connection | None = None) -> bool:
     return any(_has_written(*each) for each in joined.items() if each[0] is not besides)
 
 
-def is_broken(connection: Connection) -> bool:
-    """Whether the transaction is undone already, and its COMMIT would not commit it.
+def joined_connection(session: Session) -> Connection | None:
+    """Return the connection of a session to its default bind; None where it has none yet."""
+    engine = session.get_bind().engine
+    joined: dict[Connection, int | None] = session.info.get(_JOINED, {})
+    return next((each for each in joined if each.engine is engine), None)
 
-    Call it once. PostgreSQL answers COMMIT by a rollback once it has refused a statement.
-    """
-    if connection.dialect.name in mysql.NAMES:
-        return mysql.is_broken(connection)
-    information = getattr(connection.connection.dbapi_connection, "info", None)
-    return getattr(information, "transaction_status", None) == _INERROR
+
+def note_undone(session: Session, connection: Connection) -> None:
+    """Forget the writes on a connection that were rolled back to a savepoint."""
+    # PostgreSQL's transaction keeps its number: from now on, its statements are counted.
+    session.info[_JOINED][connection] = (
+        _statements_on(connection)
+        if connection.dialect.name == "postgresql"
+        else _changes_on(connection)
+    )
+
+
+def first_word(statement: str) -> str | None:
+    """Return the keyword that a statement begins with, in capitals."""
+    first = _FIRST_WORD.match(statement)
+    return None if first is None else " ".join(first[1].upper().split())
+
+
+def may_write(statement: str) -> bool:
+    """Return whether a statement may leave anything that a rollback would undo."""
+    word = first_word(statement)
+    writing = _NOT_READING.get(word or "")
+    if writing is not None:
+        return writing.search(statement) is not None
+    return word not in _READING
 
 
 def _has_written(connection: Connection, changes: int | None) -> bool:
     if connection.invalidated:
         return False  # its writes are lost, with an error
-    if connection.dialect.name == "postgresql":
-        # A transaction gets its number when it first writes (PostgreSQL, "Transaction ID and
-        # Snapshot Information Functions"; this is the one that version 12 has, too).
-        return connection.scalar(select(func.txid_current_if_assigned())) is not None
-    return changes is None or _changes_on(connection) != changes
+    if connection.dialect.name != "postgresql":
+        return changes is None or _changes_on(connection) != changes
+    number, connection.info[LEVEL] = connection.execute(_STATE).one()
+    return number is not None and (changes is None or _statements_on(connection) != changes)
 
 
 def _changes_on(connection: Connection) -> int | None:
-    # Other databases have no count: None counts as written.
-    if connection.dialect.name in mysql.NAMES:
-        return mysql.writes_on(connection)
+    # MySQL does not report them, and other databases have no count: None counts as written.
+    if connection.dialect.name in MYSQL:
+        return 0 if commits_by_itself(connection) else _statements_on(connection)
     if connection.dialect.name != "sqlite":
         return None
     driver: Any = connection.connection.dbapi_connection
     count: int | None = getattr(driver, "total_changes", None)  # an async driver has none
     return count
+
+
+def commits_by_itself(connection: Connection) -> bool:
+    """Return whether a driver commits every statement on its own."""
+    driver: Any = connection.connection.dbapi_connection
+    get_autocommit = getattr(driver, "get_autocommit", None)  # of PyMySQL and mysqlclient
+    if get_autocommit is not None:
+        return bool(get_autocommit())
+    return getattr(driver, "autocommit", None) is True
+
+
+def _statements_on(connection: Connection) -> int:
+    """Return how many statements that may write it has executed since the first call."""
+    if connection.engine not in _watched:
+        event.listen(connection.engine, "before_cursor_execute", _count)
+        _watched.add(connection.engine)
+    return _statements.setdefault(connection, 0)
+
+
+def _count(connection: Connection, _cursor: object, statement: str, *_more: object) -> None:
+    if connection in _statements and may_write(statement):
+        _statements[connection] += 1
 
 
 @event.listens_for(Session, "after_begin")

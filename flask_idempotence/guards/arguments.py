@@ -1,83 +1,109 @@
 """Validation of the arguments of decorators, and of what their functions return.
 
-Every function takes the name of the decorator and of the argument, for the error's text, and
-raises a ConfigurationError.
+A check takes the name of the argument for the error's text, as in `idempotent(ttl=...)`, and the
+value. It returns the value that counts, or raises a ConfigurationError.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING, get_args
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from marshmallow import ValidationError
 
-from ..config.settings import OnStoreError, key_pattern, seconds
+from ..config.settings import HEADER_NAME, OnStoreError, key_pattern, seconds
+from ..engine.guard import argument
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 
 if TYPE_CHECKING:
     from flask import Request
 
+T = TypeVar("T")
+
 
 def duration(
-    decorator: str, name: str, value: float | timedelta | None, *, allow_zero: bool = False
+    label: str, value: float | timedelta | None, *, allow_zero: bool = False
 ) -> float | None:
     """Return a duration in seconds; None for the setting."""
     try:
         return None if value is None else seconds(value, allow_zero=allow_zero)
     except ValidationError as error:
-        raise ConfigurationError(f"{decorator}({name}=...): {error.messages[0]}") from None
+        raise ConfigurationError(f"{label}: {error.messages[0]}") from None
 
 
-def wait(decorator: str, value: float | timedelta | None) -> float:
-    """Return the seconds of an argument `wait=`; 0 for None."""
-    return duration(decorator, "wait", value, allow_zero=True) or 0.0
+wait = partial(duration, allow_zero=True)
+"""Return seconds to wait."""
 
 
-def flag(decorator: str, name: str, value: object) -> None:
+def flag(label: str, value: object) -> object:
     """Check that an argument is True or False."""
     if not isinstance(value, bool):
-        raise ConfigurationError(f"{decorator}({name}=...) must be True or False.")
+        raise ConfigurationError(f"{label} must be True or False.")
+    return value
 
 
-def names(decorator: str, name: str, value: Collection[str] | None) -> frozenset[str]:
-    """Return a collection of names; empty for None."""
+def names(label: str, value: Collection[str] | None) -> frozenset[str] | None:
+    """Return a collection of names; None for none."""
     if isinstance(value, str):
-        raise ConfigurationError(
-            f"{decorator}({name}=...) takes a collection of names, not one string."
-        )
-    return frozenset(value or ())
+        raise ConfigurationError(f"{label} takes a collection of names, not one string.")
+    return None if value is None else frozenset(value)
 
 
-def function(decorator: str, name: str, value: object) -> None:
+def function(label: str, value: T) -> T:
     """Check that an argument is a function, and no async one; None is fine."""
     if value is not None and not callable(value):
-        raise ConfigurationError(f"{decorator}({name}=...) must be callable.")
+        raise ConfigurationError(f"{label} must be callable.")
     if inspect.iscoroutinefunction(value):
-        raise ConfigurationError(f"{decorator}({name}=...) cannot be an async function.")
+        raise ConfigurationError(f"{label} cannot be an async function.")
+    return value
 
 
-def choice(decorator: str, name: str, value: object, choices: object, more: str = "") -> None:
-    """Check that an argument is one of the choices of a `Literal`; None is fine."""
-    if value is not None and value not in get_args(choices):
-        allowed = ", ".join(map(repr, get_args(choices)))
-        raise ConfigurationError(f"{decorator}({name}=...) must be one of {allowed}{more}.")
+def function_or(check: Callable[[str, T], T]) -> Callable[[str, T], T]:
+    """Return the check of a function, or of another value."""
+    return lambda label, value: (function if callable(value) else check)(label, value)
 
 
-def pattern(decorator: str, name: str, value: str | None) -> str | None:
+def choice(choices: object, more: str = "") -> Callable[[str, object], object]:
+    """Return the check of an argument that is one of the choices of a `Literal`, or None."""
+
+    def check(label: str, value: object) -> object:
+        if value is not None and value not in get_args(choices):
+            allowed = ", ".join(map(repr, get_args(choices)))
+            raise ConfigurationError(f"{label} must be one of {allowed}{more}.")
+        return value
+
+    return check
+
+
+def header(label: str, value: object) -> object:
+    """Check the name of a header; None for the setting."""
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"{label} must be a header's name or a function.")
+    if value is not None and not HEADER_NAME.fullmatch(value):
+        raise ConfigurationError(
+            f"{label.replace('...', repr(value))} is not the name of a header."
+        )
+    return value
+
+
+def pattern(label: str, value: object) -> str | None:
     """Return a regular expression; None for the setting."""
     try:
         return None if value is None else key_pattern(value)
     except ValidationError as error:
-        raise ConfigurationError(f"{decorator}({name}=...): {error.messages[0]}") from None
+        raise ConfigurationError(f"{label}: {error.messages[0]}") from None
 
 
-def store_error_policy(decorator: str, value: OnStoreError | None) -> OnStoreError | None:
-    """Return `"reject"`, `"allow"`, or None for the setting."""
-    choice(decorator, "on_store_error", value, OnStoreError, ", or None for the setting")
-    return value
+ON_STORE_ERROR = partial(
+    argument,
+    choice(OnStoreError, ", or None for the setting"),
+    setting="on_store_error",
+)
+"""Returns the argument `on_store_error` of a guard."""
 
 
 def canonical_result(argument: str, request: Request, value: object) -> bytes:

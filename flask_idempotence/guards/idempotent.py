@@ -6,21 +6,10 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
-from ..config.settings import (
-    ALLOW,
-    AT_MOST_ONCE,
-    HEADER_NAME,
-    Guarantee,
-    OnRepeat,
-    OnStoreError,
-    Remember,
-)
-from ..errors import ConfigurationError
-from ..exactly_once.factory import transaction_factory
-from . import arguments
+from ..config.settings import Guarantee, OnRepeat, OnStoreError, Remember
 from .key import KeyGuard
 from .whole_app import exempt
-from .wrapping import decorator_of, guarded
+from .wrapping import decorator_of
 
 if TYPE_CHECKING:
     from flask import Response
@@ -41,6 +30,9 @@ class Idempotent:
         Args:
             view: a view function, a class-based view or one of its methods. It works above and
                 below the route decorator.
+
+        Raises:
+            ConfigurationError: it is something else, such as a Blueprint.
         """
         return exempt(view)
 
@@ -127,72 +119,22 @@ class Idempotent:
         Raises:
             ConfigurationError: an argument of the wrong kind.
         """
-        name = KeyGuard.decorator
-        _check(required=required, key=key, remember=remember)
-        _check_compared(compare, ignore)
-        arguments.choice(name, "on_repeat", on_repeat, OnRepeat)
-        arguments.choice(name, "guarantee", guarantee, Guarantee)
-        if within is not None and (guarantee is not None or on_store_error == ALLOW):
-            raise ConfigurationError(
-                "idempotent(within=...) promises exactly once: leave guarantee= out, and "
-                "on_store_error='allow'."
-            )
-        if guarantee == AT_MOST_ONCE and on_store_error == ALLOW:
-            raise ConfigurationError(
-                "idempotent(guarantee='at-most-once') cannot be kept with on_store_error='allow': "
-                "the view would run unguarded. Leave one of them out."
-            )
-        guard = KeyGuard(
+        return decorator_of(
+            KeyGuard,
+            view,
             required=required,
-            ttl=arguments.duration(name, "ttl", ttl),
+            ttl=ttl,
             key=key,
-            key_pattern=arguments.pattern(name, "key_pattern", key_pattern),
-            ignore=arguments.names(name, "ignore", ignore),
+            key_pattern=key_pattern,
+            ignore=ignore,
             compare=compare,
             on_repeat=on_repeat,
             guarantee=guarantee,
             remember=remember,
-            wait=arguments.duration(name, "wait", wait, allow_zero=True),
-            on_store_error=arguments.store_error_policy(name, on_store_error),
-            within=transaction_factory(name, within),
+            wait=wait,
+            on_store_error=on_store_error,
+            within=within,
         )
-        if view is not None:
-            return guarded(guard, view)
-        return decorator_of(guard)
 
 
 idempotent: Idempotent = Idempotent()
-
-
-def _check(*, required: object, key: object, remember: object) -> None:
-    name = KeyGuard.decorator
-    if required is not None and not isinstance(required, bool):
-        raise ConfigurationError("idempotent(required=...) must be True or False.")
-    if isinstance(key, str):
-        if not HEADER_NAME.fullmatch(key):
-            raise ConfigurationError(f"idempotent(key={key!r}) is not the name of a header.")
-    elif key is not None and not callable(key):
-        raise ConfigurationError("idempotent(key=...) must be a header's name or a function.")
-    else:
-        arguments.function(name, "key", key)
-    if callable(remember):
-        arguments.function(name, "remember", remember)
-    else:
-        arguments.choice(name, "remember", remember, Remember, " or a function")
-
-
-def _check_compared(compare: object, ignore: Collection[str]) -> None:
-    if compare is None or compare is False:
-        pass
-    elif callable(compare):
-        arguments.function(KeyGuard.decorator, "compare", compare)
-    else:
-        raise ConfigurationError(
-            "idempotent(compare=...) must be a function or False; leave it out to compare the "
-            "whole request."
-        )
-    if compare is not None and ignore:
-        raise ConfigurationError(
-            "idempotent(ignore=...) chooses from the whole request, which compare= replaces: "
-            "leave one of them out."
-        )

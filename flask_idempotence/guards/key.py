@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from ..config.settings import (
     ALLOW,
@@ -28,14 +28,15 @@ from ..engine.guard import (
     Finding,
     Question,
     Release,
-    Services,
     Settlement,
     Unguarded,
     Verdict,
     ViewGuard,
-    ViewPlan,
+    argument,
 )
 from ..errors import ConfigurationError
+from ..exactly_once.factory import TransactionFactory, transaction_factory
+from ..request.body import read_whole
 from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
 from ..request.key_header import key_in_header, key_of_value
 from ..response.headers import REPLAYED_HEADER
@@ -56,7 +57,6 @@ from . import arguments
 if TYPE_CHECKING:
     from flask import Request, Response
 
-    from ..exactly_once.factory import TransactionFactory
     from ..response.records import RecordContext
 
 T = TypeVar("T")
@@ -64,36 +64,66 @@ T = TypeVar("T")
 _TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 
 
+def _required(label: str, value: object) -> object:
+    return None if value is None else arguments.flag(label, value)
+
+
+def _compared(label: str, value: object) -> object:
+    if not callable(value) and value is not None and value is not False:
+        raise ConfigurationError(
+            f"{label} must be a function or False; leave it out to compare the whole request."
+        )
+    return arguments.function(label, value) if value else value
+
+
 @dataclass(eq=False)
 class KeyGuard(ViewGuard):
-    """The arguments of `idempotent`, checked; None for the setting."""
+    """The arguments of `idempotent`, and the rules of key mode at one route."""
 
     mode = "key"
     decorator = "idempotent"
     toggle = "IDEMPOTENCE_KEY_ENABLED"
+    keeps_records = True
 
-    required: bool | None = None
-    ttl: float | None = None
-    key: str | Callable[[], Any] | None = None
-    key_pattern: str | None = None
-    ignore: frozenset[str] = field(default=frozenset())
-    compare: Callable[[], object] | Literal[False] | None = None
-    on_repeat: OnRepeat | None = None
-    guarantee: Guarantee | None = None
-    remember: Remember | Callable[[Response], bool] | None = None
-    wait: float | None = None
-    on_store_error: OnStoreError | None = None
-    within: TransactionFactory | None = None
+    required: bool = argument(_required, setting="key_required")
+    key: str | Callable[[], Any] = argument(
+        arguments.function_or(arguments.header), setting="key_header"
+    )
+    key_pattern: str | None = argument(arguments.pattern, setting="key_pattern")
+    ttl: float = argument(arguments.duration, setting="key_ttl")
+    wait: float = argument(arguments.wait, setting="key_wait")
+    on_repeat: OnRepeat = argument(arguments.choice(OnRepeat), setting="key_on_repeat")
+    guarantee: Guarantee | None = argument(arguments.choice(Guarantee), setting="key_guarantee")
+    remember: Remember | Callable[[Response], bool] = argument(
+        arguments.function_or(arguments.choice(Remember, " or a function")),
+        setting="key_remember",
+    )
+    ignore: frozenset[str] = argument(arguments.names, ())
+    compare: Callable[[], object] | Literal[False] | None = argument(_compared)
+    within: TransactionFactory | None = argument(transaction_factory)
+    on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
     only_methods: frozenset[str] | None = None
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the arguments together."""
+        if self.compare is not None and self.ignore:
+            raise ConfigurationError(
+                "idempotent(ignore=...) chooses from the whole request, which compare= replaces: "
+                "leave one of them out."
+            )
         if self.within is not None:
+            if self.guarantee is not None or self.on_store_error == ALLOW:
+                raise ConfigurationError(
+                    "idempotent(within=...) promises exactly once: leave guarantee= out, and "
+                    "on_store_error='allow'."
+                )
             # Without a store, nothing would commit the transaction of the view.
             self.on_store_error = REJECT
-
-    def plan(self, services: Services, endpoint: str | None) -> KeyPlan:
-        """Return the plan of a route."""
-        return KeyPlan(self, services, endpoint or "")
+        if self.guarantee == AT_MOST_ONCE and self.on_store_error == ALLOW:
+            raise ConfigurationError(
+                "idempotent(guarantee='at-most-once') cannot be kept with on_store_error='allow': "
+                "the view would run unguarded. Leave one of them out."
+            )
 
     def accept(self, view: Callable[..., object]) -> None:
         """Refuse an async view whose writes would go into another thread's session."""
@@ -141,49 +171,44 @@ class KeyGuard(ViewGuard):
         """Whether the key is a one-time token of this application."""
         return isinstance(self.key, str) and self.key.lower() == config.token_header.lower()
 
-
-class KeyPlan(ViewPlan):
-    """The rules of key mode at one route."""
-
-    def __init__(self, guard: KeyGuard, services: Services, endpoint: str) -> None:
-        config = services.config
-        self._services = services
-        self._endpoint = endpoint
-        self._takes_token = guard.takes_token(config)
-        self._read: Callable[[], Any] | None = guard.key if callable(guard.key) else None
-        self._header = guard.key if isinstance(guard.key, str) else config.key_header
-        pattern = _either(guard.key_pattern, config.key_pattern)
+    def prepare(self, config: Config, given: Self) -> None:
+        """Complete a bound guard."""
+        self._takes_token = given.takes_token(config)
         self._pattern = None  # for tokens of this application, too
-        if pattern is not None and not self._takes_token:
-            self._pattern = re.compile(pattern, re.ASCII)
-        self._required = _either(guard.required, config.key_required)
-        self._compare = guard.compare
-        self._selection = selection_of(None, guard.ignore, config.ignored_args, files=True)
-        self._lease = config.lease
-        self._ttl = _either(guard.ttl, config.key_ttl)
-        self._wait = _either(guard.wait, config.key_wait)
-        self._replays = _either(guard.on_repeat, config.key_on_repeat) == "replay"
-        self._at_most_once = guard.guarantee_in(config) == AT_MOST_ONCE
-        self._keep = self._ttl if self._at_most_once else 0.0
-        self.within = guard.within
-        self.record = lambda context, response: services.records.remember(
-            context, response, self._ttl
+        if self.key_pattern is not None and not self._takes_token:
+            self._pattern = re.compile(self.key_pattern, re.ASCII)
+        self._selection = selection_of(
+            None, self.ignore or frozenset(), config.ignored_args, files=True
         )
-        remember = config.key_remember if guard.remember is None else guard.remember
-        self._judge_by(remember)
+        self._lease = config.lease
+        self._at_most_once = given.guarantee_in(config) == AT_MOST_ONCE
 
-    def _judge_by(self, remember: Remember | Callable[[Response], bool]) -> None:
+    def record(self, sealed: RecordContext, response: Response) -> bytes:
+        """Return the record of a response."""
+        return self.services.records.remember(sealed, response, self.ttl)
+
+    def unknown(self, sealed: RecordContext) -> bytes:
+        """Return the record of an operation whose outcome is unknown."""
+        return self.services.records.remember_unknown(sealed, self.ttl)
+
+    def has_failed(self, response: Response) -> bool:
+        """Whether the view's response releases the key."""
         if self._at_most_once:
-            self.has_failed = self.has_failed_since = _never
-        elif callable(remember):
-            self.has_failed = lambda response: not remember(response)
-            self.has_failed_since = _is_transient
-        elif remember != SUCCESS:
-            self.has_failed, self.has_failed_since = self._may_fare_better, _is_transient
-
-    def _may_fare_better(self, response: Response) -> bool:
-        own = self._services.callbacks.result_failed
+            return False
+        if callable(self.remember):
+            return not self.remember(response)
+        if self.remember == SUCCESS:
+            return super().has_failed(response)
+        own = self.services.callbacks.result_failed
         return _is_transient(response) or (own is not None and own(response))
+
+    def has_failed_since(self, response: Response) -> bool:
+        """The same for a response that was changed after the view."""
+        if self._at_most_once:
+            return False
+        if self.remember == SUCCESS:
+            return super().has_failed_since(response)
+        return _is_transient(response)
 
     def question(self, request: Request) -> Question | Unguarded:
         """Ask for the key that the client sent."""
@@ -191,26 +216,38 @@ class KeyPlan(ViewPlan):
         if isinstance(sent, Question):
             return sent
         if sent is None:
-            self._warn_of_near_miss(request)
-            if self._required:
-                raise KeyMissing(self._expected())
-            return Unguarded("no key, and none is required")
+            return self._without_key(request)
         if self._pattern is not None and not self._pattern.fullmatch(sent):
             raise KeyInvalid(
                 f"The idempotency key must match the regular expression {self._pattern.pattern}"
             )
-        identity = self._identity(request, sent)
-        content = (
-            canonical_request(request, self._selection, "key", rule_of(request))
-            if self._compare is None
-            else self._compared(request)
+        # A view that begins once, or whose writes are committed, must not find half a body.
+        if self._at_most_once or self.within is not None:
+            read_whole(request)
+        unguessable = None
+        if callable(self.key):  # made by the application, of values that two guests may both send
+            unguessable = False
+        elif self._takes_token:  # drawn at random
+            unguessable = True
+        identity = self.services.identities.of(
+            self.services.app,
+            request,
+            sent,
+            unguessable=unguessable,
+            header=self.key if isinstance(self.key, str) else None,
         )
+        content = None
+        if self.compare is None:
+            content = canonical_request(request, self._selection, "key", rule_of(request))
+        elif self.compare:
+            value = ["compare", self.compare()]
+            content = arguments.canonical_result("idempotent(compare=...)", request, value)
         return Question(
-            name_of(identity, request.method, self._endpoint, sent),
+            name_of(identity.text, request.method, self.endpoint, sent),
             content,
             lease=self._lease,
-            keep=self._keep,
-            wait=self._wait,
+            keep=self.ttl if self._at_most_once else 0.0,
+            wait=self.wait,
             identity=identity,
         )
 
@@ -223,15 +260,16 @@ class KeyPlan(ViewPlan):
             raise OutcomeUnknown
         if not isinstance(found, Done):
             raise KeyInProgress
-        if not self._replays:
+        records, sealed = self.services.records, finding.sealed
+        if self.on_repeat != "replay" and not records.is_unknown(sealed, found.record):
             raise KeyRepeated
-        return self._replay(finding.sealed, found.record)
+        return self._replay(sealed, found.record)
 
     def _replay(self, sealed: RecordContext, record: bytes) -> Response:
         # With a content type, so that none is made up: that takes longer than all the rest.
-        response = self._services.app.response_class(content_type="")
+        response = self.services.app.response_class(content_type="")
         try:
-            is_whole = self._services.records.replay(sealed, record, response)
+            is_whole = self.services.records.replay(sealed, record, response)
         except RecordOfAnotherRequest as error:
             raise KeyReused from error
         except UnreadableRecord as error:
@@ -243,67 +281,54 @@ class KeyPlan(ViewPlan):
 
     def settle(self, ending: Ending) -> Settlement:
         """Remember the response, or release an operation that may run again."""
-        is_by_hand = ending.verdict is Verdict.RELEASED
-        if ending.verdict in FAILURES and (is_by_hand or not self._at_most_once):
+        is_run = ending.verdict is Verdict.FAILED  # and released neither by hand nor unrun
+        if ending.verdict in FAILURES and not (is_run and self._at_most_once):
             return Release()
         record = ending.record
         if record is None:
-            record = self._services.records.remember_status(ending.sealed, 500, self._ttl)
-        return Complete(record, self._ttl)
+            record = self.services.records.remember_status(ending.sealed, 500, self.ttl)
+        return Complete(record, self.ttl)
 
     # The key
 
     def _sent(self, request: Request) -> str | Question | None:
-        if self._read is not None:
-            return key_of_value(self._read())
+        if callable(self.key):
+            return key_of_value(self.key())
         if self._takes_token:
             return self._token(request)
-        return key_in_header(request, self._header)
+        return key_in_header(request, self.key)
 
     def _token(self, request: Request) -> str | Question | None:
-        tokens = self._services.tokens
+        tokens = self.services.tokens
         text = tokens.sent_with(request)
         if text is None:
             return None
-        name, issued = tokens.verify(self._services.app, text)
+        name, issued = tokens.verify(self.services.app, text)
         # Good for as long as its response is certain to be remembered: a late repeat is refused,
         # and never runs again.
-        if tokens.clock() - issued > self._ttl - CLOCK_SKEW:
+        if tokens.clock() - issued > self.ttl - CLOCK_SKEW:
             refusal = TokenExpired().because("its response may no longer be remembered")
             return Question(name, refusal=refusal)
         return name.decode("ascii")
 
-    def _identity(self, request: Request, sent: str) -> str:
-        of_key = self._services.identities.of_key
-        if self._read is not None:
-            # Made by the application, from values that two guests may both send.
-            return of_key(self._services.app, request, sent, unguessable=False)
-        unguessable = True if self._takes_token else None  # a token is drawn at random
-        return of_key(
-            self._services.app, request, sent, unguessable=unguessable, header=self._header
-        )
-
-    def _compared(self, request: Request) -> bytes | None:
-        if not self._compare:
-            return None
-        compared = ["compare", self._compare()]
-        return arguments.canonical_result("idempotent(compare=...)", request, compared)
-
-    def _warn_of_near_miss(self, request: Request) -> None:
+    def _without_key(self, request: Request) -> Unguarded:
+        near_misses, text = self.services.near_misses, None
         if self._takes_token:
-            self._services.near_misses.look_for_token(self._endpoint, request)
-        elif self._read is None:
-            self._services.near_misses.look_for_key(self._endpoint, request, self._header)
-
-    def _expected(self) -> str | None:
-        """Return the text about the place of a key; None where a function reads it."""
-        if self._read is not None:
-            return None
-        kind, where = "an idempotency key", f"in the header {self._header}"
-        if self._takes_token:
-            kind = "a one-time token for its key"
-            where = f"{where} or in the form field {self._services.config.token_field}"
-        return f"This request needs {kind}, {where}: a new one for every new operation."
+            near_misses.look_for_token(self.endpoint, request)
+            text = (
+                f"This request needs a one-time token for its key, in the header {self.key} or in "
+                f"the form field {self.services.config.token_field}: a new one for every new "
+                "operation."
+            )
+        elif not callable(self.key):
+            near_misses.look_for_key(self.endpoint, request, self.key)
+            text = (
+                f"This request needs an idempotency key, in the header {self.key}: a new one for "
+                "every new operation."
+            )
+        if self.required:
+            raise KeyMissing(text)
+        return Unguarded("no key, and none is required")
 
 
 def name_of(identity: str, method: str, endpoint: str, sent: str) -> bytes:
@@ -313,11 +338,6 @@ def name_of(identity: str, method: str, endpoint: str, sent: str) -> bytes:
 
 def _either(own: T | None, general: T) -> T:
     return general if own is None else own
-
-
-def _never(response: Response) -> bool:
-    del response
-    return False
 
 
 def _is_transient(response: Response) -> bool:

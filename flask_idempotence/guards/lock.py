@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from ..config.settings import SHORTEST_LEASE, OnStoreError
 from ..engine.guard import (
@@ -17,20 +17,21 @@ from ..engine.guard import (
     Keep,
     Question,
     Release,
-    Services,
     Settlement,
     ViewGuard,
-    ViewPlan,
+    argument,
 )
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical_request, rule_of, selection_of
 from ..response.refusals import RepeatSubmit
 from ..stores.base import Running
 from . import arguments
-from .wrapping import decorator_of, guarded
+from .wrapping import decorator_of
 
 if TYPE_CHECKING:
     from flask import Request, Response
+
+    from ..config.settings import Config
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,50 +41,96 @@ _EMPTY: tuple[object, ...] = (None, "", [], (), {})
 METHODS = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
 
-class LockPlan(ViewPlan):
-    """The rules of lock mode at one route."""
+def _is_empty(key: object) -> bool:
+    """Whether a key names nothing: it is empty, or a list of nothing else."""
+    parts = key if isinstance(key, list | tuple) else [key]
+    return all(part in _EMPTY for part in parts)
 
-    def __init__(self, guard: LockGuard, services: Services) -> None:
-        config = services.config
-        self._app = services.app
-        self._identities = services.identities
-        self._key = guard.key
-        self._selection = selection_of(guard.only, guard.ignore, config.ignored_args)
-        self._interval = config.lock_interval if guard.interval is None else guard.interval
+
+def _methods(label: str, value: Collection[str] | None) -> frozenset[str]:
+    given = arguments.names(label, value) or frozenset()
+    if unknown := {method for method in given if str(method).upper() not in METHODS}:
+        raise ConfigurationError(
+            f"{label} takes safe methods, such as 'GET', not "
+            f"{', '.join(sorted(map(repr, unknown)))}. Unsafe methods are guarded anyway."
+        )
+    methods = frozenset(method.upper() for method in given)
+    return methods | {"HEAD"} if "GET" in methods else methods  # the same view answers both
+
+
+@dataclass(eq=False)
+class LockGuard(ViewGuard):
+    """The arguments of `no_repeat_submit`, and the rules of lock mode at one route."""
+
+    mode = "lock"
+    decorator = "no_repeat_submit"
+    toggle = "IDEMPOTENCE_LOCK_ENABLED"
+
+    interval: float = argument(setting="lock_interval")
+    message: object = argument(setting="lock_message")
+    only: frozenset[str] | None = argument(arguments.names)
+    ignore: frozenset[str] = argument(arguments.names, ())
+    key: Callable[[], object] | None = argument(arguments.function)
+    shared: bool = argument(arguments.flag, default=False)
+    wait: float | None = argument(arguments.wait)
+    failed: Callable[[Response], bool] | None = argument(arguments.function)
+    methods: Collection[str] = argument(_methods)
+    on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
+
+    def validate(self) -> None:
+        """Check the arguments together."""
+        if self.shared and self.key is None:
+            raise ConfigurationError(
+                "no_repeat_submit(shared=True) needs key=, a function that returns the subject of "
+                "the lock, such as an order's id: without it, one sender could lock out all "
+                "others."
+            )
+        if self.wait is not None and self.key is None:
+            raise ConfigurationError(
+                "no_repeat_submit(wait=...) needs key=: a request that waits for its turn runs, "
+                "and so would the second of a double click."
+            )
+        if self.interval == 0 and self.key is None:
+            raise ConfigurationError(
+                "no_repeat_submit(interval=0) needs key=, a function that returns the subject of "
+                "the lock. Without it, a repeat is a double click: give an interval in seconds."
+            )
+        check = arguments.duration if self.key is None else arguments.wait
+        interval = check("no_repeat_submit(interval=...)", self.interval)
+        self.interval = interval  # type: ignore[assignment]  # None until it is bound
+
+    def prepare(self, config: Config, given: Self) -> None:
+        """Complete a bound guard."""
+        self._selection = selection_of(self.only, self.ignore or frozenset(), config.ignored_args)
         # Without an interval every success is released by a call, so a short lease saves none.
-        self._lease = min(max(self._interval or config.lease, SHORTEST_LEASE), config.lease)
-        self._wait = guard.wait
-        self._shared = guard.shared
-        self._is_worded = guard.message is not None
-        self._message = config.lock_message if guard.message is None else guard.message
-        self.has_failed = guard.failed
+        self._lease = min(max(self.interval or config.lease, SHORTEST_LEASE), config.lease)
+        self._is_worded = given.message is not None
+
+    def has_failed(self, response: Response) -> bool:
+        """Whether the view's response releases the lock."""
+        return super().has_failed(response) if self.failed is None else self.failed(response)
 
     def question(self, request: Request) -> Question:
         """Ask for the sender and the request, without a key of the client's."""
-        identity, name = self._name(request)
-        return Question(name, lease=self._lease, wait=self._wait, identity=identity)
-
-    def _name(self, request: Request) -> tuple[str, bytes]:
-        """Return the identity that counts, and the name of the operation."""
-        rule = rule_of(request)
-        if self._key is None:
-            identity = self._identities.of(self._app, request)
-            return identity, canonical_request(request, self._selection, "lock", identity, rule)
-        key = self._key()
-        # All requests without a key would be one request: their senders count.
-        is_shared = self._shared and not _is_empty(key)
-        identities = self._identities
-        identity = (identities.of_all if is_shared else identities.of)(self._app, request)
-        named = ["lock", identity, rule, request.method, request.endpoint, key]
-        text = arguments.canonical_result("no_repeat_submit(key=...)", request, named)
-        return identity, text
+        app, identities, rule = self.services.app, self.services.identities, rule_of(request)
+        if self.key is None:
+            identity = identities.of(app, request)
+            name = canonical_request(request, self._selection, "lock", identity.text, rule)
+        else:
+            key = self.key()
+            # All requests without a key would be one request: their senders count.
+            is_shared = self.shared and not _is_empty(key)
+            identity = (identities.of_all if is_shared else identities.of)(app, request)
+            named = ["lock", identity.text, rule, request.method, request.endpoint, key]
+            name = arguments.canonical_result("no_repeat_submit(key=...)", request, named)
+        return Question(name, lease=self._lease, wait=self.wait or 0.0, identity=identity)
 
     def answer(self, finding: Finding) -> NoReturn:
         """Refuse a repeat."""
-        left = self._interval
+        left = self.interval
         if isinstance(finding.outcome, Running):
             left = min(finding.outcome.remaining, left)
-        refusal = RepeatSubmit(self._message, retry_after=left)
+        refusal = RepeatSubmit(self.message, retry_after=left)
         refusal.is_worded = self._is_worded
         raise refusal
 
@@ -93,41 +140,10 @@ class LockPlan(ViewPlan):
             return Release()
         if ending.is_overrun:
             # A slow view: requests that queued behind it come only now.
-            return HoldUntil(ending.now + self._interval)
-        if ending.lease != self._interval:
-            return HoldUntil(ending.granted_at + self._interval)
+            return HoldUntil(ending.now + self.interval)
+        if ending.lease != self.interval:
+            return HoldUntil(ending.granted_at + self.interval)
         return Keep()
-
-
-def _is_empty(key: object) -> bool:
-    """Whether a key names nothing: it is empty, or a list of nothing else."""
-    parts = key if isinstance(key, list | tuple) else [key]
-    return all(part in _EMPTY for part in parts)
-
-
-@dataclass(eq=False)
-class LockGuard(ViewGuard):
-    """The arguments of `no_repeat_submit`, checked; None for the setting."""
-
-    mode = "lock"
-    decorator = "no_repeat_submit"
-    toggle = "IDEMPOTENCE_LOCK_ENABLED"
-
-    interval: float | None = None
-    message: object | None = None
-    only: frozenset[str] | None = None
-    ignore: frozenset[str] = field(default=frozenset())
-    key: Callable[[], object] | None = None
-    shared: bool = False
-    wait: float = 0.0
-    failed: Callable[[Response], bool] | None = None
-    methods: Collection[str] = frozenset()
-    on_store_error: OnStoreError | None = None
-
-    def plan(self, services: Services, endpoint: str | None) -> LockPlan:
-        """Return the plan of a route."""
-        del endpoint
-        return LockPlan(self, services)
 
 
 @overload
@@ -194,47 +210,18 @@ def no_repeat_submit(
     Raises:
         ConfigurationError: an argument of the wrong kind.
     """
-    if callable(interval):
-        return guarded(LockGuard(), interval)
-    name = LockGuard.decorator
-    arguments.function(name, "key", key)
-    arguments.function(name, "failed", failed)
-    arguments.flag(name, "shared", shared)
-    if shared and key is None:
-        raise ConfigurationError(
-            "no_repeat_submit(shared=True) needs key=, a function that returns the subject of "
-            "the lock, such as an order's id: without it, one sender could lock out all others."
-        )
-    if wait is not None and key is None:
-        raise ConfigurationError(
-            "no_repeat_submit(wait=...) needs key=: a request that waits for its turn runs, and "
-            "so would the second of a double click."
-        )
-    if interval == 0 and key is None:
-        raise ConfigurationError(
-            "no_repeat_submit(interval=0) needs key=, a function that returns the subject of the "
-            "lock. Without it, a repeat is a double click: give an interval in seconds."
-        )
-    guard = LockGuard(
-        interval=arguments.duration(name, "interval", interval, allow_zero=key is not None),
+    view, interval = (interval, None) if callable(interval) else (None, interval)
+    return decorator_of(
+        LockGuard,
+        view,
+        interval=interval,
         message=message,
-        only=None if only is None else arguments.names(name, "only", only),
-        ignore=arguments.names(name, "ignore", ignore),
+        only=only,
+        ignore=ignore,
         key=key,
         shared=shared,
-        wait=arguments.wait(name, wait),
+        wait=wait,
         failed=failed,
-        methods=_methods(arguments.names(name, "methods", methods)),
-        on_store_error=arguments.store_error_policy(name, on_store_error),
+        methods=methods,
+        on_store_error=on_store_error,
     )
-    return decorator_of(guard)
-
-
-def _methods(given: frozenset[str]) -> frozenset[str]:
-    if unknown := {method for method in given if str(method).upper() not in METHODS}:
-        raise ConfigurationError(
-            f"no_repeat_submit(methods=...) takes safe methods, such as 'GET', not "
-            f"{', '.join(sorted(map(repr, unknown)))}. Unsafe methods are guarded anyway."
-        )
-    methods = frozenset(method.upper() for method in given)
-    return methods | {"HEAD"} if "GET" in methods else methods  # the same view answers both

@@ -1,83 +1,117 @@
-"""`once`: operations that the application names, in a request or outside.
-
-`Block` is the part that `once` shares with `lock`: a claim around a block of code.
-"""
+"""`once`: operations that the application names, each carried out once."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from flask import current_app
-
-from ..engine.claim import Attempt, Claim
-from ..engine.current import enter_block, leave_block, own_blocks
-from ..engine.engine import Engine, engine_of
-from ..engine.guard import FAILURES, Guard, Plan, Question, Verdict
+from ..config.settings import REJECT
+from ..engine.current import leave_block
+from ..engine.guard import (
+    FAILURES,
+    Complete,
+    Ending,
+    Finding,
+    Question,
+    Release,
+    Settlement,
+    Verdict,
+    argument,
+)
 from ..errors import ConfigurationError
-from ..exactly_once.factory import transaction_factory
-from ..request.proxies import actual
+from ..exactly_once.factory import TransactionFactory, transaction_factory
 from ..response.records import RecordContext, UnreadableRecord
-from ..response.refusals import Refusal, ResponseNotStored
+from ..response.refusals import OutcomeUnknown, Refusal, ResponseNotStored, Running
 from ..stores.base import Done
 from . import arguments
-from .operation import NO_ID, Id, OnceGuard, checked_scope
+from .blocks import Block, BlockGuard, Id, name_of
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session, scoped_session
 
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
+    from ..engine.claim import Claim
+    from ..engine.engine import Engine
 
 _logger = logging.getLogger("flask_idempotence")
 
+NO_ID: Any = object()
 
-class Block:
-    """A claim around a block of code."""
+_SCOPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
-    def __init__(self) -> None:
-        self._engine: Engine | None = None
-        self._attempt: Attempt | None = None
-        self._claim: Claim | None = None
 
-    def _begin(
-        self, engine: Engine, guard: Guard, part: str, plan: Plan[T], question: Question
-    ) -> T | None:
-        """Claim the operation of the block, or return the reply of the plan.
+def checked_scope(function: str, scope: object) -> str:
+    """Return a scope.
 
-        A block within its own, of the same thread, task and request, is a part of it.
+    Raises:
+        ConfigurationError: it has another form.
+    """
+    if isinstance(scope, str) and _SCOPE.fullmatch(scope):
+        return scope
+    raise ConfigurationError(
+        f"{function}(scope): must be 1 to 64 letters, digits, '_', '.' and '-'."
+    )
+
+
+_UNKNOWN = (
+    "This operation was committed in part, and whether the rest took effect is unknown. Look it "
+    "up, and forget() the operation before it runs again."
+)
+
+
+@dataclass(eq=False)
+class OnceGuard(BlockGuard):
+    """The arguments of `once` that do not name the operation, and its rules."""
+
+    mode = "once"
+    decorator = "once"
+
+    ttl: float = argument(arguments.duration, 86400)
+    wait: float = argument(arguments.wait)
+    within: TransactionFactory | None = argument(transaction_factory)
+
+    def validate(self) -> None:
+        """Check the arguments together."""
+        if self.ttl is None:
+            raise ConfigurationError("once(ttl=...): Must be a number of seconds or a timedelta.")
+        if self.within is not None:
+            self.on_store_error = REJECT
+
+    def question(self, name: bytes) -> Question:
+        """Ask for an operation by the text that names it."""
+        return Question(name, lease=self.services.config.lease, wait=self.wait or 0.0)
+
+    def answer(self, finding: Finding) -> Done:
+        """Return the record of an operation that is done.
 
         Raises:
-            Refusal: the plan refuses it, or the store does not answer.
+            OutcomeUnknown: it was committed below the session of its `within=`.
+            Running: it is running.
         """
-        app = engine.services.app
-        self._engine = engine
-        attempt = self._attempt = Attempt(app, guard.mode, part, guard.on_store_error)
-        if engine.is_on(app, guard.toggle):
-            found = engine.admit(attempt, plan, lambda: question, own_blocks(app))
-        else:
-            found = engine.bypass(attempt, plan, guard)
-        if isinstance(found, Claim):
-            self._claim = found
-            enter_block(found)
-            return None
-        return found
+        found = finding.outcome
+        if isinstance(found, Done):
+            if self.services.records.is_unknown(finding.sealed, found.record):
+                raise OutcomeUnknown(_UNKNOWN)
+            return found
+        raise Running(remaining=getattr(found, "remaining", 0.0))
 
-    def _leave(self) -> tuple[Engine, Claim] | None:
-        """Return the claim to settle, and its engine; None where the block has none of its own."""
-        if self._claim is None or self._engine is None:
-            return None
-        leave_block(self._claim)
-        return self._engine, self._claim
+    def settle(self, ending: Ending) -> Settlement:
+        """Remember that the operation is done, or release it."""
+        if ending.verdict in FAILURES or ending.record is None:
+            return Release()
+        return Complete(ending.record, self.ttl)
+
+    def unknown(self, sealed: RecordContext) -> bytes:
+        """Return the record of an operation whose outcome is unknown."""
+        return self.services.records.remember_unknown(sealed, self.ttl)
 
 
-class Once(Block):
+class Once(Block[OnceGuard]):
     """A named operation, made by `Idempotence.once`: a context manager and a decorator.
 
     As a context manager it is good for one `with` statement. Within itself (in the same thread,
@@ -99,7 +133,7 @@ class Once(Block):
         within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> None:
         super().__init__()
-        self._scope: str = checked_scope("once", scope)
+        self._part: str = checked_scope("once", scope)
         if (id is NO_ID) == (key is None):
             raise ConfigurationError(
                 "once() takes an id, or as a decorator a function key= that returns it."
@@ -110,17 +144,20 @@ class Once(Block):
                 "the decorated function and returns the id."
             )
         self._id: Id = id
-        self._within: Any = within
         self._key: Callable[..., Id] | None = key
-        seconds = arguments.duration("once", "ttl", ttl)
-        if seconds is None:
-            raise ConfigurationError("once(ttl=...): Must be a number of seconds or a timedelta.")
-        self._guard: OnceGuard = OnceGuard(
-            seconds, transaction_factory("once", within), arguments.wait("once", wait)
-        )
+        given: dict[str, Any] = {"ttl": ttl, "wait": wait, "within": within}
+        self._guard: OnceGuard = OnceGuard(**given)
+
         self.first: bool = False
-        self._done: Done | None = None
-        self._result: Any = None
+
+    def _name(self) -> bytes:
+        return name_of("once", self._part, id=self._id)
+
+    def _of_call(self, *args: Any, **kwargs: Any) -> Self:
+        block = super()._of_call()
+        if self._key is not None:
+            block._id, block._key = self._key(*args, **kwargs), None
+        return block
 
     @property
     def result(self) -> Any:
@@ -133,6 +170,16 @@ class Once(Block):
             ResponseNotStored: the operation was done, and its result was not stored, or cannot be
                 read.
         """
+        return self._remembered
+
+    @result.setter
+    def result(self, value: Any) -> None:
+        if not self.first:
+            raise RuntimeError("Only the first may set the result: check `.first` before.")
+        self._result = value
+
+    @property
+    def _remembered(self) -> Any:
         if self._done is None or self._engine is None or self._attempt is None:
             return self._result
         try:
@@ -144,28 +191,17 @@ class Once(Block):
             refusal.apply(self._engine.config)
             raise refusal from None
 
-    @result.setter
-    def result(self, value: Any) -> None:
-        if not self.first:
-            raise RuntimeError("Only the first may set the result: check `.first` before.")
-        self._result = value
-
-    def __enter__(self) -> Once:
+    def __enter__(self) -> Self:
         """Claim the operation, or read its result.
 
         Raises:
+            OutcomeUnknown: `within=` a session, it was committed below that session.
             Running: it is running, still after `wait` seconds.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
-        if self._engine is not None or self._key is not None:
-            raise RuntimeError(
-                "once(scope, id) is good for one with statement: call it again for the next. "
-                "With key= it is a decorator."
-            )
-        engine = engine_of(actual(current_app))
-        plan = self._guard.plan(engine.services, None)
-        question = plan.question_of(self._scope, self._id)
-        self._done = self._begin(engine, self._guard, self._scope, plan, question)
+        if self._key is not None:
+            raise RuntimeError("once(key=...) is a decorator; a with statement needs an id.")
+        super().__enter__()
         self.first = self._done is None
         return self
 
@@ -183,9 +219,9 @@ class Once(Block):
             LeaseLost: `within=` a session, the claim was lost: everything is rolled back.
             StoreUnavailable: `within=` a session, the database did not commit.
         """
-        if (left := self._leave()) is None:
+        if (engine := self._engine) is None or (claim := self._claim) is None:
             return
-        engine, claim = left
+        leave_block(claim)
         if error is not None and not isinstance(error, Exception):
             engine.settling.abandon(claim)
             return
@@ -204,87 +240,9 @@ class Once(Block):
     def _take_record(self, engine: Engine, claim: Claim) -> Exception | None:
         records, ttl = engine.services.records, self._guard.ttl
         try:
-            claim.keep_record(records.remember_result(claim.sealed, self._result, ttl))
+            claim.record = records.remember_result(claim.sealed, self._result, ttl)
         except TypeError as problem:
             # It has been done, and must not be done again.
-            claim.keep_record(records.remember_status(claim.sealed, 0, ttl))
+            claim.record = records.remember_status(claim.sealed, 0, ttl)
             return problem
         return None
-
-    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
-        """Decorate a function, sync or async, so that it runs once for each id.
-
-        Later calls return the first call's result, as JSON restores it.
-
-        Raises:
-            TypeError: it is a generator, or no function.
-        """
-        if is_async(function, "once", self._guard.wait):
-
-            @functools.wraps(function)
-            async def async_once(*args: P.args, **kwargs: P.kwargs) -> Any:
-                with self._anew(*args, **kwargs) as once:
-                    if not once.first:
-                        return once.result
-                    once.result = result = await function(*args, **kwargs)
-                return result
-
-            return async_once  # type: ignore[return-value]  # R is what it awaits to
-
-        @functools.wraps(function)
-        def run_once(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self._anew(*args, **kwargs) as once:
-                if not once.first:
-                    remembered: R = once.result
-                    return remembered
-                once.result = result = returned("once", function(*args, **kwargs))
-            return result
-
-        return run_once
-
-    def _anew(self, *args: Any, **kwargs: Any) -> Once:
-        id_ = self._id if self._key is None else self._key(*args, **kwargs)
-        ttl, wait = self._guard.ttl, self._guard.wait
-        return Once(self._scope, id_, ttl=ttl, wait=wait, within=self._within)
-
-
-def is_async(
-    function: Callable[..., object], decorator: str, wait: float
-) -> TypeGuard[Callable[..., Awaitable[Any]]]:
-    """Whether a decorated function is a coroutine function.
-
-    Raises:
-        TypeError: it is no function, or a generator.
-        ConfigurationError: it is async, and would block its event loop while it waits.
-    """
-    if (
-        not callable(function)
-        or inspect.isclass(function)
-        or inspect.isgeneratorfunction(function)
-        or inspect.isasyncgenfunction(function)
-    ):
-        raise TypeError(f"{decorator}() decorates a function that returns, not {function!r}.")
-    if not inspect.iscoroutinefunction(function):
-        return False
-    if wait:
-        raise ConfigurationError(
-            f"{decorator}(wait=...) would block the event loop of an async function. Leave it "
-            "out, catch Running, and try again after asyncio.sleep()."
-        )
-    return True
-
-
-def returned(decorator: str, result: R) -> R:
-    """Return the result of a decorated function.
-
-    Raises:
-        TypeError: it stands for work that is still to be done.
-    """
-    if inspect.iscoroutine(result):
-        result.close()
-    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise TypeError(
-            f"{decorator}() decorates a function whose work is done when it returns. This one "
-            f"returned {type(result).__name__}, whose work comes later."
-        )
-    return result

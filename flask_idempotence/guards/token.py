@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from ..config.settings import OnStoreError
 from ..engine.guard import (
@@ -14,48 +14,60 @@ from ..engine.guard import (
     Keep,
     Question,
     Restore,
-    Services,
     Settlement,
     Verdict,
     ViewGuard,
-    ViewPlan,
+    argument,
 )
 from ..errors import ConfigurationError
 from ..request.tokens import PURPOSE_RULE, is_purpose
 from ..response.refusals import TokenInvalid, TokenMissing, TokenNotYours, TokenSpent
 from ..stores.base import TokenOutcome
 from . import arguments
-from .wrapping import decorator_of, guarded
+from .wrapping import decorator_of
 
 if TYPE_CHECKING:
     from flask import Request
+
+    from ..config.settings import Config
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class TokenPlan(ViewPlan):
-    """The rules of token mode at one route."""
+def _purpose(label: str, value: object) -> object:
+    if value is not None and not (isinstance(value, str) and is_purpose(value)):
+        raise ConfigurationError(f"{label.replace('...', repr(value))}: {PURPOSE_RULE}")
+    return value
 
-    def __init__(self, guard: TokenGuard, services: Services) -> None:
-        self._app = services.app
-        self._tokens = services.tokens
-        self._near_misses = services.near_misses
-        self._purpose = guard.purpose
-        self._restores = guard.restore_on_failure
-        self._header = services.config.token_header
-        self._field = services.config.token_field
-        self.part = guard.purpose or "-"
+
+@dataclass(eq=False)
+class TokenGuard(ViewGuard):
+    """The arguments of `one_time_token`, and the rules of token mode at one route."""
+
+    mode = "token"
+    decorator = "one_time_token"
+    toggle = "IDEMPOTENCE_TOKEN_ENABLED"
+
+    purpose: str | None = argument(_purpose)
+    restore_on_failure: bool = argument(arguments.flag, default=False)
+    on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
+
+    def prepare(self, config: Config, given: Self) -> None:
+        """Complete a bound guard."""
+        del config, given
+        self.part = self.purpose or "-"
 
     def question(self, request: Request) -> Question:
         """Ask for the token that the request carries."""
-        sent = self._tokens.sent_with(request)
+        sent = self.services.tokens.sent_with(request)
         if sent is None:
-            self._near_misses.look_for_token(request.endpoint, request)
+            self.services.near_misses.look_for_token(request.endpoint, request)
+            header, field = self.services.config.token_header, self.services.config.token_field
             raise TokenMissing(
-                f"This request needs a one-time token, in the header {self._header} or in the "
-                f"form field {self._field}. Load the page again, or fetch a token."
-            ).because(f"there is neither a header {self._header} nor a form field {self._field}")
+                f"This request needs a one-time token, in the header {header} or in the form "
+                f"field {field}. Load the page again, or fetch a token."
+            ).because(f"there is neither a header {header} nor a form field {field}")
         return self.question_of(sent, request)
 
     def question_of(self, text: str, request: Request | None) -> Question:
@@ -66,45 +78,29 @@ class TokenPlan(ViewPlan):
         """
         if not isinstance(text, str):
             raise TokenInvalid().because("it is not a string")
-        token = self._tokens.read(self._app, request, text, self._purpose)
+        token = self.services.tokens.read(self.services.app, request, text, self.purpose)
         return Question(token.name, spends=token, identity=token.bearer)
 
     def answer(self, finding: Finding) -> NoReturn:
         """Refuse a token that is not in the store, or another user's."""
         question, token = finding.question, finding.question.spends
         if finding.outcome is TokenOutcome.NOT_YOURS:
-            is_user = bool(question.identity)
+            is_user = question.identity is not None and bool(question.identity.text)
             sender = "another user than this one" if is_user else "a user, and this is a guest"
             raise TokenNotYours().because(f"it was issued to {sender}")
-        if token is not None and token.expires < self._tokens.clock():
-            raise self._tokens.expired(token)
+        if token is not None and token.expires < self.services.tokens.clock():
+            raise self.services.tokens.expired(token)
         raise TokenSpent().because("it has been spent, or the store no longer knows it")
 
     def settle(self, ending: Ending) -> Settlement:
         """Leave the token spent, or put it back once if the route says so."""
         verdict, token = ending.verdict, ending.question.spends
-        restores = self._restores or verdict is Verdict.RELEASED
+        if token is not None and verdict is Verdict.CUT_OFF:
+            return Restore(token, again=ending.is_restored)
+        restores = self.restore_on_failure or verdict is Verdict.RELEASED
         if token is None or ending.is_restored or not (verdict in FAILURES and restores):
             return Keep()
-        return Restore(token)
-
-
-@dataclass(eq=False)
-class TokenGuard(ViewGuard):
-    """The arguments of `one_time_token`, checked."""
-
-    mode = "token"
-    decorator = "one_time_token"
-    toggle = "IDEMPOTENCE_TOKEN_ENABLED"
-
-    purpose: str | None = None
-    restore_on_failure: bool = False
-    on_store_error: OnStoreError | None = None
-
-    def plan(self, services: Services, endpoint: str | None) -> TokenPlan:
-        """Return the plan of a route."""
-        del endpoint
-        return TokenPlan(self, services)
+        return Restore(token, again=True)
 
 
 @overload
@@ -142,10 +138,11 @@ def one_time_token(
     Raises:
         ConfigurationError: no token could have such a purpose, or an argument is wrong.
     """
-    if callable(purpose):
-        return guarded(TokenGuard(), purpose)
-    if purpose is not None and not (isinstance(purpose, str) and is_purpose(purpose)):
-        raise ConfigurationError(f"one_time_token(purpose={purpose!r}): {PURPOSE_RULE}")
-    arguments.flag(TokenGuard.decorator, "restore_on_failure", restore_on_failure)
-    on_store_error = arguments.store_error_policy(TokenGuard.decorator, on_store_error)
-    return decorator_of(TokenGuard(purpose, restore_on_failure, on_store_error))
+    view, purpose = (purpose, None) if callable(purpose) else (None, purpose)
+    return decorator_of(
+        TokenGuard,
+        view,
+        purpose=purpose,
+        restore_on_failure=restore_on_failure,
+        on_store_error=on_store_error,
+    )

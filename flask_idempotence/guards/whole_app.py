@@ -6,11 +6,14 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flask import Flask
+
+from ..errors import ConfigurationError
 from .key import KeyGuard
 from .wrapping import bears, guards_of, layers, put_behind
 
 if TYPE_CHECKING:
-    from flask import Flask
+    from ..config.settings import Config
 
 V = TypeVar("V")
 
@@ -18,7 +21,17 @@ _EXEMPT = "__idempotence_exempt__"
 
 
 def exempt(view: V) -> V:
-    """Leave a view out of whole-app mode, as `idempotent.exempt` does."""
+    """Leave a view out of whole-app mode, as `idempotent.exempt` does.
+
+    Raises:
+        ConfigurationError: it is no view.
+    """
+    if isinstance(view, Flask) or not callable(view):
+        raise ConfigurationError(
+            "idempotent.exempt takes a view function, a class-based view or one of its methods, "
+            f"not a {type(view).__name__}. Decorate each of the views: "
+            "those of a Blueprint are in app.view_functions under its name."
+        )
     setattr(view, _EXEMPT, view)
     return view
 
@@ -34,15 +47,22 @@ def guard_all(app: Flask, methods: Collection[str]) -> None:
     views: dict[str, Any] = app.view_functions
     for endpoint, view in views.items():
         open_to = frozenset(
-            method for method in answered[endpoint] if not speaks_for_itself(view, method)
+            method for method in answered[endpoint] if not _speaks_for_itself(view, method)
         )
         if open_to:
             guard = KeyGuard(only_methods=open_to)
             views[endpoint] = put_behind(guard, view)
 
 
-def speaks_for_itself(view: Any, method: str) -> bool:
-    """Whether a view is exempt from whole-app mode, or has a key guard of its own."""
+def guard_to_come(config: Config, view: Any, method: str) -> KeyGuard | None:
+    """Return the guard that the first request puts around a view for a method, if it does."""
+    is_meant = config.key_all_routes and method in config.key_methods
+    if is_meant and not _speaks_for_itself(view, method):
+        return KeyGuard(only_methods=frozenset({method}))
+    return None
+
+
+def _speaks_for_itself(view: Any, method: str) -> bool:
     has_guard = any(guard.mode == KeyGuard.mode for guard in guards_of(view, method))
     return has_guard or exempts(view, method)
 

@@ -15,9 +15,11 @@ from flask.globals import request_ctx
 from ..engine.claim import Attempt, Claim, claims_of, note_replay
 from ..engine.debug_log import note
 from ..engine.engine import engine_of
-from ..engine.guard import SAFE_METHODS, ViewGuard
-from ..engine.settling import result_failed
+from ..engine.guard import SAFE_METHODS, ViewGuard, result_failed
+from ..request.input import guard_input
 from ..request.proxies import actual
+from ..response.headers import forbid_storing
+from ..response.refusals import Refusal
 
 if TYPE_CHECKING:
     from flask import Flask, Request, Response
@@ -35,25 +37,25 @@ _GUARD = "__idempotence_guard__"
 _BY = "__idempotence_by__"
 
 
-def guarded(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a view function for a decorator, and mark it for the check of the order.
+def decorator_of(kind: type[ViewGuard], view: Callable[..., Any] | None, **given: Any) -> Any:
+    """Return a decorator with these arguments; where a view is given, the view behind the guard.
 
     Raises:
-        TypeError: it is not a function.
+        ConfigurationError: an argument is wrong.
+        TypeError: the view is not a function.
     """
-    behind_guard = put_behind(guard, view)
-    _mark(view)
-    return behind_guard
-
-
-def decorator_of(guard: ViewGuard) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return the decorator of a guard; the decorator bears the guard's mark."""
+    guard = kind(**given)
 
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
-        return guarded(guard, view)
+        behind_guard = put_behind(guard, view)
+        # For the check of the order. A bound method or a builtin takes no mark: there, a wrong
+        # order goes unnoticed.
+        with contextlib.suppress(AttributeError):
+            setattr(view, _GUARDED, view)
+        return behind_guard
 
     setattr(decorate, _BY, guard)
-    return decorate
+    return decorate if view is None else decorate(view)
 
 
 def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
@@ -103,19 +105,43 @@ def run(
         Exception: the view raised it.
     """
     endpoint = request.endpoint
-    plan = engine.plan_of(guard, endpoint)
-    attempt = Attempt(app, guard.mode, endpoint, guard.on_store_error)
+    bound = engine.bound(guard, endpoint)
+    attempt = Attempt(app, guard.mode, endpoint, bound.on_store_error)
     if engine.is_on(app, guard.toggle):
-        claim = engine.admit(attempt, plan, partial(plan.question, request), claims_of(request))
+        guard_input(request.environ)
+        claims = claims_of(request)
+        try:
+            claim = engine.admit(attempt, bound, partial(bound.question, request), claims)
+        except Refusal:
+            if claims:
+                _note_stopped(engine, app, request, guard)
+            raise
     else:
-        claim = engine.bypass(attempt, plan, guard)
+        claim = engine.bypass(attempt, bound)
     if claim is None:
         return call()
     if not isinstance(claim, Claim):
         note_replay(request)
+        if "no-store" in str(claim.headers.getlist("Cache-Control")).lower():
+            forbid_storing(request)  # it may hold a token, and a hook may allow caches to store it
         after_this_request(partial(_keep_replay, engine, claim))
         return claim
     return _run_claimed(engine.settling, request, claim, call)
+
+
+def _note_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGuard) -> None:
+    """Note at the claims of the guards around one that refuses that the view has not run.
+
+    A guard that another view has brought, which this one calls, is not among its guards: then the
+    view has run, and so it has where the guard has let it run before.
+    """
+    endpoint, claims = request.endpoint or "", claims_of(request)
+    guards = list(guards_of(app.view_functions.get(endpoint), request.method))
+    if refusing in guards:
+        bound = [engine.bound(guard, endpoint) for guard in guards[: guards.index(refusing) + 1]]
+        if all(claim.guard is not bound[-1] for claim in claims):
+            for claim in claims:
+                claim.is_stopped |= claim.guard in bound
 
 
 def _run_claimed(settling: Settling, request: Request, claim: Claim, call: Callable[[], R]) -> R:
@@ -166,12 +192,6 @@ def covers(guard: ViewGuard, method: str) -> bool:
     if guard.only_methods is not None:
         return method in guard.only_methods
     return method not in SAFE_METHODS or method in guard.methods
-
-
-def _mark(view: Callable[..., Any]) -> None:
-    # A bound method or a builtin takes no mark: a wrong order around it goes unnoticed.
-    with contextlib.suppress(AttributeError):
-        setattr(view, _GUARDED, view)
 
 
 def guards_of(view: Any, method: str) -> Iterator[ViewGuard]:

@@ -44,6 +44,9 @@ class Authorization(NamedTuple):
     scheme: str = ""
     """The scheme, if it may be logged."""
 
+    def __repr__(self) -> str:
+        return "<Authorization>"
+
 
 def read_authorization(header: str) -> Authorization | None:
     """Return the part of a header that counts; None where it is empty.

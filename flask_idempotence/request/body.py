@@ -5,28 +5,27 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
-import math
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from tempfile import SpooledTemporaryFile
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 from flask import after_this_request
 from flask.json.provider import DefaultJSONProvider
 from werkzeug.exceptions import (
     ClientDisconnected,
-    HTTPException,
     LengthRequired,
     RequestEntityTooLarge,
     ServiceUnavailable,
 )
-from werkzeug.wsgi import get_content_length
+from werkzeug.wsgi import LimitedStream
 
 from ..errors import ConfigurationError
+from .input import KEPT, WatchedInput, guard_input, length_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -41,30 +40,16 @@ IN_MEMORY = 1 << 20
 PIECE = 1 << 16
 """Bytes that are read at a time."""
 
-_KEPT = "flask_idempotence.body"
-
 _PARSED = "_cached_json"
 """Where Werkzeug keeps the JSON of a request; another version parses it again."""
 
 _UNKNOWN = ...
 """Werkzeug's sign for JSON that is not parsed yet."""
 
-_MOST_DIGITS = 19
-
 _logger = logging.getLogger("flask_idempotence")
 
-Text = str | tuple[str, str]
-"""The text of a field, or `("sha256", its digest)`."""
 
-
-class Form(NamedTuple):
-    """The values of a form: of each name the texts, and the pairs of a file's name and SHA-256."""
-
-    fields: Mapping[str, Sequence[Text]]
-    files: Mapping[str, Sequence[Sequence[str | None]]]
-
-
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Body:
     """The bytes of a body, in a file from which the view reads them."""
 
@@ -72,7 +57,8 @@ class Body:
     size: int
     data: bytes | None
     """None where the bytes are in a temporary file."""
-    forms: dict[tuple[object, ...], Form | None] = field(default_factory=dict)
+    is_rest: bool = False
+    """Whether the application has read a part before, or all, and not kept it."""
 
     def digest(self) -> str:
         """Return their SHA-256 in hexadecimal."""
@@ -88,20 +74,30 @@ def body_of(request: Request) -> Body:
         HTTPException: it is too large, its length is unknown, or the client disconnected.
         ConfigurationError: the application has read it before the guard, and not kept it.
     """
-    if (kept := _kept(request)) is not None:
-        return kept
-    length = _length_of(request.environ)
-    if data := vars(request).get("_cached_data"):  # the application has read it, and keeps it
-        body = _in_memory(data)
-    else:
-        body = _read_and_keep(request, length)
-        if not body.size and "stream" in vars(request) and _is_announced(request, length):
-            raise ConfigurationError(
-                f"The body of a request to {request.endpoint!r} was read before its guard. Read "
-                "it with request.get_data(), which keeps it (or give a lock a key=)."
-            )
-    _check_whole(body.size, length)
+    if (body := _kept(request)) is None:
+        guard_input(request.environ)
+        if data := vars(request).get("_cached_data"):  # the application keeps what it has read
+            return _in_memory(data)
+        body = _read_and_keep(request)
+    if body.is_rest:
+        raise ConfigurationError(
+            f"The body of a request to {request.endpoint!r} was read before its guard. Read "
+            "it with request.get_data(), which keeps it (or give a lock a key=)."
+        )
     return body
+
+
+def read_whole(request: Request) -> None:
+    """Read as much of a body as no code has read yet, so that none of it can be missing later.
+
+    Raises:
+        HTTPException: as from `body_of`.
+    """
+    known = vars(request)
+    is_parsed = known.get("_cached_data") or known.get("form") or known.get("files")
+    if not is_parsed and _kept(request) is None:
+        guard_input(request.environ)
+        _read_and_keep(request)
 
 
 def offer_json(request: Request, body: Body, value: object) -> None:
@@ -148,15 +144,14 @@ def is_left_unparsed(request: Request) -> bool:
     Raises:
         HTTPException: as from `body_of`.
     """
-    length = _length_of(request.environ)
-    if length is None:
-        _check_known(request.environ)
+    _check_known(request.environ)
     if request.form or request.files:
         return False
     if request.mimetype == FORM:
-        _check_whole(0, length)
+        if length_of(request.environ):  # bytes that are no text
+            raise ClientDisconnected
         return False
-    return _read_and_keep(request, length).size > 0
+    return _read_and_keep(request).size > 0
 
 
 def digest_of(stream: IO[bytes]) -> str:
@@ -180,26 +175,13 @@ def rewound(stream: IO[bytes]) -> Iterator[None]:
 
 
 def _kept(request: Request) -> Body | None:
-    body: Body | None = request.environ.get(_KEPT)
+    body: Body | None = request.environ.get(KEPT)
     return body if body and body.stream is request.environ["wsgi.input"] else None
-
-
-def _length_of(environ: WSGIEnvironment) -> int | None:
-    """Return the announced length of a body as Werkzeug does, at once in the usual case."""
-    text = environ.get("CONTENT_LENGTH") or ""
-    is_usual = text.isascii() and text.isdecimal() and len(text) < _MOST_DIGITS
-    if is_usual and "HTTP_TRANSFER_ENCODING" not in environ:
-        return int(text)
-    return get_content_length(environ)
-
-
-def _is_announced(request: Request, length: int | None) -> bool:
-    return bool(length or request.environ.get("HTTP_TRANSFER_ENCODING"))
 
 
 def _check_known(environ: WSGIEnvironment) -> None:
     # Werkzeug reads a body without an end as an empty one, so that all of them would look alike.
-    if environ.get("wsgi.input_terminated"):
+    if length_of(environ) is not None or environ.get("wsgi.input_terminated"):
         return
     has_frames = environ.get("SERVER_PROTOCOL", "").startswith(("HTTP/2", "HTTP/3"))
     if environ.get("HTTP_TRANSFER_ENCODING") or (has_frames and environ.get("CONTENT_TYPE")):
@@ -209,30 +191,24 @@ def _check_known(environ: WSGIEnvironment) -> None:
         )
 
 
-def _check_whole(size: int, length: int | None) -> None:
-    # Some servers pass on the bytes before a disconnect as if they were the body. A guard must
-    # not take half a request for a whole one.
-    if length is not None and size < length:
-        raise ClientDisconnected
-
-
-def _read_and_keep(request: Request, length: int | None) -> Body:
+def _read_and_keep(request: Request) -> Body:
     """Read the body, and put a file of it in the place of the server's."""
     environ, known = request.environ, vars(request)
-    if length is None:
-        _check_known(environ)
-    limit = request.max_content_length
+    _check_known(environ)
+    length, limit = length_of(environ), request.max_content_length
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge
-    source: IO[bytes] = known.get("stream") or environ["wsgi.input"]
-    most = math.inf
-    if "stream" not in known and "wsgi.input_terminated" not in environ:
-        most = length or 0  # the server may wait for more
-    body = _read(source, most, limit)
+    source = known.get("stream") or environ["wsgi.input"]
+    is_altered = not isinstance(source, WatchedInput | LimitedStream | io.BytesIO)
+    if is_altered:  # by the application, such as decompressed: it has another length
+        length = None
+    body = _read(source, length, limit)
     environ["wsgi.input"] = body.stream
-    environ[_KEPT] = body
+    environ[KEPT] = body
     if "stream" in known:
         known["stream"] = body.stream
+        least = 1 if is_altered or "HTTP_TRANSFER_ENCODING" in environ else 0
+        body.is_rest = body.size < (least if length is None else length)
     # The file ends where the body does: nothing has to count its bytes again. Not under a limit:
     # Werkzeug then takes a body of just that length for too long where it is read in pieces, as a
     # multipart form is, for which the view may still set a limit.
@@ -241,35 +217,12 @@ def _read_and_keep(request: Request, length: int | None) -> Body:
     return body
 
 
-def _read(source: IO[bytes], most: float, limit: int | None) -> Body:
-    data = _piece(source, most)
-    if len(data) == most:  # the whole of a short body, whose length is within the limit
-        return _in_memory(data)
-    pieces = _pieces(source, most - len(data) if data else 0)
-    more = next(pieces, b"")
+def _read(source: IO[bytes], length: int | None, limit: int | None) -> Body:
+    data = source.read(PIECE)
+    more = b"" if len(data) == length else source.read(PIECE)
     if not more and (limit is None or len(data) <= limit):
         return _in_memory(data)
-    return _spooled(chain((data, more), pieces), limit)
-
-
-def _pieces(source: IO[bytes], most: float) -> Iterator[bytes]:
-    while piece := _piece(source, most):
-        most -= len(piece)
-        yield piece
-
-
-def _piece(source: IO[bytes], most: float) -> bytes:
-    try:
-        return source.read(PIECE if most > PIECE else int(most)) if most else b""
-    except (OSError, ValueError):  # how servers report a broken chunk, or a disconnected client
-        raise ClientDisconnected from None
-    except HTTPException:
-        raise
-    except Exception as error:  # noqa: BLE001 - classes of their own, as Gunicorn's
-        _logger.warning(
-            "Flask-Idempotence: the body of a request cannot be read (%s).", type(error).__name__
-        )
-        raise ClientDisconnected from None
+    return _spooled(chain((data, more), iter(partial(source.read, PIECE), b"")), limit)
 
 
 def _in_memory(data: bytes) -> Body:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from .logins import Sender
 from .proxies import session_id
 
 if TYPE_CHECKING:
@@ -16,6 +18,23 @@ if TYPE_CHECKING:
 
 FORGERY = re.compile(r"csrf|xsrf", re.IGNORECASE)
 """Names of tokens against forged requests: each visitor has one, and it may change any time."""
+
+RENEWED = (
+    *("aws-waf-token", "AWSALB*", "AWSELB*"),  # Amazon
+    *("__cf_bm", "__cflb", "__cfruid", "__cfwaitingroom", "_cfuvid"),  # Cloudflare
+    *("cf_chl_*", "cf_clearance", "cf_ob_info", "cf_use_ob"),
+    *("_abck", "ak_bmsc", "bm_*", "sbsd*", "sec_cpt"),  # Akamai
+    *("datadome", "dd_testcookie"),
+    *("_px*", "__pxvid", "pxcts"),  # PerimeterX, now HUMAN
+    *("visid_incap_*", "incap_ses_*", "nlbi_*", "reese84", "___utmvc"),  # Imperva
+    *("TS01*", "TSPD*", "BIGipServer*"),  # F5
+    *("HWWAFSESID", "HWWAFSESTIME"),  # Huawei
+    *("_ga", "_ga_*", "_gid", "_gat*", "_dc_gtm_*", "_gac_*", "AMP_TOKEN", "__utm*"),  # Google
+    *("ajs_*", "optimizely*", "_vwo*", "_vis_opt_*"),
+    *("didomi_token", "didomi_dcs", "euconsent-v2"),
+)
+"""Cookies that firewalls, bot checks, load balancers, analytics, A/B tests and consent tools renew
+between two requests of one client. The page on identity says where each name is documented."""
 
 _CREDENTIAL = re.compile(r"key|token|auth|secret|session|jwt|credential|passw", re.IGNORECASE)
 _PREFIX = re.compile(r"__(?:Host|Secure)-")
@@ -28,31 +47,41 @@ class Credentials:
     A header whose name says that it holds a credential (`key`, `token`, `auth` and the like)
     counts for guests. Every other listed header chooses an account, and counts
     besides any user.
+
+    Attributes:
+        accounts: names of the headers that choose an account, by their keys in the environment.
+        names: keys in the environment under which credentials come.
     """
 
     def __init__(self, config: Config) -> None:
         self._secret: dict[str, str] = {}
-        self._accounts: dict[str, str] = {}
+        self.accounts: dict[str, str] = {}
         for header in config.identity_headers:
-            kind = self._secret if _CREDENTIAL.search(header) else self._accounts
+            kind = self._secret if _CREDENTIAL.search(header) else self.accounts
             kind[environ_key(header)] = header.lower()
-        patterns = "|".join(fnmatch.translate(name.lower()) for name in config.identity_cookies)
-        self._cookies = re.compile(patterns) if patterns else None
+        self.names = frozenset({*self._secret, "HTTP_COOKIE"})
+        self._cookies = _matcher(config.identity_cookies)
+        self._named = frozenset(name.lower() for name in config.identity_cookies)
 
-    def of(self, app: Flask, request: Request) -> list[str]:
-        """Return names and values of a request's credentials, alternately."""
-        found = _present(request, self._secret)
+    def of(self, app: Flask, request: Request) -> list[Sender]:
+        """Return the sender of all credentials of a request together."""
+        found = self.present(request, self._secret)
         # Where Flask-JWT-Extended looks for its tokens is a setting of its own.
         own = app.config.get("JWT_HEADER_NAME")
         if own and own.lower() != "authorization":
-            found += _present(request, {environ_key(own): own.lower()})
+            found += self.present(request, {environ_key(own): own.lower()})
         if "HTTP_COOKIE" in request.environ:
             found += self._of_cookies(app, request)
-        return found
+        return [Sender.of_texts("credentials", found)] if found else []
 
-    def accounts(self, request: Request) -> list[str]:
-        """Return names and values of the headers that choose an account, alternately."""
-        return _present(request, self._accounts)
+    @staticmethod
+    def present(request: Request, headers: dict[str, str]) -> list[str]:
+        """Return names and values of those headers that a request has, alternately."""
+        environ, found = request.environ, []
+        for key, name in headers.items():
+            if value := environ.get(key, "").strip():
+                found += [f"header {name}", value]
+        return found
 
     def _of_cookies(self, app: Flask, request: Request) -> list[str]:
         cookies = request.cookies
@@ -71,26 +100,35 @@ class Credentials:
         return found
 
     def _counts(self, name: str) -> bool:
-        if self._cookies is None or FORGERY.search(name):
+        if FORGERY.search(name):
             return False
-        plain = _PREFIX.sub("", name).lower()
+        plain = _plain(name)
         # Only an attacker sends longer names: they are not searched for patterns.
-        return len(plain) > _LONGEST_NAME or self._cookies.match(plain) is not None
+        if len(plain) > _LONGEST_NAME:
+            return bool(self._named)
+        # A family of names may hold a credential of the application's, such as `bm_access_token`.
+        is_meant = plain in self._named or plain not in _RENEWED_NAMES
+        return is_meant and self._cookies.match(plain) is not None
+
+
+def _plain(name: str) -> str:
+    return _PREFIX.sub("", name).lower()
+
+
+def _matcher(names: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(fnmatch.translate(name.lower()) for name in names) or r"(?!)")
+
+
+_RENEWED = _matcher(RENEWED)
+_RENEWED_NAMES = frozenset(name.lower() for name in RENEWED if "*" not in name)
+
+
+def is_renewed(cookie: str) -> bool:
+    """Whether a cookie, by its name, is one that is renewed and identifies no sender."""
+    return _RENEWED.match(_plain(cookie)) is not None
 
 
 @functools.lru_cache(maxsize=1024)
 def environ_key(header: str) -> str:
     """Return the name of a header in the WSGI environment."""
     return f"HTTP_{header.upper().replace('-', '_')}"
-
-
-def _present(request: Request, headers: dict[str, str]) -> list[str]:
-    environ = request.environ
-    if environ.keys().isdisjoint(headers):
-        return []
-    return [
-        text
-        for key, name in headers.items()
-        if (value := environ.get(key, "").strip())
-        for text in (f"header {name}", value)
-    ]

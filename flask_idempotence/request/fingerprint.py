@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from uuid import UUID
 
 from .body import body_of, offer_json
-from .forms import FORMS, form_of
+from .forms import FORMS, bytes_of, compared_form
 from .proxies import matched_again
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def canonical_request(request: Request, selection: Selection, *sender: str) -> b
     """Return the canonical text of a request: method, endpoint, arguments and body.
 
     The view can still read the body. JSON that is nested too deep, ambiguous or longer than the
-    limit in memory counts by its bytes, and so does a form that is too long to be read field by
-    field, or has a part without a name.
+    limit in memory counts by its bytes, and so does a form that is not plainly one, is beyond a
+    limit, or has a part without a name.
 
     Args:
         request: the request.
@@ -94,7 +94,7 @@ def canonical_request(request: Request, selection: Selection, *sender: str) -> b
     try:
         return canonical(asked + _body(request, selection))
     except (ValueError, RecursionError):  # invalid, ambiguous or too deep JSON; some forms
-        return canonical([*asked, "bytes", body_of(request).digest()])
+        return canonical(asked + bytes_of(request))
 
 
 def rule_of(request: Request) -> str:
@@ -179,7 +179,7 @@ def _texts_in_path(request: Request) -> dict[str, str]:
 
 
 def _body(request: Request, selection: Selection) -> list[object]:
-    form = form_of(request, files=selection.files) if request.mimetype in FORMS else None
+    form = compared_form(request, files=selection.files) if request.mimetype in FORMS else None
     if form is not None:
         fields, files = selection.of(form.fields), selection.of(form.files)
         if None in fields or None in files:
@@ -197,7 +197,7 @@ def _body(request: Request, selection: Selection) -> list[object]:
         return [kind, None if selection.only is not None else value]
     if selection.only is not None and not request.is_json:
         return []
-    return ["bytes", body.digest()]
+    return [*bytes_of(request)]
 
 
 def _query(request: Request, selection: Selection) -> _Arguments:

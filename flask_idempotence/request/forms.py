@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable
-from typing import IO, TYPE_CHECKING
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, NamedTuple
 
-from werkzeug.formparser import FormDataParser
+from werkzeug.exceptions import RequestEntityTooLarge
 
-from .body import (
-    FORM,
-    MULTIPART,
-    Body,
-    Form,
-    body_of,
-    digest_of,
-    is_left_unparsed,
-    rewound,
-    was_parsed,
-)
-from .long_forms import FormTooLong, find_values, read_multipart
+from .body import FORM, MULTIPART, Body, body_of, digest_of, is_left_unparsed, rewound, was_parsed
 
 if TYPE_CHECKING:
     from flask import Request
@@ -28,19 +18,36 @@ if TYPE_CHECKING:
 
 FORMS = frozenset({FORM, MULTIPART})
 
+MOST_TEXT = 1 << 22
+"""Bytes of the longest form that is read field by field, without its files."""
+
+_IN_URLS = re.compile(rb"[!#-;=?-Z\[\]_a-z~]*")
+"""The bytes that a URL may hold (RFC 3986)."""
+
+
+class Form(NamedTuple):
+    """The values of a form: of each name the texts, and the pairs of a file's name and SHA-256."""
+
+    fields: Mapping[str, Sequence[str]]
+    files: Mapping[str, Sequence[Sequence[str | None]]]
+
+    def __repr__(self) -> str:
+        return "<Form>"
+
+
+class NoForm(ValueError):
+    """A body that is to be compared by its bytes, although its content type is a form's."""
+
 
 def form_of(request: Request, *, files: bool = False) -> Form | None:
     """Return the values of a form, or None where the body is none.
-
-    Where the texts of a multipart form take more than 1 MiB together, those of more than 1 KiB are
-    replaced by their digests. This depends on the fields alone, and not on the files beside them.
 
     Args:
         request: the request, whose form the view can still read.
         files: whether uploaded files count.
 
     Raises:
-        FormTooLong: it is to be compared by its bytes.
+        RequestEntityTooLarge: the form is beyond a limit of the application, or `MOST_TEXT`.
         HTTPException, ConfigurationError: as from `body_of`.
     """
     if request.mimetype not in FORMS:
@@ -49,54 +56,79 @@ def form_of(request: Request, *, files: bool = False) -> Form | None:
         if is_left_unparsed(request):
             return None
         return _form(request.form, request.files if files else None)
-    body = body_of(request)
-    parser = request.make_form_data_parser()
-    if body.data is None:
-        if request.mimetype == FORM:
-            raise FormTooLong
-        if type(parser) is FormDataParser:  # else the application has its own idea of a form
-            return _read_in_pieces(request, body, parser, files=files)
-    return _parsed(request, body, parser, files=files)
+    return _parsed(request, body_of(request), files=files)
 
 
-def values_of(request: Request, name: str) -> list[str]:
-    """Return the values of one field, with a digest for a long text; none where there is no form.
+def compared_form(request: Request, *, files: bool) -> Form | None:
+    """Return the values of a form by which a request is compared, or None where the body is none.
+
+    Raises:
+        NoForm: the body is compared by its bytes: a parser reads different bodies alike where
+            they are no form, and the view may read the bytes of a form beyond the limits.
+        HTTPException, ConfigurationError: as from `body_of`.
+    """
+    if not was_parsed(request):
+        data = body_of(request).data
+        if request.mimetype == FORM and not _is_plainly_form(data):
+            raise NoForm
+    try:
+        return form_of(request, files=files)
+    except RequestEntityTooLarge:
+        raise NoForm from None
+
+
+def _is_plainly_form(data: bytes | None) -> bool:
+    if not data:
+        return data is not None  # None: it is long
+    return b"=" in data and _IN_URLS.fullmatch(data) is not None
+
+
+def bytes_of(request: Request) -> list[str]:
+    """Return how a body counts by its bytes; in a multipart form, the boundary does not.
 
     Raises:
         HTTPException, ConfigurationError: as from `body_of`.
     """
-    try:
-        form = form_of(request)
-    except FormTooLong:
-        return find_values(body_of(request).stream, name) if request.mimetype == FORM else []
-    values = form.fields.get(name, ()) if form is not None else ()
-    return [value if isinstance(value, str) else " ".join(value) for value in values]
+    body, boundary = body_of(request), request.mimetype_params.get("boundary")
+    if request.mimetype != MULTIPART or not boundary:
+        return ["bytes", body.digest()]
+    return ["parts", _digest_between(body.stream, f"--{boundary}".encode())]
+
+
+def values_of(request: Request, name: str) -> Sequence[str]:
+    """Return the values of one field; none where there is no form.
+
+    Raises:
+        RequestEntityTooLarge: the form is beyond a limit.
+        HTTPException, ConfigurationError: as from `body_of`.
+    """
+    form = form_of(request)
+    return form.fields.get(name, ()) if form is not None else ()
 
 
 def names_of(request: Request) -> Iterable[str]:
-    """Return the names of a form's fields; none for one that is compared by its bytes.
+    """Return the names of a form's fields.
 
     Raises:
+        RequestEntityTooLarge: the form is beyond a limit.
         HTTPException, ConfigurationError: as from `body_of`.
     """
-    try:
-        form = form_of(request)
-    except FormTooLong:
-        return ()
+    form = form_of(request)
     return filter(None, form.fields) if form is not None else ()  # a part may have no name
 
 
-def _parsed(request: Request, body: Body, parser: FormDataParser, *, files: bool) -> Form | None:
-    parser.stream_factory = _Digest if files else _Discarded
-    parser.silent = False
-    stream = io.BytesIO(body.data) if body.data is not None else body.stream
-    try:
-        with rewound(stream):
+def _parsed(request: Request, body: Body, *, files: bool) -> Form | None:
+    with rewound(body.stream):
+        source = _Counted(body.stream)
+        parser = request.make_form_data_parser()
+        parser.stream_factory = lambda *_, **__: _Upload(source, is_digested=files)
+        parser.silent = False
+        try:
             _, fields, uploaded = parser.parse(
-                stream, request.mimetype, request.content_length, request.mimetype_params
+                source, request.mimetype, request.content_length, request.mimetype_params
             )
-    except ValueError:
-        return None
+        except ValueError:
+            return None
     return _form(fields, uploaded if files else None)
 
 
@@ -109,40 +141,59 @@ def _form(fields: MultiDict[str, str], files: MultiDict[str, FileStorage] | None
 
 
 def _digest(stream: IO[bytes]) -> str:
-    return stream.hexdigest() if isinstance(stream, _Digest) else digest_of(stream)
+    return stream.hexdigest() if isinstance(stream, _Upload) else digest_of(stream)
 
 
-class _Discarded(io.BytesIO):
-    """An uploaded file that does not count, and is not kept."""
+class _Counted(io.BytesIO):
+    """A body in a file, of which a parser may read so much beside its uploads."""
 
-    def __init__(self, *_: object, **__: object) -> None:
+    def __init__(self, stream: IO[bytes]) -> None:
         super().__init__()
-        self.write = len  # type: ignore[assignment]  # takes the bytes, and returns their number
+        self._stream = stream
+        self.text = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read bytes, which count as text until an upload takes them."""
+        data = self._stream.read(MOST_TEXT + 1 if size is None or size < 0 else size)
+        self.text += len(data)
+        if self.text > MOST_TEXT:
+            raise RequestEntityTooLarge
+        return data
 
 
-class _Digest(_Discarded):
-    """An uploaded file, of which only the SHA-256 is kept."""
+class _Upload(io.BytesIO):
+    """An uploaded file, of which at most the SHA-256 is kept."""
 
-    def __init__(self, *_: object, **__: object) -> None:
+    def __init__(self, source: _Counted, *, is_digested: bool) -> None:
         super().__init__()
-        digest = hashlib.sha256()
-        self.write = digest.update  # type: ignore[assignment]  # Werkzeug takes no number
-        self.hexdigest = digest.hexdigest
+        self._source = source
+        self._sha256 = hashlib.sha256() if is_digested else None
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]  # Werkzeug writes bytes
+        """Take bytes out of the text."""
+        self._source.text -= len(data)
+        if self._sha256 is not None:
+            self._sha256.update(data)
+        return len(data)
+
+    def hexdigest(self) -> str:
+        """Return the SHA-256 in hexadecimal."""
+        return "" if self._sha256 is None else self._sha256.hexdigest()
 
 
-def _read_in_pieces(
-    request: Request, body: Body, parser: FormDataParser, *, files: bool
-) -> Form | None:
-    """Return a multipart form in a temporary file, which is read once for all guards."""
-    limits = parser.max_form_memory_size, parser.max_form_parts
-    how = files, *limits
-    if how not in body.forms:
-        boundary = request.mimetype_params.get("boundary", "")
-        with rewound(body.stream):
-            try:
-                body.forms[how] = read_multipart(body.stream, boundary, *limits, files=files)
-            except FormTooLong:
-                raise
-            except ValueError:
-                body.forms[how] = None
-    return body.forms[how]
+def _digest_between(stream: IO[bytes], boundary: bytes) -> str:
+    """Return the SHA-256 of the digests of the bytes before, between and after the boundaries."""
+    whole, part, rest = hashlib.sha256(), hashlib.sha256(), b""
+    overlap = len(boundary) - 1
+    with rewound(stream):
+        while piece := stream.read(1 << 16):
+            *ended, rest = (rest + piece).split(boundary)
+            for each in ended:
+                part.update(each)
+                whole.update(part.digest())
+                part = hashlib.sha256()
+            part.update(rest[:-overlap])
+            rest = rest[-overlap:]  # perhaps the beginning of a boundary
+    part.update(rest)
+    whole.update(part.digest())
+    return whole.hexdigest()

@@ -82,8 +82,10 @@ def key_of_value(value: object) -> str | None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise KeyInvalid(_OF_VALUE)
-    # Numbers of thousands of digits are not even turned into text.
-    key = str(value) if isinstance(value, str) or abs(value) < 10**LONGEST_KEY else ""
+    if isinstance(value, str):
+        key = str.__str__(value)  # a subclass may show itself masked
+    else:  # numbers of thousands of digits are not even turned into text
+        key = int.__repr__(value) if abs(value) < 10**LONGEST_KEY else ""
     if not 0 < len(key) <= LONGEST_KEY:
         raise KeyInvalid(_OF_VALUE)
     return key

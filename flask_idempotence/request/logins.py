@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from flask import g
@@ -26,13 +26,49 @@ ACCOUNTS = ("account_id", "tenant_id", "tenant", "organization_id", "org_id")
 _ISSUERS = ("iss", "provider", "tid", *ACCOUNTS)
 """Names in claims and other mappings within which alone an id names one user."""
 
-LEFT_BY_LIBRARIES = frozenset(
-    {"_jwt_extended_jwt", "flask_httpauth_user", "authlib_server_oauth2_token"}
-)
+_TEXTS = {str: str.__str__, int: int.__repr__, float: float.__repr__, UUID: UUID.__str__}
+"""Functions that return the whole of a value: a subclass's own may mask it."""
+
+_LEFT_AS_USER = {
+    "flask_httpauth": "flask_httpauth_user",
+    "authlib": "authlib_server_oauth2_token",
+}
+LEFT_BY_LIBRARIES = frozenset({"_jwt_extended_jwt", *_LEFT_AS_USER.values()})
 """Names in `flask.g` under which login libraries leave a user."""
 
 
-def users_of(app: Flask, request: Request) -> list[str]:
+class Sender(NamedTuple):
+    """A sender that a source has found.
+
+    Attributes:
+        source: the source.
+        text: says which sender it is; no other source makes the same text.
+        is_certain: whether it is one user, and not a trait that several may share, such as a role.
+    """
+
+    source: str
+    text: str
+    is_certain: bool = True
+
+    def __repr__(self) -> str:
+        return f"<Sender {self.source}>"
+
+    @classmethod
+    def of_id(cls, source: str, label: str, id_: str) -> Sender:
+        """Return the sender of an id that `id_of` has found."""
+        return cls(source, label + id_, not id_.startswith(_WITHOUT_ID))
+
+    @classmethod
+    def of_texts(cls, source: str, texts: list[str]) -> Sender:
+        """Return the sender of names and values, alternately."""
+        return cls(source, f"{source}:{canonical_texts(*texts).decode('ascii')}")
+
+
+_WITHOUT_ID = ("{", '@["{')
+"""How the text of a mapping without an id begins, with and without an issuer."""
+
+
+def users_of(app: Flask, request: Request) -> list[Sender]:
     """Return the users that login libraries have found; empty where none has found any.
 
     Only Flask-Login loads a user here, from its own signed cookies. Libraries that would check
@@ -42,13 +78,15 @@ def users_of(app: Flask, request: Request) -> list[str]:
     known = actual(g)
     if claims := known.get("_jwt_extended_jwt"):
         subject = claims.get(app.config.get("JWT_IDENTITY_CLAIM", "sub"))
-        found += [f"{user}{_within(claims)}" for user in _user("flask_jwt_extended", subject)]
-    found += _user("flask_httpauth", known.get("flask_httpauth_user"))
-    found += _user("authlib", known.get("authlib_server_oauth2_token"))
+        if (user := id_of(subject)) is not None:
+            found.append(_user("flask_jwt_extended", _within(user, claims)))
+    for library, name in _LEFT_AS_USER.items():
+        if (user := id_of(known.get(name))) is not None:
+            found.append(_user(library, user))
     return found
 
 
-def flask_login_user(app: Flask, _: Request) -> list[str]:
+def flask_login_user(app: Flask, _: Request) -> list[Sender]:
     """Return the user of Flask-Login, the same at every URL of an application."""
     manager = getattr(app, "login_manager", None)
     if manager is None or "flask_login" not in sys.modules:
@@ -58,13 +96,14 @@ def flask_login_user(app: Flask, _: Request) -> list[str]:
     from flask_login import current_user  # noqa: PLC0415 - only where it is set up
 
     user: Any = current_user
-    return _user("flask_login", user.get_id()) if user.is_authenticated else []
+    found = id_of(user.get_id()) if user.is_authenticated else None
+    return [] if found is None else [_user("flask_login", found)]
 
 
-def user_of_server(request: Request) -> list[str]:
+def user_of_server(request: Request) -> list[Sender]:
     """Return the user that the server has found, which a whole site may share."""
     user = request.environ.get("REMOTE_USER")
-    return [] if _is_nobody(user) else [f"user:remote_user={user}"]
+    return [] if _is_nobody(user) else [_user("remote_user", f"={user}")]
 
 
 def accounts_of_session(session: Mapping[str, object]) -> list[str]:
@@ -77,8 +116,8 @@ def accounts_of_session(session: Mapping[str, object]) -> list[str]:
     ]
 
 
-def loaded_identity(loaded: object) -> str | None:
-    """Return the identity for the result of an `identity_loader`; None for a guest.
+def loaded_sender(loaded: object) -> Sender | None:
+    """Return the sender for the result of an `identity_loader`; None for a guest.
 
     Raises:
         ConfigurationError: it is an object without an id.
@@ -86,23 +125,19 @@ def loaded_identity(loaded: object) -> str | None:
     if _is_nobody(loaded) or getattr(loaded, "is_authenticated", None) is False:
         return None
     if (scalar := _scalar(loaded)) is not None:
-        return f"loader:{scalar}"
+        return Sender("loader", f"loader:{scalar}")
     if (found := id_of(loaded)) is not None:
-        return f"loader{found}"
+        return Sender("loader", f"loader{found}")
     raise ConfigurationError(
         f"The identity_loader returned a {type(loaded).__name__}, whose text may be the same for "
         "several users, or differ between requests. Return the user's id."
     )
 
 
-def is_certain(sender: str) -> bool:
-    """Whether a sender is one user, and not a trait that several may share, such as a role."""
-    # A mapping without an id is written as JSON. An id may end so by chance: more counts.
-    return not (sender.startswith(("user:", "session:")) and sender.endswith("}"))
-
-
 def id_of(user: object) -> str | None:
     """Return the id of a user, such as `=7` or `.id=7`; None where there is none.
+
+    The first character says which form it has: `=`, `.`, `@`, or JSON's `{` and `[`.
 
     The text of an object is never used: it may be a name that others have, too, or differ from
     request to request.
@@ -113,16 +148,15 @@ def id_of(user: object) -> str | None:
         return f"={scalar}"
     if isinstance(user, Mapping):
         found = _first_id(user.get)
-        return f".{found}{_within(user)}" if found else _as_json(dict(user))
+        return _within(f".{found}", user) if found else _as_json(dict(user))
     if isinstance(user, list | tuple):
         return _as_json(user)
     found = _first_id(partial(_attribute, user))
     return f".{type(user).__name__}.{found}" if found else None
 
 
-def _user(library: str, user: object) -> list[str]:
-    text = id_of(user)
-    return [] if text is None else [f"user:{library}{text}"]
+def _user(library: str, id_: str) -> Sender:
+    return Sender.of_id("user", f"user:{library}", id_)
 
 
 def _first_id(get: Callable[[str], object]) -> str | None:
@@ -130,11 +164,12 @@ def _first_id(get: Callable[[str], object]) -> str | None:
     return next((f"{name}={scalar}" for name, scalar in found if scalar is not None), None)
 
 
-def _within(user: Mapping[str, object]) -> str:
-    """Return a text for the issuer and the account of an id; empty where there is none."""
-    found = ((name, _scalar(user.get(name))) for name in _ISSUERS)
-    texts = [text for name, scalar in found if scalar is not None for text in (name, scalar)]
-    return f" {canonical_texts(*texts).decode('ascii')}" if texts else ""
+def _within(user: str, claims: Mapping[str, object]) -> str:
+    """Return the text of an id with its issuer and account, as JSON; the id's for neither."""
+    named = ((name, claims.get(name)) for name in _ISSUERS)
+    found = ((name, _scalar(value) or id_of(value)) for name, value in named)
+    texts = [text for name, issuer in found if issuer is not None for text in (name, issuer)]
+    return f"@{canonical_texts(user, *texts).decode('ascii')}" if texts else user
 
 
 def _attribute(user: object, name: str) -> object:
@@ -163,6 +198,7 @@ def _is_nobody(value: object) -> bool:
 def _scalar(value: object) -> str | None:
     if _is_nobody(value):
         return None
-    if isinstance(value, str | int | float | UUID):
-        return str(value)
+    for kind, text_of in _TEXTS.items():
+        if isinstance(value, kind):
+            return text_of(value)
     return value.hex() if isinstance(value, bytes) else None

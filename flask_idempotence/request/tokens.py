@@ -23,13 +23,13 @@ from ..response.refusals import TokenExpired, TokenInvalid
 from .credentials import environ_key
 from .forms import values_of
 from .hashing import as_bytes
+from .identity import NOBODY, Identities, Identity
 
 if TYPE_CHECKING:
     from flask import Flask, Request
 
     from ..config.settings import Config
     from .hashing import Keyring
-    from .identity import Identities
 
 _ID_BYTES = 16
 _LONGEST_TOKEN = 256
@@ -46,14 +46,19 @@ class Token(NamedTuple):
         purpose: as given when it was issued.
         issued: the time of issue, in seconds since 1970.
         expires: the end of its lifetime, likewise.
-        bearer: the signed-in user who sent it, or for whom it is issued; empty for a guest.
+        bearer: the signed-in user who sent it, or for whom it is issued; `NOBODY` for a guest.
+        text: the token as the client has it.
     """
 
     name: bytes
     purpose: str | None
     issued: float
     expires: float
-    bearer: str
+    bearer: Identity
+    text: str
+
+    def __repr__(self) -> str:
+        return "<Token>"
 
 
 def is_purpose(text: str) -> bool:
@@ -91,8 +96,8 @@ class Tokens:
         self._purposes: dict[str | None, None] = {None: None}
         self._signer_with = functools.lru_cache(maxsize=64)(self._make_signer)
 
-    def make(self, app: Flask, request: Request | None, purpose: str | None) -> tuple[Token, str]:
-        """Return a new token, bound to the signed-in user if there is one, and its text.
+    def make(self, app: Flask, request: Request | None, purpose: str | None) -> Token:
+        """Return a new token, bound to the signed-in user if there is one.
 
         Raises:
             ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
@@ -104,7 +109,7 @@ class Tokens:
         unique = base64.urlsafe_b64encode(os.urandom(_ID_BYTES)).rstrip(b"=")
         text = self._signer(app, purpose).sign(unique).decode("ascii")
         bearer, now = self._bearer(app, request), self.clock()
-        return Token(b"token " + unique, purpose, now, now + self._ttl, bearer), text
+        return Token(b"token " + unique, purpose, now, now + self._ttl, bearer, text)
 
     def sent_with(self, request: Request) -> str | None:
         """Return the token in a request's header or form, or None.
@@ -127,7 +132,7 @@ class Tokens:
             TokenInvalid: this application has not issued it for this purpose.
         """
         name, issued = self.verify(app, text, purpose)
-        return Token(name, purpose, issued, issued + self._ttl, self._bearer(app, request))
+        return Token(name, purpose, issued, issued + self._ttl, self._bearer(app, request), text)
 
     def verify(self, app: Flask, text: str, purpose: str | None = None) -> tuple[bytes, float]:
         """Check a token's signature alone.
@@ -146,8 +151,8 @@ class Tokens:
             raise TokenInvalid().because(self._fault(app, text, purpose)) from None
         return b"token " + unique, issued.timestamp()
 
-    def _bearer(self, app: Flask, request: Request | None) -> str:
-        return "" if request is None else self._identities.bearer_of(app, request)
+    def _bearer(self, app: Flask, request: Request | None) -> Identity:
+        return NOBODY if request is None else self._identities.bearer_of(app, request)
 
     def refusal_of(self, token: Token) -> TokenExpired | None:
         """Return the refusal of a token that has expired by every clock; None for another one."""

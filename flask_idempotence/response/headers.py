@@ -26,15 +26,9 @@ _MAY_BE_STORED = "_flask_idempotence_may_be_stored"
 _CACHE_CONTROL = "Cache-Control"
 
 
-def keep_header(name: str, value: str, *, status: int | None = None) -> None:
-    """Put a header on the response that is sent, even if a hook replaces the response.
-
-    Args:
-        name: the header's name.
-        value: its value.
-        status: the only status of a response that gets it; None for any.
-    """
-    vars(current_request).setdefault(KEPT_HEADERS, {})[name] = (value, status)
+def keep_header(name: str, value: str) -> None:
+    """Put a header on the response that is sent, even if a hook replaces the response."""
+    vars(current_request).setdefault(KEPT_HEADERS, {})[name] = value
 
 
 def note_refusal() -> None:
@@ -54,18 +48,17 @@ def forbid_storing(request: Request) -> None:
             "allow caches to store it. Call idempotence_token() or idempotence_field() "
             "in the view and pass the result on, or set Cache-Control: no-store there."
         )
-    vars(request).setdefault(KEPT_HEADERS, {})[_CACHE_CONTROL] = ("no-store", None)
+    vars(request).setdefault(KEPT_HEADERS, {})[_CACHE_CONTROL] = "no-store"
 
 
 def add_kept_headers(request: Request, response: Response) -> None:
     """Add the headers that were kept to the response that is sent."""
-    kept: dict[str, tuple[str, int | None]] = vars(request)[KEPT_HEADERS]
-    for name, (value, status) in kept.items():
-        if name == _CACHE_CONTROL:
-            if not _is_unstorable(response):
-                response.headers[name] = value
-        elif status is None or status == response.status_code:
+    kept: dict[str, str] = vars(request)[KEPT_HEADERS]
+    for name, value in kept.items():
+        if name != _CACHE_CONTROL:
             response.headers.setdefault(name, value)
+        elif not _is_unstorable(response):
+            response.headers[name] = value
 
 
 def note_streamed(request: Request, response: Response) -> None:

@@ -1,20 +1,20 @@
-"""The remembered response, as bytes.
+"""The remembered response, as bytes that a person can read where they are not compressed.
 
-    record     = %x01 checksum content              plain
-               / %x03 Fernet(key-digest fingerprint expiry record)
+    record    = "2 " checksum " " content            plain
+              / %x03 Fernet(key-digest fingerprint expiry record)
                                                     encrypted, authenticated, bound to its request
-    expiry     = milliseconds since 1970, 8 bytes
-    checksum   = CRC-32 of the content, 4 bytes
-    content    = "B" status headers %x00 body
-               / "Z" Zlib(status headers %x00 body)
-               / "N" status                         the response was streamed or too large
-               / "J" JSON                           the result of `once`
-    status     = 2 bytes
-    headers    = *( code [name] value )             see `codec`
-    name/value = 2 bytes of length, text
+    expiry    = milliseconds since 1970, 8 bytes
+    checksum  = CRC-32 of the content, 8 hexadecimal digits
+    content   = "response " response
+              / "deflated " Zlib(response)
+              / "bodiless " status                    the response was streamed or too large
+              / "unknown"                             the outcome is unknown
+              / "result " JSON                        the result of `once`
+    response  = status [ " " reason ] LF *( name ": " value LF ) LF body
 
-The first byte is the version; an unknown one is refused, as is version 2, an encrypted record
-that was bound to its key alone.
+The reason is left out where it is the usual one. The first byte is the version; an unknown one is
+refused, as are version 1, a binary layout, and 0x02, an encrypted record that was bound to its key
+alone.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from werkzeug.http import HTTP_STATUS_CODES
+
 from ..config.settings import CLOCK_SKEW
 from ..errors import ConfigurationError
 from ..stores.base import NO_FINGERPRINT
-from .codec import fill, head_of
+from .headers import REPLAYED_HEADER, STORED_HEADER
+from .refusals import OutcomeUnknown
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
@@ -38,12 +41,13 @@ if TYPE_CHECKING:
 
     from ..config.settings import Config
 
-_PLAIN = b"\x01"
+_PLAIN = b"2 "
 _ENCRYPTED = b"\x03"
-_WITH_BODY = b"B"
-_COMPRESSED = b"Z"
-_WITHOUT_BODY = b"N"
-_RESULT = b"J"
+_RESPONSE = b"response"
+_DEFLATED = b"deflated"
+_BODILESS = b"bodiless"
+_UNKNOWN = b"unknown"
+_RESULT = b"result"
 
 _MOST_HEADERS = 262_144
 """Bytes of status and headers that are remembered; servers take far fewer."""
@@ -53,6 +57,20 @@ _WORTH_COMPRESSING = 512
 
 _BINDING = struct.Struct(">16s16sQ")
 """Head of an encrypted record: the digest of its store key, its fingerprint, and its expiry."""
+
+
+_FORGOTTEN = frozenset(
+    {
+        # Of one sender or moment.
+        *("set-cookie", "date", "authorization", "authentication-info", "www-authenticate"),
+        *("proxy-authenticate", "proxy-authorization", "proxy-authentication-info"),
+        # Of one connection (RFC 9110, section 7.6.1).
+        *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
+        "upgrade",
+        # Made again for each response.
+        *("content-length", REPLAYED_HEADER.lower(), STORED_HEADER.lower()),
+    }
+)
 
 
 class UnreadableRecord(Exception):
@@ -78,6 +96,9 @@ class RecordContext(NamedTuple):
 
     key: str
     fingerprint: bytes = NO_FINGERPRINT
+
+    def __repr__(self) -> str:
+        return "<RecordContext>"
 
 
 class Records:
@@ -108,14 +129,31 @@ class Records:
                 status is remembered.
             ttl: seconds for which an encrypted record is good, even if the store keeps it longer.
         """
-        if (whole := self._whole(response)) is not None:
-            return self._seal(claim, _compact(whole), ttl)
-        status = response.status_code
-        return self.remember_status(claim, status if 0 <= status <= 0xFFFF else 0, ttl)
+        whole = self._whole(response)
+        if whole is None:
+            return self.remember_status(claim, response.status_code, ttl)
+        if len(whole) >= _WORTH_COMPRESSING:
+            # A small window: of the default one, making it ready takes longer than compressing.
+            compressor = zlib.compressobj(level=1, wbits=12, memLevel=5)
+            deflated = compressor.compress(whole) + compressor.flush()
+            if len(deflated) < len(whole):
+                return self._seal(claim, _DEFLATED, deflated, ttl)
+        return self._seal(claim, _RESPONSE, whole, ttl)
 
     def remember_status(self, claim: _Binding, status: int, ttl: float) -> bytes:
         """Return a record that only says that there was a response."""
-        return self._seal(claim, _WITHOUT_BODY + struct.pack(">H", status), ttl)
+        return self._seal(claim, _BODILESS, b"%d" % status, ttl)
+
+    def remember_unknown(self, claim: _Binding, ttl: float) -> bytes:
+        """Return a record that only says that the operation may have taken effect, or not."""
+        return self._seal(claim, _UNKNOWN, b"", ttl)
+
+    def is_unknown(self, asked: _Binding, record: bytes) -> bool:
+        """Whether a record says that the outcome is unknown."""
+        try:
+            return self._open(asked, record)[0] == _UNKNOWN
+        except UnreadableRecord:
+            return False
 
     def remember_result(self, claim: _Binding, result: object, ttl: float) -> bytes:
         """Return the record of a result; one over `IDEMPOTENCE_KEY_MAX_BODY` is left out of it.
@@ -130,7 +168,7 @@ class Records:
         content = text.encode("utf-8", "surrogatepass")
         if len(content) > self._max_body:
             return self.remember_status(claim, 0, ttl)
-        return self._seal(claim, _RESULT + content, ttl)
+        return self._seal(claim, _RESULT, content, ttl)
 
     def result(self, asked: _Binding, record: bytes) -> object:
         """Return the result that a record remembers.
@@ -138,11 +176,11 @@ class Records:
         Raises:
             UnreadableRecord: it remembers none, or it cannot be read.
         """
-        content = self._open(asked, record)
-        if content[:1] != _RESULT:
+        kind, content = self._open(asked, record)
+        if kind != _RESULT:
             raise UnreadableRecord("without a result")
         try:
-            return json.loads(content[1:].decode("utf-8", "surrogatepass"))
+            return json.loads(content.decode("utf-8", "surrogatepass"))
         except (ValueError, RecursionError) as error:
             raise UnreadableRecord(f"damaged: {type(error).__name__}") from None
 
@@ -153,19 +191,20 @@ class Records:
             Whether the record holds a response at all.
 
         Raises:
+            OutcomeUnknown: it says so.
             RecordOfAnotherRequest: it holds the response to another request with the same key.
             UnreadableRecord: it cannot be read.
         """
-        content = self._open(asked, record)
-        kind = content[:1]
-        if kind == _WITHOUT_BODY:
+        kind, content = self._open(asked, record)
+        if kind == _BODILESS:
             return False
-        if kind not in (_COMPRESSED, _WITH_BODY):
+        if kind == _UNKNOWN:
+            raise OutcomeUnknown
+        if kind not in (_DEFLATED, _RESPONSE):
             raise UnreadableRecord("an unknown kind of content")
         try:
-            whole = self._decompress(content[1:]) if kind == _COMPRESSED else content[1:]
-            fill(response, whole)
-        except (struct.error, IndexError, KeyError, ValueError, zlib.error) as error:
+            _fill(response, self._decompress(content) if kind == _DEFLATED else content)
+        except (ValueError, zlib.error) as error:
             raise UnreadableRecord(f"damaged: {type(error).__name__}") from None
         return True
 
@@ -175,10 +214,7 @@ class Records:
         body = response.get_data()
         if len(body) > self._max_body:
             return None
-        try:
-            head = head_of(response)
-        except struct.error:  # a header of more than 64 kB
-            return None
+        head = _head_of(response)
         return head + body if len(head) <= _MOST_HEADERS else None
 
     def _decompress(self, compressed: bytes) -> bytes:
@@ -192,27 +228,28 @@ class Records:
             raise UnreadableRecord("damaged: it is cut off")
         return content
 
-    def _seal(self, claim: _Binding, content: bytes, ttl: float) -> bytes:
-        record = _PLAIN + struct.pack(">I", zlib.crc32(content)) + content
+    def _seal(self, claim: _Binding, kind: bytes, content: bytes, ttl: float) -> bytes:
+        content = kind + b" " + content
+        record = b"%s%08x %s" % (_PLAIN, zlib.crc32(content), content)
         if self._vault is None:
             return record
         expires = round((self.clock() + ttl) * 1000)
         bound = _BINDING.pack(_digest(claim.key), claim.fingerprint, expires)
         return _ENCRYPTED + self._vault.encrypt(bound + record)
 
-    def _open(self, asked: _Binding, record: bytes) -> bytes:
-        version = record[:1]
-        if version == _PLAIN and self._vault is not None:
-            raise UnreadableRecord("not encrypted, although there are keys to encrypt with")
-        if version == _ENCRYPTED:
+    def _open(self, asked: _Binding, record: bytes) -> tuple[bytes, bytes]:
+        """Return the kind of a record, and its content."""
+        is_encrypted = record.startswith(_ENCRYPTED)
+        if is_encrypted:
             record = self._decrypt(asked, record[1:])
-            version = record[:1]
-        if version != _PLAIN:
-            raise UnreadableRecord(f"of an unknown version: {version.hex() or 'empty'}")
-        content = record[5:]
-        if record[1:5] != struct.pack(">I", zlib.crc32(content)):
+        if not record.startswith(_PLAIN):
+            raise UnreadableRecord(f"of an unknown version: {record[:1].hex() or 'empty'}")
+        if self._vault is not None and not is_encrypted:
+            raise UnreadableRecord("not encrypted, although there are keys to encrypt with")
+        if record[2:11] != b"%08x " % zlib.crc32(record[11:]):
             raise UnreadableRecord("damaged: the checksum does not fit")
-        return content
+        kind, _, content = record[11:].partition(b" ")
+        return kind, content
 
     def _decrypt(self, asked: _Binding, sealed: bytes) -> bytes:
         if self._vault is None:
@@ -235,14 +272,38 @@ class Records:
         return opened[_BINDING.size :]
 
 
-def _compact(whole: bytes) -> bytes:
-    if len(whole) >= _WORTH_COMPRESSING:
-        # A small window: of the default one, making it ready takes longer than compressing.
-        compressor = zlib.compressobj(level=1, wbits=12, memLevel=5)
-        compressed = compressor.compress(whole) + compressor.flush()
-        if len(compressed) < len(whole):
-            return _COMPRESSED + compressed
-    return _WITH_BODY + whole
+def _head_of(response: Response) -> bytes:
+    """Return status and headers, without the headers of that one response or connection."""
+    forgotten = _FORGOTTEN
+    if "connection" in response.headers:  # those that it names are of one connection, too
+        named = ",".join(response.headers.getlist("connection")).split(",")
+        forgotten = _FORGOTTEN.union(name.strip().lower() for name in named)
+    code = response.status_code
+    usual = f"{code} {HTTP_STATUS_CODES.get(code, 'unknown').upper()}"
+    lines = [str(code) if response.status == usual else response.status]
+    for name, value in response.headers:
+        if name.lower() not in forgotten:
+            lines.append(f"{name}: {value}")
+    return "\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
+
+
+def _fill(response: Response, content: bytes) -> None:
+    """Fill a response from its head and the body behind it.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    head, end, body = content.partition(b"\n\n")
+    status, *lines = head.decode("utf-8", "surrogateescape").split("\n")
+    if not end or not status.partition(" ")[0].isdecimal():
+        raise ValueError
+    if status != str(response.status_code):
+        response.status = status
+    response.headers.clear()
+    for line in lines:
+        name, value = line.split(": ", 1)
+        response.headers.add(name, value)
+    response.set_data(body)
 
 
 def _vault(keys: tuple[bytes, ...]) -> MultiFernet:

@@ -297,7 +297,7 @@ class KeyRepeated(Refusal, problem=(409, "key-repeated", "Key repeated")):
 
 
 class OutcomeUnknown(Refusal, problem=(409, "outcome-unknown", "Outcome unknown")):
-    """The first request died in its view, and the route must never run twice."""
+    """The first request was interrupted: in a view at-most-once, or in its streamed response."""
 
     description = (
         "The first request with this idempotency key was interrupted, and whether it took effect "

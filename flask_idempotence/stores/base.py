@@ -52,7 +52,7 @@ class Done:
     """
 
     matches: bool
-    record: bytes
+    record: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,9 @@ class Completion(NamedTuple):
     fingerprint: bytes
     record: bytes
     keep: float
+
+    def __repr__(self) -> str:
+        return "<Completion>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,26 +23,15 @@ from .base import (
 )
 from .process import Living, call_in_children
 
-_PART = 512
-"""Keys of a part in a full store, about: its dictionary grows, and is swept, within 0.1 ms."""
+_DUE_A_WRITE = 2
+"""Due entries of the heap that a write removes: more than the one it adds."""
 
-_MOST_PARTS = 4096
+_DUE_FOR_ROOM = 4096
+"""Those that a write to a full store removes at most, in some milliseconds."""
 
-_TURN = 256
-"""Stored values between two turns of sweeping."""
-
-_PARTS_A_TURN = 64
-
-_VALUES_A_TURN = 512
-"""Values after which a turn ends: two for each that was stored. In a large store from which as
-many keys go as come, up to a third of the values have expired."""
-
-_VALUES_FOR_ROOM = 8192
-"""Values after which an operation on a full store searches no further: a millisecond or two."""
-
-_Held = tuple[str, bytes, float, bytes, float, float, bytes, bool]
-"""The value of a key. The collector of cyclic garbage lets go of a tuple of such values when it
-first meets it; objects with attributes would be traversed in each full collection."""
+_Held = tuple[str, bytes, float, bytes, float, float, bytes, bool, float]
+"""The value of a key. The collector of cyclic garbage lets go of a plain tuple of such values when
+it first meets it; objects with attributes would be traversed in each full collection."""
 
 _KIND: Final = 0
 _OWNER: Final = 1  # of a token: its subject
@@ -51,31 +41,7 @@ _LEASE_END: Final = 4
 _KEEP: Final = 5
 _RECORD: Final = 6
 _AGAIN: Final = 7
-
-_NEVER = float("inf")
-
-
-class _Part:
-    """One part of the keys, chosen by hash.
-
-    Attributes:
-        values: the values by key, expired ones included until the next sweep.
-        earliest: none of them expires before.
-    """
-
-    __slots__ = ("earliest", "values")
-
-    def __init__(self) -> None:
-        self.values: dict[str, _Held] = {}
-        self.earliest = _NEVER
-
-    def sweep(self, now: float) -> int:
-        """Drop the values that have expired; return how many they were."""
-        before = len(self.values)
-        # A new dictionary, since one whose keys are deleted keeps its size.
-        self.values = {key: held for key, held in self.values.items() if held[_EXPIRES] > now}
-        self.earliest = min([held[_EXPIRES] for held in self.values.values()], default=_NEVER)
-        return before - len(self.values)
+_FILED: Final = 8  # the time of its entry in the heap, when it expires or earlier
 
 
 class MemoryStore(InspectableStore):
@@ -85,8 +51,8 @@ class MemoryStore(InspectableStore):
     never evicted, since that would let a repeat through: a full store refuses instead.
 
     Args:
-        max_entries: how many keys it holds at most; beyond that, `StoreError`. Of more than 8,192,
-            it may be exceeded by one in 256.
+        max_entries: how many keys it holds at most; beyond that, `StoreError`. It may be exceeded
+            by one in 4,096 while the leases of all others are being renewed.
         clock: returns seconds that never go back; `time.monotonic` unless it is given.
 
     Raises:
@@ -107,29 +73,24 @@ class MemoryStore(InspectableStore):
                 raise ConfigurationError("clock must be a function that returns seconds.")
             self.clock = clock
         self._max_entries = max_entries
-        count = 1  # a power of two, for the mask
-        while count < min(max_entries / _PART, _MOST_PARTS):
-            count *= 2
-        self._parts = tuple(_Part() for _ in range(count))
-        self._mask = count - 1
-        self._size = 0
-        self._stored = 0
-        self._next = 0
-        self._lock = threading.Lock()
-        call_in_children(self._unlock)
+        self._values: dict[str, _Held] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._begin()
+        call_in_children(self._begin)
         _STORES.add(self)
 
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+
     def __len__(self) -> int:
-        return sum(len(self._live(part)) for part in self._parts)
+        return len(self._live_keys())
 
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        """Take the key for its first caller, or return its holder's state."""
         with self._lock:
             now = self.clock()
-            part = self._parts[hash(key) & self._mask]
-            held, lease_end = part.values.get(key), now + lease
+            held, lease_end = self._values.get(key), now + lease
             if held is not None and held[_EXPIRES] > now:
                 if held[_KIND] == "record":
                     return Done(held[_FINGERPRINT] == fingerprint, held[_RECORD])
@@ -140,188 +101,163 @@ class MemoryStore(InspectableStore):
                     # A claim that was sent twice may arrive after its first renewal.
                     lease_end = max(lease_end, held[_LEASE_END])
             expires = lease_end + keep
-            value = ("claim", owner, expires, fingerprint, lease_end, keep, b"", False)
-            self._put(part, key, value, now)
+            self._put(
+                key, now, ("claim", owner, expires, fingerprint, lease_end, keep, b"", False)
+            )
             return CLAIMED
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Restart the leases of live claims."""
         return [self._renew(*renewal) for renewal in renewals]
 
     def _renew(self, key: str, owner: bytes, lease: float) -> Outcome:
         with self._lock:
             now = self.clock()
-            part = self._parts[hash(key) & self._mask]
-            held = part.values.get(key)
+            held = self._values.get(key)
             if held is None or not _is_claim_of(owner, held) or held[_LEASE_END] <= now:
                 return Outcome.STALE
             end, keep = now + lease, held[_KEEP]
-            value = ("claim", owner, end + keep, held[_FINGERPRINT], end, keep, b"", False)
-            self._put(part, key, value, now)
+            fingerprint = held[_FINGERPRINT]
+            self._put(key, now, ("claim", owner, end + keep, fingerprint, end, keep, b"", False))
             return Outcome.OK
 
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
-        """Replace the claim by a record."""
         with self._lock:
             now = self.clock()
-            part = self._parts[hash(key) & self._mask]
-            held = part.values.get(key)
+            held = self._values.get(key)
             if (
                 held is not None
                 and held[_EXPIRES] > now
                 and (held[_OWNER] != owner or held[_KIND] == "token")
             ):
                 return Outcome.STALE
-            value = ("record", owner, now + keep, fingerprint, 0.0, 0.0, record, False)
-            self._put(part, key, value, now)
+            self._put(
+                key, now, ("record", owner, now + keep, fingerprint, 0.0, 0.0, record, False)
+            )
             return Outcome.OK
 
     def release(self, key: str, owner: bytes) -> Outcome:
-        """Release the claim."""
         with self._lock:
-            part = self._parts[hash(key) & self._mask]
-            held = part.values.get(key)
+            held = self._values.get(key)
             if held is None:
                 return Outcome.OK
             if not _is_claim_of(owner, held) and held[_EXPIRES] > self.clock():
                 return Outcome.STALE
-            del part.values[key]
-            self._size -= 1
+            del self._values[key]
             return Outcome.OK
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
-        """Store a token."""
         with self._lock:
             now = self.clock()
-            part = self._parts[hash(key) & self._mask]
-            value = ("token", subject, now + ttl, b"", 0.0, 0.0, b"", again)
-            self._put(part, key, value, now)
+            self._put(key, now, ("token", subject, now + ttl, b"", 0.0, 0.0, b"", again))
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
-        """Compare and remove a token."""
         with self._lock:
-            part = self._parts[hash(key) & self._mask]
-            held = part.values.get(key)
+            held = self._values.get(key)
             if held is None or held[_KIND] != "token" or held[_EXPIRES] <= self.clock():
                 return TokenOutcome.ABSENT
             if held[_OWNER] and held[_OWNER] != subject:
                 return TokenOutcome.NOT_YOURS
-            del part.values[key]
-            self._size -= 1
+            del self._values[key]
             return TokenOutcome.TAKEN_AGAIN if held[_AGAIN] else TokenOutcome.TAKEN
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return the entries of some keys."""
         return [self._peek(key) for key in keys]
 
     def _peek(self, key: str) -> Entry | None:
         now = self.clock()
-        held = self._part_of(key).values.get(key)
+        held = self._values.get(key)
         if held is None or held[_EXPIRES] <= now:
             return None
-        kind, owner, expires, _, lease_end, _, record, _ = held
+        kind, owner, expires, _, lease_end, _, record, _, _ = held
         lease = max(0.0, lease_end - now) if kind == "claim" else None
         return Entry(kind, expires - now, len(record), lease, owner)
 
     def scan(self, prefix: str) -> Iterator[str]:
-        """Iterate over the keys that begin with `prefix`."""
-        for part in self._parts:
-            yield from [key for key in self._live(part) if key.startswith(prefix)]
+        yield from [key for key in self._live_keys() if key.startswith(prefix)]
 
     def remove(self, key: str) -> None:
-        """Remove a key of any kind."""
         with self._lock:
-            part = self._part_of(key)
-            if key in part.values:
-                del part.values[key]
-                self._size -= 1
+            self._values.pop(key, None)
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys whose entries are still the same."""
         return [self._discard(key, entry) for key, entry in seen]
 
     def _discard(self, key: str, seen: Entry) -> Outcome:
         with self._lock:
-            part = self._part_of(key)
-            held = part.values.get(key)
+            held = self._values.get(key)
             if held is None or (held[_KIND], held[_OWNER]) != (seen.kind, seen.mark):
                 return Outcome.STALE
-            del part.values[key]
-            self._size -= 1
+            del self._values[key]
             return Outcome.OK
 
     def empty(self) -> None:
         """Remove every key."""
         with self._lock:
-            if self._size:
-                self._parts = tuple(_Part() for _ in self._parts)
-                self._size = 0
+            self._values, self._heap = {}, []
 
     def count_all(self) -> int:
-        """Return how many keys there are."""
         return len(self)
 
     def ping(self) -> None:
         """Return: there is no server that could fail to answer."""
 
-    def _part_of(self, key: str) -> _Part:
-        return self._parts[hash(key) & self._mask]
-
-    def _live(self, part: _Part) -> list[str]:
+    def _live_keys(self) -> list[str]:
         with self._lock:
             now = self.clock()
-            return [key for key, held in part.values.items() if held[_EXPIRES] > now]
+            return [key for key, held in self._values.items() if held[_EXPIRES] > now]
 
-    def _put(self, part: _Part, key: str, value: _Held, now: float) -> None:
-        if key not in part.values:
-            if self._size >= self._max_entries:
-                self._make_room(now)
-            self._size += 1
-        part.values[key] = value
-        if value[_EXPIRES] < part.earliest:
-            part.earliest = value[_EXPIRES]
-        self._stored += 1
-        if not self._stored % _TURN:
-            self._sweep_in_turn(now)
+    def _put(
+        self,
+        key: str,
+        now: float,
+        value: tuple[str, bytes, float, bytes, float, float, bytes, bool],
+    ) -> None:
+        """Store a value. A later expiry needs no other entry in the heap: see `_drop_next`."""
+        values, heap, expires = self._values, self._heap, value[_EXPIRES]
+        for _ in range(_DUE_A_WRITE):
+            if not heap or heap[0][0] > now:
+                break
+            self._drop_next(now)
+        held = values.get(key)
+        if held is not None and held[_FILED] <= expires:
+            values[key] = (*value, held[_FILED])
+            return
+        if held is None and len(values) >= self._max_entries:
+            self._make_room(now)
+        values[key] = (*value, expires)
+        heapq.heappush(heap, (expires, key))
+        if len(heap) > 2 * len(values) + 1000:  # of keys that were released or removed
+            heap[:] = [(held[_FILED], key) for key, held in values.items()]
+            heapq.heapify(heap)
 
-    def _sweep_in_turn(self, now: float) -> None:
-        seen = 0
-        for _ in range(min(_PARTS_A_TURN, len(self._parts))):
-            seen += self._sweep_next(now)
-            if seen >= _VALUES_A_TURN:
-                return
-
-    def _sweep_next(self, now: float) -> int:
-        """Sweep the next part, if a value of it may have expired; return how many it has seen."""
-        part = self._parts[self._next]
-        self._next = (self._next + 1) & self._mask
-        if part.earliest > now:
-            return 0
-        seen = len(part.values)
-        self._size -= part.sweep(now)
-        return seen
+    def _drop_next(self, now: float) -> None:
+        """Drop the key of the heap's first entry, or file it again if it expires later."""
+        due, key = heapq.heappop(self._heap)
+        held = self._values.get(key)
+        if held is None or held[_FILED] != due:
+            return  # it was removed, and perhaps stored again
+        if held[_EXPIRES] <= now:
+            del self._values[key]
+        else:
+            self._values[key] = (*held[:_FILED], held[_EXPIRES])
+            heapq.heappush(self._heap, (held[_EXPIRES], key))
 
     def _make_room(self, now: float) -> None:
-        """Sweep until there is room for another key.
+        """Drop expired keys until there is room for another one.
 
-        Where no value of many has expired, the key is taken in all the same, since one of the rest
-        may have. At most one key a part comes in like that.
+        Where none of many has expired, the key is stored all the same: one of the rest may have.
 
         Raises:
-            StoreError: no value has expired.
+            StoreError: no key has expired.
         """
-        seen = 0
-        for _ in self._parts:
-            seen += self._sweep_next(now)
-            excess = self._size - self._max_entries
-            if excess < 0 or (seen > _VALUES_FOR_ROOM and excess < len(self._parts)):
+        for _ in range(_DUE_FOR_ROOM):
+            if len(self._values) < self._max_entries:
                 return
-        raise StoreError(f"The memory store is full ({self._max_entries} entries).")
-
-    def _unlock(self) -> None:
-        self._lock = threading.Lock()
+            if not self._heap or self._heap[0][0] > now:
+                raise StoreError(f"The memory store is full ({self._max_entries} entries).")
+            self._drop_next(now)
 
 
 _STORES: Living[MemoryStore] = Living()

@@ -56,7 +56,13 @@ def call_at_exit(method: Callable[[], None]) -> None:
 
     All threads that are not daemons have ended at that time.
     """
-    atexit.register(_while_alive(method))
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        if (alive := reference()) is not None:
+            alive()
+
+    atexit.register(call)
 
 
 def start_daemon(run: Callable[[], None], name: str) -> bool:
@@ -87,22 +93,8 @@ def threads_stand_still() -> bool:
     """Whether threads run only while a view does: under an old uWSGI without `enable-threads`."""
     uwsgi = sys.modules.get("uwsgi")
     # The option is the default since 2.0.27.
-    if uwsgi is None or _numbers_of(uwsgi.version) >= (2, 0, 27):
+    if uwsgi is None or [*map(int, re.findall(rb"\d+", uwsgi.version))] >= [2, 0, 27]:
         return False
     options = {str(name): value for name, value in vars(uwsgi).get("opt", {}).items()}
     enabled = options.get("enable-threads", False) not in (False, b"false", b"off", b"no", b"0")
     return not enabled and not {"threads", "gevent"}.intersection(options)
-
-
-def _numbers_of(version: bytes) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(rb"\d+", version)))
-
-
-def _while_alive(method: Callable[[], None]) -> Callable[[], None]:
-    reference = weakref.WeakMethod(method)
-
-    def call() -> None:
-        if (alive := reference()) is not None:
-            alive()
-
-    return call

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ..config.settings import NAMESPACE
 from ..errors import ConfigurationError
 from .base import Store
 from .memory import MemoryStore
-from .sql_extra import DATABASES, sql_store_at
+
+if TYPE_CHECKING:
+    from .sql import SqlStore
 
 _URI = "IDEMPOTENCE_STORAGE_URI"
 _OPTIONS = "IDEMPOTENCE_STORAGE_OPTIONS"
@@ -23,6 +26,16 @@ _OF_REDIS = (
     "unix",
     *(f"{transport}+{kind}" for kind in ("sentinel", "cluster") for transport in _TRANSPORTS),
 )
+
+
+DATABASES = ("sqlite", "postgresql", "mysql", "mariadb")
+"""The first part of a scheme; a driver may follow a plus."""
+
+_WITH_PSYCOPG = ("PostgreSQL", "'psycopg[binary]'", "postgresql+psycopg://")
+_WITH_PYMYSQL = ("MySQL", "pymysql", "mysql+pymysql://")
+"""A driver that is easy to install for a database, and the scheme that names it."""
+
+_OWN_OPTIONS = ("deadline",)
 
 
 def open_store(uri: str, options: Mapping[str, Any]) -> Store:
@@ -71,7 +84,60 @@ def _open(scheme: str, uri: str, options: Mapping[str, Any]) -> Store:
 
         deployment, own = deployment_at(uri, options)
         return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not of the public type
-    return sql_store_at(scheme + uri[len(scheme) :], options)
+    return _sql_store_at(scheme + uri[len(scheme) :], options)
+
+
+class ExtraMissing(ConfigurationError, ImportError):
+    """SQLAlchemy is not installed; freezegun skips a name whose import fails, and nothing else."""
+
+
+def sql_store_class() -> type[SqlStore]:
+    """Return `SqlStore`; raise `ExtraMissing` where SQLAlchemy is not installed."""
+    if importlib.util.find_spec("sqlalchemy") is None:
+        raise ExtraMissing('The SQL store needs SQLAlchemy: pip install "flask-idempotence[sql]"')
+    from .sql import SqlStore
+
+    return SqlStore
+
+
+def _sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
+    """Make the store at SQLAlchemy's URL, with options of its own and of `create_engine`.
+
+    Raises:
+        ConfigurationError: SQLAlchemy or a driver is not installed, or the database will not do.
+        TypeError: an unknown option.
+        ValueError: the URL cannot be read.
+    """
+    store_class = sql_store_class()
+    from sqlalchemy import create_engine, make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    from .sql.connect_timeout import ConnectTimeout
+
+    own = {name: value for name, value in options.items() if name in _OWN_OPTIONS}
+    rest = {name: value for name, value in options.items() if name not in _OWN_OPTIONS}
+    try:
+        url = make_url(uri)
+        limit = ConnectTimeout(url, rest, own.get("deadline"))
+        engine = create_engine(url, **limit.options())
+        limit.relax(engine)
+    except NoSuchModuleError:
+        raise ConfigurationError(
+            "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know the driver in its scheme. "
+            f"Begin it with sqlite:///, {_WITH_PSYCOPG[2]} or {_WITH_PYMYSQL[2]}"
+        ) from None
+    except ArgumentError:
+        raise ValueError from None  # its text may hold a piece of the password
+    except ModuleNotFoundError as error:
+        is_mysql = uri.partition(":")[0].partition("+")[0] in ("mysql", "mariadb")
+        name, package, begin = _WITH_PYMYSQL if is_mysql else _WITH_PSYCOPG
+        raise ConfigurationError(
+            f"IDEMPOTENCE_STORAGE_URI: its driver is not installed (no module {error.name!r}). "
+            f"For {name}, pip install {package} and begin it with {begin}"
+        ) from None
+    if "@" in (engine.url.host or ""):
+        raise ValueError  # a bare one in the password: the host would begin within it
+    return store_class(engine, **own)
 
 
 def _mistake_in(scheme: str, uri: str) -> str | None:

@@ -37,7 +37,6 @@ class _Call:
 
     @property
     def ran(self) -> bool:
-        """Whether the view ran."""
         return self.began and self.passed == self.guards and self.turned_away is None
 
     def __str__(self) -> str:
@@ -59,13 +58,11 @@ class _Recorder:
         return call
 
     def begin(self, app: Flask, /, **_: object) -> None:
-        """Note a request."""
         del app
         call = request.environ[self._name] = _Call(f"{request.method} {request.path}")
         self.calls.append(call)
 
     def finish(self, app: Flask, /, *, response: Response, **_: object) -> None:
-        """Note its response."""
         del app
         if (call := self._current_call()) is not None:
             call.status = response.status
@@ -102,7 +99,10 @@ class _Recorder:
             call = self._current_call()
             if call is not None:
                 call.began = True
-                call.guards = max(call.guards, call.passed + _count_guards(view))
+                # Others may answer before all of them are passed.
+                guards = wrapping.guards_of(view, request.method)
+                count = sum(wrapping.covers(guard, request.method) for guard in guards)
+                call.guards = max(call.guards, call.passed + count)
             try:
                 return app.ensure_sync(view)(*args, **kwargs)
             except Refusal as refusal:
@@ -117,7 +117,6 @@ class _Recorder:
         return noted
 
     def check(self) -> None:
-        """Demand that exactly one request ran the view."""
         count = sum(call.ran for call in self.calls)
         if count == 1:
             return
@@ -132,12 +131,6 @@ def _claim(sent: dict[str, Any]) -> str:
 
 def _refused(refusal: Refusal) -> str:
     return f"refused: {refusal.slug}"
-
-
-def _count_guards(view: Callable[..., Any]) -> int:
-    """Return how many guards a request has to pass; others may answer before them."""
-    method = request.method
-    return sum(wrapping.covers(guard, method) for guard in wrapping.guards_of(view, method))
 
 
 @contextmanager

@@ -70,7 +70,8 @@ def token_url_faults(app: Flask) -> Iterator[Fault]:
         if ours.endpoint != TOKEN_ENDPOINT:
             continue
         for rule in app.url_map.iter_rules():
-            if rule.endpoint != TOKEN_ENDPOINT and _place(rule) == _place(ours) and _gets(rule):
+            gets = rule.methods is None or "GET" in rule.methods
+            if gets and rule.endpoint != TOKEN_ENDPOINT and _place(rule) == _place(ours):
                 text = (
                     f"Both {TOKEN_ENDPOINT!r} (IDEMPOTENCE_TOKEN_URL) and {rule.endpoint!r} "
                     f"answer GET {rule.rule}. Set IDEMPOTENCE_TOKEN_URL to another path, or to "
@@ -82,10 +83,6 @@ def token_url_faults(app: Flask) -> Iterator[Fault]:
 def _place(rule: Rule) -> tuple[str, str | None]:
     anywhere = rule.subdomain is not None and rule.subdomain.startswith("<")
     return rule.rule, "<any>" if anywhere else rule.subdomain
-
-
-def _gets(rule: Rule) -> bool:
-    return rule.methods is None or "GET" in rule.methods
 
 
 def issue_token(**_: str) -> Response:

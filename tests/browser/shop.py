@@ -22,13 +22,17 @@ PAGE = """<!doctype html>
 <html lang="en">
 <title>Shop</title>
 {{ idempotence_meta() }}
+{% if ids %}<i id="idempotence"></i>{% endif %}
 {{ idempotence_script(nonce=nonce) }}
 <form action="/orders" method="post" target="{{ target }}" data-idempotence>
   {{ field or idempotence_field() }}
+  {% for name in fields %}<input type="hidden" name="{{ name }}">{% endfor %}
   <input name="note" aria-label="Note" required>
   <button name="what" value="tea">Buy</button>
   <button name="what" value="gift">Give</button>
 </form>
+{% for name in images %}<img name="{{ name }}" alt="">{% endfor %}
+{% for name in ids %}<i id="{{ name }}"></i>{% endfor %}
 """
 EMPTY_FIELD = '<input type="hidden" name="idempotence_token" value="">'
 CACHEABLE = {"Cache-Control": "max-age=600"}
@@ -75,6 +79,7 @@ class Shop:
         """Ends the delay of orders."""
         self.csp = POLICY
         self.drops = 0
+        self.names = {}
         self.posts, self.orders, self.tokens = [], [], 0
         self.payments, self.keys, self.answers = [], [], []
         self.app = Flask("shop")
@@ -129,6 +134,10 @@ class Shop:
             nonce = NONCE if NONCE in self.csp else None
             return self._form(nonce=nonce)
 
+        @app.get("/clobbered")
+        def form_with_names_of_properties():
+            return self._form(field=EMPTY_FIELD, **self.names)
+
         @app.get("/elsewhere")
         def to_another_window():
             return self._form(target="_blank")
@@ -151,8 +160,8 @@ class Shop:
             return f"<!doctype html><title>Thanks</title><h1>Order {len(self.orders)}</h1>"
 
     @staticmethod
-    def _form(*, field="", target="_self", nonce=None):
-        return render_template_string(PAGE, field=Markup(field), target=target, nonce=nonce)
+    def _form(*, field="", target="_self", **more):
+        return render_template_string(PAGE, field=Markup(field), target=target, **more)
 
     def _add_payments(self):
         app = self.app

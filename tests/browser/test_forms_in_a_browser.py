@@ -99,6 +99,40 @@ def test_reloading_the_answer_is_no_second_order_but_a_page_that_says_so(visit, 
     assert (len(shop.orders), len(shop.posts)) == (1, 2)
 
 
+PROPERTIES = """node => {
+    const names = new Set();
+    for (let each = node; each; each = Object.getPrototypeOf(each)) {
+        Object.getOwnPropertyNames(each).forEach((name) => names.add(name));
+    }
+    return [...names].filter((name) => /^[a-z]/i.test(name));
+}"""
+
+
+@pytest.mark.parametrize("where", ["fields", "images", "ids"])
+def test_elements_with_the_names_of_all_properties_switch_nothing_off(visit, shop, where):
+    """Such names hide properties of forms, documents and windows in scripts."""
+    shop.delay = 0.3
+    page = visit()
+    page.goto(shop.url)
+    node = {"fields": "document.forms[0]", "images": "document", "ids": "globalThis"}[where]
+    names = page.evaluate(f"({PROPERTIES})({node})")
+    assert {"addEventListener"} < {*names}
+    page.route("**/token", lambda route: route.abort())
+    gift, note = place_of(page, "[value=gift]"), place_of(page, "[name=note]")
+    shop.names = {where: names}
+    page.goto(shop.url + "/clobbered")
+    page.mouse.click(*note)
+    page.keyboard.type("no sugar")
+    page.mouse.click(*gift, click_count=2)
+    failed = "Document.prototype.querySelector.call(document, '.idempotence-failed') !== null"
+    assert until(lambda: page.evaluate(failed), 20)
+    page.unroute("**/token")
+    page.mouse.click(*gift, click_count=2)
+    is_thanked(page)
+    assert shop.orders == [("no sugar", "gift")]
+    assert (shop.posts, shop.tokens) == (["/orders"], 1)
+
+
 @pytest.mark.parametrize("path", ["/", "/cached", "/careless"])
 @pytest.mark.parametrize("keeps_pages", [True, False], ids=["kept", "made anew"])
 def test_after_the_back_button_a_submit_is_a_new_order(

@@ -8,7 +8,9 @@ import pytest
 from cryptography.fernet import Fernet
 from helpers.apps import make_app
 from helpers.cli_shell import Shell
+from helpers.servers.processes import HOST, free_port
 
+from flask_idempotence import no_repeat_submit
 from flask_idempotence.cli import tools
 from flask_idempotence.config.settings import SETTINGS
 
@@ -86,6 +88,38 @@ def test_config_shows_no_secret(form):
         assert secret not in told
     assert told.count("(hidden)") == 4
     assert "redis://(hidden)" in told
+
+
+SECRETS = {
+    "SECRET_KEY": "hunter2-of-the-sessions",
+    "SECRET_KEY_FALLBACKS": ["hunter2-of-the-last-year"],
+    "IDEMPOTENCE_HASH_KEY": "hunter2-of-the-hashes",
+    "IDEMPOTENCE_STORAGE_OPTIONS": {"client_name": "hunter2-of-the-options"},
+}
+CALLS = {
+    "inspect": ("abcdef12",),
+    "release": ("abcdef12", "--yes"),
+    "purge": ("--all", "--yes"),
+    "watch": ("--for", "0.5"),
+}
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
+@pytest.mark.parametrize("answers", [True, False], ids=["store", "no store"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_shows_a_secret(command, answers, form, fresh_redis, caplog):
+    """Neither on a store that answers nor on one that does not."""
+    caplog.set_level("DEBUG")
+    with fresh_redis.client() as behind:
+        behind.execute_command("ACL", "SETUSER", "hunter2", "on", ">hunter2", "~*", "&*", "+@all")
+    port = fresh_redis.port if answers else free_port()
+    uri = f"redis://hunter2:hunter2@{HOST}:{port}/0"
+    app = make_app(IDEMPOTENCE_STORAGE_URI=uri, TESTING=False, **SECRETS)
+    app.add_url_rule("/", "pay", no_repeat_submit(60)(lambda: "paid"), methods=["POST"])
+    app.test_client().post("/", data={"card": "hunter2"}, headers={"Cookie": "sid=hunter2"})
+    told = invoke(app, command, *CALLS.get(command, ()), *form)
+    assert told.exception is None or isinstance(told.exception, SystemExit)
+    assert "hunter2" not in told.output + caplog.text
 
 
 def test_a_lazy_message_that_cannot_be_told_is_named_by_its_kind():

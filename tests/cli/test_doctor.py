@@ -3,16 +3,24 @@
 import json
 
 import pytest
+from flask.views import MethodView
 from flask_jwt_extended import JWTManager
-from flask_login import LoginManager
+from flask_login import LoginManager, fresh_login_required, login_required
 from helpers.applications.doctor_apps import GOOD, production_app, severity
 from helpers.apps import bare_app, make_app
 from helpers.cli_shell import Shell
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from flask_idempotence import Idempotence, MemoryStore, idempotent, no_repeat_submit
-from flask_idempotence.cli.doctor import collect, examine
+from flask_idempotence import (
+    Idempotence,
+    MemoryStore,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
+from flask_idempotence.cli.doctor import CHECKS, collect, examine
 from flask_idempotence.cli.doctor.app import APP_CHECKS
+from flask_idempotence.cli.doctor.findings import Severity
 
 
 @pytest.fixture(autouse=True)
@@ -53,28 +61,6 @@ def test_workers_that_share_a_store(app):
 
 def test_memory_is_fine_for_tests_and_for_debugging():
     assert severity("workers", make_app()) == "ok"
-
-
-@pytest.mark.parametrize(
-    ("environment", "file", "expected"),
-    [
-        ({}, None, "ok"),
-        ({"UWSGI_MODULE": "shop"}, None, "error"),
-        ({"UWSGI_MODULE": "shop", "UWSGI_ENABLE_THREADS": "1"}, None, "ok"),
-        ({"UWSGI_MODULE": "shop", "UWSGI_ENABLE_THREADS": "false"}, None, "error"),
-        ({"UWSGI_THREADS": "4"}, None, "ok"),
-        ({"UWSGI_INI": "/etc/uwsgi.ini"}, None, "note"),
-        ({}, "[uwsgi]\nmodule = shop\n", "note"),
-        ({"UWSGI_ENABLE_THREADS": "true"}, "[uwsgi]\nmodule = shop\n", "ok"),
-    ],
-    ids=str,
-)
-def test_uwsgi_without_threads(app, tmp_path, monkeypatch, environment, file, expected):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    if file is not None:
-        (tmp_path / "uwsgi.ini").write_text(file)
-    assert severity("threads", app) == expected
 
 
 @pytest.mark.parametrize(
@@ -214,6 +200,59 @@ def test_a_whole_application_whose_replays_nobody_checks():
     idempotence.init_app(other)
     idempotence.identity_loader(lambda: "somebody")
     assert severity("whole app", other) == "ok"
+
+
+def undecorated(view):
+    return view
+
+
+LOGINS = {"login": login_required, "fresh": fresh_login_required}
+GUARDS = {"key": idempotent(), "lock": no_repeat_submit(9), "token": one_time_token()}
+
+
+@pytest.mark.parametrize("login", LOGINS)
+@pytest.mark.parametrize("whole_app", [False, True], ids=["by route", "whole app"])
+@pytest.mark.parametrize(
+    ("outer", "inner", "where"),
+    [
+        ("key", "{login}", {"by route", "whole app"}),
+        ("lock", "{login}", {"by route", "whole app"}),
+        ("token", "{login}", {"by route", "whole app"}),
+        ("{login}", "key", set()),
+        ("{login}", "lock", {"whole app"}),
+        ("{login}", "", {"whole app"}),
+        ("exempt", "{login}", set()),
+        ("{login}", "exempt", set()),
+        ("", "", set()),
+    ],
+)
+def test_a_login_check_inside_a_guard(login, whole_app, outer, inner, where):
+    decorators = {**LOGINS, **GUARDS, "exempt": idempotent.exempt, "": undecorated}
+    outermost, innermost = (decorators[name.format(login=login)] for name in (outer, inner))
+    app = production_app(IDEMPOTENCE_KEY_ALL_ROUTES=whole_app)
+    app.get("/history")(outermost(innermost(lambda: "read")))
+    app.post("/pay", endpoint="pay")(outermost(innermost(lambda: "paid")))
+    [found] = CHECKS["logins"](collect(app))
+    is_named = ("whole app" if whole_app else "by route") in where
+    assert found.severity is (Severity.WARNING if is_named else Severity.OK)
+    assert ("'pay'" in found.finding) == is_named
+
+
+@pytest.mark.parametrize("place", ["class", "method"])
+def test_a_login_check_inside_a_guard_of_a_class(place):
+    class Payment(MethodView):
+        @(login_required if place == "method" else undecorated)
+        def post(self):
+            return "paid"
+
+    Payment.decorators = [idempotent()] if place == "method" else [login_required, idempotent()]
+    app = production_app()
+    app.add_url_rule("/pay", view_func=Payment.as_view("pay"))
+    assert severity("logins", app) == "warning"
+    Payment.decorators = [idempotent(), login_required]
+    app = production_app()
+    app.add_url_rule("/pay", view_func=Payment.as_view("pay"))
+    assert severity("logins", app) == ("warning" if place == "method" else "ok")
 
 
 def test_a_guard_above_its_route():

@@ -156,7 +156,13 @@ def test_the_difference_of_clocks_is_measured(redis_url, redis_server, monkeypat
 
 @pytest.mark.parametrize(
     ("used", "limit", "expected"),
-    [(10, 100, "ok"), (80, 100, "warning"), (96, 100, "error"), (96, 0, "ok")],
+    [
+        (74, 100, "ok"),
+        (76, 100, "warning"),
+        (94, 100, "warning"),
+        (96, 100, "error"),
+        (96, 0, "ok"),
+    ],
 )
 def test_a_server_whose_memory_runs_out(app, used, limit, expected):
     facts = {"memory_used": used, "memory_limit": limit, "memory_of_machine": 10_000}

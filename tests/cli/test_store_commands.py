@@ -164,12 +164,6 @@ def test_stats_passes_over_what_is_not_ours(app, store):
     assert rows(invoke(app, "stats")) == before
 
 
-def test_names_in_the_store_do_nothing_to_a_terminal(app, store):
-    store.put_token("idempotence:2:token:\x1b[31mred\ttab:" + "a" * 32, b"", 60)
-    [row] = rows(invoke(app, "stats"))
-    assert row[1] == "\\x1b[31mred\\ttab"
-
-
 def test_a_key_of_another_type_under_our_name_stops_nothing(redis_server, redis_url):
     app = make_app(IDEMPOTENCE_STORAGE_URI=redis_url)
     redis_server.client().lpush("idempotence:2:lock:view:" + "a" * 32, "x")
@@ -378,6 +372,25 @@ def test_purge_removes_what_is_meant(app, store, arguments, left):
     modes = [key.split(":")[2] for key in keys_of(app)]
     assert {mode: modes.count(mode) for mode in modes} == left
     assert list(store.scan("idempotence2:"))
+
+
+def test_purge_says_that_applications_with_one_prefix_share_their_keys(redis_url):
+    ours, theirs = (
+        make_app(IDEMPOTENCE_STORAGE_URI=redis_url, SECRET_KEY=secret * 32) for secret in "ot"
+    )
+    theirs.post("/transfer", endpoint="transfer")(idempotent(lambda: "sent"))
+    theirs.test_client().post("/transfer", headers={"Idempotency-Key": "k"})
+    warned = "entries of other applications with the same prefix"
+    assert warned in " ".join(invoke(ours, "purge", "--help").output.split())
+    dry = invoke(ours, "purge", "--all")
+    assert rows(dry) == [["key", "transfer", "record", "1"]]
+    assert (
+        "All applications with the prefix 'idempotence' in this store share the entries."
+        in dry.stderr
+    )
+    assert len(keys_of(theirs)) == 1
+    assert invoke(ours, "purge", "--all", "--yes").exit_code == 0
+    assert keys_of(theirs) == []
 
 
 def test_purge_wants_to_know_what(app):

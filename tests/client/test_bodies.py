@@ -71,9 +71,10 @@ def test_an_upload_is_sent_again_whole(pauses):
 
 @pytest.mark.parametrize("library", ["requests", "httpx"])
 def test_a_body_that_can_be_read_once_is_sent_once_and_the_error_says_so(pauses, library):
-    call = CALLERS[library](retries_with(pauses), pauses)
+    call, readers = CALLERS[library](retries_with(pauses), pauses), set()
 
-    def parts():
+    def parts():  # such as rows of a connection that belongs to this thread
+        readers.add(threading.get_ident())
         yield b"the "
         yield b"picture"
 
@@ -85,7 +86,7 @@ def test_a_body_that_can_be_read_once_is_sent_once_and_the_error_says_so(pauses,
         call("POST", f"http://{HOST}:{free_port()}", content=parts())
     call.close()
     assert len(script.keys) == 1
-    assert pauses == []
+    assert (pauses, readers) == ([], {threading.get_ident()})
     assert caught.value.__notes__ == ["Sent only once: the body cannot be read a second time."]
 
 

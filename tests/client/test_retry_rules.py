@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flask_idempotence.client import RETRIED_STATUSES, Retries, new_key, was_replayed
-from flask_idempotence.client.answers import FINAL_REFUSALS, Answer
-from flask_idempotence.client.keys import KeyHeader, needs_key
+from flask_idempotence.client.answers import FINAL, Answer
+from flask_idempotence.client.exchange import needs_key, put_key
 from flask_idempotence.client.retries import Attempts
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
@@ -94,7 +94,7 @@ def test_a_conflict_is_final_unless_it_says_that_it_passes():
     assert not Retries().may_pass(problem("something-else"))
 
 
-@pytest.mark.parametrize("slug", sorted(FINAL_REFUSALS))
+@pytest.mark.parametrize("slug", sorted(FINAL))
 @pytest.mark.parametrize("status", [409, 429, 503])
 def test_a_refusal_for_good_is_final_under_any_status_and_with_retry_after(slug, status):
     final = problem(slug, status, **{"Retry-After": "5"})
@@ -206,7 +206,7 @@ def test_a_key_is_new_every_time_and_one_that_the_server_takes():
 )
 def test_a_key_goes_bare_or_between_quotes(quoted, given, sent):
     headers = {"Idempotency-Key": given}
-    KeyHeader(quoted=quoted).put_into(headers)
+    put_key(headers, "Idempotency-Key", quoted=quoted)
     assert headers["Idempotency-Key"] == sent
 
 

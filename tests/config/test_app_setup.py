@@ -12,6 +12,7 @@ from flask_idempotence import (
     ConfigurationError,
     Idempotence,
     MemoryStore,
+    idempotent,
     no_repeat_submit,
     one_time_token,
 )
@@ -161,15 +162,27 @@ def test_all_settings_may_come_from_the_environment(monkeypatch):
     assert config.storage_options == {"max_entries": 7}
 
 
-@pytest.mark.parametrize("name", ["ENABLED", "LOCK_ENABLED"])
+@pytest.mark.parametrize(
+    ("guard", "name"),
+    [
+        (no_repeat_submit(60), "ENABLED"),
+        (no_repeat_submit(60), "LOCK_ENABLED"),
+        (idempotent(on_repeat="reject"), "ENABLED"),
+        (idempotent(on_repeat="reject"), "KEY_ENABLED"),
+        (one_time_token(), "ENABLED"),
+        (one_time_token(), "TOKEN_ENABLED"),
+    ],
+)
 @pytest.mark.parametrize("off", [False, "false"])
-def test_a_toggle_may_be_flipped_at_any_time(name, off):
-    app, runs = guarded_app()
-    assert posts(app) == [200, 409]
+def test_a_toggle_may_be_flipped_at_any_time(guard, name, off):
+    app, runs = guarded_app(guard)
+    token = app.test_client().get("/token").json["token"]
+    sent = {"headers": {"Idempotency-Key": "k", "Idempotence-Token": token}}
+    assert posts(app, **sent) == [200, 409]
     app.config[f"IDEMPOTENCE_{name}"] = off
-    assert posts(app) == [200, 200]
+    assert posts(app, **sent) == [200, 200]
     app.config[f"IDEMPOTENCE_{name}"] = True
-    assert posts(app) == [409, 409]
+    assert posts(app, **sent) == [409, 409]
     assert len(runs) == 3
 
 
@@ -210,10 +223,11 @@ def test_a_guarded_view_without_the_extension_says_what_to_call():
 
 def test_without_a_secret_every_mode_says_what_to_set():
     idempotence = Idempotence()
-    for guard in (no_repeat_submit(), one_time_token()):
-        app, _ = guarded_app(guard, idempotence=idempotence, SECRET_KEY=None)
+    for guard in (no_repeat_submit(), idempotent(), one_time_token()):
+        app, runs = guarded_app(guard, idempotence=idempotence, SECRET_KEY=None)
         with pytest.raises(ConfigurationError, match=r"SECRET_KEY.*IDEMPOTENCE_HASH_KEY"):
-            posts(app, headers={"Idempotence-Token": "x"})
+            posts(app, headers={"Idempotence-Token": "x", "Idempotency-Key": "k"})
+        assert runs == []
     with pytest.raises(ConfigurationError, match="SECRET_KEY"):
         app.test_client().get("/token")
     with app.app_context(), pytest.raises(ConfigurationError, match="SECRET_KEY"):
@@ -248,7 +262,9 @@ def test_methods_takes_a_safe_one_in():
     assert posts(app) == [200, 409]
 
 
-@pytest.mark.parametrize("guard", [no_repeat_submit(interval=60), one_time_token()])
+@pytest.mark.parametrize(
+    "guard", [no_repeat_submit(interval=60), idempotent(required=True), one_time_token()]
+)
 def test_disabled_lets_everything_through_without_asking_the_store(guard):
     uri = f"redis://{HOST}:{free_port()}/0"
     app, runs = guarded_app(guard, IDEMPOTENCE_ENABLED=False, IDEMPOTENCE_STORAGE_URI=uri)

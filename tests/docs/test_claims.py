@@ -50,6 +50,19 @@ def test_a_section_links_to_its_page_and_each_claim_names_a_test(heading):
         assert re.search(NAME, tests), claim
 
 
+def test_each_test_that_is_named_exists():
+    folders = (ROOT / "tests", ROOT / "example_app")
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    known = {path.name for path in files} | {
+        name
+        for path in files
+        for name in re.findall(r"(?m)^ *(?:def|class) ((?:test_|Test)\w+)", text_of(path))
+    }
+    named = re.findall(r"`((?:test_|Test)\w+(?:\.py)?)(?:\[[^`]*)?`", text_of(TESTED))
+    assert len(named) > 700
+    assert sorted(set(named) - known) == []
+
+
 @pytest.mark.parametrize(
     "page",
     [page for page in pages() if page.name not in NAMES_TESTS],

@@ -18,7 +18,7 @@ from . import forks, keys, leases
 from .lines import Line, missed_in, table_of
 from .soak import Plan, play, to_stderr
 from .stores import STORES
-from .verdict import Limits, report_of
+from .verdict import Limits, report_of, shortest_run
 
 
 def soak(given) -> list[str]:
@@ -116,6 +116,11 @@ def main() -> int:
     of.add_argument("--count", type=int, default=1000)
     of.add_argument("--limit", type=float, default=3.0, help="percent of growth")
     given = parser.parse_args()
+    if given.run is soak and 60 * given.minutes < shortest_run(given.ttl):
+        parser.error(
+            f"--minutes: with records of {given.ttl:g} seconds, at least "
+            f"{shortest_run(given.ttl) / 60:.2g}, or their number is not in balance"
+        )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are ended, too
     faults = given.run(given)
     sys.stderr.writelines(f"{fault}\n" for fault in faults)

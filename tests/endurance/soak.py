@@ -35,7 +35,7 @@ class Plan:
         rate: requests a second.
         lease: seconds of a claim.
         ttl: seconds for which records are kept: much shorter than the run, so that as many expire
-            as are made.
+            as are made, in the parts of the run that are compared.
         leaks: names of leaks that are planted, as in `application`.
     """
 
@@ -53,6 +53,7 @@ class Samples:
 
     Attributes:
         title: the store and its version.
+        ttl: seconds for which records were kept.
         began: when the load began, on the monotonic clock.
         ended: when it ended.
         series: pairs of moment and value, by name.
@@ -63,6 +64,7 @@ class Samples:
     """
 
     title: str
+    ttl: float = 0.0
     began: float = 0.0
     ended: float = 0.0
     series: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
@@ -87,7 +89,7 @@ def play(plan: Plan, directory: Path, report: Callable[[str], None]) -> Samples:
         report: is called with a line each minute.
     """
     with open_server(plan.store, directory) as store, server_of(plan, store.url) as server:
-        samples = Samples(store.version)
+        samples = Samples(store.version, plan.ttl)
         load = Load(server.port, plan.rate)
         workers = children_of(server.pid)
         for _ in range(BURSTS):

@@ -63,7 +63,8 @@ LEAKS = {
 
 @pytest.mark.parametrize("leaks", LEAKS)
 def test_leaks_are_found(endure, leaks):
-    code, told = endure("soak", "redis", *SHORT, "--minutes", 0.4, "--leak", *leaks.split())
+    planted = ("--leak", *leaks.split())
+    code, told = endure("soak", "redis", *SHORT, "--minutes", 0.4, "--ttl", 4, *planted)
     assert code == 1
     failures = [line for line in told.splitlines() if line.startswith("FAILED: |")]
     for name in LEAKS[leaks]:

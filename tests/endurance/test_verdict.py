@@ -1,10 +1,14 @@
 """The figures of a run: what is compared, and what fails."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from .lines import Line
 from .soak import WORKERS, Samples
-from .verdict import Limits, faults_of, lines_of, report_of
+from .verdict import Limits, _of_the_store, faults_of, lines_of, parts_of, report_of, shortest_run
 
 PROCESSES = [*(f"worker {number}" for number in range(1, WORKERS + 1)), "master"]
 
@@ -58,6 +62,29 @@ def test_a_steady_run_is_within_every_limit():
 )
 def test_what_grows_by_more_than_three_percent_fails(name, a_minute, line):
     assert failed(a_run(**{name: a_minute})) == [line]
+
+
+def test_a_short_run_is_compared_once_as_many_records_expire_as_are_made():
+    """Three minutes, with records that are kept for one of them."""
+    samples = Samples("a store", ttl=60.0, began=0.0, ended=180.0)
+    for moment in range(1, 181):
+        samples.series["keys"].append((float(moment), min(moment, 60) * 20.0))
+    early, end = parts_of(samples)
+    assert early == pytest.approx((75 / 180, 93 / 180))
+    assert early[1] <= end[0]
+    [keys] = _of_the_store(samples, 0.03)
+    assert (keys.name, keys.verdict) == ("keys in the store", "ok")
+    assert shortest_run(60) == pytest.approx(100)
+    assert parts_of(a_run()) == ((0.2, pytest.approx(0.3)), (0.85, 1.0))
+
+
+def test_a_run_that_ends_before_its_records_do_is_refused():
+    command = [sys.executable, "-m", "endurance", "soak", "redis", "--minutes", "1"]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[1]
+    )
+    assert done.returncode == 2
+    assert "with records of 60 seconds, at least 1.7" in done.stderr
 
 
 def test_what_shrinks_is_no_failure():

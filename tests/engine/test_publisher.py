@@ -15,7 +15,7 @@ from helpers.servers.processes import until
 from observability.test_metrics import add_views
 
 from flask_idempotence import signals
-from flask_idempotence.cli.watch.feed import Workers
+from flask_idempotence.cli.watch import Reader
 from flask_idempotence.engine import publisher
 from flask_idempotence.engine.publisher import Publisher
 from flask_idempotence.stores import open_store
@@ -175,7 +175,8 @@ def test_nothing_is_published_or_queued_while_nobody_listens(fresh_redis):
     assert not own._events
     assert "cmdstat_publish" not in fresh_redis.client().info("commandstats")
     with Listener(fresh_redis) as listener:
-        assert until(listener.receive)  # a sign of life
+        assert until(lambda: own._is_heard)
+        assert listener.receive() == []
         client.post("/payments", headers={"Idempotency-Key": "last"})
         assert until(lambda: len(listener.events()) == 2)
         assert {event[1] for event in listener.events()} == {"claimed", "completed"}
@@ -229,10 +230,10 @@ def test_a_message_whose_answer_was_lost_counts_once(fresh_redis):
         client.post("/orders/well")
         assert until(lambda: proxy.drops_left == 0 and len(listener.events()) >= 3)
         time.sleep(0.5)
-        workers, messages = Workers(), listener.receive()
+        reader, messages = Reader(), listener.receive()
         numbers = [json.loads(message)["number"] for message in messages]
         assert len(numbers) == len(set(numbers)) + 1  # one of them came twice
-        assert sum(len(workers.read(message)) for message in messages) == 3
+        assert sum(len(reader.read(message)) for message in messages) == 3
 
 
 def test_a_server_that_forbids_publishing_is_reported_once_and_guards_work(fresh_redis, caplog):
@@ -256,13 +257,13 @@ def test_two_applications_of_one_process_share_the_channel_and_count_apart(redis
         client = watched_app(IDEMPOTENCE_STORAGE_URI=redis_url).test_client()
         client.get("/token")
     assert until(lambda: len(listener.events()) == 2)
-    workers = Workers()
-    assert sum(len(workers.read(message)) for message in listener.receive()) == 2
-    assert len(workers.present) == 2
+    reader = Reader()
+    assert sum(len(reader.read(message)) for message in listener.receive()) == 2
+    assert len(reader.runs) == 2
 
 
 def test_messages_of_another_origin_are_passed_over():
-    workers = Workers()
+    reader = Reader()
     event = [1.0, "claimed", "lock", "order", "ab", "claimed", {}]
     good = {"worker": "w", "run": "r", "number": 1, "dropped": 0, "events": [event]}
     for bad in (
@@ -278,11 +279,11 @@ def test_messages_of_another_origin_are_passed_over():
         json.dumps(good | {"events": [[*event[:6], 7]]}).encode(),
         json.dumps(good | {"run": [], "number": "x"}).encode(),
     ):
-        assert workers.read(bad) == ()
-    assert workers.present == []
-    assert len(workers.read(json.dumps(good).encode())) == 1
-    assert workers.read(json.dumps(good).encode()) == ()
-    assert workers.present == ["w"]
+        assert reader.read(bad) == []
+    assert reader.runs == {}
+    assert len(reader.read(json.dumps(good).encode())) == 1
+    assert reader.read(json.dumps(good).encode()) == []
+    assert reader.runs == {"r": (1, 0)}
 
 
 EVENT = [1.0, "claimed", "lock", "order", "ab", "claimed", {}]
@@ -309,7 +310,7 @@ def test_values_of_another_origin_end_no_command(monkeypatch, changes, zone):
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     sent = {"worker": "w", "run": "r", "number": 1, "dropped": 0, "events": [EVENT]} | changes
-    events = Workers().read(json.dumps(sent).encode())
+    events = Reader().read(json.dumps(sent).encode())
     for event in events:  # the first or the last second of the calendar, west or east of here
         assert event.time.year in {1, 9999}
         assert event.as_row()
@@ -320,7 +321,7 @@ def test_values_of_another_origin_end_no_command(monkeypatch, changes, zone):
 def test_facts_of_another_origin_replace_no_field():
     facts = {"lease": 60, "waited": "\ud800\x1b[2J", "time": 1, "worker": "me"}
     sent = {"worker": "w", "run": "r", "number": 1, "dropped": 0}
-    [event] = Workers().read(json.dumps(sent | {"events": [[*EVENT[:6], facts]]}).encode())
+    [event] = Reader().read(json.dumps(sent | {"events": [[*EVENT[:6], facts]]}).encode())
     assert event.facts == {"lease": 60, "waited": "\ud800\x1b[2J"}
     assert event.as_json()["worker"] == "w"
     assert all(isinstance(cell, str) for cell in event.as_row())

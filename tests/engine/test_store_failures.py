@@ -6,6 +6,7 @@ import time
 
 import pytest
 import redis
+from flask import request
 from helpers.apps import make_app
 from helpers.servers.faults import CLAIM, Proxy, SilentServer
 from helpers.servers.processes import all_at_once, until
@@ -15,9 +16,11 @@ from redis.retry import Retry
 from flask_idempotence import (
     ConfigurationError,
     Idempotence,
+    MemoryStore,
     RedisStore,
     StoreError,
     current_guard,
+    idempotent,
     no_repeat_submit,
     one_time_token,
 )
@@ -61,6 +64,55 @@ class Shop:
         started = time.monotonic()
         answer = call()
         return answer, time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+    ("operation", "status", "request_"),
+    [
+        ("claim", 200, "/lock"),
+        ("renew", 200, "/lock?ensure"),
+        ("release", 422, "/lock"),
+        ("complete", 200, "/key"),
+        ("put_token", 200, "/token"),
+        ("take_token", 200, "/spend"),
+        ("put_token", 422, "/spend"),
+    ],
+)
+def test_every_operation_that_fails_is_told_by_the_signal(operation, status, request_):
+    class Failing(MemoryStore):
+        broken = ""
+
+    def failing(name):
+        def call(store, *arguments, **options):
+            if store.broken == name:
+                raise StoreError("away")
+            return getattr(MemoryStore, name)(store, *arguments, **options)
+
+        return call
+
+    for name in ("claim", "renew", "release", "complete", "put_token", "take_token"):
+        setattr(Failing, name, failing(name))
+    store = Failing()
+    app = make_app(store=store, TESTING=False)
+
+    def view():
+        if "ensure" in request.args:
+            store.broken = operation
+            current_guard.ensure_held()
+        return "done", status
+
+    app.add_url_rule("/lock", "lock", no_repeat_submit(60)(view), methods=["POST"])
+    app.add_url_rule("/key", "key", idempotent()(view), methods=["POST"])
+    spend = one_time_token(restore_on_failure=True)(view)
+    app.add_url_rule("/spend", "spend", spend, methods=["POST"])
+    client = app.test_client()
+    headers = {"Idempotency-Key": "k", "Idempotence-Token": client.get("/token").json["token"]}
+    store.broken = "" if "ensure" in request_ else operation
+    with record_signals(app) as signals:
+        client.open(request_, method="GET" if request_ == "/token" else "POST", headers=headers)
+        store.broken = ""
+    failed = [sent["operation"] for name, sent in signals.events if name == "store_failed"]
+    assert failed[:1] == [operation]
 
 
 def refuse(proxy):

@@ -6,9 +6,18 @@ import time
 
 import pytest
 from flask import Response, abort, request, send_file, stream_with_context
-from helpers.apps import FAILURES, GUARDS, HOW_OFTEN_IT_RUNS, SUCCESSES, Site, fail, killed
+from helpers.apps import (
+    FAILURES,
+    GUARDS,
+    HOW_OFTEN_IT_RUNS,
+    SUCCESSES,
+    KeyedApp,
+    Site,
+    fail,
+    killed,
+)
 
-from flask_idempotence import current_guard, no_repeat_submit, one_time_token
+from flask_idempotence import claimed, current_guard, no_repeat_submit, one_time_token
 
 
 @pytest.fixture(params=GUARDS)
@@ -315,3 +324,38 @@ def test_the_head_of_a_streamed_response_settles(status):
 def test_a_sent_file_settles_by_its_status(guard, status, outcome):
     site = Site(lambda: (send_file(__file__), status), guard)
     assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard][outcome]
+
+
+class Cut(BaseException):
+    """A time-out of gevent's kind, in a receiver of the signal."""
+
+
+def test_a_claim_that_is_cut_off_before_its_view_begins_is_free(guard):
+    site = Site(lambda: "done", guard)
+    cut = [True]
+
+    def receive(app, **_):
+        if cut:
+            cut.clear()
+            raise Cut
+
+    with claimed.connected_to(receive, site.app):
+        with pytest.raises(Cut):
+            site.submit()
+        for _ in range(3):
+            site.clock.advance(9)
+            site.engine.keeper.tick()
+    spent = guard == "token"  # and it stays spent, as after any failure
+    assert (site.runs, site.submit().status_code) == (0, 409 if spent else 200)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
+def test_a_key_whose_claim_is_cut_off_before_its_view_begins_is_free(guarantee):
+    keyed = KeyedApp(guarantee=guarantee)
+
+    def receive(app, **_):
+        raise Cut
+
+    with claimed.connected_to(receive, keyed.app), pytest.raises(Cut):
+        keyed.send()
+    assert keyed.verdicts({}, {}) == [200, "replay of 200"]

@@ -3,11 +3,11 @@
 import threading
 
 import pytest
-from helpers.payment_database import Payment, PaymentApp, errors_as_text, pay, payments
+from helpers.payment_database import Payment, errors_as_text, pay, payments
 from sqlalchemy import create_engine, insert, select, text, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from flask_idempotence.exactly_once.mysql import may_write
+from flask_idempotence.exactly_once.writes import may_write
 
 pytestmark = pytest.mark.database
 
@@ -91,20 +91,6 @@ def test_a_deadlock_that_a_view_has_caught_is_told_and_nothing_is_committed(pay_
     assert list(site.store.scan("")) == []
 
 
-def test_a_statement_that_commits_is_told(pay_app):
-    def view(session):
-        session.execute(text("CREATE TABLE another (id INT)"))
-        pay(session)
-        return "paid", 201
-
-    site = errors_as_text(pay_app(view))
-    answer = site.post()
-    assert answer.status_code == 500
-    assert "CREATE TABLE" in answer.text
-    assert site.count() == 0
-    assert list(site.store.scan("")) == []
-
-
 def test_a_view_may_go_on_after_a_statement_that_was_refused_alone(pay_app):
     def view(session):
         pay(session)
@@ -141,11 +127,18 @@ def test_a_claim_is_renewed_beside_a_transaction_of_any_engine(mariadb, pay_app,
     assert (site.runs, site.count()) == (1, 1)
 
 
-def test_connections_that_commit_by_themselves_are_refused(url):
-    site = errors_as_text(PaymentApp(url, engine={"connect_args": {"autocommit": True}}))
-    assert "autocommit" in site.post().text
-    assert (site.runs, list(site.store.scan(""))) == (0, [])
-    site.close()
+@pytest.mark.parametrize("how", ["by an option", "since a view has said so"])
+def test_connections_that_commit_by_themselves_get_a_transaction(pay_app, how):
+    options = {"connect_args": {"autocommit": True}} if how == "by an option" else {}
+    site = pay_app(engine=options | {"pool_size": 1, "max_overflow": 0})
+    if how != "by an option":
+        with site.engine.connect() as connection:
+            connection.execute(text("SET autocommit = 1"))
+    site._view = lambda session: (pay(session), ("no", 503))[1]
+    assert (site.post().status_code, site.count()) == (503, 0)
+    site._view = None
+    assert [site.post().status_code for _ in range(2)] == [201, 201]
+    assert site.count() == 1
 
 
 def test_an_error_that_is_the_statements_own_is_the_applications(pay_app):
@@ -196,3 +189,15 @@ def test_statements_that_only_read(statement):
 )
 def test_statements_that_may_write(statement):
     assert may_write(statement)
+
+
+def test_autocommit_that_a_view_has_set_harms_no_later_request(pay_app):
+    site = pay_app(engine={"pool_size": 1, "max_overflow": 0})
+    site._view = lambda session: (session.execute(text("SET autocommit=1")), ("paid", 201))[1]
+    assert site.post("poison").status_code == 500
+    site._view = None
+    assert [site.post(f"k{number}", amount=number).status_code for number in (1, 2)] == [201] * 2
+    assert site.amounts() == [1, 2]
+    site._view = lambda session: (pay(session, 9), ("no", 422))[1]
+    assert site.post("failed").status_code == 422
+    assert site.amounts() == [1, 2]

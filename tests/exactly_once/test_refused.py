@@ -1,15 +1,15 @@
 """What a guard within a session refuses to begin or to commit, and how it says so."""
 
-import sqlite3
 import subprocess
 import sys
 
 import pytest
+from flask import got_request_exception
 from helpers.payment_database import Payment, PaymentApp, errors_as_text, metadata, pay, payments
 from sqlalchemy import create_engine, event, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
-from flask_idempotence import current_guard
+from flask_idempotence import ConfigurationError, StoreError, StoreUnavailable, current_guard
 
 
 @pytest.mark.parametrize("options", [{}, {"isolation_level": "AUTOCOMMIT"}])
@@ -43,22 +43,6 @@ def test_an_engine_that_begins_by_an_event_is_taken_as_it_is(tmp_path):
     assert site.post("two").status_code == 500
     assert site.amounts() == [4]
     site.close()
-
-
-def test_connections_that_commit_by_themselves_are_refused(tmp_path):
-    class Eager(sqlite3.Connection):
-        autocommit = True
-
-    url = f"sqlite:///{tmp_path}/books.db"
-    PaymentApp(url).close()
-    site = errors_as_text(PaymentApp(url, prepare=False))
-    eager = create_engine(url, connect_args={"factory": Eager})
-    site.session.configure(bind=eager)
-    assert "autocommit" in site.post().text
-    assert list(site.store.scan("")) == []
-    assert site.runs == 0
-    site.close()
-    eager.dispose()
 
 
 def released(session):
@@ -208,3 +192,72 @@ def test_the_first_use_in_a_process_sees_what_its_session_has_written_before(url
     command = [sys.executable, "-c", FIRST_USE, url]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("refused 1\n", "")
+
+
+def reported(site, monkeypatch, *, testing):
+    """Return the error of a refused commit for the log or the test, and for a receiver."""
+    site.app.testing = testing
+    logged, received = [], []
+    monkeypatch.setattr(site.app, "log_exception", lambda info: logged.append(info[1]))
+
+    def receive(_, exception):
+        received.append(exception)
+
+    with got_request_exception.connected_to(receive, site.app):
+        try:
+            assert site.post().status_code == 500
+        except Exception as error:
+            logged.append(error)
+    return logged + received
+
+
+@pytest.mark.parametrize("testing", [False, True])
+def test_a_refused_commit_is_reported_with_its_cause(tmp_path, monkeypatch, testing):
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.db")
+    site._view = lambda session: (session.add(Payment(amount=None)), "paid")[1]
+    errors = reported(site, monkeypatch, testing=testing)
+    assert [type(error) for error in errors] == [IntegrityError] * 2
+    site.close()
+
+
+@pytest.mark.parametrize("testing", [False, True])
+def test_a_refused_commit_is_reported_with_our_remedy(tmp_path, monkeypatch, testing):
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.db")
+
+    @event.listens_for(site.session, "before_flush")
+    def refuse(*_):
+        raise ConfigurationError("the remedy")
+
+    site._view = lambda session: (session.add(Payment(amount=1)), "paid")[1]
+    errors = reported(site, monkeypatch, testing=testing)
+    assert [str(error) for error in errors] == ["the remedy"] * 2
+    site.close()
+
+
+class TestAClaimThatCannotBeFreed:
+    """After a refused commit, any error of the store leaves it refused."""
+
+    @pytest.fixture
+    def site(self, tmp_path, monkeypatch):
+        site = PaymentApp(f"sqlite:///{tmp_path}/books.db")
+
+        def away(*_):
+            raise StoreError("away", sent=False)
+
+        def broken(*_):
+            raise ConnectionResetError
+
+        monkeypatch.setattr(site.store, "complete_in", away)
+        monkeypatch.setattr(site.store, "release", broken)
+        yield site
+        site.close()
+
+    def test_after_a_view(self, site):
+        assert site.post().status_code == 503
+        assert site.count() == 0
+
+    def test_after_a_block(self, site):
+        block = site.idempotence.once("jobs", 1, within=site.session)
+        with site.app.app_context(), pytest.raises(StoreUnavailable), block:
+            pay(site.session)
+        assert site.count() == 0

@@ -38,8 +38,8 @@ class TestTheHash:
         with app.test_request_context(PAY, **at, headers=headers, data=body):
             sent = key_in_header(request, "Idempotency-Key")
             identities = engine.services.identities
-            identity = identities.of_key(app, request, sent, unguessable=False)
-            name = name_of(identity, "POST", request.endpoint, sent)
+            identity = identities.of(app, request, sent, unguessable=False)
+            name = name_of(identity.text, "POST", request.endpoint, sent)
             name = engine.services.keyring.store_key(app, "key", request.endpoint, name)
             selection = selection_of(None, frozenset(), (), files=True)
             asked = canonical_request(request, selection, "key", PAY)

@@ -9,6 +9,7 @@ from helpers.servers.example import ROOT
 from helpers.servers.nginx_gateway import ACL, JSON, make_world
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis.exceptions import NoPermissionError
 
 pytestmark = pytest.mark.gateway
 
@@ -171,6 +172,34 @@ class TestWithoutTheStore:
             world.redis.client().execute_command("ACL", "DELUSER", "gateway")
             with world.reaching_flask(2):
                 assert [world.pay("1").status for _ in range(2)] == [201, 201]
+
+    def test_its_user_needs_no_more_than_it_may_and_may_read_keys_only(self, tmp_path):
+        with make_world(tmp_path) as world:
+            behind = world.redis.client()
+            behind.acl_log_reset()
+            assert [world.pay("1").replayed for _ in range(2)] == [False, True]
+            assert behind.acl_log() == []
+            [key] = behind.keys("idempotence:2:key:*")
+            behind.set("idempotence:2:lock:a", "b")
+            with world.redis.client(username="gateway", password="let me look") as gateway:
+                assert gateway.get(key)
+                for forbidden in (
+                    ("GET", "idempotence:2:lock:a"),
+                    ("SET", key, "b"),
+                    ("DEL", key),
+                    ("KEYS", "*"),
+                    ("CONFIG", "GET", "*"),
+                    ("EVAL", "return 1", "0"),
+                ):
+                    with pytest.raises(NoPermissionError):
+                        gateway.execute_command(*forbidden)
+
+    def test_a_route_that_compares_in_its_own_way_is_left_to_flask(self, tmp_path):
+        with make_world(tmp_path, GATEWAY_COMPARE="nothing") as world:
+            body = b'{"body": "done", "status": 200, "headers": []}'
+            with world.reaching_flask(3):
+                answers = [world.pay("1", path="/echo", body=body) for _ in range(3)]
+            assert [answer.replayed for answer in answers] == [False, True, True]
 
     def test_where_the_keys_are_switched_off_everything_passes(self, tmp_path):
         with make_world(tmp_path, FLASK_IDEMPOTENCE_KEY_ENABLED="false") as world:

@@ -95,7 +95,7 @@ ARGUMENTS = [
     *(
         (
             idempotent,
-            {"within": str, **options},
+            {"within": lambda: None, **options},
             "idempotent(within=...) promises exactly once: leave guarantee= out, and "
             "on_store_error='allow'.",
         )

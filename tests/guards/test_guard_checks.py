@@ -6,6 +6,7 @@ import pytest
 from flask import Blueprint, Flask
 from flask.views import MethodView, View
 from helpers.apps import bare_app, make_app
+from helpers.servers.processes import HOST, free_port
 
 from flask_idempotence import (
     ConfigurationError,
@@ -137,6 +138,21 @@ def test_the_lock_may_take_a_safe_method_in():
     guard = no_repeat_submit(methods=["GET"])
     app.add_url_rule("/vote", "vote", guard(lambda: "voted"))
     assert faults(app) == {}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize("guard", [idempotent(required=True), *GUARDS[1:]], ids=NAMES)
+def test_a_safe_method_passes_every_guard_without_the_store(guard, method):
+    app = make_app(TESTING=False, IDEMPOTENCE_STORAGE_URI=f"redis://{HOST}:{free_port()}")
+    methods = ["GET", "HEAD", "OPTIONS", "TRACE", "POST"]
+    app.add_url_rule(
+        "/", "view", guard(lambda: "done"), methods=methods, provide_automatic_options=False
+    )
+    client = app.test_client()
+    headers = {"Idempotency-Key": "k"}
+    answers = [client.open("/", method=method, headers=headers) for _ in "123"]
+    assert [answer.status_code for answer in answers] == [200] * 3
+    assert client.post("/", headers=headers).status_code in {400, 503}
 
 
 @pytest.mark.parametrize("guard", GUARDS)

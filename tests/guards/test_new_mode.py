@@ -8,27 +8,21 @@ from flask import jsonify
 from helpers.apps import make_app
 
 from flask_idempotence import MemoryStore, RepeatSubmit
-from flask_idempotence.engine.guard import (
-    FAILURES,
-    HoldUntil,
-    Question,
-    Release,
-    ViewGuard,
-    ViewPlan,
-)
+from flask_idempotence.engine.guard import FAILURES, HoldUntil, Question, Release, ViewGuard
 from flask_idempotence.guards.wrapping import put_behind
 from flask_idempotence.testing import FakeClock
 
 THREADS = 16
 
 
-class QuotaPlan(ViewPlan):
-    def __init__(self, services):
-        self.services = services
+class QuotaGuard(ViewGuard):
+    mode = "quota"
+    decorator = "three_a_minute"
+    toggle = "IDEMPOTENCE_ENABLED"
 
     def question(self, request):
         sender = self.services.identities.of(self.services.app, request)
-        return Question(f"1 {sender}".encode(), lease=self.services.config.lease)
+        return Question(f"1 {sender.text}".encode(), lease=self.services.config.lease)
 
     def answer(self, finding):
         slot, _, sender = finding.question.name.partition(b" ")
@@ -38,15 +32,6 @@ class QuotaPlan(ViewPlan):
 
     def settle(self, ending):
         return Release() if ending.verdict in FAILURES else HoldUntil(ending.granted_at + 60)
-
-
-class QuotaGuard(ViewGuard):
-    mode = "quota"
-    decorator = "three_a_minute"
-    toggle = "IDEMPOTENCE_ENABLED"
-
-    def plan(self, services, endpoint):
-        return QuotaPlan(services)
 
 
 class Shop:

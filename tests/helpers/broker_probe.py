@@ -7,6 +7,7 @@ which constants differ (CONSTANTS).
 """
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -23,6 +24,8 @@ import shop
 from flask_idempotence.guards.once import Once
 
 BOOK = os.open(os.environ["BOOK"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+HOLD = Path("hold")
+"""While there is such a file, messages wait before their blocks."""
 PLANS = json.loads(os.environ["PLANS"])
 
 
@@ -63,7 +66,8 @@ def acting(real):
 
 def watch_blocks():
     """Count the blocks of once(), and have processes die at their end as the plans say."""
-    idempotence, once, leave = type(shop.idempotence), type(shop.idempotence).once, Once.__exit__
+    idempotence, once = type(shop.idempotence), type(shop.idempotence).once
+    enter, leave = Once.__enter__, Once.__exit__
 
     def counting(self, scope, id_, **more):
         note("delivered", id_)
@@ -80,7 +84,14 @@ def watch_blocks():
         if plan == "die-done":
             die()
 
-    idempotence.once, Once.__exit__ = counting, leaving
+    def entering(self):
+        if HOLD.exists():
+            note("held", 0)
+        while HOLD.exists():
+            time.sleep(0.05)
+        return enter(self)
+
+    idempotence.once, Once.__enter__, Once.__exit__ = counting, entering, leaving
 
 
 def main(name, *command):
@@ -90,7 +101,8 @@ def main(name, *command):
     effect = os.environ["EFFECT"]
     setattr(module, effect, acting(getattr(module, effect)))
     for constant, value in json.loads(os.environ["CONSTANTS"]).items():
-        setattr(module, constant, value)
+        *path, last = constant.split(".")
+        setattr(functools.reduce(getattr, path, module), last, value)
     if not command:
         with contextlib.suppress(KeyboardInterrupt):
             module.main()

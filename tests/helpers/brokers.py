@@ -1,5 +1,6 @@
 """The consumers of docs/how-to/brokers.md, each with its broker, as the tests see them."""
 
+import contextlib
 import json
 import os
 import random
@@ -37,6 +38,10 @@ class Consumer(ServerProcess):
         """Start it; a test waits for its effects."""
         options = {"cwd": self._broker.directory, "env": self._broker.env}
         self._launch(self._command, lambda: True, 1, **options)
+
+    def terminate(self):
+        """Ask it to end, as a supervisor does."""
+        self._process.terminate()
 
     @property
     def status(self):
@@ -85,6 +90,14 @@ class Broker:
         command = [each.format(number=self._consumers) for each in self.command]
         probe = [sys.executable, "-m", "helpers.broker_probe", self.file.removesuffix(".py")]
         return Consumer(self, [*probe, *command])
+
+    @contextlib.contextmanager
+    def holding(self):
+        """Hold up messages that have been delivered, before their blocks."""
+        hold = self.directory / "hold"
+        hold.touch()
+        yield
+        hold.unlink()
 
     def count(self, event, order=None):
         """Count what is in the book of one kind, by the order or of one order."""
@@ -207,6 +220,7 @@ class CeleryBroker(Broker):
         self.server, url = server, server.url if server else store.removesuffix("/0") + "/1"
         self.env["BROKER_URL"] = url
         self.client = Celery("client", broker=url)
+        self.client.conf.broker_transport_options = {"confirm_publish": True}
         if server:
             with server.connect() as connection:
                 connection.channel().queue_delete(self.queue)
@@ -271,8 +285,10 @@ def thrice(orders, seed=1):
     return mixed
 
 
-def work_off(consumers, finished, seconds=120, stays=3):
+def work_off(consumers, finished, seconds=120, stays=3, *, supervised=False):
     """Start consumers that were killed again until it is, and stays, finished; return how many.
+
+    If they are supervised, they are started again however they ended.
 
     It has to stay so for longer than a message waits where no queue shows it, as Celery's do.
 
@@ -286,7 +302,7 @@ def work_off(consumers, finished, seconds=120, stays=3):
         assert time.monotonic() < deadline, [consumer.log for consumer in consumers]
         for consumer in consumers:
             if consumer.status is not None:
-                assert consumer.status == -9, consumer.log
+                assert supervised or consumer.status == -9, consumer.log
                 killed += 1
                 consumer.start()
         time.sleep(0.1)

@@ -15,7 +15,7 @@ from helpers.apps import make_app
 def leased_claim(app, lease, now, key="k"):
     """Return a claim with a lease that began now."""
     attempt = Attempt(app, "lock", "view")
-    attempt.name(key)
+    attempt.key = key
     question = Question(b"", lease=lease)
     return Claim(attempt, None, question, RecordContext(key), owner=os.urandom(16), at=now)
 

@@ -1,5 +1,6 @@
 """What the tests of several topologies ask of a store."""
 
+import contextlib
 import itertools
 import os
 import re
@@ -12,7 +13,7 @@ import pytest
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal
-from flask_idempotence.stores.redis.connection.wire import pack
+from flask_idempotence.stores.redis.connection.link import pack
 from helpers.servers.processes import until
 
 KEYSPACE = Path(__file__).parents[2] / "docs" / "reference" / "keyspace.md"
@@ -57,13 +58,13 @@ def assert_fork_safe(store):
     child = os.fork()
     if child == 0:
         signal.alarm(5)
-        os._exit(1 if set(connections()) & set(ours) else 0)
+        os._exit(1 if any(map(int.__eq__, connections(), ours)) else 0)  # each server numbers
     assert os.waitpid(child, 0)[1] == 0
 
 
 def values_of(store):
     """Return all values that a memory store holds, also those that have expired."""
-    return {key: held for part in store._parts for key, held in part.values.items()}
+    return dict(store._values)
 
 
 def complete_until_it_is_killed(server, store, at_least):
@@ -92,3 +93,13 @@ def complete_until_it_is_killed(server, store, at_least):
     for thread in threads:
         thread.join()
     return confirmed
+
+
+def fill(store, number=3):
+    """Leave connections in SQLAlchemy's pool, as threads do that wait for one another."""
+    pool = store._executor.pool
+    with contextlib.ExitStack() as all_at_once:
+        for _ in range(number):
+            all_at_once.enter_context(pool.connection(time.monotonic() + 5))
+        pool._waiting += number
+    pool._waiting -= number

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { Page, answer, dropped, settled, stage } from "./stage.mjs";
+import { NAMES, Page, answer, dropped, settled, stage } from "./stage.mjs";
 
 function issuing(expires_in = 300) {
   let count = 0;
@@ -28,6 +28,56 @@ test("one submit goes out, with the button that was pressed, and the second is i
     { note: "typed", idempotence_token: "issued", action: "pay" },
   ]);
   assert.equal(sent.length, 0);
+});
+
+/** Hide properties behind an element, as fields of a form and images of a document do. */
+function hide(node, element, names) {
+  for (const name of names) Object.defineProperty(node, name, { value: element });
+}
+
+test("a field or an image with the name of a property switches nothing off", async () => {
+  const known = ["matches", "classList", "getRootNode", "requestSubmit", "activeElement"];
+  assert.ok(known.every((name) => NAMES.includes(name)));
+  for (const name of NAMES) {
+    const { page } = open({ field: { value: "" } }, { answers: [answer(500), issuing()] });
+    hide(page.form, page.field, [name]);
+    hide(page.document, page.field, [name]);
+    page.pay.focus();
+    for (const _ of "123") page.submit(page.form, page.pay); // in vain: there is no token
+    page.active = page.body;
+    await settled();
+    assert.deepEqual([page.active.value, page.form.events.length], ["pay", 1], name);
+    for (const token of ["fresh1", "fresh2"]) {
+      for (const _ of "123") page.submit(page.form, page.pay);
+      await settled();
+      assert.equal(page.submissions.pop().idempotence_token, token, name);
+      const state = [page.submissions.length, isBusy(page), page.pay.disabled];
+      assert.deepEqual(state, [0, true, true], name);
+      page.show(true);
+    }
+    await settled();
+    page.submit();
+    page.navigation.hear({ type: "navigateerror" }, false);
+    assert.deepEqual([isBusy(page), page.form.attributes.has("aria-busy")], [false, false], name);
+  }
+});
+
+test("an element whose id is the name of the script does not keep it out", () => {
+  const page = new Page();
+  Object.assign(page.globals, { idempotence: page.field, navigation: page.form });
+  hide(page.form, page.field, ["addEventListener"]);
+  const { idempotence, load } = stage({ page });
+  page.submit();
+  assert.equal(isBusy(page), true);
+  load(); // as a module, too
+  assert.equal(page.window.listeners.length, 3);
+  assert.deepEqual(Object.keys(idempotence), ["fetch", "token", "renew", "newKey"]);
+});
+
+test("a submit event may be sent to anything, a window too", () => {
+  const { page } = open({ field: HELD });
+  for (const target of [page.window, page.form]) page.submit(target);
+  assert.deepEqual([page.submissions.length, isBusy(page)], [2, true]);
 });
 
 test("while it is under way the form is busy and its buttons are disabled", async () => {
@@ -165,13 +215,13 @@ for (const [what, refusal] of [
     const { page } = open({ field: { value: "" } }, { answers: [refusal] });
     page.pay.focus();
     page.submit(page.form, page.pay);
-    page.document.activeElement = page.document.body; // what disabling a button does
+    page.active = page.body; // what disabling a button does
     await settled();
     await settled();
     assert.equal(page.submissions.length, 0);
     assert.deepEqual([page.pay.disabled, page.save.disabled, isBusy(page)], [false, false, false]);
     assert.equal(page.form.getAttribute("aria-busy"), null);
-    assert.equal(page.document.activeElement, page.pay);
+    assert.equal(page.active, page.pay);
     assert.deepEqual([...page.form.classes], ["idempotence-failed"]);
     const [{ type, bubbles, detail }] = page.form.events;
     assert.deepEqual([type, bubbles], ["idempotence:failed", true]);

@@ -4,7 +4,12 @@ import { readFileSync } from "node:fs";
 import vm from "node:vm";
 
 const file = new URL("../../flask_idempotence/web/static/idempotence.js", import.meta.url);
-const script = new vm.Script(readFileSync(process.env.SCRIPT_UNDER_TEST ?? file, "utf-8"));
+const source = readFileSync(process.env.SCRIPT_UNDER_TEST ?? file, "utf-8");
+const script = new vm.Script(source);
+
+/** Every name after a dot or alone in quotes in the script: more than it uses of a page. */
+export const NAMES = [...new Set(source.match(/(?<=\.)[a-z]\w*|(?<=")[a-z]\w*(?=")/gi))];
+
 const PLATFORM = { AbortController, AbortSignal, Blob, DOMException, FormData, ReadableStream };
 Object.assign(PLATFORM, { Request, Response, URLSearchParams, crypto });
 
@@ -80,14 +85,14 @@ class Element extends Target {
   attributes = new Map();
   disabled = false;
   classes = new Set();
-  classList = {
-    add: (name) => this.classes.add(name),
-    remove: (name) => this.classes.delete(name),
-  };
-
   constructor(attributes = {}) {
     super();
     for (const [name, value] of Object.entries(attributes)) this.setAttribute(name, value);
+  }
+
+  get classList() {
+    const { classes } = this;
+    return { add: (name) => classes.add(name), remove: (name) => classes.delete(name) };
   }
 
   getAttribute(name) {
@@ -114,7 +119,7 @@ class Control extends Element {
   }
 
   focus() {
-    this.form.page.document.activeElement = this;
+    this.form.page.active = this;
   }
 }
 
@@ -128,7 +133,7 @@ class Form extends Element {
   }
 
   getRootNode() {
-    return { querySelectorAll: () => this.page.controls };
+    return new Root(this.page);
   }
 
   dispatchEvent(event) {
@@ -146,6 +151,28 @@ class Form extends Element {
   }
 }
 
+class Root {
+  constructor(page) {
+    this.page = page;
+  }
+
+  querySelector() {
+    return this.page.meta ? { content: JSON.stringify(this.page.meta) } : null;
+  }
+
+  querySelectorAll(selector) {
+    return selector.startsWith("form") ? [this.page.form] : this.page.controls;
+  }
+
+  get body() {
+    return this.page.body;
+  }
+
+  get activeElement() {
+    return this.page.active;
+  }
+}
+
 /** A page with one form, a text field and two buttons; `submissions` is what went to the server. */
 export class Page {
   window = new Target();
@@ -159,20 +186,16 @@ export class Page {
     this.field = field && this.form.add({ type: "hidden", name: "idempotence_token", ...field });
     this.pay = this.form.add({ type: "submit", name: "action", value: "pay" });
     this.save = this.form.add({ type: "submit", name: "action", value: "save" });
-    const body = new Element();
-    this.document = {
-      body,
-      activeElement: body,
-      querySelector: () => (meta ? { content: JSON.stringify(meta) } : null),
-      querySelectorAll: () => [this.form],
-    };
+    this.meta = meta;
+    this.body = this.active = new Element();
+    this.document = new Root(this);
     const absolute = (url) => new URL(url, "https://shop.test").href;
     this.globals = {
       document: this.document,
       navigation: this.navigation,
       performance: { timeOrigin: 1_000_000, getEntriesByType: () => [{ type }] },
       addEventListener: this.window.addEventListener.bind(this.window),
-      HTMLFormElement: Form,
+      EventTarget: Target,
       CustomEvent: class {
         constructor(name, options) {
           Object.assign(this, { type: name, ...options });

@@ -24,8 +24,8 @@ CHANGES = [
     Change(
         f"{ENGINE}/engine.py",
         "Engine._enter",
-        "if plan.within is not None and transaction is None:",
-        "if plan.within is not None or transaction is None:",
+        "if guard.within is not None and transaction is None:",
+        "if guard.within is not None or transaction is None:",
         "tests/guards/key/test_nesting.py"
         "::TestKeysOfTheirOwn::test_an_inner_one_is_replayed_within_another_operation",
     ),
@@ -163,10 +163,8 @@ CHANGES = [
     Change(
         f"{ENGINE}/settling.py",
         "Settling.record",
-        "if self._judged(claim, self._predicate(claim), response) "
-        "or _is_masked_refusal(response):",
-        "if self._judged(claim, self._predicate(claim), response) "
-        "and _is_masked_refusal(response):",
+        "claim.judge(Verdict.FAILED)",
+        "claim.judge(None)",
         "tests/guards/key/test_streams.py::test_a_large_body_of_a_transient_status_runs_again",
     ),
     Change(
@@ -222,7 +220,7 @@ CHANGES = [
     ),
     Change(
         f"{GUARDS}/key.py",
-        "KeyPlan.answer",
+        "KeyGuard.answer",
         'if not getattr(found, "matches", True):',
         'if getattr(found, "matches", True):',
         "tests/guards/key/test_streams.py"
@@ -230,17 +228,17 @@ CHANGES = [
     ),
     Change(
         f"{GUARDS}/key.py",
-        "KeyPlan.settle",
-        "is_by_hand = ending.verdict is Verdict.RELEASED",
-        "is_by_hand = ending.verdict is not Verdict.RELEASED",
+        "KeyGuard.settle",
+        "is_run = ending.verdict is Verdict.FAILED  # and released neither by hand nor unrun",
+        "is_run = ending.verdict is not Verdict.FAILED  # and released neither by hand nor unrun",
         "tests/guards/key/test_streams.py"
         "::test_a_stream_that_breaks_off_is_a_failure[at-most-once]",
     ),
     Change(
         f"{GUARDS}/lock.py",
-        "LockPlan.settle",
-        "return HoldUntil(ending.now + self._interval)",
-        "return HoldUntil(ending.now - self._interval)",
+        "LockGuard.settle",
+        "return HoldUntil(ending.now + self.interval)",
+        "return HoldUntil(ending.now - self.interval)",
         "tests/guards/test_rules_of_all_modes.py"
         "::TestLeases::test_a_lease_that_was_made_sure_of_is_renewed_again_at_its_own_third",
     ),

@@ -264,14 +264,20 @@ def answers_to_keys(shop, path, header, *, rejects=False, kept=False):
     yield send("")
     yield shop.post_while(lambda: send("two"), path, {header: "two"})
     yield answer_of_a_lost_lease(shop, path, {header: "three"})
+    yield answer_of_a_stream_cut_off(shop, path, {header: "six"})
     if not rejects:
-        shop.inside = lambda: Response(iter(["{}"]), mimetype="application/json")
         send("four")
         yield send("four")
     if kept:
         shop.post_while(killed, path, {header: "five"})
         shop.clock.advance(31)
         yield send("five")
+
+
+def answer_of_a_stream_cut_off(shop, path, headers):
+    shop.inside = lambda: Response(iter(["{}"]), mimetype="application/json")
+    shop.post(path, headers, buffered=False).close()
+    return shop.post(path, headers)
 
 
 def answer_of_a_lost_lease(shop, path, headers=()):
@@ -304,12 +310,12 @@ def test_other_keys_answer_what_is_described_and_nothing_else(path):
 
 def test_a_token_for_a_key_answers_what_is_described_and_nothing_else():
     shop = Shop(IDEMPOTENCE_KEY_TTL=600)
-    sent = [{"Idempotence-Token": shop.token()} for _ in range(5)]
+    sent = [{"Idempotence-Token": shop.token()} for _ in range(6)]
     answers = [shop.post("/claim"), shop.post("/claim", {"Idempotence-Token": "forged"})]
     answers += [shop.post("/claim", sent[0], amount) for amount in (5, 5, 6)]
     answers.append(shop.post_while(lambda: shop.post("/claim", sent[1]), "/claim", sent[1]))
     answers.append(answer_of_a_lost_lease(shop, "/claim", sent[2]))
-    shop.inside = lambda: Response(iter(["{}"]), mimetype="application/json")
+    answers.append(answer_of_a_stream_cut_off(shop, "/claim", sent[5]))
     answers += [shop.post("/claim", sent[3]) for _ in range(2)][1:]
     shop.clock.advance(600)
     answers.append(shop.post("/claim", sent[4]))

@@ -1,6 +1,8 @@
 """Requests that servers, proxies and hooks have had their hands on."""
 
+import gzip
 import io
+import json
 
 import pytest
 from flask import request
@@ -15,11 +17,20 @@ from flask_idempotence import (
     MemoryStore,
     RedisStore,
     current_guard,
+    idempotent,
     no_repeat_submit,
     one_time_token,
 )
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Running
 from flask_idempotence.testing import FakeClock
+
+GUARDS = {
+    "lock": no_repeat_submit(60),
+    "lock by function": no_repeat_submit(60, key=lambda: request.headers["Idempotency-Key"]),
+    "key": idempotent(),
+    "key alone": idempotent(compare=False),
+    "at-most-once": idempotent(compare=False, guarantee="at-most-once"),
+}
 
 
 def guarded_app(guard=None, view=None, **settings):
@@ -81,6 +92,29 @@ def test_a_body_that_a_hook_has_eaten_is_an_error_and_no_repeat(chunked):
         how |= {"CONTENT_LENGTH": "8"}
     with pytest.raises(ConfigurationError, match="was read before its guard"):
         app.test_client().post("/", environ_overrides=how)
+
+
+@pytest.mark.parametrize("place", ["stream", "environ"])
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_body_that_a_hook_decompresses_has_another_length_than_announced(guard, place):
+    app = guarded_app(GUARDS[guard], lambda: request.json)
+
+    @app.before_request
+    def decompress():
+        if place == "stream":
+            request.stream = gzip.GzipFile(fileobj=request.stream)
+        else:
+            source = request.environ["wsgi.input"]
+            request.environ["wsgi.input"] = gzip.GzipFile(fileobj=source)
+
+    how = {"wsgi.input_terminated": True}  # as Gunicorn says
+    for key, sent in {"short": {"a": 1}, "long": {"a": "x" * 3000}}.items():
+        headers = {"Idempotency-Key": key}
+        body = gzip.compress(json.dumps(sent).encode())
+        answer = app.test_client().post(
+            "/", data=body, content_type="application/json", headers=headers, environ_overrides=how
+        )
+        assert (answer.status_code, answer.json) == (200, sent)
 
 
 def test_an_empty_chunked_body_is_nothing_special():

@@ -4,9 +4,17 @@ import pytest
 from flask import Flask, request, session
 from flask_jwt_extended import JWTManager, create_access_token, jwt_required
 from helpers.apps import make_app
+from helpers.repository import renewed_cookies
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from flask_idempotence import ConfigurationError, Idempotence, no_repeat_submit, one_time_token
+from flask_idempotence import (
+    ConfigurationError,
+    Idempotence,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
+from flask_idempotence.request.credentials import RENEWED
 
 
 class Site:
@@ -34,7 +42,7 @@ class Site:
     def identity(self, **options):
         with self.app.test_request_context("/", method="POST", **options):
             identities = self.app.extensions["idempotence"].engine.services.identities
-            return identities.of(self.app, request._get_current_object())
+            return identities.of(self.app, request._get_current_object()).text
 
 
 def test_guests_are_told_apart_by_address():
@@ -170,6 +178,10 @@ def test_no_source_can_pretend_to_be_another():
     )
 
 
+def test_the_page_has_the_table_of_the_cookies_that_others_renew():
+    assert sorted(renewed_cookies()) == sorted(RENEWED)
+
+
 def test_without_any_source_all_are_one():
     site = Site()
     assert site.identity(environ_base={"REMOTE_ADDR": None}) == "localhost guest"
@@ -214,9 +226,11 @@ def test_without_any_secret_every_mode_says_what_to_set():
     app = make_app(SECRET_KEY=None)
     app.add_url_rule("/lock", "lock", no_repeat_submit(view), methods=["POST"])
     app.add_url_rule("/token", "spend", one_time_token()(view), methods=["POST"])
+    app.add_url_rule("/key", "key", idempotent()(view), methods=["POST"])
     client = app.test_client()
     for call in (
         lambda: client.post("/lock"),
+        lambda: client.post("/key", headers={"Idempotency-Key": "k"}),
         lambda: client.get("/token"),
         lambda: client.post("/token", headers={"Idempotence-Token": "a.b.c"}),
     ):

@@ -1,6 +1,9 @@
 """Sources that count together: what several users share hides none of them."""
 
+import itertools
+
 import pytest
+from flask import request
 from flask_httpauth import HTTPBasicAuth, HTTPTokenAuth
 from flask_jwt_extended import JWTManager, create_access_token, jwt_required
 from helpers.applications.login_apps import ADDRESS, CountingApp
@@ -78,7 +81,7 @@ class TestTheAccountOfAUser:
         users = [signed_in(counter, user_id=1, **{name: account}) for account in "ab"]
         assert counter.tells_apart(*users)
 
-    @pytest.mark.parametrize("claim", ["iss", "tenant", "org_id", "tid"])
+    @pytest.mark.parametrize("claim", ["iss", "tenant", "tenant_id", "org_id", "tid"])
     def test_in_the_claims_of_a_token(self, guard, claim):
         settings = {"JWT_SECRET_KEY": "a secret for the tests of 32 bytes"}
         counter = CountingApp(guard, checks=[jwt_required()], **settings)
@@ -96,14 +99,85 @@ class TestTheAccountOfAUser:
             ({"provider": "github", "id": 1}, {"provider": "google", "id": 1}),
             ({"sub": "a b", "iss": "c"}, {"sub": "a", "iss": "b c"}),
             ({"sub": "a b"}, {"sub": "a", "iss": "b"}),
+            ({"id": '7 ["tenant_id","acme"]'}, {"id": "7", "tenant_id": "acme"}),
+            ({"id": '7","tenant_id","acme"]'}, {"id": "7", "tenant_id": "acme"}),
+            ({"id": 7, "tenant": {"id": 1}}, {"id": 7, "tenant": {"id": 2}}),
+            ({"id": 7, "tenant": ["a"]}, {"id": 7, "tenant": ["b"]}),
         ],
     )
     def test_in_a_mapping(self, guard, one, other):
         counter = CountingApp(guard)
         assert counter.tells_apart(signed_in(counter, user=one), signed_in(counter, user=other))
 
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ({"id": "7", "tenant_id": "acme"}, {"id": '7 ["tenant_id","acme"]'}),
+            ({"id": "7", "tenant_id": "acme"}, '@[".id=7","tenant_id","acme"]'),
+            ({"id": "7", "iss": "a", "org_id": "b"}, {"id": "7", "iss": 'a","org_id","b'}),
+            ({"id": "7"}, ["id", "7"]),
+            (["=7", "iss", "a"], {"id": "7", "iss": "a"}),
+        ],
+    )
+    def test_of_a_loader(self, guard, one, other):
+        counter, users = CountingApp(guard), [one, other]
+        counter.idempotence.identity_loader(lambda: users[int(request.headers["X-User"])])
+        assert counter.tells_apart(*[by_header("X-User", number) for number in "01"])
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (("7", {"tenant_id": "acme"}), ('7 ["tenant_id","acme"]', {})),
+            (("7", {"tenant_id": "acme"}), ('["=7","tenant_id","acme"]', {})),
+        ],
+    )
+    def test_of_a_token_is_no_part_of_its_subject(self, guard, one, other):
+        settings = {"JWT_SECRET_KEY": "a secret for the tests of 32 bytes"}
+        counter = CountingApp(guard, checks=[jwt_required()], **settings)
+        JWTManager(counter.app)
+        with counter.app.app_context():
+            tokens = [
+                create_access_token(user, additional_claims=claims)
+                for user, claims in (one, other)
+            ]
+        assert counter.tells_apart(*[by_header("Authorization", f"Bearer {t}") for t in tokens])
+
+    def test_a_name_in_the_session_is_no_part_of_another(self, guard):
+        names = ["user", "user.id", "user.id=7"]
+        counter = CountingApp(guard, IDEMPOTENCE_IDENTITY_SESSION_KEYS=names)
+        held = [{"user": {"id": "7=8"}}, {"user.id": "7=8"}, {"user.id=7": "8"}]
+        users = [signed_in(counter, **each) for each in held]
+        for one, other in itertools.combinations(users, 2):
+            counter.app.extensions["idempotence"].store.clear("")
+            assert counter.tells_apart(one, other)
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ({"HTTP_HOST": "a/b"}, {"HTTP_HOST": "a", "SCRIPT_NAME": "/b"}),
+            ({"SCRIPT_NAME": "/a b"}, {"SCRIPT_NAME": "/a%20b"}),
+        ],
+    )
+    def test_the_place_of_an_application_has_one_reading(self, guard, one, other):
+        counter = CountingApp(guard)
+        assert counter.tells_apart({"environ": one}, {"environ": other})
+
+
+class Masked(str):
+    """A secret that no log shows."""
+
+    __slots__ = ()
+
+    def __str__(self):
+        return "****"
+
 
 class TestAnObjectFromALoader:
+    def test_counts_by_the_whole_of_a_text_that_masks_itself(self, guard):
+        counter = CountingApp(guard)
+        counter.idempotence.identity_loader(lambda: Masked(request.headers["X-Secret"]))
+        assert counter.tells_apart(by_header("X-Secret", "a"), by_header("X-Secret", "b"))
+
     def test_counts_by_its_id_and_not_by_its_text(self, guard):
         class User:
             is_authenticated = True

@@ -10,7 +10,7 @@ from helpers.applications.login_apps import CountingApp
 from helpers.apps import make_app, verdict
 
 from flask_idempotence import idempotent
-from flask_idempotence.client.keys import new_key
+from flask_idempotence.client import new_key
 from flask_idempotence.request.key_header import is_unguessable
 
 V6, V4 = {"address": "2001:db8::1"}, {"address": "192.0.2.1"}

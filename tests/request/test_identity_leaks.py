@@ -8,6 +8,7 @@ from flask_httpauth import HTTPBasicAuth, HTTPTokenAuth
 from flask_jwt_extended import JWTManager, create_access_token, jwt_required
 from flask_login import LoginManager, UserMixin, login_user
 from helpers.applications.login_apps import ADDRESS, CountingApp
+from helpers.repository import renewed_cookies
 
 from flask_idempotence import ConfigurationError
 
@@ -105,6 +106,47 @@ class TestListedHeadersAndCookies:
     )
     def test_cookies(self, guard, cookie):
         assert CountingApp(guard).tells_apart(by_cookie(cookie, "a"), by_cookie(cookie, "b"))
+
+    @pytest.mark.parametrize(
+        ("cookie", "settings"),
+        [
+            *((name.replace("*", "1a"), {}) for name in renewed_cookies()),
+            *(
+                (name, {"IDEMPOTENCE_IDENTITY_COOKIES": [f"{name}*"]})
+                for name in renewed_cookies()
+                if "*" not in name
+            ),
+        ],
+    )
+    def test_cookies_that_others_renew_do_not_count(self, guard, cookie, settings, caplog):
+        for name in (cookie, f"__Secure-{cookie}"):
+            counter = CountingApp(guard, **settings)
+            sent = [
+                {**by_cookie(name, value), "key": "8e03978e-40d5-43e8-bc93-6894a57f9324"}
+                for value in "ab"
+            ]
+            assert counter.takes_for_one(*sent)
+        assert caplog.records == []
+
+    def test_a_cookie_that_is_named_in_full_counts(self, guard):
+        counter = CountingApp(guard, IDEMPOTENCE_IDENTITY_COOKIES=["aws*", "AWS-WAF-Token"])
+        users = [by_cookie("aws-waf-token", name) for name in "ab"]
+        assert counter.tells_apart(*users)
+
+    @pytest.mark.parametrize(
+        ("cookie", "settings"),
+        [
+            ("bm_access_token", {}),
+            ("_px_token", {}),
+            (
+                "AWSELBAuthSessionCookie-0",
+                {"IDEMPOTENCE_IDENTITY_COOKIES": ["AWSELBAuthSessionCookie*"]},
+            ),
+        ],
+    )
+    def test_a_credential_named_like_a_family_of_them_counts(self, guard, cookie, settings):
+        users = [by_cookie(cookie, name) for name in "ab"]
+        assert CountingApp(guard, **settings).tells_apart(*users)
 
     @pytest.mark.parametrize("cookie", ["csrf_token", "XSRF_TOKEN", "_csrf_token", "theme"])
     def test_tokens_against_forged_requests_do_not_count(self, guard, cookie):

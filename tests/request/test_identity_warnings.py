@@ -107,10 +107,12 @@ PROXY = "requests come through a proxy"
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP"])
 def test_a_proxy_that_is_not_configured_is_named_once(caplog, guard, header):
     counter = CountingApp(guard)
-    for _ in range(3):
-        counter.send(headers={header: "203.0.113.7"})
-    [line] = warnings(caplog)
-    assert f"{PROXY} ({header})" in line
+    counter.add("/other", "other")
+    for path in ("/", "/", "/other", "/other"):
+        counter.send(path, headers={header: "203.0.113.7"})
+    told = warnings(caplog)
+    assert [line.rpartition("=")[2] for line in told] == ["view", "other"]
+    assert all(f"{PROXY} ({header})" in line for line in told)
     assert "203.0.113.7" not in caplog.text
 
 

@@ -1,6 +1,7 @@
 """What real servers make of a request: headers with an underscore, bodies in chunks."""
 
 import http.client
+import json
 import socket
 import threading
 
@@ -36,17 +37,30 @@ def pay():
 @one_time_token
 def spend():
     return "Spent."
+
+
+def upload():
+    return request.get_data()
+
+
+GUARDS = {
+    "key": idempotent(compare=False),
+    "token": one_time_token(),
+    "lock": no_repeat_submit(60, key=lambda: request.headers["Idempotency-Key"]),
+}
+for name, guard in GUARDS.items():
+    app.add_url_rule(f"/upload/{name}", name, guard(upload), methods=["POST"])
 """
 
 
-def ask(port, path, headers=(), body=()):
+def ask(port, path, headers=(), body=(), method="POST"):
     connection = http.client.HTTPConnection(HOST, port, timeout=10)
     try:
         if body:
             chunks = iter(body)
             connection.request("POST", path, chunks, dict(headers), encode_chunked=True)
         else:
-            connection.putrequest("POST", path)
+            connection.putrequest(method, path)
             for name, value in headers:
                 connection.putheader(name, value)
             connection.putheader("Content-Length", "0")
@@ -63,6 +77,42 @@ def send_chunks(port, path, chunks):
     with socket.create_connection((HOST, port), timeout=10) as connection:
         connection.sendall(head.encode() + chunks)
         return int(connection.makefile("rb").readline().split()[1])
+
+
+WHOLE = b"hello, server"
+BROKEN = {
+    ("HTTP/1.1", "Content-Length: 13"): [b"hello", b"", WHOLE],
+    ("HTTP/1.0", "Content-Length: 13"): [b"hello", b"", WHOLE],
+    ("HTTP/1.1", "Transfer-Encoding: chunked"): [
+        b"5\r\nhello\r\n",
+        b"9\r\nhello",
+        b"5\r\nhello\r\nzz\r\n",
+        b"d\r\nhello, server\r\n0\r\n\r\n",
+    ],
+}
+"""Parts of a body, and the whole of it."""
+
+
+def upload(port, path, how, body, token):
+    """Send a request, and no more after that; return the status, or None for no answer."""
+    protocol, length = how
+    lines = [f"POST /upload/{path} {protocol}", "Host: shop.example", length]
+    lines += [f"Idempotency-Key: {protocol[-1]}{length[0]}", f"Idempotence-Token: {token}"]
+    with socket.create_connection((HOST, port), timeout=10) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        words = connection.makefile("rb").readline().split()
+    return int(words[1]) if words else None
+
+
+def check_uploads(port):
+    for how, (*parts, whole) in BROKEN.items():
+        for path, repeat in (("key", 200), ("token", 409), ("lock", 409)):
+            token = json.loads(ask(port, "/token", method="GET")[1])["token"]
+            sent = [*parts, whole, whole]
+            statuses = [upload(port, path, how, body, token) for body in sent]
+            assert set(statuses[:-2]) <= {400, None}, (how, path)
+            assert statuses[-2:] == [200, repeat], (how, path)
 
 
 def votes(port, *headers):
@@ -91,6 +141,7 @@ def test_gunicorn_drops_headers_with_an_underscore_and_passes_chunks_on(tmp_path
     (tmp_path / "shop.py").write_text(APP)
     with Gunicorn("shop:app", workers=1, cwd=tmp_path) as server:
         check(server.port)
+        check_uploads(server.port)
 
 
 @pytest.mark.gunicorn
@@ -113,6 +164,7 @@ def test_werkzeug_drops_headers_with_an_underscore_and_passes_chunks_on():
     thread.start()
     try:
         check(server.port)
+        check_uploads(server.port)
     finally:
         server.shutdown()
         thread.join()

@@ -1,6 +1,7 @@
 """Tenants and API clients: who is one caller, and who is two."""
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from flask import request
@@ -8,7 +9,7 @@ from helpers.applications.login_apps import ADDRESS, REPEATED, CountingApp
 from helpers.apps import make_app, verdict
 from helpers.servers.processes import all_at_once
 
-from flask_idempotence import Idempotence, idempotent
+from flask_idempotence import Idempotence, Running, idempotent
 
 API_KEYS = {
     "one": {"id": 1, "tenant_id": "acme"},
@@ -105,6 +106,22 @@ def by_tenant_in_the_path(loads):
 def test_one_key_for_two_tenants_in_the_path_is_refused_unless_the_loader_names_them():
     assert by_tenant_in_the_path(loads=False) == [200, "key-reused"]
     assert by_tenant_in_the_path(loads=True) == [200, 200]
+
+
+def test_locks_are_named_by_the_tenant_and_not_by_the_caller():
+    idempotence = Idempotence()
+    app = make_app(idempotence=idempotence)
+
+    def enter(user, name):
+        headers = {"Authorization": f"Bearer {user}"}
+        with app.test_request_context("/", headers=headers), idempotence.lock(name):
+            return user
+
+    anns = app.test_request_context("/", headers={"Authorization": "Bearer ann"})
+    with anns, idempotence.lock("acme 17"), ThreadPoolExecutor() as pool:
+        assert pool.submit(enter, "bob", "globex 17").result() == "bob"
+        with pytest.raises(Running):
+            pool.submit(enter, "bob", "acme 17").result()
 
 
 @pytest.mark.parametrize(("names_the_tenant", "runs"), [(False, 1), (True, 2)])

@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import logging
-import struct
 import sys
 import time
 import tracemalloc
@@ -27,6 +26,7 @@ from flask_idempotence.response.records import (
     Records,
     UnreadableRecord,
 )
+from flask_idempotence.response.refusals import OutcomeUnknown
 
 PLAIN = Records(Config())
 K, TTL = RecordContext("k", b"f" * 16), 60
@@ -40,21 +40,6 @@ FORGOTTEN = (
     *("keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
     *("idempotent-replayed", "idempotent-stored"),
 )
-CODED = {
-    "Content-Type": 1,
-    "Location": 2,
-    "ETag": 3,
-    "Cache-Control": 4,
-    "Content-Language": 5,
-    "Content-Encoding": 6,
-    "Content-Disposition": 7,
-    "Vary": 8,
-    "Last-Modified": 9,
-    "Expires": 10,
-    "Retry-After": 11,
-    "Link": 12,
-    "Access-Control-Allow-Origin": 13,
-}
 
 
 def shown(response):
@@ -73,13 +58,15 @@ def replayed(records, record):
 
 def content(record):
     """Return a plain record of what may be nonsense, with a checksum that fits."""
-    return b"\x01" + struct.pack(">I", zlib.crc32(record)) + record
+    return b"2 %08x " % zlib.crc32(record) + record
 
 
 # Not st.text(), which spends seconds on a table of all characters when it runs for the first time.
 latin = st.binary(max_size=40).map(lambda data: data.translate(None, b"\r\n").decode("latin-1"))
 token = st.lists(st.sampled_from("!#$%&'*+-.^_`|~09azAZ"), min_size=1, max_size=20).map("".join)
-names = st.sampled_from([*CODED, *FORGOTTEN, "location", "CONTENT-TYPE"]) | token
+names = (
+    st.sampled_from(["Content-Type", "Location", *FORGOTTEN, "location", "CONTENT-TYPE"]) | token
+)
 values = latin | st.sampled_from(
     ["application/json", "text/html; charset=utf-8", "close, x-a", "\u4e2d\u6587", "\udcff", "\0"]
 )
@@ -118,9 +105,7 @@ NOT_KEPT = {
     "streamed": lambda: Response(iter(["a"])),
     "sent by the server": lambda: Response("a", direct_passthrough=True),
     "too large": lambda: Response(bytes(1_048_577)),
-    "with a header of more than 64 kB": lambda: Response("a", headers={"X-Large": "x" * 65536}),
     "with too many headers": lambda: Response("a", headers=[("X-Large", "x" * 60_000)] * 5),
-    "with a status that is none": lambda: Response("a", status=70000),
 }
 
 
@@ -131,7 +116,7 @@ def test_a_response_that_cannot_be_kept_leaves_a_record_without_a_body(kind):
         response = Response("untouched")
         assert records.replay(K, record, response) is False
         assert response.get_data() == b"untouched"
-    assert len(PLAIN.remember(K, NOT_KEPT[kind](), TTL)) == 8
+    assert PLAIN.remember(K, NOT_KEPT[kind](), TTL) == content(b"bodiless 200")
 
 
 def test_a_body_of_exactly_the_largest_size_is_kept():
@@ -145,7 +130,7 @@ def paid(body):
     return Response(body, 201, headers, content_type="application/json")
 
 
-PIECES = [b"\0\xc8", b"\x7f", b"\x7e", b"\x01", b"\x80", b"\0", b"\0\x01a", b"\0\x02\r\n"]
+PIECES = [b"200", b" OK", b"\n", b"\n\n", b"X: a", b": ", b"\xff", b"\0", b"\r\n"]
 FIRSTS = {
     "plain": (PLAIN, paid('{"paid": true}')),
     "compressed": (PLAIN, paid('{"paid": true}' * 100)),
@@ -155,7 +140,7 @@ EVERY_KIND = pytest.mark.parametrize(("records", "first"), FIRSTS.values(), ids=
 
 
 def bomb(size):
-    return content(b"Z" + zlib.compress(b"\0\xc8\0" + bytes(size), 9))
+    return content(b"deflated " + zlib.compress(b"200 OK\n\n" + bytes(size), 9))
 
 
 class TestDecoder:
@@ -177,12 +162,12 @@ class TestDecoder:
         assert shown(again) == shown(first)
 
     def test_of_a_packed_record_cut_off_under_a_good_checksum_says_so(self):
-        packed = zlib.compress(b"\0\xc8\0" + b"paid" * 100)
+        packed = zlib.compress(b"200 OK\n\n" + b"paid" * 100)
         with pytest.raises(UnreadableRecord, match="cut off"):
-            PLAIN.replay(K, content(b"Z" + packed[:-5]), Response())
+            PLAIN.replay(K, content(b"deflated " + packed[:-5]), Response())
 
     @settings(max_examples=300, deadline=None)
-    @given(st.sampled_from([b"", b"\x01", b"\x02", b"\x03gAAAAA"]), st.binary(max_size=200))
+    @given(st.sampled_from([b"", b"\x01", b"2 ", b"\x03gAAAAA"]), st.binary(max_size=200))
     def test_of_any_bytes_says_that_they_are_unreadable(self, version, data):
         for records in (PLAIN, ENCRYPTED):
             with pytest.raises(UnreadableRecord):
@@ -190,7 +175,7 @@ class TestDecoder:
 
     @settings(max_examples=500, deadline=None)
     @given(
-        st.sampled_from([b"", b"B", b"Z", b"N", b"X"]),
+        st.sampled_from([b"", b"response ", b"deflated ", b"bodiless ", b"odd "]),
         st.booleans(),
         st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=20).map(b"".join),
     )
@@ -198,7 +183,7 @@ class TestDecoder:
         self, kind, packed, nonsense
     ):
         nonsense = zlib.compress(nonsense) if packed else nonsense
-        with contextlib.suppress(UnreadableRecord):
+        with contextlib.suppress(UnreadableRecord, OutcomeUnknown):
             PLAIN.replay(K, content(kind + nonsense), Response())
 
     @EVERY_KIND
@@ -232,7 +217,7 @@ class TestDecoder:
         with pytest.raises(UnreadableRecord, match="checksum"):
             PLAIN.replay(K, record + b"\0", Response())
 
-    @pytest.mark.parametrize("version", [0, 2, 4, 0x80, 255])
+    @pytest.mark.parametrize("version", [0, 1, 2, 4, 0x80, 255])
     def test_of_another_version_names_it(self, version):
         record = bytes([version]) + PLAIN.remember(K, paid("{}"), TTL)[1:]
         with pytest.raises(UnreadableRecord, match=f"unknown version: {version:02x}"):
@@ -245,53 +230,46 @@ class TestDecoder:
 FROZEN = {
     "JSON": (
         lambda: Response('{"paid":true}\n', 201, content_type="application/json"),
-        "01 1a757104 42 00c9 80 00 7b2270616964223a747275657d0a",
+        b'2 64d64895 response 201\nContent-Type: application/json\n\n{"paid":true}\n',
     ),
     "a status and headers of its own": (
         lambda: Response("é", "299 Odd", [("X-A", "1"), ("X-A", "ü")]),
-        "01 a482cfc5 42 012b 7e 0007 323939204f6464 7f 0003 582d41 0001 31"
-        " 7f 0003 582d41 0002 c3bc 81 00 c3a9",
+        b"2 a562c08f response 299 Odd\nX-A: 1\nX-A: \xc3\xbc\n"
+        b"Content-Type: text/html; charset=utf-8\n\n\xc3\xa9",
     ),
-    "nothing": (lambda: Response("", 204), "01 5e3c3a1a 42 00cc 81 00"),
-    "text": (
-        lambda: Response("gone", 410, mimetype="text/plain"),
-        "01 e1db3349 42 019a 82 00 676f6e65",
-    ),
-    "a problem": (
-        lambda: Response("{}", 422, content_type="application/problem+json"),
-        "01 6750b6d4 42 01a6 83 00 7b7d",
+    "nothing": (
+        lambda: Response("", 204),
+        b"2 eb783025 response 204\nContent-Type: text/html; charset=utf-8\n\n",
     ),
 }
 # This one is only read: how well it is compressed is a matter of the zlib at hand.
-FROZEN_COMPRESSED = "0147087b2c5a480d6338d1c4509caf909a99a7e0929997ae30ca1e0d076aa50100187ac94b"
+FROZEN_COMPRESSED = b"2 977ac21e deflated " + bytes.fromhex(
+    "480d333230e072cecf2b49cd2bd10da92c48b5522849ad28d12fc849ccccb35648ce482c2a4e2db12d2d49d3b5e0e2"
+    "2ace5748cdcc5370c9cc4b5718658f8603b5d2000071e9d6f3"
+)
+IN_THE_FIRST_LAYOUT = bytes.fromhex("011a75710442 00c9 80 00 7b2270616964223a747275657d0a")
 BOUND_TO_ITS_KEY_ALONE = (
     b"\x02gAAAAABrAa5Qxvv8jCsJ_KiXngr0_GdMLyFvrCJRGNzkmhnDxqiD184HjG_QPZxTJaRCWliuzd2crDwxyXAXLi"
     b"ddJhlTxL2566YUFdWbetCL6whkuEAD8WhAOjDvvRKomjpZuvKcEVeU"
 )
 FROZEN_AT = 1_900_000_000.0
 FROZEN_TOKEN = (
-    b"\x03gAAAAABrAm20HR3-_DHitIyKhr6pZ9ZTf_ROWs1-ZFRawmY21iYjv50DuB7ZqkPNSrUQ7kSYlGwxnbd9OyhRCZlz"
-    b"3JxfA9fNvCUqVjsqvFlt-bpCuIc025_gUG7GxGjqcKT4hJg1YUXUeBhij-VkUunuwJ3ozprWy5296DOEeUDzlqQx"
-    b"H9XSHI0="
+    b"\x03gAAAAABrA-V--eiLaofcM5ezqWoJuUidF2NhTMlwGdYHySVgewm6NY0_qRUIXDV6ccs5-Onope6rN7SKw0q-tJU6Hz"
+    b"-J1QTD-vojf9DoJBhtK6UJ1Jnf2_TzXKyKy-tGK-ZsktOIt80kZZepZHYusRzJk6-qBynLGbX14YGjlnQJPVAUsBLNRCdz"
+    b"epx4FEpTjlSxd8p3rsM42ZtDn_HLwd09Pffni6Rdfg=="
 )
 
 
 @pytest.mark.parametrize("kind", FROZEN)
 def test_the_bytes_of_a_record_are_frozen(kind):
-    make, frozen = FROZEN[kind]
-    record = bytes.fromhex(frozen)
+    make, record = FROZEN[kind]
     assert PLAIN.remember(K, make(), TTL) == record
     assert shown(replayed(PLAIN, record)) == shown(make())
 
 
-@pytest.mark.parametrize("name", CODED)
-def test_the_code_of_a_header_is_frozen(name):
-    response = Response(status=200)
-    response.headers.clear()
-    response.headers[name] = "v"
-    record = content(b"B\0\xc8" + bytes([CODED[name]]) + b"\0\x01v\0")
-    assert PLAIN.remember(K, response, TTL) == record
-    assert list(replayed(PLAIN, record).headers)[:1] == [(name, "v")]
+def test_a_record_of_the_first_layout_is_refused():
+    with pytest.raises(UnreadableRecord, match="unknown version: 01"):
+        PLAIN.replay(K, IN_THE_FIRST_LAYOUT, Response())
 
 
 def encrypted_at(now):
@@ -330,13 +308,13 @@ def test_an_encrypted_record_of_another_request_is_refused():
 
 def test_a_compressed_record_of_long_ago_is_still_read():
     response = Response("so ein Ding " * 50, 200, mimetype="text/plain")
-    assert shown(replayed(PLAIN, bytes.fromhex(FROZEN_COMPRESSED))) == shown(response)
-    assert PLAIN.remember(K, response, TTL)[5:6] == b"Z"
+    assert shown(replayed(PLAIN, FROZEN_COMPRESSED)) == shown(response)
+    assert PLAIN.remember(K, response, TTL)[11:19] == b"deflated"
 
 
 def test_a_record_without_a_body_is_frozen():
-    assert PLAIN.remember(K, Response(iter("a")), TTL) == bytes.fromhex("01 10fa335a 4e 00c8")
-    assert PLAIN.remember_status(K, 200, TTL) == bytes.fromhex("01 10fa335a 4e 00c8")
+    assert PLAIN.remember(K, Response(iter("a")), TTL) == b"2 47106eaa bodiless 200"
+    assert PLAIN.remember_status(K, 200, TTL) == b"2 47106eaa bodiless 200"
 
 
 def test_nothing_is_ever_pickled():
@@ -425,7 +403,7 @@ DAMAGE = {
     "cut": (lambda record: record[:-1], "checksum"),
     "changed": (lambda record: record[:-1] + b"2", "checksum"),
     "of another kind": (lambda record: content(b"X\0\xc8\0"), "unknown kind"),
-    "nonsense": (lambda record: content(b"B\0\xc8\x33\0"), "damaged"),
+    "nonsense": (lambda record: content(b"response ok\n\n"), "damaged"),
 }
 
 

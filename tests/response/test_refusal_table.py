@@ -10,7 +10,8 @@ from helpers.callers.node import DECIDE, MUST_RUN, NODE, SCRIPT
 from helpers.repository import REFERENCE, REFUSALS, text_of
 
 from flask_idempotence.client import Retries
-from flask_idempotence.client.answers import FINAL_REFUSALS, PASSING_REFUSALS, Answer
+from flask_idempotence.client.answers import FINAL, Answer
+from flask_idempotence.errors import PASSING
 from flask_idempotence.response.headers import REFUSAL_HEADER
 from flask_idempotence.response.refusals import PROBLEM_TYPE
 
@@ -23,21 +24,21 @@ def slugs_in_the_script(name):
 
 
 def test_both_have_the_same_table_and_every_refusal_is_in_it():
-    assert slugs_in_the_script("PASSING") == PASSING_REFUSALS
-    assert slugs_in_the_script("FINAL") == FINAL_REFUSALS
-    assert PASSING_REFUSALS.isdisjoint(FINAL_REFUSALS)
-    assert set(REFUSALS) == PASSING_REFUSALS | FINAL_REFUSALS
+    assert slugs_in_the_script("PASSING") == PASSING
+    assert slugs_in_the_script("FINAL") == FINAL
+    assert PASSING.isdisjoint(FINAL)
+    assert set(REFUSALS) == PASSING | FINAL
 
 
 def test_what_may_be_sent_again_is_what_says_when_but_for_the_lock():
     says_when = {slug for slug, error in REFUSALS.items() if error().retry_after is not None}
-    assert says_when == PASSING_REFUSALS
+    assert says_when == PASSING
 
 
 def test_the_page_of_errors_shows_the_table():
     rows = re.findall(r"(?m)^\| \[`([a-z-]+)`\].* (yes|no) \|$", text_of(REFERENCE / "errors.md"))
-    assert {slug for slug, again in rows if again == "yes"} == PASSING_REFUSALS
-    assert {slug for slug, again in rows if again == "no"} == FINAL_REFUSALS
+    assert {slug for slug, again in rows if again == "yes"} == PASSING
+    assert {slug for slug, again in rows if again == "no"} == FINAL
 
 
 def refusals():
@@ -71,9 +72,7 @@ def decided_by_python(answers):
 
 def test_a_refusal_is_what_it_says_under_any_status():
     for answer in refusals():
-        is_passing = any(
-            slug in " ".join([*answer[1].values(), answer[2]]) for slug in PASSING_REFUSALS
-        )
+        is_passing = any(slug in " ".join([*answer[1].values(), answer[2]]) for slug in PASSING)
         is_settled = any(name.startswith("Idempotent-") for name in answer[1])
         assert decided_by_python([answer]) == [is_passing and not is_settled]
 

@@ -25,7 +25,7 @@ from flask_idempotence.stores.base import (
 pytestmark = pytest.mark.lifecycle
 
 
-HEADERS = {"Idempotency-Key": "1", "Authorization": "Bearer alice"}
+HEADERS = {"Idempotency-Key": "1", "Authorization": "Bearer alice", "X-Team": "blue"}
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 OLD = "an old secret of some length"
 
@@ -152,12 +152,16 @@ class TestDeployments:
     @pytest.mark.parametrize(
         "new",
         [
+            {"SECRET_KEY": "another secret of some length"},
+            {"SECRET_KEY": "another secret", "SECRET_KEY_FALLBACKS": ["and yet another"]},
             {"IDEMPOTENCE_HASH_KEY": "another secret of some length"},
+            {"IDEMPOTENCE_IDENTITY_HOST": False},
+            {"IDEMPOTENCE_IDENTITY_HEADERS": ["X-Team"]},
             {"IDEMPOTENCE_PREFIX": "another"},
             {"endpoint": "renamed"},
             {"IDEMPOTENCE_IDENTITY": ("ip",)},
         ],
-        ids=lambda new: next(iter(new)),
+        ids=" ".join,
     )
     def test_what_makes_up_the_store_key_must_not_change_between_them(self, redis_url, new):
         assert self.run_both(redis_url, {}, new) == ([200, 200, 200], 2)

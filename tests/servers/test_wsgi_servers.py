@@ -4,18 +4,22 @@ Needs the dependency group `wsgi`. A server that is not installed is skipped, or
 set.
 """
 
+import socket
 import threading
 import time
 import uuid
 from functools import partial
 
 import pytest
-from helpers.servers.processes import all_at_once, until
+from helpers.servers.processes import HOST, all_at_once, until
 from helpers.servers.wsgi import COMMANDS, WsgiServer, uwsgi_needs_threads_enabled
 
 pytestmark = pytest.mark.wsgi
 
 DUPLICATES = 50
+
+RUN_TO_THE_END = {name for name in COMMANDS if name.startswith(("uvicorn", "hypercorn"))}
+"""They run a stream to its end if its client disconnects."""
 
 
 @pytest.fixture(
@@ -104,10 +108,74 @@ def test_a_chunked_body_that_breaks_off_runs_nothing_but_under_granian(server, n
     assert until(lambda: server.count(name) == 1, 1) == (server.name == "granian")
 
 
+DROP_UNDERSCORES = ("gunicorn", "waitress")
+READ_CHUNKS = ("gunicorn", "waitress", "cheroot", "granian")
+
+
+def test_a_header_with_an_underscore_is_dropped_or_counts_as_the_page_says(server, name):
+    if server.name == "mod_wsgi":
+        pytest.skip("the page does not say it of mod_wsgi")
+    answers = [server.post("/lock", {"X_Api_Key": key}, as_=name, sleep=0) for key in "ab"]
+    dropped = server.name.startswith(DROP_UNDERSCORES)
+    assert [answer.status for answer in answers] == [201, 409 if dropped else 201]
+
+
+def test_a_body_in_chunks_is_read_or_refused_as_the_page_says(server, name):
+    if server.name == "mod_wsgi":
+        pytest.skip("the page does not say it of mod_wsgi")
+    statuses = []
+    for body in ("one", "one", "two"):
+        sent = f"POST /key?as={name}&sleep=0 HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n"
+        sent += f"Idempotency-Key: {name}\r\nContent-Type: text/plain\r\n"
+        sent += f"Transfer-Encoding: chunked\r\n\r\n3\r\n{body}\r\n0\r\n\r\n"
+        with socket.create_connection((HOST, server.port), timeout=30) as connection:
+            connection.sendall(sent.encode())
+            statuses.append(int(connection.makefile("rb").readline().split()[1]))
+    reads = server.name.startswith(READ_CHUNKS)
+    assert statuses == ([201, 201, 422] if reads else [411] * 3)
+
+
+@pytest.mark.parametrize("guard", ["key", "token", "lock"])
+def test_half_a_body_that_no_guard_reads_leaves_nothing_under_each_server(server, name, guard):
+    path, body = f"/upload/{guard}", b"hello, server"
+    headers = {"Idempotency-Key": name, "Idempotence-Token": server.token()}
+    server.abandon(path, headers, sent="hello", length=len(body), as_=name)
+    if server.name.startswith(("gunicorn", "waitress", "cheroot")):
+        for sent in ("5\r\nhello\r\n", "9\r\nhello", "5\r\nhello\r\nzz\r\n"):
+            server.abandon(path, headers, sent=sent, as_=name)
+
+    def is_done():
+        return server.post(path, headers, body=body, as_=name).text.strip() == '{"size":13}'
+
+    assert until(is_done, 10)
+    server.post(path, headers, body=body, as_=name)
+    assert server.count(name) == 1
+
+
 def test_a_stream_without_a_reader_leaves_no_claim_under_each_server(server, name):
     server.abandon("/stream", as_=name, chunks=15)
     assert until(lambda: server.post("/stream", as_=name, chunks=15).status == 201, 15)
     assert server.count(name) == 2
+
+
+def test_a_stream_that_its_client_cut_off_is_not_done_under_each_server(server, name):
+    headers = {"Idempotency-Key": name}
+    server.abandon("/rows", headers, as_=name, rows=30)
+    found = []
+
+    def is_settled():
+        found[:] = [server.post("/rows", headers, as_=name, rows=30).headers]
+        return found[0]["Idempotence-Refusal"] != "key-in-progress"
+
+    assert until(is_settled, 10)
+    rows = server.count(name)
+    ended = server.name in RUN_TO_THE_END
+    assert found[0]["Idempotence-Refusal"] == (
+        "response-not-stored" if ended else "outcome-unknown"
+    )
+    assert (rows == 30) == ended
+    assert server.post("/rows", headers, as_=name, rows=30).status == 409
+    assert server.count(name) == rows
 
 
 @pytest.mark.parametrize("served_by", ["uwsgi", "gunicorn gthread"])

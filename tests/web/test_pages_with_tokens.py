@@ -8,7 +8,7 @@ from helpers.template_pages import ALL, Elements, page_app, page_of
 from wtforms import StringField
 from wtforms.validators import DataRequired
 
-from flask_idempotence import Idempotence, one_time_token
+from flask_idempotence import Idempotence, idempotent, one_time_token
 
 STORED = [None, "public, max-age=600", "private", "no-cache", "max-age=5, must-revalidate"]
 
@@ -59,6 +59,32 @@ def test_one_request_says_nothing_about_the_next_one():
         client = app.test_client()
         assert client.get("/").headers["Cache-Control"] == "no-store"
         assert "Cache-Control" not in client.get("/plain").headers
+
+
+@pytest.mark.parametrize("said", [None, "public, max-age=600"])
+@pytest.mark.parametrize("hook", [None, "public, max-age=600"])
+def test_the_replay_of_a_page_with_a_token_is_not_stored_either(hook, said):
+    app = make_app()
+
+    @app.after_request
+    def cache(response):
+        if hook:
+            response.headers["Cache-Control"] = hook
+        return response
+
+    @app.post("/")
+    @idempotent
+    def page():
+        headers = {} if said is None else {"Cache-Control": said}
+        return render_template_string("{{ idempotence_field() }}"), headers
+
+    first, again = (
+        app.test_client().post("/", headers={"Idempotency-Key": "one"}) for _ in range(2)
+    )
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.data == first.data
+    found = [answer.headers.getlist("Cache-Control") for answer in (first, again)]
+    assert found == [["no-store"], ["no-store"]]
 
 
 def test_an_error_page_with_a_token_is_not_stored_either():

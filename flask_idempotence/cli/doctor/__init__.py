@@ -19,8 +19,8 @@ from ...errors import StoreError
 from ...request.hashing import KEYSPACE
 from ...stores.base import NO_FINGERPRINT, OWNER_BYTES, InspectableStore
 from .. import kind_of
-from ..context import State, as_json, state_of, this_app
-from ..output import in_terminal, print_json, print_table, styled
+from ..context import as_json, state_of, this_app
+from ..output import echo, in_terminal, print_json, print_table
 from .app import APP_CHECKS
 from .findings import Check, DoctorContext, Finding, Severity
 from .store import STORE_CHECKS
@@ -39,29 +39,24 @@ def collect(app: Flask, *, workers: int | None = None) -> DoctorContext:
     if workers is None and concurrency.isdecimal():
         workers = int(concurrency)
     context = DoctorContext(app, state, workers)
-    try:
-        if isinstance(state.store, InspectableStore):
-            context = dataclasses.replace(context, servers=state.store.facts())
-        return dataclasses.replace(context, probe_time=_probe(state))
-    except StoreError as error:
-        # A server that takes no claim may still have facts that explain it.
-        return dataclasses.replace(context, store_error=kind_of(error))
-
-
-def _probe(state: State) -> float:
-    """Claim and release a key of the probe: that needs every permission of a guard."""
+    # Claiming and releasing a key needs every permission of a guard.
     key = f"{state.config.prefix}:{KEYSPACE}:probe:doctor:{os.urandom(16).hex()}"
     owner, store = os.urandom(OWNER_BYTES), state.store
-    if isinstance(store, InspectableStore):
-        store.ping()  # connecting is not part of the measurement
-    began = time.perf_counter()
-    store.claim(key, owner, NO_FINGERPRINT, _PROBE_LEASE, 0)
-    store.release(key, owner)
-    return time.perf_counter() - began
+    try:
+        if isinstance(store, InspectableStore):
+            # A server that takes no claim may still have facts that explain it.
+            context.servers = store.facts()
+            store.ping()  # connecting is not part of the measurement
+        began = time.perf_counter()
+        store.claim(key, owner, NO_FINGERPRINT, _PROBE_LEASE, 0)
+        store.release(key, owner)
+        context.probe_time = time.perf_counter() - began
+    except StoreError as error:
+        context.store_error = kind_of(error)
+    return context
 
 
 def examine(context: DoctorContext) -> Iterator[Finding]:
-    """Run all checks."""
     for name, check in CHECKS.items():
         for finding in check(context):
             yield dataclasses.replace(finding, check=name)
@@ -75,7 +70,7 @@ def examine(context: DoctorContext) -> Iterator[Finding]:
 @as_json
 @with_appcontext
 @click.pass_context
-def command(ctx: click.Context, *, workers: int | None, strict: bool, as_json: bool) -> None:
+def doctor(ctx: click.Context, *, workers: int | None, strict: bool, as_json: bool) -> None:
     """Check the deployment: store, server, application.
 
     Every finding comes with its reason and its remedy:
@@ -118,9 +113,9 @@ def _print(findings: Sequence[Finding]) -> None:
     for f in sorted(findings, key=lambda finding: -finding.severity):
         if f.severity is Severity.OK:
             break
-        severity = styled(f.severity.label, fg=_COLOURS[f.severity], bold=True)
-        click.echo(f"\n{severity} {f.check}: {f.finding}")
-        click.echo(click.wrap_text(f"Why: {f.reason}", width, "  ", "       "))
-        click.echo(click.wrap_text(f"Do: {f.remedy}", width, "  ", "       "))
+        echo("")
+        echo(f.severity.label, f" {f.check}: {f.finding}", fg=_COLOURS[f.severity], bold=True)
+        echo(click.wrap_text(f"Why: {f.reason}", width, "  ", "       "))
+        echo(click.wrap_text(f"Do: {f.remedy}", width, "  ", "       "))
     counts = (f"{name}: {count}" for name, count in _counts(findings).items())
-    click.echo(f"\n{', '.join(counts)}.")
+    echo(f"\n{', '.join(counts)}.")

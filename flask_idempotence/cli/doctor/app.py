@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from flask import Flask
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from ...config.settings import IDENTITY
+from ...config.settings import IDENTITY, Config
 from ...engine.publisher import channel_of
 from ...errors import StoreError
 from ...guards.checks import faults_when_finished
+from ...guards.whole_app import guard_to_come
+from ...guards.wrapping import covers, guards_of, is_guard, layers
 from ...stores.broadcast import BroadcastingStore
 from ...web.routes import token_url_faults
 from .. import kind_of
@@ -21,7 +21,6 @@ from .findings import Check, DoctorContext, Finding, error, note, ok, warning
 _SHORTEST_SECRET = 16
 _GOOD_VALUE = "the output of python -c 'import secrets; print(secrets.token_hex())'"
 
-_TRUE = frozenset({"1", "true", "yes", "on"})
 _LISTS_OF_ADDRESSES = frozenset({"forwarded", "x-forwarded-for"})
 
 
@@ -43,24 +42,6 @@ def _check_workers(context: DoctorContext) -> Finding:
     return ok("The store is the memory of the only process.")
 
 
-def _check_threads(context: DoctorContext) -> Finding:
-    """Check that leases can be renewed while views run."""
-    del context
-    enabled = os.environ.get("UWSGI_ENABLE_THREADS", "").lower() in _TRUE
-    if enabled or os.environ.get("UWSGI_THREADS"):
-        return ok("uWSGI allows threads.")
-    reason = (
-        "A thread renews leases and repeats settlements. Before uWSGI 2.0.27, it stops between "
-        "requests and while a response is sent, unless the option is set."
-    )
-    remedy = "Set enable-threads = true."
-    if Path("uwsgi.ini").exists() or "UWSGI_INI" in os.environ:
-        return note("uWSGI has a settings file, which may not allow threads.", reason, remedy)
-    if any(name.startswith("UWSGI_") for name in os.environ):
-        return error("uWSGI does not run threads.", reason, remedy)
-    return ok("No settings of uWSGI were found, which would have to allow threads.")
-
-
 def _check_secret(context: DoctorContext) -> Finding:
     app, own = context.app, context.state.config.hash_key
     if not app.secret_key and not own:
@@ -72,7 +53,11 @@ def _check_secret(context: DoctorContext) -> Finding:
     secrets = [("SECRET_KEY", app.secret_key), ("IDEMPOTENCE_HASH_KEY", own)]
     fallbacks = app.config.get("SECRET_KEY_FALLBACKS") or ()
     secrets += [("SECRET_KEY_FALLBACKS", secret) for secret in fallbacks]
-    weak = [name for name, secret in secrets if secret and _is_weak(secret)]
+    weak = [
+        name
+        for name, secret in secrets
+        if secret and (len(secret) < _SHORTEST_SECRET or len(set(secret)) < 4)
+    ]
     if not weak:
         return ok("The secrets are set and long enough.")
     return (error if context.in_production else warning)(
@@ -81,10 +66,6 @@ def _check_secret(context: DoctorContext) -> Finding:
         f"Replace it with {_GOOD_VALUE}. Remove the old one from SECRET_KEY_FALLBACKS once all "
         "hashes made with it have expired.",
     )
-
-
-def _is_weak(secret: str | bytes) -> bool:
-    return len(secret) < _SHORTEST_SECRET or len(set(secret)) < 4
 
 
 def _check_address(context: DoctorContext) -> Finding:
@@ -145,7 +126,8 @@ def _check_identity(context: DoctorContext) -> Finding:
             "Its users behind one address count as one: the same key gets the same response.",
             f"Add {' and '.join(map(repr, missing))} to IDEMPOTENCE_IDENTITY.",
         )
-    if _tokens_rotate(app, config.identity):
+    expires = app.config.get("JWT_ACCESS_TOKEN_EXPIRES") is not False
+    if "flask-jwt-extended" in app.extensions and "user" not in config.identity and expires:
         return warning(
             "Flask-JWT-Extended is set up, and only the token itself is a source of identity.",
             "An access token expires: a repeat with the next one has another sender, and runs.",
@@ -177,11 +159,6 @@ def _unread_login(app: Flask, sources: tuple[str, ...]) -> str | None:
     return None
 
 
-def _tokens_rotate(app: Flask, sources: tuple[str, ...]) -> bool:
-    expires = app.config.get("JWT_ACCESS_TOKEN_EXPIRES") is not False
-    return "flask-jwt-extended" in app.extensions and "user" not in sources and expires
-
-
 def _check_whole_app(context: DoctorContext) -> Finding:
     """Check that only those who may see a response get its replay, if all routes are guarded."""
     if not context.state.config.key_all_routes:
@@ -194,6 +171,40 @@ def _check_whole_app(context: DoctorContext) -> Finding:
         "Replays bypass the views' login checks: the first request's identity and key suffice.",
         "Check permissions in before_request, or in an identity_loader.",
     )
+
+
+def _check_logins(context: DoctorContext) -> Finding:
+    """Check that the decorators of Flask-Login are outside the guards."""
+    app, views = context.app, context.app.view_functions
+    inside = dict.fromkeys(
+        rule.endpoint
+        for rule in app.url_map.iter_rules()
+        for method in rule.methods or ()
+        if _has_login_inside(context.state.config, views.get(rule.endpoint), method)
+    )
+    if not inside:
+        return ok("No decorator of Flask-Login is inside a guard.")
+    return warning(
+        f"A guard is around the login check of Flask-Login: {', '.join(map(repr, inside))}.",
+        "The redirect to the login page counts as the view's response: a key remembers it for "
+        "repeats, a lock holds its interval, and a token is spent.",
+        "Put @login_required and @fresh_login_required above the guard; in whole-app mode, above "
+        "an @idempotent of the view's own.",
+    )
+
+
+def _has_login_inside(config: Config, view: object, method: str) -> bool:
+    is_inside = guard_to_come(config, view, method) is not None
+    for layer in layers(view, method):
+        if is_guard(layer):
+            own_guard = next(guards_of(layer, method))
+            is_inside = is_inside or covers(own_guard, method)
+        # functools.wraps copies names, but not the globals of the decorator's module.
+        elif (
+            is_inside and getattr(layer, "__globals__", {}).get("__name__") == "flask_login.utils"
+        ):
+            return True
+    return False
 
 
 def _check_views(context: DoctorContext) -> Iterator[Finding]:
@@ -240,11 +251,11 @@ def _once(check: Callable[[DoctorContext], Finding]) -> Check:
 
 APP_CHECKS: dict[str, Check] = {
     "workers": _once(_check_workers),
-    "threads": _once(_check_threads),
     "secret": _once(_check_secret),
     "address": _once(_check_address),
     "identity": _once(_check_identity),
     "whole app": _once(_check_whole_app),
+    "logins": _once(_check_logins),
     "watch": _once(_check_watch),
     "views": _check_views,
 }

@@ -38,7 +38,7 @@ class Finding:
     check: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DoctorContext:
     """Facts about the deployment.
 

@@ -1,7 +1,7 @@
 """The store on Redis or Valkey.
 
 store       the contract, in terms of outcomes
-scripts     the Lua scripts, called by hash
+lua         the scripts, called by hash
 inspection  keys and servers, as the commands show them
 connection  sends commands: to one server, behind sentinels or in a cluster
 """

@@ -13,9 +13,9 @@ from redis.exceptions import NoPermissionError, ResponseError
 from ...errors import StoreError
 from ..base import Entry, InspectableStore, Outcome
 from .connection.deployment import Deployment
+from .connection.link import Command, Reply, deadline, pack
 from .connection.node import Node
 from .connection.replies import checked, error_code
-from .connection.wire import Command, Reply, deadline, fill, pack
 from .lua import DISCARD
 
 if TYPE_CHECKING:
@@ -43,19 +43,20 @@ class Inspection(InspectableStore):
         return self._deployment
 
     def peek(self, key: str) -> Entry | None:
-        """Return the entry of a key, or None."""
         return self.peek_all([key])[0]
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return the entry of each key, in one round trip for each server."""
-
         def peek(keys: Sequence[str]) -> list[Entry | None]:
-            return _entries_from(self._deployment.send(_inspect_commands(keys), key=keys[0]))
+            commands: list[Command] = []
+            for key in keys:  # no record is read as a whole
+                commands.append(pack("GETRANGE", key, 0, _LAST_BYTE))
+                commands += (pack("STRLEN", key), pack("PTTL", key))
+            replies = self._deployment.send(commands, key=keys[0])
+            return [_entry(*replies[n : n + 3]) for n in range(0, len(replies), 3)]
 
         return self._begin().gather(keys, keys, peek)
 
     def scan(self, prefix: str) -> Iterator[str]:
-        """Iterate over the keys that begin with `prefix`; a key may come twice, as with SCAN."""
         pattern = "".join(f"\\{one}" if one in "*?[]\\^-" else one for one in prefix) + "*"
         for node in self._begin().primaries():
             cursor: Reply = b"0"
@@ -67,12 +68,9 @@ class Inspection(InspectableStore):
                     break
 
     def remove(self, key: str) -> None:
-        """Remove a key with any value."""
         checked(self._begin().send([pack("DEL", key)], key=key)[0])
 
     def clear(self, prefix: str) -> int:
-        """Remove every key that begins with `prefix`, in batches; return their number."""
-
         def delete(keys: Sequence[str]) -> list[int]:
             replies = self._deployment.send([pack("DEL", key) for key in keys], key=keys[0])
             return [int(checked(reply)) for reply in replies]
@@ -83,54 +81,31 @@ class Inspection(InspectableStore):
         return removed
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys that still hold the entries seen, in one round trip for each server."""
-
         def discard(seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-            calls = [fill(DISCARD.call, key, entry.mark) for key, entry in seen]
+            calls = [(key, entry.mark) for key, entry in seen]
             replies = self._deployment.run(DISCARD, calls, key=seen[0][0], repeatable=False)
             return [Outcome.OK if checked(reply) else Outcome.STALE for reply in replies]
 
         return self._begin().gather(seen, [key for key, _ in seen], discard)
 
     def count_all(self) -> int | None:
-        """Return how many keys the database holds, others' too; None without permission."""
         replies = [self._ask(node, pack("DBSIZE")) for node in self._begin().primaries()]
         if any(isinstance(reply, NoPermissionError) for reply in replies):
             return None
         return sum(int(checked(reply)) for reply in replies)
 
     def facts(self) -> Sequence[ServerFacts]:
-        """Return the facts of each server that holds keys."""
         return [
             _facts_of(partial(self._ask, node), replicas_wanted=self._wait_replicas)
             for node in self._begin().primaries()
         ]
 
     def ping(self) -> None:
-        """Return if the server answers, or all primaries of a cluster do."""
         for node in self._begin().primaries():
             checked(self._ask(node, pack("PING")))
 
     def _ask(self, node: Node, command: Command) -> Reply:
         return self._begin().send([command], node=node)[0]
-
-
-def _inspect_commands(keys: Sequence[str]) -> list[Command]:
-    """Return three commands a key; they read no record as a whole."""
-    return [
-        command
-        for key in keys
-        for command in (
-            pack("GETRANGE", key, 0, _LAST_BYTE),
-            pack("STRLEN", key),
-            pack("PTTL", key),
-        )
-    ]
-
-
-def _entries_from(replies: Sequence[Reply]) -> list[Entry | None]:
-    """Return the entry of each key, from the replies to `_inspect_commands`."""
-    return [_entry(*replies[n : n + 3]) for n in range(0, len(replies), 3)]
 
 
 def _entry(beginning: Reply, size: Reply, left: Reply) -> Entry | None:
@@ -149,41 +124,41 @@ def _entry(beginning: Reply, size: Reply, left: Reply) -> Entry | None:
 
 
 def _facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> ServerFacts:
-    """Return the facts of a server; None stands for those that a hosted server hides.
-
-    Args:
-        ask: sends a command and returns its reply, also an error reply.
-        replicas_wanted: how many replicas the store waits for.
-    """
+    """Return the facts of a server; None stands for those that a hosted server hides."""
     from ..facts import ServerFacts  # noqa: PLC0415 - for the commands only
 
-    info = _info(ask(pack("INFO")))
+    reply = ask(pack("INFO"))
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
+    info = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    before = time.time()
+    clock = ask(pack("TIME"))
+    here = (before + time.time()) / 2
     is_valkey = "valkey_version" in info
-    clock_ahead = _clock_ahead(ask)
+    version = info.get("valkey_version") or info.get("redis_version")
+    replicas = (info.get(f"slave{n}", "") for n in range(_number(info, "connected_slaves") or 0))
     eviction = info.get("maxmemory_policy")
     saves = _setting(ask, "save")
     return ServerFacts(
         product="Valkey" if is_valkey else "Redis",
-        version=_version(info.get("valkey_version") or info.get("redis_version")),
+        version=tuple(int(n) for n in version.split(".") if n.isdecimal()) if version else None,
         oldest=(7, 2) if is_valkey else (6, 2),
         is_primary=info["role"] == "master" if "role" in info else None,
         eviction=eviction,
         evicts=eviction != "noeviction" if eviction else None,
-        memory_used=_number(info.get("used_memory")),
-        memory_limit=_number(info.get("maxmemory")),
-        memory_of_machine=_number(info.get("total_system_memory")),
+        memory_used=_number(info, "used_memory"),
+        memory_limit=_number(info, "maxmemory"),
+        memory_of_machine=_number(info, "total_system_memory"),
         logs_writes=info["aof_enabled"] == "1" if "aof_enabled" in info else None,
         log_reaches_disk=_setting(ask, "appendfsync"),
         takes_snapshots=bool(saves) if saves is not None else None,
-        clock_ahead=clock_ahead,
-        replicas=_replicas(info) if "role" in info else None,
+        clock_ahead=(
+            None
+            if isinstance(clock, ResponseError)
+            else int(clock[0]) + int(clock[1]) / 1_000_000 - here
+        ),
+        replicas=sum("state=online" in one for one in replicas) if "role" in info else None,
         replicas_wanted=replicas_wanted,
     )
-
-
-def _info(reply: Reply) -> dict[str, str]:
-    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
-    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
 
 def _setting(ask: Callable[[Command], Reply], name: str) -> str | None:
@@ -194,24 +169,6 @@ def _setting(ask: Callable[[Command], Reply], name: str) -> str | None:
     return str(value, "utf-8", "replace")
 
 
-def _clock_ahead(ask: Callable[[Command], Reply]) -> float | None:
-    before = time.time()
-    reply = ask(pack("TIME"))
-    here = (before + time.time()) / 2
-    if isinstance(reply, ResponseError):
-        return None
-    seconds, microseconds = map(int, reply)
-    return seconds + microseconds / 1_000_000 - here
-
-
-def _replicas(info: dict[str, str]) -> int:
-    replicas = (info.get(f"slave{n}", "") for n in range(_number(info["connected_slaves"]) or 0))
-    return sum("state=online" in replica for replica in replicas)
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
-
-
-def _version(text: str | None) -> tuple[int, ...] | None:
-    return tuple(int(part) for part in text.split(".") if part.isdecimal()) if text else None
+def _number(info: dict[str, str], name: str) -> int | None:
+    text = info.get(name, "")
+    return int(text) if text.isdecimal() else None

@@ -14,24 +14,15 @@ from contextlib import AbstractContextManager
 from redis import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
-from ...errors import ConfigurationError, StoreError
-from ..base import (
-    CLAIMED,
-    ClaimOutcome,
-    Crashed,
-    Done,
-    Outcome,
-    Renewal,
-    Running,
-    TokenOutcome,
-)
+from ...errors import ConfigurationError
+from ..base import CLAIMED, ClaimOutcome, Crashed, Done, Outcome, Renewal, Running, TokenOutcome
 from ..process import call_in_children
 from .broadcast import Broadcast
 from .connection.clients import deployment_of
 from .connection.deployment import Deployment
+from .connection.link import Command, Reply, deadline, pack
 from .connection.node import Quorum
 from .connection.replies import checked, error_code, failure
-from .connection.wire import Command, Reply, deadline, fill, pack
 from .lua import CLAIM, COMPLETE, RELEASE, RENEW, TAKE_TOKEN, Script
 
 _MAX_REPLICAS = 1000
@@ -45,12 +36,8 @@ _SET = (
     b"$2\r\nNX\r\n$3\r\nGET\r\n$2\r\nPX\r\n$%d\r\n%b\r\n"
 )
 _OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}
-_TOKEN_OUTCOMES = {
-    -1: TokenOutcome.NOT_YOURS,
-    0: TokenOutcome.ABSENT,
-    1: TokenOutcome.TAKEN,
-    2: TokenOutcome.TAKEN_AGAIN,
-}
+_TOKEN_OUTCOMES = {-1: TokenOutcome.NOT_YOURS, 0: TokenOutcome.ABSENT}
+_TOKEN_OUTCOMES |= {1: TokenOutcome.TAKEN, 2: TokenOutcome.TAKEN_AGAIN}
 
 
 class RedisStore(Broadcast):
@@ -70,11 +57,7 @@ class RedisStore(Broadcast):
     """
 
     def __init__(
-        self,
-        client: Redis | RedisCluster,
-        *,
-        deadline: float = 1.0,
-        wait_replicas: int = 0,
+        self, client: Redis | RedisCluster, *, deadline: float = 1.0, wait_replicas: int = 0
     ) -> None:
         is_number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
         if not is_number or not 0 < deadline <= threading.TIMEOUT_MAX:
@@ -85,8 +68,7 @@ class RedisStore(Broadcast):
         # That of a URI is set up already.
         self._deployment = client if isinstance(client, Deployment) else deployment_of(client)
         self._wait_replicas = int(wait_replicas)
-        # WAIT would come behind both commands.
-        self._claims_by_commands = not wait_replicas
+        self._claims_by_commands = not wait_replicas  # WAIT goes behind a script that has written
         call_in_children(self._deployment.forget)
         # Closing them is better than Python's warnings; at exit other threads may still use them.
         weakref.finalize(self, self._deployment.close).atexit = False
@@ -94,7 +76,6 @@ class RedisStore(Broadcast):
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        """Take the key for its first caller, or return its state."""
         milliseconds, kept = _milliseconds(lease), round(keep * 1000)
         deadline.begin(self._deadline)
         if self._claims_by_commands:
@@ -105,8 +86,7 @@ class RedisStore(Broadcast):
                 return outcome
             if isinstance(replies[1], ResponseError) and str(replies[1]) == _BEFORE_REDIS_7:
                 self._claims_by_commands = False
-        arguments = (owner, fingerprint, b"%d" % milliseconds, b"%d" % kept)
-        reply = self._run(CLAIM, key, *arguments, written=(0,))
+        reply = self._run(CLAIM, key, owner, fingerprint, milliseconds, kept, written=(0,))
         if reply == 0:
             return CLAIMED
         state, matches, *rest = reply
@@ -117,18 +97,20 @@ class RedisStore(Broadcast):
         return Crashed(bool(matches))
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Restart the leases of live claims, in one round trip for each server."""
         keys = [renewal.key for renewal in renewals]
         deadline.begin(self._deadline)
         return self._deployment.gather(renewals, keys, self._renew)
 
     def _renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        calls = [
-            fill(RENEW.call, key, owner, b"%d" % _milliseconds(lease))
-            for key, owner, lease in renewals
-        ]
+        calls = [(key, owner, _milliseconds(lease)) for key, owner, lease in renewals]
         replies = self._deployment.run(RENEW, calls, key=renewals[0].key)
-        outcomes = [_renewed(reply) for reply in replies]
+        # One key of another type must not keep the others from being renewed.
+        outcomes = [
+            Outcome.STALE
+            if isinstance(reply, ResponseError) and error_code(reply) == "WRONGTYPE"
+            else _OUTCOMES.get(reply)
+            for reply in replies
+        ]
         if None in outcomes:  # the server refuses: read-only, loading, a slot on its way
             error = failure(replies[outcomes.index(None)])
             error.answers = outcomes
@@ -138,57 +120,48 @@ class RedisStore(Broadcast):
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
-        """Replace the claim by a record."""
-        arguments = (owner, fingerprint, record, b"%d" % _milliseconds(keep))
         deadline.begin(self._deadline)
-        return _OUTCOMES[self._run(COMPLETE, key, *arguments, written=(1,))]
+        milliseconds = _milliseconds(keep)
+        reply = self._run(COMPLETE, key, owner, fingerprint, record, milliseconds, written=(1,))
+        return _OUTCOMES[reply]
 
     def release(self, key: str, owner: bytes) -> Outcome:
-        """Release the claim."""
         deadline.begin(self._deadline)
         return _OUTCOMES[self._run(RELEASE, key, owner)]
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
-        """Store a token."""
         command = pack("SET", key, (b"R" if again else b"T") + subject, "PX", _milliseconds(ttl))
         deadline.begin(self._deadline)
         checked(self._deployment.send([command], key=key, repeatable=False)[0])
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
-        """Compare and remove a token."""
         deadline.begin(self._deadline)
         reply = self._run(TAKE_TOKEN, key, subject, repeatable=False, written=(1, 2))
         return _TOKEN_OUTCOMES[reply]
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
-        """Cap this thread's deadline of each operation, connecting included."""
         return deadline.cap(seconds)
 
     def _run(
         self,
         script: Script,
         key: str,
-        *arguments: bytes,
+        *arguments: bytes | int,
         repeatable: bool = True,
         written: tuple[int, ...] = (),
     ) -> Reply:
         """Run a script; a reply in `written` counts once enough replicas have the write."""
         wanted = self._wait_replicas if written else 0
-        quorum = Quorum(wanted, written) if wanted else None
-        calls = [fill(script.call, key, *arguments)]
-        reply, *counts = self._deployment.run(
-            script, calls, key=key, repeatable=repeatable, quorum=quorum
+        [reply] = self._deployment.run(
+            script,
+            [(key, *arguments)],
+            key=key,
+            repeatable=repeatable,
+            quorum=Quorum(wanted, written) if wanted else None,
         )
-        if wanted and reply in written:
-            [count] = counts
-            if isinstance(count, ResponseError):  # of WAIT: the script has written
-                raise StoreError(f"{type(count).__name__}: {count}") from count
-            if count < wanted:
-                raise StoreError(f"The write has reached {count} replicas in time, not {wanted}.")
         if isinstance(reply, ResponseError):
-            if error_code(reply) == "NOPERM":
-                # A claim that could not be settled is refused from now on, before its view runs.
-                self._claims_by_commands = False
+            # A claim that could not be settled is refused from now on, before its view runs.
+            self._claims_by_commands &= error_code(reply) != "NOPERM"
             raise failure(reply) from reply
         return reply
 
@@ -230,13 +203,6 @@ def _claim_outcome(
         if keep:
             return Crashed(matches)
     return None
-
-
-def _renewed(reply: Reply) -> Outcome | None:
-    # One key of another type must not keep the others from being renewed.
-    if isinstance(reply, ResponseError):
-        return Outcome.STALE if error_code(reply) == "WRONGTYPE" else None
-    return _OUTCOMES.get(reply)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.selectable import ExecutableReturnsRows
 
@@ -90,12 +90,15 @@ class _Compiled:
 class DatabaseConnection:
     """A connection to the store's database; the application's own may be in a transaction.
 
-    Attributes:
-        sqlalchemy: the connection as SQLAlchemy knows it.
+    Args:
+        connection: as SQLAlchemy knows it, then an attribute `sqlalchemy`.
+        schema: of the store's table, where the connection may see another one by that name.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, schema: str | None = None) -> None:
         self.sqlalchemy = connection
+        # The table is the one of the claim, also where the application has schemas of its own.
+        self._options = {"schema_translate_map": None if schema is None else {None: schema}}
 
     def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
         """Execute a statement; return its rows."""
@@ -112,9 +115,7 @@ class DatabaseConnection:
         return Change(result.rowcount, getattr(result.context.cursor, "lastrowid", None))
 
     def _execute(self, statement: Statement, values: Values) -> sa.CursorResult[Any]:
-        # The table is the one of the claim, also where the application has schemas of its own.
-        untranslated = {"schema_translate_map": None}
-        return self.sqlalchemy.execute(statement.clause, values, execution_options=untranslated)
+        return self.sqlalchemy.execute(statement.clause, values, execution_options=self._options)
 
 
 class StoreConnection(DatabaseConnection):
@@ -203,7 +204,7 @@ class StoreConnection(DatabaseConnection):
         try:
             yield
         except BaseException:
-            with contextlib.suppress(SQLAlchemyError):
+            with contextlib.suppress(Exception):
                 self.run_text("ROLLBACK")
             raise
         self.run_text("COMMIT")
@@ -219,7 +220,7 @@ class StoreConnection(DatabaseConnection):
         """Raise SQLAlchemy's error for one of the driver.
 
         As by SQLAlchemy itself, a connection is closed that is broken, or was interrupted before
-        its answer had come.
+        its answer had come; so is one whose driver has raised an error of its socket's.
         """
         of_driver = self._dialect.loaded_dbapi.Error
         if isinstance(error, of_driver):
@@ -234,5 +235,4 @@ class StoreConnection(DatabaseConnection):
                 connection_invalidated=is_broken,
                 dialect=self._dialect,
             ) from error
-        if not isinstance(error, Exception):
-            self.sqlalchemy.invalidate(error)
+        self.sqlalchemy.invalidate(error)

@@ -11,8 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError
 
-from ...errors import StoreError
+from ...errors import IdempotenceError, StoreError
 from ..base import (
     ClaimOutcome,
     Completion,
@@ -53,6 +54,18 @@ class Trouble(enum.Enum):
     """It has taken no effect: the table is missing, or is another one."""
 
 
+def trouble_of(error: BaseException, dialect: Dialect) -> Trouble:
+    """Return the effect of an error on the statement that has failed."""
+    if isinstance(error, IdempotenceError):
+        return Trouble.REFUSED
+    if not isinstance(error, DBAPIError) or error.connection_invalidated or error.orig is None:
+        return Trouble.UNKNOWN  # no error of the database's: of the driver, or of its socket
+    trouble = dialect.trouble(error.orig)
+    if trouble is Trouble.UNKNOWN and isinstance(error, DataError | ProgrammingError):
+        return Trouble.REFUSED  # by the driver already
+    return trouble
+
+
 class Dialect(ABC):
     """A database: its statements, its connections, its errors. One object a store.
 
@@ -61,21 +74,16 @@ class Dialect(ABC):
 
     Args:
         insert: makes an `INSERT` of the database's own.
-        place: the number of the table that a connection sees; None where there is but one.
     """
 
     _new_row = "excluded"
     """The attribute of an `INSERT` that stands for the row it would have inserted."""
 
-    def __init__(
-        self, insert: Callable[[sa.Table], Any], place: sa.ColumnElement[int] | None = None
-    ) -> None:
+    def __init__(self, insert: Callable[[sa.Table], Any]) -> None:
         self._insert = insert
-        where = (sa.null() if place is None else place).label("place")
         complete = self._upsert(statements.COMPLETED, statements.MAY_COMPLETE)
-        self._complete = Statement(complete.returning(where))
+        self._complete = Statement(complete.returning(table.c.key))
         self._put_token = Statement(self._upsert(statements.NEW_TOKEN))
-        self._place = Statement(sa.select(where))
         self._look_up = Statement(statements.LOOK_UP)
         self._release = Statement(statements.RELEASE)
         self._exists = Statement(statements.EXISTS)
@@ -90,6 +98,7 @@ class Dialect(ABC):
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
         """Set up a new connection of the driver, so that no statement takes longer than this.
 
+        It commits each statement on its own already.
         `info` is that of SQLAlchemy's connections over it.
         """
 
@@ -168,23 +177,16 @@ class Dialect(ABC):
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Restart the leases of live claims."""
 
-    def complete(
-        self, connection: DatabaseConnection, completion: Completion
-    ) -> tuple[Outcome, int | None]:
+    def complete(self, connection: DatabaseConnection, completion: Completion) -> Outcome:
         """Replace a claim by a record, if it is the owner's.
 
         The connection may be the application's, and in a transaction.
-
-        Returns:
-            The outcome, and the number of the table that was written.
         """
-        row = connection.first(self._complete, values_of(completion))
-        return (STALE, None) if row is None else (OK, row[0])
+        return OK if connection.first(self._complete, values_of(completion)) else STALE
 
-    def place(self, connection: StoreConnection) -> int | None:
-        """Return the number of the table that a connection sees; None where there is but one."""
-        number: int | None = connection.rows(self._place, {})[0][0]
-        return number
+    @abstractmethod
+    def schema(self, connection: StoreConnection) -> str | None:
+        """Return the schema of the store's table; None where there is no table."""
 
     def look_up(self, connection: StoreConnection, key: str, owner: bytes) -> str | None:
         """Return the kind of an owner's row at a key: `"claim"`, `"record"`, or None."""

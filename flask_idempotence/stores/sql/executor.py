@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from ...errors import StoreError, StoreNotReady
+from ...errors import IdempotenceError, StoreError, StoreNotReady
 from .connection import StoreConnection
-from .dialect import Dialect, Trouble
+from .dialect import Dialect, Trouble, trouble_of
 from .pool import ConnectionPool
 from .table import NAME
 
@@ -74,16 +75,16 @@ class Executor:
                 ):
                     sent = True
                     return work(connection, *values)
-            except DBAPIError as error:
+            except IdempotenceError:
+                raise
+            except Exception as error:  # noqa: BLE001 - drivers raise their sockets' errors, too
                 trouble = trouble_of(error, self._dialect)
                 is_unsure |= sent and trouble is Trouble.UNKNOWN
                 if pauses is None:
                     pauses = {Trouble.UNKNOWN: [0.0] * repeatable, Trouble.CONFLICT: [*_PAUSES]}
-                if not _pause(pauses.get(trouble), deadline):
-                    raise store_error(error, trouble, sent=is_unsure) from error.orig
-            except SQLAlchemyError as error:
-                text = f"{type(error).__name__}: {_first_line(error)}"
-                raise StoreError(text, sent=sent or is_unsure) from None
+                is_waiting = isinstance(error, PoolTimeout)
+                if is_waiting or not _pause(pauses.get(trouble), deadline):
+                    raise store_error(error, trouble, sent=is_unsure) from cause_of(error)
 
     def inspect(
         self, work: Callable[[Connection, *Ts], T], *values: *Ts, writes: bool = True
@@ -104,24 +105,17 @@ def _pause(pauses: list[float] | None, deadline: float) -> bool:
     return True
 
 
-def trouble_of(error: DBAPIError, dialect: Dialect) -> Trouble:
-    """Return the effect of an error on the statement that has failed."""
-    if error.connection_invalidated or error.orig is None:
-        return Trouble.UNKNOWN
-    trouble = dialect.trouble(error.orig)
-    if trouble is Trouble.UNKNOWN and isinstance(error, DataError | ProgrammingError):
-        return Trouble.REFUSED  # by the driver already
-    return trouble
-
-
-def store_error(error: DBAPIError, trouble: Trouble, *, sent: bool) -> StoreError:
-    """Return the error of the store that an error of the driver amounts to."""
-    text = f"{type(error.orig).__name__}: {_first_line(error.orig)}"
+def store_error(error: BaseException, trouble: Trouble, *, sent: bool) -> StoreError:
+    """Return the error of the store for one of SQLAlchemy, of the driver or of its socket."""
+    cause = getattr(error, "orig", None) or error
+    # The lines below the first one may hold values.
+    text = f"{type(cause).__name__}: {str(cause).strip().partition(chr(10))[0]}"
     if trouble is Trouble.NOT_READY:
         return StoreNotReady(f"{text}.", remedy=REMEDY)
     return StoreError(text, sent=sent)
 
 
-def _first_line(error: object) -> str:
-    # The lines below it may hold values.
-    return str(error).strip().partition("\n")[0]
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return the driver's error, which quotes no values as SQLAlchemy's own do."""
+    cause = getattr(error, "orig", None) or error
+    return None if isinstance(cause, SQLAlchemyError) else cause

@@ -82,6 +82,7 @@ _RENEWED = sa.select(_row.key, _row.owner).where(
     is_a(CLAIM),
     _row.lease_ends > now(),
 )
+_DATABASE = Statement(sa.select(sa.func.DATABASE(type_=sa.Text())))
 _DOOMED = (
     sa.select(_row.key)
     .where(_row.expires <= now())
@@ -153,7 +154,7 @@ class MySQL(Dialect):
     def claim(self, connection: StoreConnection, values: Values) -> ClaimOutcome:
         """Take a key for its first caller, or return its holder; outside a transaction."""
         if not self._knows_layout:
-            self.place(connection)
+            self._check_layout(connection)
         return super().claim(connection, values)
 
     def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
@@ -164,12 +165,10 @@ class MySQL(Dialect):
             return outcome_of(row, values)
         return None if connection.change(self._claim, values).last_id == _REFUSED else CLAIMED
 
-    def complete(
-        self, connection: DatabaseConnection, completion: Completion
-    ) -> tuple[Outcome, int | None]:
+    def complete(self, connection: DatabaseConnection, completion: Completion) -> Outcome:
         """Replace a claim by a record, if it is the owner's."""
         is_refused = connection.change(self._complete, values_of(completion)).last_id == _REFUSED
-        return (STALE if is_refused else OK), None
+        return STALE if is_refused else OK
 
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Restart the leases of live claims, those of one length in one statement."""
@@ -218,7 +217,13 @@ class MySQL(Dialect):
         values = {"this_key": key, "this_owner": owner, "this_kind": kind}
         return OK if connection.change(self._discard, values).rows else STALE
 
-    def place(self, connection: StoreConnection) -> None:
+    def schema(self, connection: StoreConnection) -> str | None:
+        """Return the database of the table: a session may be in another one, by USE."""
+        self._check_layout(connection)
+        name: str | None = connection.rows(_DATABASE, {})[0][0]
+        return name
+
+    def _check_layout(self, connection: StoreConnection) -> None:
         """Check the table's layout: in a wrong one, keys or transactions would not hold."""
         wrong = mysql_facts.wrong_parts(connection.sqlalchemy)
         if wrong:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from concurrent.futures import Future, wait
@@ -14,8 +15,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..process import call_in_children, start_daemon
 from .connection import StoreConnection
-from .dialect import Dialect, Info
+from .dialect import Dialect, Info, Trouble, trouble_of
 from .watchdog import Watchdog
+
+_logger = logging.getLogger("flask_idempotence")
 
 _MOST_OVERDUE = 3
 """Attempts to connect that may be overdue; beyond that, further ones fail at once."""
@@ -54,9 +57,8 @@ class ConnectionPool:
     """
 
     def __init__(self, engine: Engine, dialect: Dialect, seconds: float) -> None:
-        twin = twin_of(engine)
-        event.listen(twin, "connect", lambda made, record: self._prepare(made, record.info))
-        self._engine = twin.execution_options(isolation_level="AUTOCOMMIT")
+        self._engine = twin_of(engine)
+        event.listen(self._engine, "connect", lambda made, of: self._prepare(made, of.info))
         self._dialect = dialect
         self._seconds = seconds
         self._watchdog = Watchdog()
@@ -106,12 +108,13 @@ class ConnectionPool:
             self._watchdog.watch(connection, connection.file_number, deadline)
         return connection
 
-    def check_in(self, connection: StoreConnection, *, has_failed: bool) -> None:
-        """Take a connection back."""
+    def check_in(self, connection: StoreConnection, error: BaseException | None) -> None:
+        """Take a connection back, with the error that has ended its use."""
         if connection.file_number is not None:
             self._watchdog.unwatch(connection)
-        if has_failed:
-            self._give_back(connection)
+        if error is not None:
+            is_broken = trouble_of(error, self._dialect) is Trouble.UNKNOWN
+            self._give_back(connection, is_broken=is_broken)
             return
         now = time.monotonic()
         with self._lock:
@@ -125,10 +128,15 @@ class ConnectionPool:
         if surplus is not None:
             self._give_back(surplus)
 
-    def _give_back(self, connection: StoreConnection) -> None:
-        if connection.sqlalchemy.invalidated:
-            self._broken_at = time.monotonic()
-        connection.sqlalchemy.close()
+    def _give_back(self, connection: StoreConnection, *, is_broken: bool = False) -> None:
+        if not is_broken and not connection.is_closed_by_server():
+            try:
+                connection.sqlalchemy.close()
+                return
+            except Exception as error:  # noqa: BLE001 - the operation has succeeded
+                _logger.debug("A connection could not be given back: %s", type(error).__name__)
+        self._broken_at = time.monotonic()
+        _discard(connection.sqlalchemy)
 
     def _find(self, deadline: float) -> StoreConnection:
         while (connection := self._pop_idle()) is not None:
@@ -202,13 +210,33 @@ class ConnectionPool:
                 attempt.set_exception(error)
 
     def _open(self) -> StoreConnection:
-        # Once a connection has been found broken, older ones in SQLAlchemy's pool may be, too.
-        while (connection := self._engine.connect()).info[_OPENED_AT] < self._broken_at:
+        began = time.monotonic()
+        while True:
+            connection = self._engine.connect()
+            opened_at = connection.info[_OPENED_AT]
+            try:
+                opened = StoreConnection(connection, self._dialect.file_number)
+                # Once a connection has been found broken, older ones in SQLAlchemy's pool may be,
+                # too.
+                if opened_at >= began or not (
+                    opened_at < self._broken_at or opened.is_closed_by_server()
+                ):
+                    return opened
+            except Exception:
+                if opened_at >= began:
+                    _discard(connection)
+                    raise
             _discard(connection)
-        return StoreConnection(connection, self._dialect.file_number)
 
     def _prepare(self, connection: DBAPIConnection, info: Info) -> None:
         info[_OPENED_AT] = time.monotonic()
+        # A listener of the application may have left its SET in a transaction. Outside of one,
+        # pg8000 sends a COMMIT in several packets, which PgBouncer may pass on to several servers.
+        if getattr(connection, "_in_transaction", True):
+            connection.commit()
+        # For as long as it lasts. An execution option would be set and taken back at each use,
+        # on MySQL by round trips, and the driver's errors in them are not SQLAlchemy's.
+        self._engine.dialect.set_isolation_level(connection, "AUTOCOMMIT")
         self._dialect.prepare(connection, self._seconds, info)
 
     def _may_connect(self) -> bool:
@@ -241,7 +269,7 @@ class Checkout:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._pool.check_in(self._connection, has_failed=error is not None)
+        self._pool.check_in(self._connection, error)
 
 
 def twin_of(engine: Engine) -> Engine:
@@ -251,5 +279,6 @@ def twin_of(engine: Engine) -> Engine:
 
 def _discard(connection: Connection) -> None:
     # Its pool may be closed by now, and would keep a returned connection open.
-    connection.invalidate()
-    connection.close()
+    if not connection.closed:  # as SQLAlchemy 2.1 leaves one whose end has failed
+        connection.invalidate()
+        connection.close()

@@ -61,10 +61,11 @@ _FACTS = sa.text(
     "extract(epoch FROM clock_timestamp())::float8 AS clock, "
     "(SELECT count(*) FROM pg_stat_replication) AS replicas"
 )
-_PLACE: sa.ColumnElement[int] = sa.literal_column(
-    f"CAST(to_regclass('{NAME}') AS oid)", sa.BigInteger()
-)
-"""The table that the name stands for on a connection, by its `search_path`."""
+_SCHEMA = sa.text(
+    "SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE c.oid = to_regclass(:name)"
+).columns(sa.column("nspname", sa.Text()))
+"""The schema of the table that the name stands for on a connection, by its `search_path`."""
 
 _COUNT = sa.text("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(:name)")
 
@@ -73,7 +74,8 @@ class PostgreSQL(Dialect):
     """PostgreSQL, with any of its synchronous drivers."""
 
     def __init__(self) -> None:
-        super().__init__(postgresql.insert, _PLACE)
+        super().__init__(postgresql.insert)
+        self._schema = Statement(_SCHEMA)
         # One round trip for every outcome. A row in the way is only read: rivals and replays
         # lock nothing. Where it came to be after the statement began, nothing comes back.
         seen = statements.IN_THE_WAY.cte("seen")
@@ -127,6 +129,11 @@ class PostgreSQL(Dialect):
         }
         return [OK if (key, owner) in renewed_claims else STALE for key, owner, _ in renewals]
 
+    def schema(self, connection: StoreConnection) -> str | None:
+        """Return the schema of the table."""
+        row = connection.first(self._schema, {"name": NAME})
+        return None if row is None else str(row[0])
+
     def count_all(self, connection: Connection) -> int | None:
         """Return how many rows there were when the table was last analysed."""
         count = connection.execute(_COUNT, {"name": NAME}).scalar()
@@ -141,7 +148,6 @@ class PostgreSQL(Dialect):
         lock, statement = (
             max(1, round(seconds * share * 1000)) for share in (_LOCK_SHARE, _STATEMENT_SHARE)
         )
-        before, connection.autocommit = connection.autocommit, True
         cursor = connection.cursor()
         # At the start of a connection, PostgreSQL sends the number of the process that serves it;
         # a pooler sends a number of its own. A driver that does not show it counts as pooled,
@@ -157,7 +163,6 @@ class PostgreSQL(Dialect):
                 info[_PREPARES] = True
                 connection.prepare_threshold = None
         cursor.close()
-        connection.autocommit = before
 
     def operation(
         self, connection: StoreConnection, *, writes: bool
@@ -176,10 +181,8 @@ class PostgreSQL(Dialect):
 
     def trouble(self, error: BaseException) -> Trouble:
         """Return the effect of an error, by its SQLSTATE."""
-        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-        if state is None and error.args and isinstance(error.args[0], dict):
-            state = error.args[0].get("C")  # pg8000
-        if not isinstance(state, str) or state.startswith("08"):
+        state = state_of(error)
+        if state is None or state.startswith("08"):
             return Trouble.UNKNOWN
         return _TROUBLES.get(state, Trouble.REFUSED)
 
@@ -204,6 +207,14 @@ class PostgreSQL(Dialect):
             pooled=_POOLED in connection.info,
             prepares=bool(connection.info.get(_PREPARES)),
         )
+
+
+def state_of(error: BaseException) -> str | None:
+    """Return the SQLSTATE of an error of any driver; None where it has none."""
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if state is None and error.args and isinstance(error.args[0], dict):
+        state = error.args[0].get("C")  # pg8000
+    return state if isinstance(state, str) else None
 
 
 @compiles(now, "postgresql")

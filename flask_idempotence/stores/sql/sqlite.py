@@ -97,6 +97,11 @@ class SQLite(Dialect):
         values = {"this_key": key, "this_owner": owner, "lease": milliseconds(lease)}
         return OK if connection.first(self._renew, values) else STALE
 
+    def schema(self, connection: StoreConnection) -> str:
+        """Return SQLite's name of the file, beside those of attached and temporary ones."""
+        del connection
+        return "main"
+
     def count_all(self, connection: Connection) -> int | None:
         """Return how many rows there are."""
         return connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()

@@ -22,13 +22,13 @@ from ..facts import DatabaseFacts
 from ..pruning import BATCH, Pruning
 from . import inspection
 from .connection import DatabaseConnection
-from .dialect import Dialect, Trouble
-from .executor import Executor, store_error, trouble_of
+from .dialect import Dialect, Trouble, trouble_of
+from .executor import Executor, cause_of, store_error
 from .mysql import MySQL
 from .pool import twin_of
 from .postgresql import PostgreSQL
 from .sqlite import SQLite
-from .table import NAME, TOKEN, TOKEN_AGAIN, create, ddl, milliseconds
+from .table import TOKEN, TOKEN_AGAIN, create, ddl, milliseconds
 
 _DIALECTS: dict[str, Callable[[], Dialect]] = {
     "sqlite": SQLite,
@@ -63,8 +63,7 @@ class SqlStore(InspectableStore):
         self._dialect = _dialect_of(engine)
         self.engine = engine
         self._executor = Executor(engine, self._dialect, deadline)
-        self._place: int | None = None
-        self._knows_place: bool = False
+        self._schema: str | None = None
         self._pruning = Pruning(self.prune)
 
     def claim(
@@ -91,7 +90,7 @@ class SqlStore(InspectableStore):
     ) -> Outcome:
         """Replace the claim by a record."""
         completion = Completion(key, owner, fingerprint, record, keep)
-        return self._executor.run(self._dialect.complete, completion)[0]
+        return self._executor.run(self._dialect.complete, completion)
 
     def complete_in(
         self,
@@ -117,33 +116,21 @@ class SqlStore(InspectableStore):
 
         Raises:
             StoreNotReady: the table is missing, or is another one.
-            ConfigurationError: the connection sees another table of that name.
             sqlalchemy.exc.SQLAlchemyError: anything else, as the connection raises it.
         """
         completion = Completion(key, owner, fingerprint, record, keep)
         try:
-            outcome, place = self._dialect.complete(DatabaseConnection(connection), completion)
+            return self._dialect.complete(DatabaseConnection(connection, self._schema), completion)
         except DBAPIError as error:
             if trouble_of(error, self._dialect) is not Trouble.NOT_READY:
                 raise
+            self._schema = None  # it may have been moved
             raise store_error(error, Trouble.NOT_READY, sent=False) from error.orig
-        if outcome is Outcome.OK and self._knows_place and place != self._place:
-            self._knows_place = False
-            raise ConfigurationError(
-                f"The session of within= sees another table {NAME} than the one of the claim: its "
-                "search_path leads to another schema (or the table was replaced in the meantime). "
-                "Let the path begin with the schema of the store's table, or drop the other one."
-            )
-        return outcome
 
-    def know_place(self) -> None:
-        """Look up, once, which table the claims are in, so that `complete_in` can compare.
-
-        Call it while no connection is held: behind a pooler there may be no second one.
-        """
-        if not self._knows_place:
-            self._place = self._executor.run(self._dialect.place, writes=False)
-            self._knows_place = True
+    def know_schema(self) -> None:
+        """Look up, once, which schema the claims are in, for `complete_in`."""
+        if self._schema is None:
+            self._schema = self._executor.run(self._dialect.schema, writes=False)
 
     def look_up(self, key: str, owner: bytes) -> str | None:
         """Return the kind of an owner's row at a key: `"claim"`, `"record"`, or None.
@@ -223,9 +210,9 @@ class SqlStore(InspectableStore):
         try:
             with engine.begin() as connection:
                 return create(connection)
-        except DBAPIError as error:
+        except Exception as error:  # noqa: BLE001 - drivers raise their sockets' errors, too
             trouble = trouble_of(error, self._dialect)
-            raise store_error(error, trouble, sent=True) from error.orig
+            raise store_error(error, trouble, sent=True) from cause_of(error)
         finally:
             engine.dispose()
 

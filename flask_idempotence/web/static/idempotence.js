@@ -7,11 +7,19 @@
  */
 (() => {
   "use strict";
-  if (globalThis.idempotence) return; // on one page as a script and as a module
+  /* Not idempotence itself: an element with that id, or a variable of the page's, has the name. */
+  const LOADED = Symbol.for("flask-idempotence");
+  if (globalThis[LOADED]) return; // on one page as a script and as a module
+
+  /* A property of a form or document as its interface defines it: a form's field called "matches"
+     hides form.matches, and an image of that name document.matches. */
+  const pure = (node, name) => Reflect.get(Object.getPrototypeOf(node), name, node);
+  const call = (node, name, ...values) => pure(node, name).apply(node, values);
 
   /* The settings in <meta name="idempotence">, over the server's defaults. */
   function settings() {
-    const meta = globalThis.document?.querySelector('meta[name="idempotence"]');
+    const page = globalThis.document;
+    const meta = page && call(page, "querySelector", 'meta[name="idempotence"]');
     return {
       tokenUrl: "/token",
       tokenField: "idempotence_token",
@@ -199,6 +207,12 @@
   /* Token field → the promise of the token that is being fetched. */
   const filling = new WeakMap();
 
+  /* A script may send a submit event to anything, a window too, which matches no selector. */
+  function isMarked(target) {
+    const matches = pure(target, "matches");
+    return typeof matches === "function" && matches.call(target, FORMS);
+  }
+
   function stateOf(form) {
     if (!states.has(form)) states.set(form, { buttons: [] });
     return states.get(form);
@@ -206,7 +220,7 @@
 
   /* A form's buttons and inputs; form.elements leaves images out, and an input may hide it. */
   function controls(form) {
-    const all = form.getRootNode().querySelectorAll("button, input");
+    const all = call(call(form, "getRootNode"), "querySelectorAll", "button, input");
     return [...all].filter((control) => control.form === form);
   }
 
@@ -219,10 +233,10 @@
     const state = stateOf(form);
     state.busy = true;
     state.departed = false;
-    state.focused = document.activeElement;
-    form.setAttribute("aria-busy", "true");
-    form.classList.add(BUSY);
-    form.classList.remove(FAILED);
+    state.focused = pure(document, "activeElement");
+    call(form, "setAttribute", "aria-busy", "true");
+    pure(form, "classList").add(BUSY);
+    pure(form, "classList").remove(FAILED);
   }
 
   function disableButtons(form) {
@@ -247,10 +261,11 @@
     state.busy = false;
     clearTimeout(state.timer);
     enableButtons(state);
-    form.removeAttribute("aria-busy");
-    form.classList.remove(BUSY);
+    call(form, "removeAttribute", "aria-busy");
+    pure(form, "classList").remove(BUSY);
     // A button that is disabled loses the focus.
-    if (document.activeElement === document.body) state.focused?.focus?.();
+    if (pure(document, "activeElement") !== pure(document, "body") || !state.focused) return;
+    pure(state.focused, "focus")?.call(state.focused);
   }
 
   /* Whether the page was loaded in a certain way: "reload", or by the buttons "back_forward". */
@@ -318,7 +333,7 @@
     setTimeout(() => disableButtons(form));
     // No event follows an answer without a page (204, a download): release the form in time.
     state.timer = setTimeout(() => restore(form), LONGEST_BUSY);
-    const target = submitter?.getAttribute("formtarget") || form.getAttribute("target");
+    const target = submitter?.getAttribute("formtarget") || call(form, "getAttribute", "target");
     if (target && !/^_(self|parent|top)$/i.test(target)) {
       setTimeout(() => renewQuietly(form), 1000); // the answer goes elsewhere, this page stays
     }
@@ -331,9 +346,9 @@
       await fill(field);
     } catch (error) {
       restore(form);
-      form.classList.add(FAILED);
+      pure(form, "classList").add(FAILED);
       const detail = { error };
-      form.dispatchEvent(new CustomEvent("idempotence:failed", { bubbles: true, detail }));
+      call(form, "dispatchEvent", new CustomEvent("idempotence:failed", { bubbles: true, detail }));
       return;
     }
     if (!state.busy) return; // restored by the page meanwhile
@@ -341,7 +356,7 @@
     state.resubmitting = true;
     try {
       const pressed = submitter?.form === form ? submitter : null;
-      HTMLFormElement.prototype.requestSubmit.call(form, pressed);
+      call(form, "requestSubmit", pressed);
     } finally {
       // Still true: no submit event came, since the input is no longer valid.
       if (state.resubmitting) restore(form);
@@ -367,8 +382,8 @@
   function onSubmitLast(event) {
     const form = event.target;
     const submitter = event.submitter;
-    if (event.defaultPrevented || !form.matches?.(FORMS)) return;
-    const method = submitter?.getAttribute("formmethod") || form.getAttribute("method");
+    if (event.defaultPrevented || !isMarked(form)) return;
+    const method = submitter?.getAttribute("formmethod") || call(form, "getAttribute", "method");
     if (/^dialog$/i.test(method)) return;
     lock(form);
     const field = tokenField(form);
@@ -383,14 +398,14 @@
   /* A page that the browser kept shows a form as it was left: busy, with its token spent. */
   function onPageShow({ persisted }) {
     if (!persisted && !isLoadedBy("back_forward")) return;
-    for (const form of document.querySelectorAll(FORMS)) {
+    for (const form of call(document, "querySelectorAll", FORMS)) {
       if (!persisted || stateOf(form).busy || stateOf(form).sent) renewQuietly(form);
     }
   }
 
   /* The submit was stopped, and the page stays. So does its token. */
   function onNavigateError() {
-    for (const form of document.querySelectorAll(FORMS)) {
+    for (const form of call(document, "querySelectorAll", FORMS)) {
       if (stateOf(form).departed) restore(form);
     }
   }
@@ -399,8 +414,13 @@
     addEventListener("submit", onSubmitFirst, true);
     addEventListener("submit", onSubmitLast);
     addEventListener("pageshow", onPageShow);
-    globalThis.navigation?.addEventListener("navigateerror", onNavigateError);
+    // Where browsers lack it, it may be an element with that id.
+    const { navigation } = globalThis;
+    if (navigation instanceof EventTarget) {
+      call(navigation, "addEventListener", "navigateerror", onNavigateError);
+    }
   }
 
   globalThis.idempotence = { fetch: fetchOnce, token, renew, newKey };
+  globalThis[LOADED] = globalThis.idempotence;
 })();

@@ -1,4 +1,4 @@
 // idempotence.js as a module: import { fetch } from "/_idempotence/idempotence.mjs".
 import "./idempotence.js";
 
-export const { fetch, token, renew, newKey } = globalThis.idempotence;
+export const { fetch, token, renew, newKey } = globalThis[Symbol.for("flask-idempotence")];

@@ -128,8 +128,8 @@ def memory(shop, body):
 
 
 @pytest.mark.parametrize("make", [orders, noise])
-def test_a_small_record_takes_at_most_three_hundred_bytes(shop, make):
-    assert memory(shop, make(100)) <= 300
+def test_a_small_record_takes_at_most_350_bytes(shop, make):
+    assert memory(shop, make(100)) <= 350
 
 
 @pytest.fixture

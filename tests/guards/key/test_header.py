@@ -189,6 +189,15 @@ class TestOtherSources:
         keyed = KeyedApp(key=lambda: found)
         assert keyed.verdicts(*[{"key": None}] * 2) == [200, "replay of 200"]
 
+    def test_a_text_that_shows_itself_masked_counts_whole(self):
+        class Masked(str):
+            def __str__(self):
+                return "****"
+
+        found = iter([Masked("a"), Masked("b"), Masked("a")])
+        keyed = KeyedApp(key=lambda: next(found))
+        assert keyed.verdicts(*[{"key": None}] * 3) == [200, 200, "replay of 200"]
+
     def test_a_function_that_finds_none_leaves_the_request_unguarded(self):
         keyed = KeyedApp(key=lambda: None)
         assert keyed.verdicts({}, {}) == [200, 200]

@@ -77,7 +77,7 @@ class TestOtherModes:
         keyed = KeyedApp(one_time_token()(lambda: "paid"))
         token = keyed.app.test_client().get("/token").json["token"]
         sent = {"headers": {"Idempotence-Token": token}}
-        assert keyed.verdicts({"key": "bad"}, {"key": "bad"}) == ["token-missing", "replay of 400"]
+        assert keyed.verdicts({"key": "bad"}, {"key": "bad"}) == ["token-missing"] * 2
         assert keyed.verdicts(sent, sent) == [200, "replay of 200"]
         assert keyed.verdicts({**sent, "key": "other"}) == ["token-spent"]
 

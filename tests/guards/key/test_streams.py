@@ -4,9 +4,10 @@ import contextlib
 from typing import get_args
 
 import pytest
-from flask import Response, request, send_file
+from flask import Response, request, send_file, stream_with_context
 from helpers.apps import KeyedApp, fail, killed, verdict
 
+from flask_idempotence import current_guard, no_repeat_submit
 from flask_idempotence.config.settings import Guarantee
 
 
@@ -28,16 +29,73 @@ def test_a_stream_is_held_for_as_long_as_it_is_sent():
         keyed.clock.advance(29)
         keyed.engine.keeper.tick()
         assert keyed.verdicts({}) == ["key-in-progress"]
+    assert first.text == "one two"
     first.close()
     assert keyed.verdicts({}) == ["response-not-stored"]
 
 
-def test_a_stream_whose_client_went_away_is_not_run_again():
-    keyed = KeyedApp(lambda: Response(iter(["one ", "two"])))
-    first = keyed.send(buffered=False)
-    assert next(first.response) == b"one "
-    first.close()
-    assert keyed.verdicts({}, {}) == ["response-not-stored"] * 2
+def cut_off(keyed, **options):
+    """Send a request, and close its response after the first part."""
+    answer = keyed.send(buffered=False, **options)
+    assert next(answer.response) == b"one "
+    answer.close()
+
+
+@pytest.mark.parametrize("guarantee", get_args(Guarantee))
+def test_a_stream_that_its_client_cut_off_has_an_unknown_outcome(guarantee):
+    keyed = KeyedApp(lambda: Response(iter(["one ", "two"])), guarantee=guarantee, ttl=60)
+    keyed.add("/rejects", lambda: Response(iter(["one ", "two"])), on_repeat="reject")
+    cut_off(keyed)
+    cut_off(keyed, path="/rejects")
+    keyed.clock.advance(59)
+    assert keyed.verdicts({}, {}, {"path": "/rejects"}) == ["outcome-unknown"] * 3
+    keyed.clock.advance(2)
+    assert keyed.send().text == "one two"
+
+
+@pytest.mark.parametrize("encryption", [(), ("a" * 43 + "=",)])
+def test_an_unknown_outcome_is_remembered_encrypted_and_for_its_request_alone(encryption):
+    settings = {"IDEMPOTENCE_KEY_ENCRYPTION_KEYS": encryption}
+    keyed = KeyedApp(lambda: Response(iter(["one ", "two"])), settings=settings)
+    cut_off(keyed, json=[1])
+    assert keyed.verdicts({"json": [2]}, {"json": [1]}) == ["key-reused", "outcome-unknown"]
+
+
+DECISIONS = {
+    "release": ["one", "one", "one"],
+    "keep": ["one", "response-not-stored", "response-not-stored"],
+    "raise": ["one", "one", "one"],
+    "": ["one", "outcome-unknown", "outcome-unknown"],
+}
+
+
+@pytest.mark.parametrize("guards", [(), (no_repeat_submit(0, key=lambda: 1),)])
+@pytest.mark.parametrize("decision", DECISIONS)
+def test_a_generator_that_is_cut_off_decides_in_its_finally(decision, guards):
+    def body():
+        try:
+            yield "one "
+            yield "two"
+        finally:
+            if decision == "raise":
+                fail()
+            elif decision:
+                getattr(current_guard, decision)()
+
+    keyed = KeyedApp()
+    keyed.add("/work", lambda: Response(stream_with_context(body())), guards=guards)
+    found = []
+    for _ in range(3):
+        try:
+            cut_off(keyed, path="/work")
+        except AssertionError:
+            found.append(verdict(keyed.send(path="/work")))
+        except ValueError:
+            found.append("one")
+        else:
+            found.append("one")
+        keyed.engine.keeper.tick()
+    assert found == DECISIONS[decision]
 
 
 def test_a_stream_of_a_transient_status_runs_again():
@@ -55,7 +113,7 @@ def test_a_stream_that_breaks_off_is_a_failure(guarantee):
     with pytest.raises(ValueError, match="the view failed"):
         keyed.send()
     if guarantee == "at-most-once":
-        assert keyed.verdicts({}, {}) == ["response-not-stored"] * 2
+        assert keyed.verdicts({}, {}) == ["outcome-unknown"] * 2
     else:
         with pytest.raises(ValueError, match="the view failed"):
             keyed.send()
@@ -72,6 +130,11 @@ def test_a_stream_that_is_killed_is_killed():
     assert keyed.verdicts({}) == ["key-in-progress"]
     keyed.clock.advance(31)
     assert keyed.verdicts({}) == ["outcome-unknown"]
+
+
+def test_a_streamed_status_without_a_body_is_done():
+    keyed = KeyedApp(lambda: Response(iter(["one ", "two"]), 204))
+    assert keyed.verdicts({}, {}) == [204, "response-not-stored"]
 
 
 def test_a_sent_file_goes_out_live_and_is_not_run_again():

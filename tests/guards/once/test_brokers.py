@@ -1,6 +1,7 @@
 """The consumers of docs/how-to/brokers.md behind real brokers, killed, their effects counted."""
 
 import contextlib
+from datetime import UTC, datetime
 
 import pytest
 from helpers.servers.processes import RedisServer, until
@@ -15,6 +16,7 @@ from helpers.brokers import (
     thrice,
     work_off,
 )
+from kombu import Connection
 
 pytestmark = pytest.mark.queue
 PATIENCE = 120
@@ -180,6 +182,19 @@ def test_what_is_no_message_is_set_aside_by_rabbitmq(rabbit):
             connection.channel().basic_publish("", "invoices", body)
     with consumers(broker, 1) as one:
         assert work_off(one, lambda: broker.set_aside() == 5 and is_empty(broker)) == 0
+
+
+def test_headers_of_others_end_no_consumer(rabbit):
+    broker = rabbit(RETRY_AFTER=0.1)
+    broker.publish()
+    values = ["three", "", None, -5, 2**63 - 1, 1.5, [1], {"a": 1}, datetime.now(UTC)]
+    with Connection(broker.server.url) as connection:
+        channel = connection.default_channel
+        for value in values:
+            headers = {"failures": value, "other": value}
+            channel.basic_publish(channel.prepare_message(b"{}", headers=headers), "", "invoices")
+    with consumers(broker, 1) as one:
+        assert work_off(one, lambda: broker.set_aside() == len(values) and is_empty(broker)) == 0
 
 
 def test_more_pending_entries_than_redis_looks_at_in_one_call_are_all_claimed(stream):

@@ -142,6 +142,21 @@ def test_a_store_that_is_away_is_an_error_whatever_the_policy(fresh_redis, polic
         assert forget(once_app)
 
 
+def test_a_view_that_forgets_a_running_operation_answers_by_the_settings():
+    once_app = OnceApp(
+        IDEMPOTENCE_PROBLEM_BASE="https://errors.example/",
+        IDEMPOTENCE_DUPLICATE_STATUS={"key-in-progress": 429},
+    )
+    once_app.app.add_url_rule("/forget", view_func=lambda: str(forget(once_app)))
+    client = once_app.app.test_client()
+    with once_app.app.app_context(), once_app.once():
+        answer = elsewhere(client.get, "/forget")
+    found = (answer.status_code, answer.content_type, answer.headers["Retry-After"])
+    assert found == (429, "application/problem+json", "1")
+    assert answer.json["type"] == "https://errors.example/key-in-progress"
+    assert (answer.json["status"], answer.json["title"]) == (429, "Operation in progress")
+
+
 # The command
 
 

@@ -4,8 +4,9 @@ import functools
 
 import flask_restx
 import pytest
-from flask import Blueprint
+from flask import Blueprint, redirect, request
 from flask.views import MethodView, View
+from flask_login import LoginManager, UserMixin, fresh_login_required, login_user
 from guards.whole_app.test_whole_app import (
     REPLAYED,
     UNGUARDED,
@@ -187,6 +188,17 @@ class TestExempt:
         assert verdicts(app, "/admin/class", key=None) == [503, 503]
         assert store_of(app).claims == 0
 
+    @pytest.mark.parametrize("kind", ["Blueprint", "Flask", "Namespace", "str"])
+    def test_only_a_view_may_be_exempt(self, kind):
+        values = {
+            "Blueprint": Blueprint("orders", "orders"),
+            "Flask": make_app(),
+            "Namespace": flask_restx.Namespace("orders"),
+            "str": "orders.create",
+        }
+        with pytest.raises(ConfigurationError, match=f"not a {kind}. Decorate each of the views"):
+            exempt(values[kind])
+
     def test_an_exempt_view_with_a_guard_of_its_own_keeps_it(self):
         app = whole_app()
         app.add_url_rule("/", "view", exempt(idempotent()(lambda: "done")), methods=["POST"])
@@ -286,3 +298,33 @@ class TestApplications:
         assert set(most) == {1}
         for name in "abcd":
             assert len(list(guards_of(app.view_functions[name], "POST"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("remedy", "answers"),
+    [("none", [302, 302]), ("below the check", [302, 200]), ("401", [401, 200])],
+)
+def test_a_check_inside_the_guard_leaves_its_redirect_and_below_the_check_it_does_not(
+    remedy, answers
+):
+    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
+    manager = LoginManager(app)
+
+    @manager.user_loader
+    def load(name):
+        user = UserMixin()
+        user.id = name
+        return user
+
+    manager.needs_refresh_handler(
+        lambda: ("again", 401) if remedy == "401" else redirect("/login")
+    )
+    app.add_url_rule("/in", "in", lambda: [login_user(load("ann"), fresh="fresh" in request.args)])
+    pay = idempotent()(lambda: "paid") if remedy == "below the check" else lambda: "paid"
+    app.add_url_rule("/pay", "pay", fresh_login_required(pay), methods=["POST"])
+    client, statuses = app.test_client(), []
+    for query in ("", "?fresh"):
+        client.get(f"/in{query}")
+        answer = client.post("/pay", headers={"Idempotency-Key": "the-same-key"})
+        statuses.append(answer.status_code)
+    assert statuses == answers

@@ -38,7 +38,7 @@ def make_app(**settings):
     app = create_app(SECRET_KEY="a secret for the tests", **settings)
 
     @app.post("/echo")
-    @idempotent
+    @idempotent(compare=False if os.environ.get("GATEWAY_COMPARE") == "nothing" else None)
     def echo():
         """Answer what the request says."""
         told = request.get_json()

@@ -61,4 +61,4 @@ class CountingApp:
     def identity(self, **options):
         with self.app.test_request_context("/", method="POST", **options):
             identities = self.app.extensions["idempotence"].engine.services.identities
-            return identities.of(self.app, request._get_current_object())
+            return identities.of(self.app, request._get_current_object()).text

@@ -8,7 +8,7 @@ import threading
 import time
 
 import redis
-from flask import Flask, Response, request
+from flask import Flask, Response, request, stream_with_context
 
 from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
 
@@ -62,6 +62,35 @@ def stream():
             time.sleep(0.1)
 
     return Response(body(), 201)
+
+
+def upload():
+    size = len(request.get_data())
+    effects.incr(request.args["as"])
+    return {"size": size}, 201
+
+
+UNREAD = {
+    "key": idempotent(compare=False),
+    "token": one_time_token(),
+    "lock": no_repeat_submit(20, key=lambda: request.args["as"]),
+}
+for name, guard in UNREAD.items():
+    app.add_url_rule(f"/upload/{name}", f"upload_{name}", guard(upload), methods=["POST"])
+
+
+@app.post("/rows")
+@idempotent(required=True)
+def rows():
+    """Do the work, row by row, while the response is sent."""
+
+    def body():
+        for _ in range(int(request.args["rows"])):
+            effects.incr(request.args["as"])
+            yield b"row\n"
+            time.sleep(0.1)
+
+    return Response(stream_with_context(body()), 201)
 
 
 if os.environ.get("USE_AT_IMPORT"):  # before a server that loads it once forks its workers

@@ -74,9 +74,9 @@ class Shop:
         api.register_blueprint(guarded_blueprint(self))
         self.described = self.app.test_client().get("/docs/openapi.json").json
 
-    def post(self, path, headers=(), amount=5):
-        client = self.app.test_client()
-        return client.post(path, json={"amount": amount}, headers=dict(headers), buffered=True)
+    def post(self, path, headers=(), amount=5, *, buffered=True):
+        sent = {"json": {"amount": amount}, "headers": dict(headers)}
+        return self.app.test_client().post(path, **sent, buffered=buffered)
 
     def post_while(self, inside, path, headers=()):
         """Send a request whose view calls a function, and return what that returned."""

@@ -3,6 +3,7 @@
 import contextlib
 import selectors
 import socket
+import struct
 import threading
 import time
 from socketserver import ThreadingTCPServer
@@ -12,6 +13,9 @@ from helpers.servers.processes import HOST, RedisServer
 
 CLAIM = (b"\r\nNX\r\n", _CLAIM.digest.encode())
 """Markers of a claim: by plain commands, or by the script."""
+
+
+_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class SilentServer:
@@ -34,15 +38,16 @@ class Proxy:
     closed. ``black_hole``: connections are taken and nothing is forwarded either way. ``delay``:
     seconds for which whatever arrives is held up before it is forwarded, even if its sender has
     left meanwhile. ``forget_connections``: what arrives on those that are open goes nowhere from
-    now on, as behind a firewall that was restarted; new ones work. ``carried``: the requests that
-    were forwarded. ``drops_left``: the replies that have yet to be lost.
+    now on, as behind a firewall that was restarted; new ones work. ``resets``: a connection whose
+    reply is lost is reset, not closed. ``carried``: the requests that were forwarded.
+    ``drops_left``: the replies that have yet to be lost.
     """
 
     def __init__(self, server: RedisServer):
         self.port = 0
         self.black_hole = False
         self.delay = 0.0
-        self.drop_replies = False
+        self.drop_replies = self.resets = False
         self._server = server
         self.drops_left, self._markers = 0, (b"",)
         self.carried = []
@@ -113,6 +118,9 @@ class Proxy:
                     (server if sender is client else client).sendall(chunk)
                     if sender is client and self._drops_reply_to(chunk):
                         server.recv(65536)
+                        if self.resets:
+                            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+                            client.close()
                         return
 
     def _drops_reply_to(self, request: bytes) -> bool:

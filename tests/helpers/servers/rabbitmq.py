@@ -34,9 +34,10 @@ class RabbitServer(ServerProcess):
         self._binary = binary
 
     def start(self) -> None:
-        """Start the node and its port mapper in one process group."""
+        """Start the node and its port mapper in one process group; a second time with its data."""
         open_to_nobody(self.directory)
-        self.port, mapper = free_port(), free_port()
+        self.port = self.port or free_port()  # always the same, as the node's name
+        mapper = free_port()
         self.url = f"amqp://guest:guest@{HOST}:{self.port}/%2F"
         environment = {
             "PATH": os.environ["PATH"],

@@ -110,7 +110,7 @@ class SentinelGroup:
     def is_whole(self) -> bool:
         """Whether every sentinel knows all others, and every replica is connected."""
         with contextlib.suppress(redis.RedisError, KeyError):
-            told = [s.client().sentinel_master(SERVICE) for s in self.sentinels]
+            told = [s.client().sentinel_masters()[SERVICE] for s in self.sentinels]
             known = {(s["num-slaves"], s["num-other-sentinels"], s["flags"]) for s in told}
             wanted = {(self.REPLICAS, self.SENTINELS - 1, "master")}
             return known == wanted and replicas_online(self.primary) == self.REPLICAS

@@ -89,11 +89,11 @@ class WsgiServer(ServerProcess):
         """Return how often an effect has happened."""
         return int(self.effects.get(name) or 0)
 
-    def send(self, method, path, headers=(), **arguments):
+    def send(self, method, path, headers=(), *, body=None, **arguments):
         """Send a request on a connection of its own; return the answer, read whole."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=30)
         with contextlib.closing(connection):
-            connection.request(method, address_of(path, arguments), headers=dict(headers))
+            connection.request(method, address_of(path, arguments), body, dict(headers))
             answer = connection.getresponse()
             answer.text = answer.read().decode()
             return answer
@@ -102,14 +102,19 @@ class WsgiServer(ServerProcess):
         """Send a POST request."""
         return self.send("POST", path, headers, **arguments)
 
-    def abandon(self, path, headers=(), *, after=0.3, sent="", **arguments):
+    def abandon(self, path, headers=(), *, after=0.3, sent="", length=0, **arguments):
         """Send a POST request, and close its connection after so many seconds.
 
-        `sent` is the first part of a body in chunks; without it, there is no body.
+        `sent` is the first part of a body of a length, or in chunks without one.
         """
         lines = [f"POST {address_of(path, arguments)} HTTP/1.1", f"Host: {HOST}:{self.port}"]
         lines += [f"{name}: {value}" for name, value in dict(headers).items()]
-        lines += ["Transfer-Encoding: chunked" if sent else "Content-Length: 0", "", sent]
+        chunked = sent and not length
+        lines += [
+            "Transfer-Encoding: chunked" if chunked else f"Content-Length: {length}",
+            "",
+            sent,
+        ]
         with socket.create_connection((HOST, self.port)) as connection:
             connection.sendall("\r\n".join(lines).encode())
             time.sleep(after)

@@ -5,8 +5,8 @@ from helpers.store_assertions import claim, owner
 
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Renewal
+from flask_idempotence.stores.redis.connection.link import pack
 from flask_idempotence.stores.redis.connection.node import Node
-from flask_idempotence.stores.redis.connection.wire import pack
 
 pytestmark = pytest.mark.topology
 
@@ -31,7 +31,7 @@ def trips(monkeypatch):
 
     def noted(node, commands, *arguments, **options):
         if commands != [pack("CLUSTER", "SLOTS")]:
-            ports.append(node._connect.keywords["port"])
+            ports.append(node.connect.keywords["port"])
         return exchange(node, commands, *arguments, **options)
 
     monkeypatch.setattr(Node, "exchange", noted)
@@ -100,4 +100,4 @@ def test_a_command_for_one_node_goes_to_no_other(clustered, trips):
     for node in clustered._begin().primaries():
         trips.clear()
         clustered._begin().send([pack("PING")], node=node)
-        assert trips == [node._connect.keywords["port"]]
+        assert trips == [node.connect.keywords["port"]]

@@ -1,5 +1,7 @@
 """Batches, a new table of slots, and the time that replicas get, without any server."""
 
+from types import SimpleNamespace
+
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
@@ -8,8 +10,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from flask_idempotence import StoreError
 from flask_idempotence.stores.redis.connection.cluster import Cluster
 from flask_idempotence.stores.redis.connection.deployment import Deployment
-from flask_idempotence.stores.redis.connection.node import Quorum, _wait
-from flask_idempotence.stores.redis.connection.wire import deadline, pack
+from flask_idempotence.stores.redis.connection.link import deadline, pack
+from flask_idempotence.stores.redis.connection.node import Node, Quorum
 
 KEYS = ["a", "b", "c", "d", "e"]
 GROUPS = [[1, 3], [0], [2, 4]]
@@ -91,11 +93,32 @@ def test_without_items_no_server_is_looked_for():
     ("left", "at_most"), [(2.0, 1850), (1.0, 850), (0.3, 150), (0.2, 100), (0.001, 1)]
 )
 def test_replicas_are_waited_for_until_shortly_before_the_deadline(left, at_most):
+    link = Replies(0, 2)
     deadline.begin(left)
-    command = _wait(Quorum(replicas=2, written=(0,)))
-    milliseconds = int(command.split(b"\r\n")[-2])
+    assert Node(lambda: link).exchange([b"a script"], Quorum(2, written=(0,))) == [0]
+    milliseconds = int(link.sent[1].split(b"\r\n")[-2])
     assert max(1, at_most - 15) <= milliseconds <= at_most
-    assert command == pack("WAIT", 2, milliseconds)
+    assert link.sent == [b"a script", pack("WAIT", 2, milliseconds)]
+
+
+def test_a_command_that_wrote_nothing_is_not_waited_for():
+    link = Replies(0)
+    deadline.begin(1)
+    assert Node(lambda: link).exchange([b"a script"], Quorum(2, written=(1,))) == [0]
+    assert link.sent == [b"a script"]
+
+
+class Replies:
+    """A connection whose server has these replies."""
+
+    over = SimpleNamespace(unread=b"", has_input=lambda: False)
+
+    def __init__(self, *replies):
+        self._replies, self.sent = iter(replies), []
+
+    def exchange(self, data, count):
+        self.sent.append(data)
+        return [next(self._replies) for _ in range(count)]
 
 
 class Member:
@@ -104,23 +127,19 @@ class Member:
     The node `gone` fails, or refuses, as a node that is no primary any more.
     """
 
-    is_clean = True
+    over = Replies.over
 
     def __init__(self, host, owners, failure, called):
         self._host, self._owners, self._failure, self._called = host, owners, failure, called
 
-    def send(self, data):
-        self._is_table = b"SLOTS" in data
-        if not self._is_table:
-            self._called.append(self._host)
-
-    def receive(self):
-        if self._is_table:
-            return [[0, 16383, [next(self._owners), 1]]]
+    def exchange(self, data, count):
+        if b"SLOTS" in data:
+            return [[[0, 16383, [next(self._owners), 1]]]]
+        self._called.append(self._host)
         if self._host != "gone":
-            return self._host
+            return [self._host]
         if isinstance(self._failure, ResponseError):
-            return self._failure
+            return [self._failure]
         raise self._failure
 
     def disconnect(self):

@@ -22,8 +22,8 @@ from flask_idempotence import (
 )
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
+from flask_idempotence.stores.redis.connection.link import deadline, pack
 from flask_idempotence.stores.redis.connection.node import Node
-from flask_idempotence.stores.redis.connection.wire import deadline, pack
 
 
 def answer():
@@ -227,7 +227,7 @@ class TestLink:
         node.drop_idle()  # it may lead to who is no longer the primary
         node.put_back(connection, home)
         assert node.take()[0] is not connection
-        assert connection._socket.fileno() == -1
+        assert connection.over._socket.fileno() == -1
 
     def test_a_store_that_is_thrown_away_closes_its_connections(self, redis_server, redis_url):
         with redis_server.client() as behind:
@@ -238,7 +238,7 @@ class TestLink:
             assert len(behind.client_list()) > before
             del store
             gc.collect()
-            assert connection._socket.fileno() == -1
+            assert connection.over._socket.fileno() == -1
             assert until(lambda: len(behind.client_list()) == before)
 
     @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

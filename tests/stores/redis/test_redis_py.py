@@ -1,8 +1,7 @@
-"""redis-py's private names, run on the oldest and the newest release."""
+"""The two methods of redis-py that are overridden, and its settings, on the oldest and newest."""
 
 import inspect
 import time
-from types import SimpleNamespace
 
 import pytest
 import redis
@@ -15,20 +14,15 @@ from redis.sentinel import Sentinel
 
 from flask_idempotence import RedisStore, StoreError
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.redis.connection import wire
-from flask_idempotence.stores.redis.connection.factory import ConnectionFactory
-from flask_idempotence.stores.redis.connection.handshake import _DeadlinedSocket
+from flask_idempotence.stores.redis.connection.link import ConnectionFactory, deadline, pack
 from flask_idempotence.stores.redis.connection.replies import error_code
-from flask_idempotence.stores.redis.connection.wire import deadline, pack
 
 RESPS = pytest.mark.parametrize("resp", [2, 3])
 
 
-def handshake_of(client):
-    """Return the handshake of a connection, done, and the connection."""
+def link_of(client):
     deadline.begin(5)
-    handshake = ConnectionFactory(client.connection_pool).make()
-    return handshake, handshake.connection()
+    return ConnectionFactory(client.connection_pool).connect()
 
 
 @pytest.mark.parametrize("kind", [Connection, SSLConnection, UnixDomainSocketConnection])
@@ -47,21 +41,29 @@ def test_every_wait_of_a_connection_goes_through_the_socket_with_the_deadline(re
         redis_server.client(protocol=resp),
         redis.Redis.from_url(redis_server.unix_url, protocol=resp),
     ):
-        handshake, connection = handshake_of(client)
-        assert isinstance(handshake._sock, _DeadlinedSocket)
-        assert handshake._sock.connected is connection._socket
-        connection.send(pack("PING") + pack("NONSENSE"))
-        assert connection.receive() == b"PONG"
-        assert isinstance(connection.receive(), ResponseError)
-        connection.send(pack("BLPOP", "nothing", 0))
+        link = link_of(client)
+        assert link._sock is link.over
+        pong, error = link.exchange(pack("PING") + pack("NONSENSE"), 2)
+        assert pong == b"PONG"
+        assert isinstance(error, ResponseError)
         with deadline.limit(0.1), pytest.raises(redis.TimeoutError):
-            connection.receive()
-        connection.disconnect()
+            link.exchange(pack("BLPOP", "nothing", 0), 1)
+        link.disconnect()
 
 
-def test_a_handshake_without_any_reply_will_do(redis_server, redis_url):
-    host, port = HOST, redis_server.port
-    works(RedisStore(redis.Redis(host, port, redis_connect_func=lambda connection: None)))
+def test_the_protocol_is_the_older_one_unless_the_client_says_otherwise(redis_server):
+    for settings, protocol in (({}, 2), ({"protocol": 3}, 3), ({"protocol": 2}, 2)):
+        link = link_of(redis_server.client(**settings))
+        assert link.get_protocol() == protocol
+        link.disconnect()
+
+
+def test_a_connection_costs_no_round_trip_before_its_first_command(fresh_redis):
+    with fresh_redis.client() as behind:
+        behind.config_resetstat()
+        open_store(fresh_redis.url, {}).ping()
+        sent = {name for name in behind.info("commandstats") if name.startswith("cmdstat_")}
+    assert sent <= {"cmdstat_ping", "cmdstat_config|resetstat", "cmdstat_config", "cmdstat_info"}
 
 
 def test_a_handshake_has_the_deadline_too():
@@ -73,29 +75,15 @@ def test_a_handshake_has_the_deadline_too():
         assert time.monotonic() - started < 0.6
 
 
-@pytest.mark.parametrize(
-    ("library", "kind"),
-    [
-        (SimpleNamespace(PushNotification=list), wire.HiredisConnection),
-        (SimpleNamespace(), wire.Connection),  # an old one, which returns pushes as replies
-        (None, wire.Connection),
-    ],
-    ids=["hiredis", "an old hiredis", "no hiredis"],
-)
-def test_replies_are_parsed_by_hiredis_where_it_will_do(monkeypatch, library, kind):
-    monkeypatch.setattr(wire, "hiredis", library)
-    assert wire.connection_class() is kind
-
-
 @RESPS
 def test_a_pool_leaves_nothing_behind_in_our_connections(redis_server, redis_url, resp):
     client = redis_server.client(protocol=resp, decode_responses=True)
     client.ping()
-    handshake, connection = handshake_of(client)
-    notifications = getattr(handshake, "maint_notifications_config", None)
+    link = link_of(client)
+    notifications = getattr(link, "maint_notifications_config", None)
     assert not notifications or not notifications.enabled  # they would relax the time-outs
-    assert handshake.retry._retries == 0
-    connection.disconnect()
+    assert link.retry._retries == 0
+    link.disconnect()
     works(RedisStore(client))
 
 
@@ -104,8 +92,8 @@ def test_a_context_of_tls_is_made_without_a_handshake(tls_server):
     store = open_store(uri, {"deadline": 5})
     store.ping()
     [connection] = store._deployment._node._idle
-    tls = store._deployment._node._connect.__self__._class.tls
-    assert tls._made[1] is connection._socket.context
+    tls = store._deployment._node.connect.__self__._class.tls
+    assert tls._made[1] is connection.over.context
 
 
 @pytest.mark.parametrize(
@@ -126,8 +114,20 @@ def test_the_code_of_an_error_is_found_with_a_class_and_without(line):
 
 def test_a_client_of_sentinels_tells_whom_it_asks():
     manager = Sentinel([(HOST, 1)], force_master_ip="192.0.2.1")
-    assert manager._force_master_ip == "192.0.2.1"
     store = RedisStore(manager.master_for("shop"))
-    assert store._deployment._remap(("10.0.0.1", 6379)) == ("192.0.2.1", 6379)
-    [sentinel] = store._deployment._sentinels
+    service = store._deployment
+    [sentinel] = service._manager.sentinels
     assert sentinel._connect.__self__.make().port == 1
+    service._manager.sentinels = [Names("10.0.0.1", 6379)]
+    assert service._manager.discover_master("shop") == ("192.0.2.1", 6379)
+
+
+class Names:
+    """A sentinel that names this primary."""
+
+    def __init__(self, ip, port):
+        healthy = {"is_master": True, "is_sdown": False, "is_odown": False}
+        self._state = {"ip": ip, "port": port, "num-other-sentinels": 0, **healthy}
+
+    def sentinel_masters(self):
+        return {"shop": self._state}

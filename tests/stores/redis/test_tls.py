@@ -12,7 +12,7 @@ from helpers.servers.topologies import TlsServer, make_certificate
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed
-from flask_idempotence.stores.redis.connection.tls import TlsContext, _version_of_files
+from flask_idempotence.stores.redis.connection.link import TlsContext, _version_of_files
 from flask_idempotence.testing import StoreContract
 
 

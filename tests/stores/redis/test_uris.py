@@ -72,7 +72,7 @@ class TestUris:
         connection = service._connect_to.__self__.make(host="h", port=1)
         assert isinstance(connection, redis.SSLConnection)
         assert (connection.username, connection.password, connection.db) == ("u", "p@ss", 3)
-        sentinel = service._sentinels[0]._connect.__self__.make()
+        sentinel = service._manager.sentinels[0]._connect.__self__.make()
         assert isinstance(sentinel, redis.SSLConnection)
         assert (sentinel.username, sentinel.password, sentinel.db) == ("watch", "dog", 0)
         assert (sentinel.host, sentinel.port) == ("a", 26379)
@@ -81,7 +81,7 @@ class TestUris:
 def settings_of(store):
     """Return the class and the settings of the connections to the servers of a store."""
     deployment = store._deployment
-    connect = getattr(deployment, "_connect_to", None) or deployment._node._connect
+    connect = getattr(deployment, "_connect_to", None) or deployment._node.connect
     # Another address stands for that of a primary, which a sentinel or a node would name.
     address = {"host": "h", "port": 1} if hasattr(deployment, "_connect_to") else {}
     made = connect.__self__.make(**address)
@@ -137,7 +137,7 @@ def test_every_part_of_the_uri_of_a_cluster_is_read(transport):
     assert made.socket_keepalive is True
     assert list(store._deployment._seeds) == [("a", 6379), ("b", 7001), ("::1", 7002)]
     for (host, port), node in store._deployment._seeds.items():
-        seed = node._connect.func.__self__.make(**node._connect.keywords)
+        seed = node.connect.func.__self__.make(**node.connect.keywords)
         assert (node.host, seed.host, seed.port) == (host, host, port)
     assert (store._deadline, store._wait_replicas) == (2, 1)
 
@@ -152,7 +152,7 @@ def test_every_part_of_the_uri_of_sentinels_is_read(transport):
     service = store._deployment
     assert service._service == "the shop"
     assert store._deadline == 2
-    sentinels = [node._connect.__self__.make() for node in service._sentinels]
+    sentinels = [each._connect.__self__.make() for each in service._manager.sentinels]
     assert [(each.host, each.port) for each in sentinels] == [
         ("a", 26379),
         ("b", 7001),

@@ -7,12 +7,11 @@ import pytest
 from helpers.apps import make_app
 from helpers.servers.processes import until
 from helpers.servers.topologies import Cluster, SentinelGroup
-from redis.exceptions import NoScriptError
 
 from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome, Running
-from flask_idempotence.stores.redis.connection.breaker import OPEN_AFTER, PROBE_EVERY
+from flask_idempotence.stores.redis.connection.node import OPEN_AFTER, PROBE_EVERY
 
 pytestmark = pytest.mark.topology
 
@@ -102,13 +101,7 @@ def test_a_server_that_forgot_the_scripts_is_waited_for_too(short_of_replicas):
     timed_failure(lambda: claim(store))
 
 
-def test_what_counts_is_the_answer_behind_the_script_that_ran(shop, monkeypatch):
-    store, answers = store_that_waits(shop, 2), [[NoScriptError(), 2], [0, 1]]
-    monkeypatch.setattr(store._deployment, "send", lambda commands, **how: answers.pop(0))
-    timed_failure(lambda: claim(store))
-
-
-def test_it_goes_over_the_connection_of_the_claim_in_the_same_round_trip(shop):
+def test_it_goes_over_the_connection_of_the_claim_behind_its_script(shop):
     store = store_that_waits(shop, 2)
     claim(store, "another")
     with shop.primary.client().monitor() as monitor:

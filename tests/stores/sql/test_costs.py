@@ -171,7 +171,7 @@ def on_mariadb(mariadb):
     store = SqlStore(create_engine(mariadb.new_database()), deadline=5)
     store.create_table()
     store.release("warm", b"")
-    store.know_place()
+    store.know_schema()
     yield store, Queries(mariadb)
     mariadb.execute("SET GLOBAL general_log = 0")
     store.close()

@@ -272,7 +272,7 @@ def test_another_layout_is_refused_with_the_remedy(mariadb, url, what):
         [lacking] = maker.facts()[0].missing
         assert lacking in ("ENGINE=InnoDB", "key VARBINARY(767) PRIMARY KEY")
     with store_at(url, create=False) as store:
-        for use in (lambda: claim(store), store.know_place):
+        for use in (lambda: claim(store), store.know_schema):
             with pytest.raises(StoreNotReady) as caught:
                 use()
             assert lacking in str(caught.value)
@@ -325,7 +325,7 @@ def test_a_user_with_the_documented_rights_will_do(mariadb, url, store):
     )
     with store_at(url.replace("root@", f"{database}:password@"), create=False) as theirs:
         every_state(theirs, "k")
-        theirs.know_place()
+        theirs.know_schema()
         [facts] = theirs.facts()
         assert (facts.product, facts.missing, facts.expired) == ("MariaDB", (), 0)
         assert theirs.count_all() is not None

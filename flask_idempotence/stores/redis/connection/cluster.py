@@ -1,4 +1,8 @@
-"""The primaries of a Redis Cluster, and its table of slots."""
+"""The primaries of a Redis Cluster, and its table of slots.
+
+That of redis-py's `RedisCluster` costs a connection when it is made, and a node that does not
+answer costs it the whole deadline, while other threads wait for a lock.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from .deployment import Deployment, Redirection
+from .link import Link, Reply, deadline, pack
 from .node import Address, Node
 from .replies import error_code
-from .wire import Connection, Reply, deadline
+
+_SLOTS = pack("CLUSTER", "SLOTS")
 
 _PAUSE = 0.05
 """Seconds to wait for a cluster that is changing."""
@@ -26,15 +32,12 @@ _SHARES = 3
 
 
 class Cluster(Deployment):
-    """The primaries of a cluster. The table of slots is fetched when it is needed.
-
-    `connect` takes a host and port; `remap` translates an address that a node returns.
-    """
+    """The primaries of a cluster. `remap` translates an address that a node returns."""
 
     def __init__(
         self,
         seeds: Sequence[Address],
-        connect: Callable[..., Connection],
+        connect: Callable[..., Link],
         remap: Callable[[Address], Address] | None = None,
     ) -> None:
         self._connect_to = connect
@@ -51,7 +54,8 @@ class Cluster(Deployment):
         while (node := table[slot]) is None:
             if not deadline.pause(_PAUSE):
                 raise RedisConnectionError(f"No node of the cluster serves slot {slot}.")
-            table = self._fetch_table()
+            self._is_stale = True
+            table = self._table()
         return node
 
     def _primaries(self) -> Sequence[Node]:
@@ -95,31 +99,30 @@ class Cluster(Deployment):
         return self._remap((source.host if host in {"", "?"} else host, port))
 
     def _node_at(self, address: Address) -> Node:
-        node = self._known.get(address)
-        if node is None:
+        if address not in self._known:
             host, port = address
-            made = Node(partial(self._connect_to, host=host, port=port), host)
-            node = self._known.setdefault(address, made)
-        return node
+            node = Node(partial(self._connect_to, host=host, port=port), host)
+            return self._known.setdefault(address, node)
+        return self._known[address]
 
     def _table(self) -> list[Node | None]:
         # While one thread renews the table, others use the old one; the first table, all fetch.
-        return self._fetch_table() if self._is_stale or not self._slots else self._slots
-
-    def _fetch_table(self) -> list[Node | None]:
-        """Fetch the table from any node, those that failed last at the end, and return it."""
+        if self._slots and not self._is_stale:
+            return self._slots
         self._is_stale = False
         problem: Exception = RedisConnectionError("No node of the cluster returns its slots.")
         nodes = sorted(self._nodes(), key=_last_failure)
+        before = deadline.may_have_arrived  # of the operation, whose question this is not
         for index, node in enumerate(nodes):
             try:
                 with deadline.limit(deadline.left() / (min(len(nodes) - index, _SHARES) + 1)):
-                    ranges = node.ask("CLUSTER", "SLOTS")
+                    [ranges] = node.exchange([_SLOTS])
             except (RedisError, OSError) as error:
-                problem = error
-                continue
-            if ranges:
-                return self._set_table(ranges, node)
+                problem, deadline.may_have_arrived = error, before
+            else:
+                if isinstance(ranges, list) and ranges:
+                    return self._set_table(ranges, node)
+                problem = ranges if isinstance(ranges, ResponseError) else problem
         self._is_stale = True
         if not self._slots:
             raise problem

@@ -11,9 +11,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ....errors import StoreError
 from ..lua import Script
-from .node import Node, Quorum
+from .link import Command, Link, Reply, deadline, pack
+from .node import CircuitOpenError, Node, Quorum
 from .replies import error_code
-from .wire import Command, Connection, Reply, deadline, pack
 
 _ATTEMPTS = 2
 """Of a repeatable command: the server may have closed the idle connection of the first one."""
@@ -41,21 +41,19 @@ class Deployment:
     OSError where no server answers.
     """
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    def __init__(self, connect: Callable[..., Link]) -> None:
         self._node = Node(connect)
 
     def _node_for(self, key: str | None) -> Node:  # noqa: ARG002 - a cluster's has a use for it
         return self._node
 
     def _groups(self, keys: Sequence[str]) -> list[list[int]]:
-        """Return the indices of keys in groups, each for one server."""
         return [list(range(len(keys)))]
 
     def _primaries(self) -> Sequence[Node]:
         return (self._node,)
 
     def _nodes(self) -> Iterable[Node]:
-        """Return all servers that there may be connections to."""
         return (self._node,)
 
     def _redirect(self, node: Node, error: ResponseError, tries: int) -> Redirection | None:
@@ -68,7 +66,7 @@ class Deployment:
         return Redirection() if code == "READONLY" else None
 
     def _note_failure(self) -> None:
-        """A server did not answer, or refused."""
+        pass
 
     def send(
         self,
@@ -80,21 +78,11 @@ class Deployment:
         follow: bool = True,
         quorum: Quorum | None = None,
     ) -> list[Reply]:
-        """Send commands in one round trip and return their replies, error replies included.
+        """Send commands to a node, that of a key, or any, and return the replies, errors included.
 
         A command that a server refuses without effect (it became a replica, the slot is elsewhere)
-        is sent to the right one, whether it is repeatable or not.
-
-        Args:
-            commands: see `pack`.
-            key: selects the server; None for any.
-            node: the server, in place of `key`.
-            repeatable: whether to send them again where it is unknown if they arrived.
-            follow: whether to send a refused command to the right server.
-            quorum: adds a reply: how many replicas have the last command's write.
-
-        Raises:
-            StoreError: no reply within the deadline.
+        is sent to the right one, unless `follow` is false. Repeatable commands are sent again if
+        they may not have arrived. For a quorum see `Node.exchange`.
         """
         attempts = _ATTEMPTS if repeatable else 1
         while True:
@@ -106,14 +94,13 @@ class Deployment:
                 # A connection that the server has closed costs one of two attempts, and a check
                 # of each connection more than that.
                 replies = server.exchange(commands, quorum, check=not attempts)
-                if follow:
-                    for reply in replies:
-                        if isinstance(reply, ResponseError):
-                            self._follow(server, commands, replies, key, quorum)
-                            break
+                for index, reply in enumerate(replies):
+                    if follow and isinstance(reply, ResponseError):
+                        replies[index] = self._follow(server, commands[index], reply, key, quorum)
                 return replies
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-                if server is not None:
+                # An open circuit has asked no server: it must not cost a new table of slots.
+                if server is not None and not isinstance(error, CircuitOpenError):
                     self._note_failure()
                 if not attempts or deadline.is_over:
                     raise _no_reply(error) from error
@@ -123,43 +110,36 @@ class Deployment:
     def run(
         self,
         script: Script,
-        calls: Sequence[Command],
+        calls: Sequence[tuple[str | bytes | int, ...]],
         *,
         key: str,
         repeatable: bool = True,
         quorum: Quorum | None = None,
     ) -> list[Reply]:
-        """Send calls of a script, as `send` does; in full where the server does not know it."""
-        replies = self.send(calls, key=key, repeatable=repeatable, quorum=quorum)
+        """Call a script, with a key and arguments each; in full where the server knows it not."""
+        commands = [pack("EVALSHA", script.digest, 1, *call) for call in calls]
+        replies = self.send(commands, key=key, repeatable=repeatable, quorum=quorum)
         unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:  # the server was restarted or replaced; it has not run these
-            again = [script.head_in_full + calls[n][len(script.head) :] for n in unknown]
-            fresh = self.send(again, key=key, repeatable=repeatable, quorum=quorum)
-            for n, reply in zip(unknown, fresh, strict=False):
+            commands = [pack("EVAL", script.source, 1, *calls[n]) for n in unknown]
+            fresh = self.send(commands, key=key, repeatable=repeatable, quorum=quorum)
+            for n, reply in zip(unknown, fresh, strict=True):
                 replies[n] = reply
-            replies[len(calls) :] = fresh[len(unknown) :]  # the reply that a quorum adds
         return replies
 
     def _follow(
-        self,
-        server: Node,
-        commands: Sequence[Command],
-        replies: list[Reply],
-        key: str | None,
-        quorum: Quorum | None,
-    ) -> None:
-        """Send each refused command to where it belongs, and replace its reply."""
-        for index, command in enumerate(commands):
-            node, tries = server, 0
-            while isinstance(replies[index], ResponseError):
-                target = self._redirect(node, replies[index], tries)
-                if target is None or (target.pause and not deadline.pause(target.pause)):
-                    break
-                node = target.node or self._node_for(key)
-                asking: list[Command] = [_ASKING] if target.asking else []
-                found = node.exchange([*asking, command], quorum)[len(asking) :]
-                replies[index], replies[len(commands) :] = found[0], found[1:]
-                tries += 1
+        self, node: Node, command: Command, reply: Reply, key: str | None, quorum: Quorum | None
+    ) -> Reply:
+        """Send a command that a node refused to where it belongs, and return the last reply."""
+        tries = 0
+        while isinstance(reply, ResponseError):
+            target = self._redirect(node, reply, tries)
+            if target is None or (target.pause and not deadline.pause(target.pause)):
+                break
+            node = target.node or self._node_for(key)
+            reply = node.exchange([_ASKING, command] if target.asking else [command], quorum)[-1]
+            tries += 1
+        return reply
 
     def gather(
         self,
@@ -169,10 +149,8 @@ class Deployment:
     ) -> list[T]:
         """Call a function with the items of each server; return its results in their order.
 
-        Each call has its share of the deadline, also after a server that does not answer.
-
-        Raises:
-            StoreError: a server did not answer. `answers` holds the results of the others.
+        Each call has its share of the deadline, also after a server that does not answer. The
+        `answers` of its StoreError hold the results of the others.
         """
         results: dict[int, T] = {}
         problem = None
@@ -196,23 +174,18 @@ class Deployment:
         return [results[n] for n in range(len(items))]
 
     def primaries(self) -> Sequence[Node]:
-        """Return the servers that hold all keys between them, or raise StoreError."""
         try:
             return self._primaries()
         except (RedisError, OSError) as error:
             raise _no_reply(error) from error
 
-    def dedicated(self) -> Connection:
-        """Return a connection for the caller alone, who closes it, to any server that answers.
-
-        Raises:
-            StoreError: none does within the deadline.
-        """
+    def dedicated(self) -> Link:
+        """Return a connection in RESP2 to any server that answers, for the caller alone."""
         nodes = self.primaries()
         for index, node in enumerate(nodes):
             try:
                 with deadline.limit(deadline.left() / (len(nodes) - index)):
-                    return node.take()[0]
+                    return node.connect(protocol=2)
             except (RedisError, OSError) as error:
                 problem = _no_reply(error)
         raise problem
@@ -223,7 +196,6 @@ class Deployment:
             node.forget()
 
     def close(self) -> None:
-        """Close all idle connections."""
         for node in self._nodes():
             node.drop_idle()
 

@@ -8,7 +8,7 @@ from redis import exceptions
 from redis.exceptions import ResponseError
 
 from ....errors import StoreError
-from .wire import Reply, deadline
+from .link import Reply, deadline
 
 _CLASSES: dict[type[ResponseError], str] = {
     exceptions.AskError: "ASK",

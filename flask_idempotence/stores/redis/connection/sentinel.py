@@ -1,102 +1,111 @@
-"""The primary that sentinels name.
-
-The discovery of redis-py's `Sentinel`, as that of `NodesManager` for clusters, does not fit into
-one deadline: a first node that does not answer uses up all of it, while others wait for a lock.
-"""
+"""The primary that sentinels name."""
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from typing import Any
 
+from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .deployment import Deployment
-from .node import Address, Node
+from .link import ConnectionFactory, Link, Reply, deadline, pack
+from .node import Address
 from .replies import error_code
-from .wire import Connection, deadline, pack
+
+_SHARES = 3
+"""Of the time that is left, a sentinel gets one share, the next ones and the primary two."""
 
 _MOST_AGE = 1.0
 """Seconds after which a sentinel's answer is asked for again: a primary that was frozen and wakes
 up may not know yet that another one has taken its place."""
 
 
+class _Asked(Redis):
+    """A sentinel, for redis-py's `Sentinel`: a question has a connection and a deadline."""
+
+    def __init__(self, client: Redis) -> None:
+        super().__init__(protocol=2)  # how its replies are parsed
+        self._connect = ConnectionFactory(client.connection_pool, protocol=2).connect
+        self._address = "{host}:{port}".format_map(client.connection_pool.connection_kwargs)
+
+    def __repr__(self) -> str:  # for the error that no sentinel answers
+        return self._address
+
+    def execute_command(self, *words: Reply, **options: Reply) -> Reply:
+        with deadline.limit(deadline.left() / _SHARES):
+            connection: Any = self._connect()
+            try:
+                connection.send_command(*words)
+                return self.parse_response(connection, words[0], **options)  # type: ignore[no-untyped-call]
+            finally:
+                connection.disconnect()
+
+
 class SentinelService(Deployment):
-    """The primary of a service. Sentinels name it for each new connection.
+    """The primary of a service. Sentinels name it for each new connection."""
 
-    `connect` takes a host and port; `remap` translates an address that a sentinel returns.
-    """
-
-    def __init__(
-        self,
-        service: str,
-        sentinels: Sequence[Node],
-        connect: Callable[..., Connection],
-        remap: Callable[[Address], Address],
-    ) -> None:
+    def __init__(self, manager: Any, service: str, connect: Callable[..., Link]) -> None:
         super().__init__(self._connect)
+        self._manager = copy.copy(manager)  # with its way to choose, and an address that it forces
+        self._manager.sentinels = [_Asked(each) for each in manager.sentinels]
         self._service = service
-        self._sentinels = list(sentinels)
         self._connect_to = connect
-        self._remap = remap
         self._primary: Address | None = None
 
-    def _nodes(self) -> Iterable[Node]:
-        return (self._node, *self._sentinels)
-
-    def _connect(self) -> Connection:
-        problem: Exception = RedisConnectionError(f"No sentinel knows {self._service!r}.")
-        refused = set()
-        sentinels = self._sentinels
-        for index, sentinel in enumerate(sentinels):
+    def _connect(self, **changes: str | int) -> Link:
+        # It reorders its list while it goes through it: not one that other threads go through.
+        manager = copy.copy(self._manager)
+        sentinels = manager.sentinels = list(manager.sentinels)
+        refused: dict[Address, Exception] = {}
+        for _ in range(len(sentinels)):
             try:
-                # One share of the deadline is left for the connection to the primary.
-                with deadline.limit(deadline.left() / (len(sentinels) - index + 1)):
-                    address = self._address_from(sentinel)
-                if address is None or address in refused:
-                    continue
-                refused.add(address)
-                connection = self._connect_while_named(address, sentinel)
-            except (RedisError, OSError) as error:
-                problem = error
-                continue
-            self._sentinels = [sentinel, *(s for s in sentinels if s is not sentinel)]
-            if address != self._primary:
-                self._primary = address
-                self._node.drop_idle()
-            return connection
-        raise problem
+                address = manager.discover_master(self._service)
+            except RedisConnectionError as error:
+                # Of its message only: but the circuit breaker has to count what costs time.
+                if "TimeoutError" not in str(error):
+                    raise
+                raise RedisTimeoutError(str(error)) from error
+            if address not in refused:
+                try:
+                    connection = self._connect_while_named(address, manager, changes)
+                except (RedisError, OSError) as error:
+                    refused[address] = error
+                else:
+                    self._manager.sentinels = sentinels  # the one that answered is the first
+                    if address != self._primary:
+                        self._primary = address
+                        self._node.drop_idle()
+                    return connection
+            # Sentinels learn of a failover one after the other.
+            sentinels.append(sentinels.pop(0))
+        raise refused[address]
 
-    def _address_from(self, sentinel: Node) -> Address | None:
-        reply = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
-        return None if reply is None else self._remap((reply[0].decode(), int(reply[1])))
-
-    def _connect_while_named(self, address: Address, sentinel: Node) -> Connection:
+    def _connect_while_named(
+        self, address: Address, manager: Any, changes: dict[str, str | int]
+    ) -> Link:
         started = time.monotonic()
         with deadline.limit(deadline.left() / 2):
-            connection = self._connect_to_primary(address)
+            connection = self._connect_to(**{**changes, "host": address[0], "port": address[1]})
         try:
-            if time.monotonic() - started > _MOST_AGE and self._address_from(sentinel) != address:
+            self._check_role(connection)
+            is_old = time.monotonic() - started > _MOST_AGE
+            if is_old and manager.discover_master(self._service) != address:
                 raise RedisConnectionError("There has been a failover while connecting.")
         except BaseException:
             connection.disconnect()
             raise
         return connection
 
-    def _connect_to_primary(self, address: Address) -> Connection:
-        # Sentinels learn of a failover one after the other: this may be the old primary.
+    def _check_role(self, connection: Link) -> None:
         # https://redis.io/docs/latest/develop/reference/sentinel-clients/
-        connection = self._connect_to(host=address[0], port=address[1])
-        try:
-            connection.send(pack("ROLE"))
-            role = connection.receive()
-            if isinstance(role, ResponseError):
-                if error_code(role) != "NOPERM":  # without permission there is no check
-                    raise role
-            elif role[0] != b"master":
-                raise RedisConnectionError("The server that a sentinel named is no primary.")
-        except BaseException:
-            connection.disconnect()
-            raise
-        return connection
+        [role] = connection.exchange(pack("ROLE"), 1)
+        if isinstance(role, ResponseError):
+            if error_code(role) != "NOPERM":  # without permission there is no check
+                raise role
+        elif role[0] != b"master":
+            raise RedisConnectionError("The server that a sentinel named is no primary.")

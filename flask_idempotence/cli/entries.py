@@ -1,0 +1,146 @@
+"""`flask idempotence stats` and `purge`: count and remove the entries of the store."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+import click
+from flask.cli import with_appcontext
+
+from ..stores.base import Outcome, inspectable
+from .context import as_json, by_endpoint, by_mode, scan, this_state
+from .output import echo, escaped, print_aside, print_json, print_table
+
+_logger = logging.getLogger("flask_idempotence")
+
+_COLUMNS = {"live": "live", "ended": "ended", "record": "records", "token": "tokens"}
+
+Counts = defaultdict[tuple[str, str], Counter[str]]
+"""Entries by their state, and bytes, of each mode and endpoint."""
+
+
+@click.command("stats")
+@by_mode
+@by_endpoint
+@as_json
+@click.option(
+    "--prometheus",
+    "as_prometheus",
+    is_flag=True,
+    help="Print metrics in Prometheus' text format, for the textfile collector.",
+)
+@with_appcontext
+def stats(*, mode: str | None, endpoint: str | None, as_json: bool, as_prometheus: bool) -> None:
+    """Count the entries of the store.
+
+    \b
+    live     claims of views that run, and of locks whose interval is not over
+    ended    claims whose process died, of routes that must not run twice
+    records  remembered responses
+    tokens   issued and not spent
+    bytes    of all values; the server needs some 100 more for each key
+
+    The store is read in batches while it is in use: concurrent changes may be counted or not.
+    """  # noqa: D301 - click's mark for a block that is not to be wrapped
+    if as_json and as_prometheus:
+        raise click.UsageError("--json and --prometheus are two formats: choose one.")
+    counts: Counts = defaultdict(Counter)
+    for batch in scan(this_state(), "Counting", mode=mode, endpoint=endpoint):
+        for found in batch:
+            counts[found.mode, found.endpoint][found.state] += 1
+            counts[found.mode, found.endpoint]["bytes"] += found.entry.size
+    if as_prometheus:
+        _print_metrics(counts)
+        return
+    rows: list[dict[str, str | int]] = [
+        {"mode": mode, "endpoint": endpoint, **_columns(count)}
+        for (mode, endpoint), count in sorted(counts.items())
+    ]
+    total = _columns(sum(counts.values(), Counter()))
+    if as_json:
+        print_json({"rows": rows, "total": total})
+        return
+    header = ("MODE", "ENDPOINT", *map(str.upper, total))
+    print_table(header, [tuple(row.values()) for row in rows])
+    size = total.pop("bytes")
+    print_aside(f"{sum(total.values())} keys, {size} bytes in all.")
+
+
+def _columns(count: Counter[str]) -> dict[str, int]:
+    return {title: count[state] for state, title in (*_COLUMNS.items(), ("bytes", "bytes"))}
+
+
+def _print_metrics(counts: Mapping[tuple[str, str], Counter[str]]) -> None:
+    """Print the counts as gauges.
+
+    https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
+    """
+    merged: Counts = defaultdict(Counter)
+    for place, count in counts.items():
+        mode, endpoint = (
+            escaped(name).replace("\\", "\\\\").replace('"', '\\"') for name in place
+        )
+        # The purpose of a token comes from the query of the token URL: it would be any label.
+        merged[mode, "" if mode == "token" else endpoint].update(count)
+    keys, sizes = [], []
+    for (mode, endpoint), count in sorted(merged.items()):
+        labels = f'mode="{mode}",endpoint="{endpoint}"'
+        for state, title in _COLUMNS.items():
+            keys.append(f'idempotence_keys{{{labels},state="{title}"}} {count[state]}')
+        sizes.append(f"idempotence_bytes{{{labels}}} {count['bytes']}")
+    for name, text, lines in (
+        ("idempotence_keys", "Keys in the store, by their state.", keys),
+        ("idempotence_bytes", "Bytes of all values in the store.", sizes),
+    ):
+        echo("\n".join([f"# HELP {name} {text}", f"# TYPE {name} gauge", *lines]))
+
+
+@click.command("purge")
+@by_mode
+@by_endpoint
+@click.option("--all", "everything", is_flag=True, help="All entries under the prefix.")
+@click.option("--live", is_flag=True, help="Include live claims.")
+@click.option("--yes", is_flag=True, help="Remove the entries. Without it, they are only counted.")
+@with_appcontext
+def purge(
+    *, mode: str | None, endpoint: str | None, everything: bool, live: bool, yes: bool
+) -> None:
+    """Remove all entries of a mode or an endpoint; a dry run by default.
+
+    Without --yes, the entries are only counted. Live claims stay, unless you give --live: their
+    views may be running. The entries of other applications with the same prefix
+    (IDEMPOTENCE_PREFIX) in this store are removed, too; those of other prefixes never.
+
+    The consequence: a repeat whose response was remembered runs again, and a form whose token is
+    gone is refused.
+    """
+    if not (mode or endpoint or everything):
+        raise click.UsageError("Choose the entries: --mode, --endpoint, or --all.")
+    state = this_state()
+    removed: Counter[tuple[str, str, str]] = Counter()
+    spared = changed = 0
+    for batch in scan(state, "Removing" if yes else "Counting", mode=mode, endpoint=endpoint):
+        doomed = [found for found in batch if live or found.state != "live"]
+        outcomes = [Outcome.OK] * len(doomed)
+        if yes:
+            seen = [(found.key, found.entry) for found in doomed]
+            outcomes = inspectable(state.store).discard(seen)
+        for found, outcome in zip(doomed, outcomes, strict=True):
+            removed[found.mode, found.endpoint, found.state] += outcome is Outcome.OK
+        spared += len(batch) - len(doomed)
+        changed += outcomes.count(Outcome.STALE)
+    rows = [(*place, count) for place, count in sorted(removed.items()) if count]
+    print_table(("MODE", "ENDPOINT", "HOLDS", "KEYS"), rows)
+    summary = f"{removed.total()} {'removed.' if yes else 'would be removed (--yes does it).'}"
+    if spared:
+        summary += f" Kept, because they are live: {spared} (--live removes them, too)."
+    if changed:
+        summary += f" Kept, because they changed in the meantime: {changed}."
+    if not yes:
+        prefix = state.config.prefix
+        summary += f" All applications with the prefix {prefix!r} in this store share the entries."
+    print_aside(summary)
+    if yes:
+        _logger.info("Purged by hand: mode=%s endpoint=%s", mode, endpoint and escaped(endpoint))

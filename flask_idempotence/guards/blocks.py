@@ -1,0 +1,305 @@
+"""Claims around a block of code, in a request or outside; and `lock`, such a block by a name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable
+from copy import copy
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Self, TypeGuard, TypeVar
+from uuid import UUID
+
+from flask import current_app
+
+from ..config.settings import SHORTEST_LEASE
+from ..engine.claim import Attempt, Claim
+from ..engine.current import enter_block, leave_block, own_blocks
+from ..engine.engine import Engine, engine_of
+from ..engine.guard import (
+    Ending,
+    Finding,
+    Guard,
+    Question,
+    Release,
+    argument,
+)
+from ..errors import ConfigurationError
+from ..request.fingerprint import canonical
+from ..request.proxies import actual
+from ..response.refusals import Running
+from ..stores.base import Done
+from . import arguments
+
+if TYPE_CHECKING:
+    from ..config.settings import Config
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Id = str | int | UUID | tuple["Id", ...]
+"""The id of an operation. `7` and `"7"` are two; a tuple is for ids of several parts."""
+
+
+def name_of(*parts: str, id: object) -> bytes:  # noqa: A002 - its name in the interface
+    """Return the canonical text that names an operation.
+
+    Raises:
+        TypeError: the id is no id.
+    """
+    return canonical([*parts, _plain(id)])
+
+
+def _plain(id_: object) -> object:
+    """Return an id as a JSON value that no other id has."""
+    if isinstance(id_, UUID):
+        return ["uuid", id_.hex]
+    if isinstance(id_, tuple) and id_:
+        return ["tuple", *map(_plain, id_)]
+    if isinstance(id_, int) and not isinstance(id_, bool):
+        return id_
+    if isinstance(id_, str) and id_:
+        return id_
+    raise TypeError(
+        "The id of once() and the name of lock() must be a string that is not empty, an integer, "
+        f"a UUID, or a tuple of these, not {type(id_).__name__}."
+    )
+
+
+B = TypeVar("B", bound="BlockGuard")
+
+
+class BlockGuard(Guard[Done]):
+    """The arguments of `once` or `lock` that do not name the operation."""
+
+    toggle = "IDEMPOTENCE_ENABLED"
+    wait: float = 0.0
+
+    @abstractmethod
+    def question(self, name: bytes) -> Question:
+        """Ask for an operation by the text that names it."""
+
+
+class Block(Generic[B]):
+    """A claim around a block of code: a context manager and a decorator.
+
+    As a context manager it is good for one `with` statement. A block within its own, of the same
+    thread, asyncio task and request, is a part of it, and the outermost alone settles.
+    """
+
+    _guard: B
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._attempt: Attempt | None = None
+        self._claim: Claim | None = None
+        self._done: Done | None = None
+        self._result: Any = None
+
+    _part: str  # stands for the endpoint in store keys
+
+    @abstractmethod
+    def _name(self) -> bytes:
+        """Return the text that names the operation."""
+
+    def _of_call(self, *args: Any, **kwargs: Any) -> Self:
+        """Return the block of one call of the decorated function."""
+        del args, kwargs
+        block = copy(self)
+        Block.__init__(block)
+        return block
+
+    def __enter__(self) -> Self:
+        """Claim the operation, or read its result.
+
+        Raises:
+            Running: it is running elsewhere, still after `wait` seconds.
+            StoreUnavailable: the store does not answer, and the policy is to reject.
+        """
+        decorator = self._guard.decorator
+        if self._engine is not None:
+            raise RuntimeError(
+                f"{decorator}() is good for one with statement: call it again for the next."
+            )
+        self._engine = engine = engine_of(actual(current_app))
+        app, guard = engine.services.app, self._guard.bind(engine.services, None)
+        question = guard.question(self._name())
+        attempt = self._attempt = Attempt(app, guard.mode, self._part, guard.on_store_error)
+        found: Claim | Done | None
+        if engine.is_on(app, guard.toggle):
+            found = engine.admit(attempt, guard, lambda: question, own_blocks(app))
+        else:
+            found = engine.bypass(attempt, guard)
+        if isinstance(found, Claim):
+            self._claim = found
+            enter_block(found)
+        else:
+            self._done = found
+        return self
+
+    @abstractmethod
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Settle."""
+
+    @property
+    def _remembered(self) -> Any:
+        return self._result
+
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
+        """Decorate a function, sync or async, whose calls each run in a block.
+
+        Where the operation is done already, a call returns the first call's result, as JSON
+        restores it.
+
+        Raises:
+            TypeError: it is a generator, or no function.
+            ConfigurationError: it is async, and would block its event loop while it waits.
+        """
+        if _is_async(function, self._guard):
+
+            @functools.wraps(function)
+            async def run_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+                with self._of_call(*args, **kwargs) as block:
+                    if block._done is not None:
+                        return block._remembered
+                    block._result = result = await function(*args, **kwargs)
+                return result
+
+            return run_async  # type: ignore[return-value]  # R is what it awaits to
+
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._of_call(*args, **kwargs) as block:
+                if block._done is not None:
+                    remembered: R = block._remembered
+                    return remembered
+                result = _returned(self._guard.decorator, function(*args, **kwargs))
+                block._result = result
+            return result
+
+        return run
+
+
+def _long_enough(label: str, value: float | timedelta | None) -> float | None:
+    seconds = arguments.duration(label, value)
+    if seconds is not None and seconds < SHORTEST_LEASE:
+        raise ConfigurationError(
+            f"{label}: Must be {SHORTEST_LEASE} seconds or more: a shorter lease may end before "
+            "its first renewal has been answered."
+        )
+    return seconds
+
+
+@dataclass(eq=False)
+class MutexGuard(BlockGuard):
+    """The arguments of `lock` that do not name it, and its rules."""
+
+    mode = "mutex"
+    decorator = "lock"
+    by_verdict = False
+
+    lease: float = argument(_long_enough, setting="lease")
+    wait: float = argument(arguments.wait)
+
+    def prepare(self, config: Config, given: Self) -> None:
+        """Complete a bound guard."""
+        del given
+        self.lease = min(self.lease, config.max_hold)
+
+    def question(self, name: bytes) -> Question:
+        """Ask for a lock by the canonical text of its name."""
+        return Question(name, lease=self.lease, renewed=self.lease, wait=self.wait or 0.0)
+
+    def answer(self, finding: Finding) -> NoReturn:
+        """Refuse a lock that is held."""
+        remaining = getattr(finding.outcome, "remaining", 0.0)
+        raise Running("This is locked by another. Try again soon.", remaining=remaining)
+
+    def settle(self, ending: Ending) -> Release:
+        """Release the lock, however its block has ended."""
+        del ending
+        return Release()
+
+
+class Lock(Block[MutexGuard]):
+    """A named lock, made by `Idempotence.lock`: a context manager and a decorator.
+
+    As a context manager it is good for one `with` statement. It is reentrant: within its own block
+    (in the same thread, asyncio task and request) it is entered at once, and the outermost block
+    releases it.
+    """
+
+    _part = "-"  # a name may hold an id, and is hashed as a whole
+
+    def __init__(
+        self,
+        name: Id,
+        *,
+        lease: float | timedelta | None = None,
+        wait: float | timedelta | None = None,
+    ) -> None:
+        super().__init__()
+        # Here already: a decorator with a wrong name, or without one, fails when it is applied.
+        self._text: bytes = name_of("mutex", id=name)
+        given: dict[str, Any] = {"lease": lease, "wait": wait}
+        self._guard: MutexGuard = MutexGuard(**given)
+
+    def _name(self) -> bytes:
+        return self._text
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release the lock, if this block has taken it and still owns it."""
+        if self._engine is not None and self._claim is not None:
+            leave_block(self._claim)
+            self._engine.settling.settle(self._claim)
+
+
+def _is_async(
+    function: Callable[..., object], guard: BlockGuard
+) -> TypeGuard[Callable[..., Awaitable[Any]]]:
+    if (
+        not callable(function)
+        or inspect.isclass(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    ):
+        raise TypeError(
+            f"{guard.decorator}() decorates a function that returns, not {function!r}."
+        )
+    if not inspect.iscoroutinefunction(function):
+        return False
+    if guard.wait:
+        raise ConfigurationError(
+            f"{guard.decorator}(wait=...) would block the event loop of an async function. Leave "
+            "it out, catch Running, and try again after asyncio.sleep()."
+        )
+    return True
+
+
+def _returned(decorator: str, result: R) -> R:
+    """Return the result of a decorated function.
+
+    Raises:
+        TypeError: it stands for work that is still to be done.
+    """
+    if inspect.iscoroutine(result):
+        result.close()
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(
+            f"{decorator}() decorates a function whose work is done when it returns. This one "
+            f"returned {type(result).__name__}, whose work comes later."
+        )
+    return result

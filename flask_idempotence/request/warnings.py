@@ -1,0 +1,222 @@
+"""Warnings about identities and misnamed headers, once an endpoint: names, and never a value."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import itertools
+import logging
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from .credentials import FORGERY, environ_key, is_renewed
+from .forms import names_of
+from .logins import ACCOUNTS
+from .proxies import session_with_content
+
+if TYPE_CHECKING:
+    from flask import Flask, Request
+
+    from ..config.settings import Config
+
+_logger = logging.getLogger("flask_idempotence")
+
+# `re` compiles these at their first use: most applications start without a need for them.
+_SUSPICIOUS = (
+    r"(?i)key|token|auth|secret|sess|jwt|credential|passw|login|user|account|tenant|client-?id|"
+    r"cert|\bdn\b|principal|identity|oidc|e?mail|customer|merchant|consumer|member|remember|"
+    r"subject|\borg\b|organi[sz]ation|workspace|\buid\b"
+)
+_HARMLESS = r"(?i)user-agent|idempot|\bsec-"
+_OF_SESSION = (
+    r"(?i)user|account|login|logged|member|customer|client|tenant|mail|auth|profile|token|identity|"
+    r"openid|principal|subject|person|student|employee|patient|phone|nick|"
+    r"^_?[a-z]?id$|^(?:github|google|facebook|microsoft)_id$|^(?:full_?)?name$"
+)
+_LONGEST_NAME = 64
+_MOST_NAMES = 1000
+_MOST_COMPARED = 100
+"""A form may have a hundred thousand names, and each comparison takes some 10 µs."""
+
+_FORWARDED = {
+    "HTTP_X_FORWARDED_FOR": "X-Forwarded-For",
+    "HTTP_FORWARDED": "Forwarded",
+    "HTTP_X_REAL_IP": "X-Real-IP",
+}
+_CREDENTIAL = (
+    "Only addresses distinguish senders, and a request carries a possible credential: %s. If "
+    "it identifies the sender, name it in IDEMPOTENCE_IDENTITY_%s, or register an "
+    "identity_loader; else users behind one address count as one: endpoint=%s"
+)
+_SCHEME = (
+    "The Authorization header of scheme %s counts as a whole: if it changes between "
+    "attempts, a repeat is not recognised, and runs again. Register an identity_loader that "
+    "returns the constant part: endpoint=%s"
+)
+_PROXY = (
+    "Addresses distinguish guests, and requests come through a proxy (%s) that is not "
+    "configured: all guests count as one. Wrap app.wsgi_app in werkzeug's ProxyFix, or set "
+    "IDEMPOTENCE_IP_HEADER: endpoint=%s"
+)
+_NO_ADDRESS = (
+    "Addresses distinguish guests, and the server passes none on, as behind a unix socket: "
+    "all guests count as one. Have the proxy send X-Forwarded-For, and wrap app.wsgi_app in "
+    "werkzeug's ProxyFix: endpoint=%s"
+)
+_NEAR_MISS = (
+    "Flask-Idempotence: a request to %r has the %s %r, and %r is expected. Rename it in the "
+    "client, or here (%s)."
+)
+
+
+class _Once:
+    """Logs each warning once an endpoint."""
+
+    def __init__(self) -> None:
+        self._given: set[tuple[str, str | None]] = set()
+
+    def _is_new(self, about: str, endpoint: str | None) -> bool:
+        return (about, endpoint) not in self._given
+
+    def _warn(self, about: str, endpoint: str | None, text: str, *arguments: object) -> None:
+        self._given.add((about, endpoint))
+        _logger.warning(text, *arguments)
+
+
+class IdentityWarnings(_Once):
+    """Warns where senders may be confused, or a repeat not be recognised.
+
+    Attributes:
+        meaningless: the names in environments so far that say nothing of the sender.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.meaningless: set[str] = set()
+        self._checks_address = "ip" in config.identity and config.ip_header is None
+        listed = config.identity_headers if "credentials" in config.identity else ()
+        self._counted = {n.lower() for n in (config.key_header, config.token_header, *listed)}
+        self._telling = {"HTTP_COOKIE", "REMOTE_USER", *map(environ_key, listed)}
+
+    def about_scheme(self, request: Request, scheme: str) -> None:
+        """Warn that a repeat may not be recognised by credentials of an unknown scheme."""
+        endpoint = request.endpoint
+        if self._is_new("scheme", endpoint):
+            self._warn("scheme", endpoint, _SCHEME, scheme or "unknown", endpoint)
+
+    def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
+        """Check a request whose sender is known by an address only.
+
+        The header that an idempotency key came in is no credential.
+        """
+        endpoint, headers = request.endpoint, self._look_at(request)
+        if self._is_new("credential", endpoint):
+            own = {*self._counted, (key_header or "").lower()}
+            header = next((n for n in headers if n not in own and _is_suspicious(n)), None)
+            found = (f"the header {header}", "HEADERS") if header else _credential_of(app, request)
+            if found:
+                self._warn("credential", endpoint, _CREDENTIAL, *found, endpoint)
+        if self._checks_address and self._is_new("address", endpoint):
+            self._check_address(request)
+
+    def _look_at(self, request: Request) -> list[str]:
+        """Return the headers that may say something of the sender, and note all other names."""
+        environ = request.environ
+        if len(self.meaningless) > _MOST_NAMES:
+            self.meaningless.clear()
+        found = []
+        for key in environ.keys() - self.meaningless:
+            name = key[5:].replace("_", "-").lower()[:_LONGEST_NAME] if key[:5] == "HTTP_" else ""
+            is_address = self._checks_address and key in _FORWARDED
+            # Behind a proxy that is configured, the address is right.
+            is_address = is_address and "werkzeug.proxy_fix.orig" not in environ
+            if not (is_address or key in self._telling or _is_suspicious(name)):
+                self.meaningless.add(key)
+            elif name and environ[key]:
+                found.append(name)
+        return found
+
+    def _check_address(self, request: Request) -> None:
+        environ, endpoint = request.environ, request.endpoint
+        if "werkzeug.proxy_fix.orig" in environ:
+            return
+        for key, name in _FORWARDED.items():
+            value = environ.get(key)
+            # A middleware of another kind may have put the forwarded address in its place.
+            if value and request.remote_addr not in re.split(r'[],;="[\s]+', value):
+                self._warn("address", endpoint, _PROXY, name, endpoint)
+                return
+        if not request.remote_addr:
+            self._warn("address", endpoint, _NO_ADDRESS, endpoint)
+
+
+def _credential_of(app: Flask, request: Request) -> tuple[str, str] | None:
+    """Return a possible credential in a cookie or in the session, and the setting for it."""
+    if "HTTP_COOKIE" not in request.environ:
+        return None
+    of_session = app.config.get("SESSION_COOKIE_NAME")
+    for name in request.cookies:
+        if name != of_session and _is_suspicious(name) and not is_renewed(name):
+            return f"the cookie {_shown(name)}", "COOKIES"
+    for name in session_with_content() or ():
+        is_counted = not isinstance(name, str) or name in ACCOUNTS or FORGERY.search(name)
+        if not is_counted and re.search(_OF_SESSION, name):
+            return f"{_shown(name)} in the session", "SESSION_KEYS"
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_suspicious(name: str) -> bool:
+    short = name[:_LONGEST_NAME]
+    is_harmless = FORGERY.search(short) or re.search(_HARMLESS, short)
+    return not is_harmless and re.search(_SUSPICIOUS, short) is not None
+
+
+def _shown(name: str) -> str:
+    return ascii(name[:_LONGEST_NAME])[1:-1]
+
+
+class NearMisses(_Once):
+    """Warns of headers and form fields whose names are close to the expected one."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self._config = config
+
+    def look_for_key(self, endpoint: str | None, request: Request, header: str) -> None:
+        """Look for a key in another header than the expected one, which is absent."""
+        remedy = "IDEMPOTENCE_KEY_HEADER, or key= of the route"
+        self._look(endpoint, "header", self._others(request), header, remedy)
+
+    def look_for_token(self, endpoint: str | None, request: Request) -> None:
+        """Look for a token under other names than the expected ones, which are absent."""
+        header, field = self._config.token_header, self._config.token_field
+        self._look(endpoint, "header", self._others(request), header, "IDEMPOTENCE_TOKEN_HEADER")
+        self._look(endpoint, "form field", names_of(request), field, "IDEMPOTENCE_TOKEN_FIELD")
+
+    def _others(self, request: Request) -> list[str]:
+        ours = {self._config.key_header.lower(), self._config.token_header.lower()}
+        return [name for name in request.headers.keys() if name.lower() not in ours]  # noqa: SIM118 - pairs
+
+    def _look(
+        self, endpoint: str | None, kind: str, names: Iterable[str], expected: str, remedy: str
+    ) -> None:
+        if self._is_new(expected, endpoint):
+            for name in itertools.islice(names, _MOST_COMPARED):
+                if len(name) <= _LONGEST_NAME and _is_near(_letters(name), _letters(expected)):
+                    self._warn(
+                        expected, endpoint, _NEAR_MISS, endpoint, kind, name, expected, remedy
+                    )
+                    return
+
+
+def _is_near(sent: str, wanted: str) -> bool:
+    if sent == wanted or ("idempot" in sent and "idempot" in wanted):
+        return True
+    pair = difflib.SequenceMatcher(None, sent, wanted)
+    return pair.real_quick_ratio() >= 0.9 and pair.ratio() >= 0.9
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower().removeprefix("x-"))

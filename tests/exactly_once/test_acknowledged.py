@@ -1,0 +1,267 @@
+"""Connections that break at any moment: a success is a commit, and a healthy database no error."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+from helpers.payment_database import PaymentApp, pay
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import until
+from helpers.store_assertions import fill
+
+from flask_idempotence import idempotent
+
+pytestmark = [
+    pytest.mark.database,
+    # pg8000 leaves the file over its socket open where its last write has failed.
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+UNAVAILABLE = "urn:flask-idempotence:store-unavailable"
+DRIVERS = ["pymysql", "mysqldb", "psycopg", "psycopg2", "pg8000"]
+
+
+def kill_all(server, url):
+    """End every connection to a database, and wait until they have ended."""
+    name = url.rpartition("/")[2]
+    assert until(lambda: not killed_on(server, name, is_postgresql=url.startswith("pos")), 10)
+
+
+def killed_on(server, name, *, is_postgresql):
+    if is_postgresql:
+        with server.connect() as connection:
+            query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+            return connection.execute(query, [name]).fetchall()
+    found = [row[0] for row in server.execute("SHOW PROCESSLIST") if row[3] == name]
+    for number in found:
+        with contextlib.suppress(Exception):  # it may have ended meanwhile
+            server.execute(f"KILL {number}")
+    return found
+
+
+def url_for(server, driver):
+    """Return the URL of an empty database by a driver, which may not be installed."""
+    if driver == "mysqldb":
+        pytest.importorskip("MySQLdb", reason="mysqlclient is not installed")
+    scheme, _, rest = server.new_database().partition("://")
+    return f"{scheme.partition('+')[0]}+{driver}://{rest}"
+
+
+class Books:
+    """A site by one driver, whose plain key mode has a view of its own."""
+
+    def __init__(self, server, driver, url=None, **options):
+        self.server = server
+        self.url = url or url_for(server, driver)
+        self.site = PaymentApp(self.url, **options)
+        self.plain = self.beside = None
+        self.plain_runs = 0
+        idempotence = self.site.idempotence
+
+        def run_plain():
+            self.plain_runs += 1
+            if self.plain is not None:
+                self.plain()
+            return f"run {self.plain_runs}", 201
+
+        for name in ("reject", "allow"):
+            guard = idempotent(on_store_error=name)
+            self.site.app.add_url_rule(f"/{name}", name, guard(run_plain), methods=["POST"])
+
+        @self.site.app.post("/once")
+        def once():
+            with idempotence.once("payment", 1, within=self.site.session):
+                pay(self.site.session)
+                self.kill()
+            return "paid", 201
+
+    def kill(self):
+        kill_all(self.server, self.url)
+
+    def post(self, path, key="plain"):
+        return self.site.app.test_client().post(path, headers={"Idempotency-Key": key})
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request):
+    return request.param
+
+
+def is_of_mysql(driver):
+    return driver in ("pymysql", "mysqldb")
+
+
+@pytest.fixture
+def books(request, driver):
+    server = request.getfixturevalue("mariadb" if is_of_mysql(driver) else "postgres")
+    books = Books(server, driver)
+    yield books
+    books.site.close()
+    books.site.store.close()
+
+
+@pytest.fixture
+def fresh_books(request, driver):
+    server = request.getfixturevalue("fresh_mariadb" if is_of_mysql(driver) else "fresh_postgres")
+    books = Books(server, driver)
+    yield books
+    books.site.close()
+    books.site.store.close()
+
+
+def is_empty(store):
+    return until(lambda: list(store.scan("")) == [], 10)
+
+
+class TestConnectionsDroppedInMidView:
+    def test_are_503_and_nothing_is_written(self, books):
+        site = books.site
+        fill(site.store)
+        site._view = lambda session: (pay(session), books.kill(), ("paid", 201))[2]
+        answer = site.post()
+        assert (answer.status_code, answer.json["type"]) == (503, UNAVAILABLE)
+        assert site.count() == 0
+        assert is_empty(site.store)
+        site._view = None
+        assert [site.post(amount=5).status_code for _ in range(2)] == [201, 201]
+        assert site.amounts() == [5]
+
+    def test_end_once_by_an_exception(self, books):
+        fill(books.site.store)
+        answer = books.post("/once")
+        assert (answer.status_code, answer.json["type"]) == (503, UNAVAILABLE)
+        assert books.site.count() == 0
+        assert is_empty(books.site.store)
+
+    def test_cost_plain_key_mode_nothing(self, books):
+        fill(books.site.store)
+        books.plain = books.kill
+        answers = [books.post("/reject") for _ in range(2)]
+        assert [(each.status_code, each.text) for each in answers] == [(201, "run 1")] * 2
+        assert "Idempotent-Stored" not in answers[0].headers
+
+
+class TestAServerThatStopsInMidView:
+    def test_is_503_and_nothing_is_written(self, fresh_books):
+        site, server = fresh_books.site, fresh_books.server
+        fill(site.store)
+        site._view = lambda session: (pay(session), server.stop(), ("paid", 201))[2]
+        assert site.post().status_code == 503
+        server.start()
+        site._view = None
+        assert until(lambda: site.post(amount=5).status_code == 201, 20)
+        assert site.amounts() == [5]
+
+    def test_leaves_the_completion_to_the_retry_queue(self, fresh_books):
+        fill(fresh_books.site.store)
+        fresh_books.plain = fresh_books.server.stop
+        answer = fresh_books.post("/reject")
+        assert (answer.status_code, answer.headers["Idempotent-Stored"]) == (201, "false")
+        fresh_books.server.start()
+        assert until(lambda: fresh_books.post("/reject").status_code == 201, 20)
+        assert fresh_books.plain_runs == 1
+
+    def test_lets_the_route_decide_about_the_next_request(self, fresh_books):
+        fill(fresh_books.site.store)
+        fresh_books.server.stop()
+        assert fresh_books.post("/reject").status_code == 503
+        assert fresh_books.post("/allow").status_code == 201
+        fresh_books.server.start()
+
+
+def test_idle_connections_that_the_server_has_closed_give_no_errors(books):
+    fill(books.site.store, 5)
+    books.kill()
+    books.site.store.put_token("t", b"", 60)  # which is sent once
+    answers = [books.post("/reject", key=f"k{number}") for number in range(6)]
+    assert [each.status_code for each in answers] == [201] * 6
+
+
+def test_a_connection_that_cannot_be_given_back_changes_nothing_of_the_result(books):
+    store, real = books.site.store, books.site.store._dialect.claim
+    pool = store._executor.pool
+
+    def claim(*values):
+        outcome = real(*values)
+        books.kill()
+        pool._waiting += 1  # so that it goes back to SQLAlchemy's pool
+        return outcome
+
+    store._dialect.claim = claim
+    answer = books.post("/reject")
+    del store._dialect.claim
+    pool._waiting -= 1
+    assert (answer.status_code, answer.text) == (201, "run 1")
+    assert books.post("/reject").text == "run 1"
+    assert pool._engine.pool.checkedout() <= 2  # no place in the pool is lost
+
+
+class TestAConnectionThatIsReset:
+    """While pg8000 waits for an answer, the error is the socket's own."""
+
+    @pytest.fixture
+    def reset(self, postgres):
+        direct = url_for(postgres, "pg8000")
+        PaymentApp(direct).close()  # makes the tables
+        with Proxy(postgres) as proxy:
+            proxy.resets = True
+            url = (
+                f"postgresql+pg8000://postgres@127.0.0.1:{proxy.port}/{direct.rpartition('/')[2]}"
+            )
+            books = Books(postgres, "pg8000", url)
+            books.url = direct
+            yield SimpleNamespace(books=books, proxy=proxy)
+            books.site.close()
+            books.site.store.close()
+
+    def test_costs_a_claim_nothing(self, reset):
+        reset.books.post("/reject", key="warm")
+        reset.proxy.drop_next_replies(1, after=b"granted")
+        assert reset.books.post("/reject").text == "run 2"
+        assert reset.proxy.drops_left == 0
+
+    @pytest.mark.parametrize(("policy", "status"), [("reject", 503), ("allow", 201)])
+    def test_each_time_is_an_outage(self, reset, policy, status):
+        reset.proxy.drop_next_replies(99, after=b"granted")
+        assert reset.books.post(f"/{policy}").status_code == status
+        reset.proxy.drop_next_replies(0)
+
+    def test_each_time_leaves_a_completion_to_the_retry_queue(self, reset):
+        reset.books.plain = lambda: reset.proxy.drop_next_replies(99, after=b"record")
+        answer = reset.books.post("/reject")
+        assert (answer.status_code, answer.headers["Idempotent-Stored"]) == (201, "false")
+        reset.proxy.drop_next_replies(0)
+        assert until(lambda: reset.books.post("/reject").text == "run 1", 10)
+
+    def test_at_the_begin_of_a_transaction_is_503(self, reset):
+        reset.books.site.post(key="warm", amount=1)
+        begin = b"SET TRANSACTION"
+        reset.books.site.before = lambda: reset.proxy.drop_next_replies(99, after=begin)
+        assert reset.books.site.post(amount=2).status_code == 503
+        reset.proxy.drop_next_replies(0)
+        assert amounts(reset.books.url) == [1]
+
+    @pytest.mark.parametrize(
+        ("statement", "status", "paid"), [(b"INSERT", 503, [1]), (b"COMMIT", 201, [1, 2])]
+    )
+    def test_in_the_commit_is_no_success_without_one(self, reset, statement, status, paid):
+        site = reset.books.site
+        site.post(key="warm", amount=1)
+
+        def view(session):
+            made = site.pay(session)
+            reset.proxy.drop_next_replies(99, after=statement)
+            return made
+
+        site._view = view
+        assert site.post(amount=2).status_code == status
+        reset.proxy.drop_next_replies(0)
+        assert amounts(reset.books.url) == paid
+
+
+def amounts(url):
+    books = PaymentApp(url, prepare=False)
+    paid = books.amounts()
+    books.close()
+    return paid

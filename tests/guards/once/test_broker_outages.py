@@ -1,0 +1,129 @@
+"""The consumers of docs/how-to/brokers.md while store and broker go away, and workers end."""
+
+import contextlib
+import time
+
+import pytest
+from helpers.servers.processes import RedisServer, until
+
+pytest.importorskip("rq")
+from helpers.brokers import (
+    CeleryBroker,
+    RabbitBroker,
+    RqBroker,
+    StreamBroker,
+    TableBroker,
+    work_off,
+)
+
+pytestmark = pytest.mark.queue
+
+ORDERS = range(1, 9)
+AWAY = 3  # seconds
+QUICK = ("--maintenance-interval=5", "--job-monitoring-interval=1", "--worker-ttl=20")
+SOON = {"celery.conf.broker_transport_options": {"confirm_publish": True, "visibility_timeout": 5}}
+"""Messages of workers that ended while Redis was away come back after an hour otherwise."""
+
+
+class QuickRq(RqBroker):
+    """Workers that look often after jobs that have ended in silence; after 61 seconds at least."""
+
+    command = (*RqBroker.command[:2], *QUICK, *RqBroker.command[2:])
+
+
+class Reminders(CeleryBroker):
+    """The task of the page that `autoretry_for` tries again."""
+
+    def publish(self, *orders):
+        super().publish(*orders, task="send_reminder")
+
+
+def durable_redis():
+    return RedisServer("--appendonly", "yes", "--appendfsync", "always")
+
+
+@contextlib.contextmanager
+def on_redis(make, directory, request, *, apart, **constants):
+    with durable_redis() as server, durable_redis() as other:
+        broker = make(directory, server.url, **constants)
+        if apart:
+            broker.env["FLASK_IDEMPOTENCE_STORAGE_URI"] = other.url
+        yield broker, server, other if apart else server
+
+
+@contextlib.contextmanager
+def on_rabbitmq(make, directory, request, **constants):
+    server = request.getfixturevalue("fresh_rabbitmq")
+    with durable_redis() as store:
+        yield make(directory, store.url, server, **constants), server, store
+
+
+@contextlib.contextmanager
+def on_a_database(name, directory, request, **constants):
+    server = request.getfixturevalue(name)
+    yield TableBroker(directory, server.new_database(), **constants), server, server
+
+
+CONSUMERS = {
+    "celery": (on_redis, CeleryBroker, {}),
+    "autoretry_for": (on_redis, Reminders, {}),
+    "streams": (on_redis, StreamBroker, {"RETRY_AFTER": 0.5}),
+    "rq": (on_redis, QuickRq, {"RETRY_AFTER": 1, "lease": 3.0}),
+    "celery on RabbitMQ": (on_rabbitmq, CeleryBroker, {}),
+    "autoretry_for on RabbitMQ": (on_rabbitmq, Reminders, {}),
+    "pika": (on_rabbitmq, RabbitBroker, {"RETRY_AFTER": 0.5}),
+    "table on PostgreSQL": (on_a_database, "fresh_postgres", {"RETRY_AFTER": 1.5}),
+    "table on MariaDB": (on_a_database, "fresh_mariadb", {"RETRY_AFTER": 1.5}),
+}
+OUTAGES = [
+    (name, away)
+    for name in CONSUMERS
+    for away in ("store", "broker", "both")
+    if away == "both" or not name.startswith("table")
+]
+
+
+@contextlib.contextmanager
+def started(name, away, constants, directory, request):
+    """Start broker and store of a consumer; gives the broker, and the servers that go away."""
+    start, make, more = CONSUMERS[name]
+    options = {**more, **constants}
+    if start is on_redis:
+        options["apart"] = away != "both"
+    with start(make, directory, request, **options) as (broker, server, store):
+        yield broker, {"store": {store}, "broker": {server}, "both": {server, store}}[away]
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["workers stay", "workers end"])
+@pytest.mark.parametrize(("name", "away"), OUTAGES)
+def test_no_message_is_lost_while_store_or_broker_is_away(tmp_path, request, name, away, ends):
+    """Each takes effect, once if no worker ends: those at work, and those that wait."""
+    is_celery_on_redis = name in {"celery", "autoretry_for"}
+    constants = SOON if ends and is_celery_on_redis else {}
+    with (
+        started(name, away, constants, tmp_path, request) as (broker, servers),
+        broker.consumer() as one,
+        broker.consumer() as two,
+    ):
+        broker.publish(0)
+        assert until(lambda: broker.effects() == {0: 1}, 60), one.log
+        with broker.holding():
+            broker.publish(*ORDERS)
+            assert until(lambda: broker.count("held", 0) >= 2, 30)
+            for server in servers:
+                server.stop()
+        time.sleep(AWAY / 2)
+        if ends:
+            one.terminate()
+            two.kill()
+        time.sleep(AWAY / 2)
+        for server in servers:
+            server.start()
+        effects = dict.fromkeys([0, *ORDERS], 1)
+
+        def is_done():
+            return {*effects} == {*broker.effects()} and not any(broker.waiting())
+
+        work_off([one, two], is_done, supervised=True)
+        assert broker.set_aside() == 0
+        assert ends or broker.effects() == effects

@@ -1,0 +1,165 @@
+"""A refusal of an inner guard is no result of the guard around it, under any status."""
+
+import functools
+
+import pytest
+from flask import request
+from flask.views import MethodView
+from helpers.apps import make_app
+from helpers.http_transcripts import BLOCK, TranscriptClient
+from helpers.refusal_cases import REFUSAL_CASES, RefusalCase, token_spent
+from helpers.repository import REFERENCE, REFUSALS, section
+from werkzeug.exceptions import HTTPException
+
+from flask_idempotence import (
+    Idempotence,
+    Refusal,
+    StoreError,
+    idempotent,
+    no_repeat_submit,
+    one_time_token,
+)
+
+RUN_THE_VIEW = {"lease-lost"}
+"""Refusals that are raised in a view, which may have had its effect."""
+
+OUTER = {
+    "key": idempotent(key="Outer-Key", compare=False),
+    "key, that remembers all": idempotent(
+        key="Outer-Key", compare=False, remember=lambda response: True
+    ),
+    "key, at most once": idempotent(key="Outer-Key", compare=False, guarantee="at-most-once"),
+}
+
+
+def broken(*_):
+    raise StoreError("away", sent=False)
+
+
+def case_of(slug):
+    """Return the case of a refusal, and the text of its request."""
+    if slug != "store-unavailable":
+        [sent] = BLOCK.findall(section(REFERENCE / "errors.md", slug))[:1]
+        return REFUSAL_CASES[slug](), sent[2]
+    case = token_spent()  # the store answers the outer guard, and fails the inner one
+    case.store.take_token = broken
+    return case, "POST /checkout HTTP/1.1\nIdempotence-Token: <token>\n\n"
+
+
+def wrap_views(monkeypatch, outer, status):
+    """Put a guard around every guarded view of the cases, and let a handler answer refusals."""
+    add_views = RefusalCase.add_views
+
+    def add_guards_too(case):
+        add_views(case)
+        for rule in case.app.url_map.iter_rules():
+            if "POST" in rule.methods and rule.endpoint != "login":
+                views = case.app.view_functions
+                views[rule.endpoint] = outer(views[rule.endpoint])
+        if status is not None:
+            case.app.register_error_handler(HTTPException, lambda error: ({"error": 1}, status))
+
+    monkeypatch.setattr(RefusalCase, "add_views", add_guards_too)
+
+
+@pytest.mark.parametrize("slug", REFUSALS)
+@pytest.mark.parametrize("status", [None, 200, 422])
+@pytest.mark.parametrize("outer", OUTER)
+def test_no_refusal_is_a_result_of_the_guard_around_it(monkeypatch, outer, status, slug):
+    wrap_views(monkeypatch, OUTER[outer], status)
+    case, sent = case_of(slug)
+    head, _, body = sent.partition("\n\n")
+    sent = f"{head.rstrip()}\nOuter-Key: the-outer-key\n\n{body}"
+    client = TranscriptClient(case.app, dict(case.names))
+    answers = [client.exchange(sent) for _ in range(2)]
+    assert f"Idempotence-Refusal: {slug}\n" in answers[0]
+    is_remembered = outer == "key, at most once" and slug in RUN_THE_VIEW
+    assert ["Idempotent-Replayed: true" in answer for answer in answers] == [False, is_remembered]
+    assert f"Idempotence-Refusal: {slug}\n" in answers[1] or is_remembered
+
+
+def post(app, key, token="forged"):
+    headers = {"Idempotency-Key": key, "Idempotence-Token": token}
+    return app.test_client().post("/orders", headers=headers)
+
+
+def new_token(app):
+    return app.test_client().get("/token").json["token"]
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
+def test_a_fresh_token_runs_a_view_in_whole_app_mode_under_the_same_key(guarantee):
+    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True, IDEMPOTENCE_KEY_GUARANTEE=guarantee)
+    app.add_url_rule("/orders", "order", one_time_token()(lambda: "done"), methods=["POST"])
+    assert post(app, "one").headers["Idempotence-Refusal"] == "token-invalid"
+    assert post(app, "one", new_token(app)).text == "done"
+    assert post(app, "one", new_token(app)).headers["Idempotent-Replayed"] == "true"
+
+
+def test_a_fresh_token_runs_a_class_based_view_under_the_same_key():
+    class Orders(MethodView):
+        @one_time_token()
+        def post(self):
+            return "done"
+
+    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True, IDEMPOTENCE_KEY_GUARANTEE="at-most-once")
+    app.add_url_rule("/orders", view_func=Orders.as_view("orders"))
+    assert post(app, "one").headers["Idempotence-Refusal"] == "token-invalid"
+    assert post(app, "one", new_token(app)).text == "done"
+
+
+@pytest.mark.parametrize("status", [None, 200, 422])
+def test_a_fresh_token_in_the_view_runs_it_under_the_same_key(status):
+    idempotence = Idempotence()
+    app = make_app(idempotence=idempotence)
+    if status is not None:
+        app.register_error_handler(Refusal, lambda error: ("no", status))
+
+    @app.post("/orders")
+    @idempotent
+    def order():
+        idempotence.redeem_token(request.headers["Idempotence-Token"])
+        return "done"
+
+    assert post(app, "one").headers["Idempotence-Refusal"] == "token-invalid"
+    assert post(app, "one", new_token(app)).text == "done"
+
+
+@pytest.mark.parametrize("how", ["it answers a refusal itself", "its guard has let it run before"])
+def test_at_most_once_remembers_a_refusal_where_something_may_have_run(how):
+    """A decorator has its own answer; or a view runs again behind the guard that admitted it."""
+    app, runs = make_app(), []
+
+    def rescue(view):
+        @functools.wraps(view)
+        def wrapper():
+            try:
+                return view()
+            except Refusal:
+                runs.append("rescued")
+                return "rescued"
+
+        return wrapper
+
+    def order():
+        runs.append("order")
+        return "done" if len(runs) > 1 else behind_token()
+
+    inner = one_time_token()
+    behind_token = inner(lambda: "never")
+    view = inner(order) if how.startswith("its") else rescue(inner(order))
+    app.add_url_rule(
+        "/orders", "order", idempotent(guarantee="at-most-once")(view), methods=["POST"]
+    )
+    token = new_token(app) if how.startswith("its") else "forged"
+    first, again = post(app, "one", token), post(app, "one", token)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert (again.data, len(runs)) == (first.data, 1)
+
+
+def test_a_lock_is_released_whatever_its_route_calls_a_failure():
+    app = make_app()
+    lock = no_repeat_submit(60, failed=lambda response: False)
+    app.add_url_rule("/orders", "order", lock(one_time_token()(lambda: "done")), methods=["POST"])
+    slugs = [post(app, "one").headers["Idempotence-Refusal"] for _ in range(2)]
+    assert slugs == ["token-invalid", "token-invalid"]

@@ -1,0 +1,205 @@
+"""No half bodies: where the server shows that a body broke off, nothing is spent, held or kept."""
+
+import contextlib
+import io
+
+import pytest
+from flask import Response, request, stream_with_context
+from helpers.request_bodies import BYTES, FORM, app_with, send
+from helpers.store_assertions import values_of
+
+from flask_idempotence import current_guard, idempotent, no_repeat_submit, one_time_token
+
+BODY = b"a=1234567890"
+CUT = 5
+
+GUARDS = {
+    "key alone": idempotent(compare=False),
+    "key by function": idempotent(compare=lambda: request.args),
+    "token": one_time_token(),
+    "restoring token": one_time_token(restore_on_failure=True),
+    "lock": no_repeat_submit(60, key=lambda: 1),
+    "token in key": lambda view: idempotent(compare=False)(one_time_token()(view)),
+    "key in lock": lambda view: no_repeat_submit(60, key=lambda: 1)(
+        idempotent(compare=False)(view)
+    ),
+}
+
+
+def data():
+    return request.get_data()
+
+
+def pieces():
+    while piece := request.stream.read(3):
+        yield piece
+
+
+def streamed():
+    return Response(stream_with_context(pieces()))
+
+
+def refused():
+    try:
+        return request.get_data()
+    except Exception:
+        return "half of it will do"
+
+
+def raw():
+    return request.environ["wsgi.input"].read(int(request.headers["Content-Length"]))
+
+
+def into_a_buffer():
+    buffer = bytearray(len(BODY))
+    return bytes(buffer[: request.environ["wsgi.input"].readinto(buffer)])
+
+
+READERS = {
+    "into a buffer": into_a_buffer,
+    "data": data,
+    "form": lambda: request.form,
+    "values": lambda: dict(request.values),
+    "pieces": lambda: b"".join(pieces()),
+    "a streamed response": streamed,
+    "raw": raw,
+    "lines": lambda: b"".join(request.environ["wsgi.input"]),
+    "a caught error": refused,
+    "a part, then the rest": lambda: request.stream.read(CUT - 1) + request.get_data(),
+}
+
+SERVERS = {
+    "to the length": {},
+    "to the end": {"wsgi.input_terminated": True},
+}
+
+
+class Site:
+    """An application whose view reads its body behind a guard."""
+
+    def __init__(self, read, guard, *hooks):
+        self.app = app_with(self.view, guard)
+        for hook in hooks:
+            self.app.before_request(hook)
+        self.read, self.bodies = read, []
+        self.token = self.app.test_client().get("/token").json["token"]
+        self.store = self.app.extensions["idempotence"].engine.store
+
+    def view(self):
+        answer = self.read()
+        self.bodies.append(answer)
+        return answer
+
+    def post(self, body, content_type=BYTES, *, server="to the length"):
+        environ = {"CONTENT_LENGTH": str(len(BODY)), **SERVERS[server]}
+        headers = {"Idempotency-Key": "k", "Idempotence-Token": self.token}
+        return send(self.app, body, content_type, environ, headers)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("how", READERS)
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_request_whose_body_broke_off_may_be_sent_again(guard, how, server):
+    site = Site(READERS[how], GUARDS[guard])
+    before = values_of(site.store)
+    content_type = FORM if how in ("form", "values") else BYTES
+    for _ in range(2):  # a token that is put back does not count as put back
+        try:
+            status = site.post(BODY[:CUT], content_type, server=server).status_code
+        except Exception as error:  # a streamed response has begun by then
+            status = error.code
+        assert status == (200 if how == "a caught error" else 400)
+        assert values_of(site.store).keys() == before.keys()
+    site.bodies.clear()
+    answer = site.post(BODY, content_type, server=server)
+    assert (answer.status_code, len(site.bodies)) == (200, 1)
+    repeat = site.post(BODY, content_type, server=server)
+    assert len(site.bodies) == 1
+    assert repeat.status_code in (200, 409)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("hook", ["data", "form", "pieces", "raw"])
+def test_a_hook_that_reads_half_a_body_lets_no_view_run(hook, guard, server):
+    def read():
+        with contextlib.suppress(Exception):
+            READERS[hook]()
+
+    site = Site(lambda: "done", GUARDS[guard], read)
+    before = values_of(site.store)
+    assert site.post(BODY[:CUT], FORM, server=server).status_code == 400
+    assert (site.bodies, values_of(site.store)) == ([], before)
+    assert site.post(BODY, FORM, server=server).status_code == 200
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("compare", [False, lambda: 1])
+def test_at_most_once_reads_the_whole_body_before_the_view_begins(compare, server):
+    site = Site(READERS["data"], idempotent(compare=compare, guarantee="at-most-once"))
+    assert site.post(BODY[:CUT], server=server).status_code == 400
+    assert (site.bodies, len(values_of(site.store))) == ([], 1)  # the token
+    assert site.post(BODY, server=server).data == BODY
+    assert site.bodies == [BODY]
+
+
+@pytest.mark.parametrize("hook", ["data", "form", "pieces"])
+def test_at_most_once_takes_a_body_that_a_hook_has_read(hook):
+    guard = idempotent(compare=False, guarantee="at-most-once")
+
+    def read():
+        READERS[hook]()
+
+    site = Site(lambda: dict(request.form) or request.get_data(), guard, read)
+    assert site.post(BODY, FORM).status_code == 200
+
+
+def test_a_token_that_was_put_back_once_is_not_put_back_twice_by_half_a_body():
+    site = Site(lambda: (request.get_data(), 500), GUARDS["restoring token"])
+    sent = [BODY, BODY[:CUT], BODY, BODY]
+    assert [site.post(body).status_code for body in sent] == [500, 400, 500, 409]
+
+
+def test_a_view_that_has_acted_before_it_reads_may_keep_its_claim():
+    def view():
+        current_guard.keep()
+        return request.get_data()
+
+    for guard in ("key alone", "token", "lock"):
+        site = Site(view, GUARDS[guard])
+        assert [site.post(BODY[:CUT]).status_code for _ in "12"] in ([400, 400], [400, 409])
+        assert site.post(BODY).status_code != 200
+
+
+class Torn(io.BytesIO):
+    """The input of a server that reports a disconnect by an error of its own."""
+
+    def read(self, size=-1):
+        return self.checked(super().read(size), size)
+
+    def readline(self, size=-1):
+        return self.checked(super().readline(size), size)
+
+    def checked(self, data, size):
+        if data and 0 <= size <= len(data):
+            return data
+        raise type("InvalidChunkSize", (Exception,), {})
+
+
+@pytest.mark.parametrize("how", ["data", "pieces", "lines"])
+@pytest.mark.parametrize("guard", GUARDS)
+def test_an_error_of_the_server_is_half_a_body_too(guard, how):
+    site = Site(READERS[how], GUARDS[guard])
+    before = values_of(site.store)
+    headers = {"Idempotency-Key": "k", "Idempotence-Token": site.token}
+    environ = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
+    torn = environ | {"wsgi.input": Torn(BODY)}
+    assert send(site.app, b"", BYTES, torn, headers).status_code == 400
+    assert values_of(site.store).keys() == before.keys()
+    assert send(site.app, BODY, BYTES, environ, headers).status_code == 200
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_view_without_a_guard_reads_what_the_server_passes_on(server):
+    site = Site(raw, None)
+    assert site.post(BODY[:CUT], server=server).data == BODY[:CUT]

@@ -1,0 +1,378 @@
+"""The bytes of a round trip: replies in pieces, too many or too late."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+from helpers.servers.processes import HOST
+from redis.exceptions import (
+    BusyLoadingError,
+    InvalidResponse,
+    NoScriptError,
+    ReadOnlyError,
+    ResponseError,
+)
+
+from flask_idempotence import StoreError
+from flask_idempotence.stores import open_store
+from flask_idempotence.stores.base import NO_FINGERPRINT, Done, Outcome, Running, TokenOutcome
+from flask_idempotence.stores.redis.connection.link import ConnectionFactory, deadline
+from flask_idempotence.stores.redis.connection.node import OPEN_AFTER, PROBE_EVERY, Node
+
+OWNER = b"o" * 16
+
+
+@pytest.fixture(params=[2, 3])
+def pair(request):
+    """A connection in either protocol, and the other end of it."""
+    with socket.create_server((HOST, 0)) as listener, ThreadPoolExecutor() as pool:
+        accepted = pool.submit(accept, listener, protocol=request.param)
+        address = {"host": HOST, "port": listener.getsockname()[1]}
+        deadline.begin(5)
+        link = ConnectionFactory(redis.ConnectionPool(**address, protocol=request.param)).connect()
+        with accepted.result() as theirs:
+            yield link, theirs
+        link.disconnect()
+
+
+def accept(listener, *, protocol):
+    theirs, _ = listener.accept()
+    theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if protocol == 3:
+        assert b"HELLO" in theirs.recv(4096)
+        theirs.sendall(b"%1\r\n$5\r\nproto\r\n:3\r\n")
+    return theirs
+
+
+def receive(link):
+    return link.exchange(b"", 1)[0]
+
+
+REPLIES = [
+    (b":0\r\n", 0),
+    (b":-12345678901234567\r\n", -12345678901234567),
+    (b"+OK\r\n", b"OK"),
+    (b"+\r\n", b""),
+    (b"$0\r\n\r\n", b""),
+    (b"$7\r\n\r\n:1\r\n$\r\n", b"\r\n:1\r\n$"),
+    (b"$-1\r\n", None),
+    (b"*0\r\n", []),
+    (b"*3\r\n:2\r\n*2\r\n$1\r\n\n\r\n+a\r\n$2\r\n\xff\x00\r\n", [2, [b"\n", b"a"], b"\xff\x00"]),
+]
+
+
+@pytest.mark.parametrize(("sent", "reply"), REPLIES, ids=[str(sent) for sent, _ in REPLIES])
+def test_a_reply_is_the_same_wherever_it_is_cut(pair, sent, reply):
+    link, theirs = pair
+    for cut in range(len(sent) + 1):
+        rest = threading.Timer(0.0005, theirs.sendall, [sent[cut:] + b":42\r\n"])
+        theirs.sendall(sent[:cut])
+        rest.start()
+        assert (receive(link), receive(link)) == (reply, 42)
+        rest.join()
+        assert not link.over.unread
+
+
+@pytest.mark.parametrize("pair", [3], indirect=True)
+@pytest.mark.parametrize(
+    ("sent", "reply"),
+    [
+        (b"_\r\n", None),
+        (b"%1\r\n+a\r\n:1\r\n", {b"a": 1}),
+        (b">2\r\n+invalidate\r\n*1\r\n+k\r\n$1\r\nx\r\n", b"x"),
+    ],
+)
+def test_a_kind_of_the_newer_protocol_is_left_to_redis_py(pair, sent, reply):
+    link, theirs = pair
+    theirs.sendall(sent + b":42\r\n")
+    assert (receive(link), receive(link)) == (reply, 42)
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (b"-NOSCRIPT No matching script.\r\n", NoScriptError),
+        (b"-READONLY You can't write.\r\n", ReadOnlyError),
+        (b"-ERR syntax error\r\n", ResponseError),
+    ],
+)
+def test_an_error_is_the_one_that_redis_py_makes_of_it(pair, sent, error):
+    link, theirs = pair
+    theirs.sendall(sent + b":1\r\n")
+    assert type(receive(link)) is error
+    assert receive(link) == 1
+
+
+def test_what_refuses_all_commands_is_raised(pair):
+    link, theirs = pair
+    theirs.sendall(b"-LOADING Redis is loading the dataset in memory\r\n")
+    with pytest.raises(BusyLoadingError):
+        receive(link)
+
+
+@pytest.mark.parametrize("sent", [b"HTTP/1.1 400 Bad Request\r\n", b"\x16\x03\x01\r\n"])
+def test_what_is_no_reply_is_an_error(pair, sent):
+    link, theirs = pair
+    theirs.sendall(sent)
+    with pytest.raises(InvalidResponse):
+        receive(link)
+
+
+@pytest.mark.parametrize("sent", [b"", b":1", b"$5\r\nab", b"*2\r\n:1\r\n"])
+def test_an_end_in_the_middle_of_a_reply_is_an_error(pair, sent):
+    link, theirs = pair
+    theirs.sendall(sent)
+    theirs.close()
+    with pytest.raises(redis.ConnectionError, match="closed"):
+        receive(link)
+
+
+def test_a_shorter_limit_holds_for_a_reply_that_is_waited_for_already(pair):
+    link, _ = pair
+    link.exchange(b"*1\r\n$4\r\nPING\r\n", 0)
+    started = time.monotonic()
+    with deadline.limit(0.1), pytest.raises(redis.TimeoutError):
+        receive(link)
+    assert time.monotonic() - started < 0.3
+
+
+class Server:
+    """A server that answers each packet as it is told, over real connections."""
+
+    def __init__(self):
+        self._listener = socket.create_server((HOST, 0))
+        self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/1?protocol=2"
+        self.packets = []
+        self.connections = []
+        self.handshake_takes = 0.0
+        self.answer = lambda connection, packet: connection.sendall(b"+PONG\r\n")
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.connections.append(connection)
+                threading.Thread(target=self._serve, args=[connection], daemon=True).start()
+
+    def _serve(self, connection):
+        with contextlib.suppress(OSError):
+            while packet := connection.recv(65536):
+                if b"SELECT" in packet:
+                    time.sleep(self.handshake_takes)
+                    connection.sendall(b"+OK\r\n")
+                else:
+                    self.packets.append(packet)
+                    self.answer(connection, packet)
+
+    def close(self):
+        for each in (self._listener, *self.connections):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+@pytest.fixture
+def server():
+    made = Server()
+    yield made
+    made.close()
+
+
+def test_a_connection_with_more_replies_than_were_asked_for_is_not_used_again(server):
+    store = open_store(server.url, {"wait_replicas": 0})
+    server.answer = lambda connection, packet: connection.sendall(b":1\r\n:0\r\n")
+    assert store.release("a", OWNER) is Outcome.OK
+    server.answer = lambda connection, packet: connection.sendall(b":1\r\n")
+    assert store.release("b", OWNER) is Outcome.OK  # the second reply was not read as this one's
+    assert len(server.connections) == 2
+
+
+def test_a_reply_to_wait_that_comes_too_late_is_not_the_next_commands(server):
+    def never(connection, packet):
+        connection.sendall(b"" if b"WAIT" in packet else b":1\r\n")
+
+    server.answer = never
+    store = open_store(server.url, {"wait_replicas": 1, "deadline": 0.3})
+    with pytest.raises(StoreError, match="Timeout") as caught:
+        store.complete("a", OWNER, NO_FINGERPRINT, b"", 60)
+    assert caught.value.sent
+    server.answer = lambda connection, packet: connection.sendall(b":1\r\n")
+    assert store.complete("b", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.OK
+    assert len(server.connections) == 2
+
+
+def test_a_token_is_spent_once_although_the_server_is_demoted_while_replicas_are_waited_for(
+    server,
+):
+    """Redis ends the wait of each client with an error, and closes its connection."""
+
+    def demoted(connection, packet):
+        if b"WAIT" not in packet:
+            connection.sendall(b":1\r\n")
+        else:
+            connection.sendall(b"-UNBLOCKED force unblock from blocking operation\r\n")
+            connection.shutdown(socket.SHUT_RDWR)
+
+    server.answer = demoted
+    store = open_store(server.url, {"wait_replicas": 1})
+    with pytest.raises(StoreError, match="UNBLOCKED") as caught:
+        store.take_token("t", b"")
+    assert caught.value.sent
+    server.answer = lambda connection, packet: connection.sendall(b":1\r\n")
+    assert store.take_token("t", b"") is TokenOutcome.TAKEN
+    assert len(server.connections) == 2
+    assert [packet.count(b"EVALSHA") for packet in server.packets] == [1, 0, 1, 0]
+
+
+def test_while_replicas_fail_a_write_is_not_waited_for(server):
+    def too_few(connection, packet):
+        connection.sendall(b":0\r\n" if b"WAIT" in packet else b":1\r\n")
+
+    server.answer = too_few
+    store = open_store(server.url, {"wait_replicas": 1})
+    for _ in range(OPEN_AFTER + 2):
+        with pytest.raises(StoreError, match="reached 0 replicas") as caught:
+            store.complete("a", OWNER, NO_FINGERPRINT, b"", 60)
+        assert caught.value.sent
+    assert sum(b"WAIT" in packet for packet in server.packets) == OPEN_AFTER
+    server.answer = lambda connection, packet: connection.sendall(b":1\r\n")
+    time.sleep(PROBE_EVERY)
+    assert store.complete("a", OWNER, NO_FINGERPRINT, b"", 60) is Outcome.OK
+
+
+@pytest.mark.parametrize("protocol", [2, 3])  # the newer begins with a handshake
+@pytest.mark.parametrize("reply", [b"+" + b"x" * 300, b"$300\r\n" + b"x" * 300])
+def test_a_server_that_sends_byte_by_byte_has_one_deadline(server, reply, protocol):
+    def dribble(connection, packet):
+        for byte in reply:
+            connection.sendall(bytes([byte]))
+            time.sleep(0.01)
+
+    server.answer = dribble
+    url = server.url.replace("protocol=2", f"protocol={protocol}")
+    store, started = open_store(url, {"deadline": 0.5}), time.monotonic()
+    with pytest.raises(StoreError, match="Timeout"):
+        store.ping()
+    assert 0.45 < time.monotonic() - started < 0.7
+
+
+def test_a_server_that_reads_slowly_has_one_deadline(server):
+    """Sending takes a part of the time; waiting has the rest."""
+    received = threading.Event()
+
+    def listen(connection, packet):
+        if not received.is_set():
+            received.set()
+            time.sleep(0.4)  # the rest of 16 MiB waits in front of the server
+
+    server.answer = listen
+    store, started = open_store(server.url, {"deadline": 0.6}), time.monotonic()
+    with pytest.raises(StoreError, match="Timeout"):
+        store.put_token("k", bytes(16 << 20), 60)
+    assert time.monotonic() - started < 0.8
+
+
+def test_an_idle_connection_that_the_server_closed_costs_a_repeatable_command_an_attempt(server):
+    store = open_store(server.url, {})
+    store.ping()
+    server.connections[0].shutdown(socket.SHUT_RDWR)
+    store.ping()
+    assert len(server.connections) == 2
+    assert len(server.packets) == 2
+
+
+@pytest.mark.parametrize("how", ["put_token", "take_token"])
+def test_an_idle_connection_that_the_server_closed_costs_a_token_nothing(server, how):
+    server.answer = lambda connection, packet: connection.sendall(
+        b"+OK\r\n" if b"SET" in packet else b":1\r\n"
+    )
+    store = open_store(server.url, {})
+    calls = {"put_token": (b"", 60), "take_token": (b"",)}[how]
+    getattr(store, how)("t", *calls)
+    server.connections[0].shutdown(socket.SHUT_RDWR)
+    getattr(store, how)("t", *calls)
+    assert len(server.connections) == 2
+
+
+def test_a_token_is_not_sent_where_something_stands_to_be_read(server):
+    store = open_store(server.url, {})
+    server.answer = lambda connection, packet: connection.sendall(b"+OK\r\n")
+    store.put_token("t", b"", 60)
+    server.connections[0].sendall(b"-ERR stale\r\n")
+    time.sleep(0.05)
+    store.put_token("t", b"", 60)
+    assert len(server.connections) == 2
+
+
+def test_a_connection_that_takes_too_long_costs_no_idle_one(server):
+    store = open_store(server.url, {"deadline": 0.2})
+    node = store._deployment._node
+    deadline.begin(5)
+    idle, home = node.take()
+    server.handshake_takes = 5
+    with pytest.raises(StoreError, match="Timeout"):
+        store.ping()
+    node.put_back(idle, home)
+    assert node._idle == [idle]
+    store.ping()
+    store._deployment.close()
+
+
+def test_the_second_attempt_takes_no_connection_that_the_server_closed(server):
+    store = open_store(server.url, {})
+    store.ping()
+    node = store._deployment._node
+    forgotten, drop_idle = [], Node.drop_idle
+    node.drop_idle = lambda: forgotten.append(1)  # as if others put theirs back meanwhile
+    deadline.begin(5)
+    node.put_back(node.connect(), node._idle)
+    for each in list(server.connections):
+        each.shutdown(socket.SHUT_RDWR)
+    store.ping()
+    assert forgotten == [1]
+    drop_idle(node)
+
+
+def test_a_large_record_comes_back_whole(redis_url):
+    store, record = open_store(redis_url, {}), os.urandom(1 << 20)
+    store.claim("k", OWNER, NO_FINGERPRINT, 60, 0)
+    assert store.complete("k", OWNER, NO_FINGERPRINT, record, 60) is Outcome.OK
+    for protocol in (2, 3):
+        again = open_store(f"{redis_url}?protocol={protocol}", {})
+        for _ in range(2):
+            assert again.claim("k", b"x" * 16, NO_FINGERPRINT, 60, 0) == Done(True, record)
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_the_store_works_in_either_protocol(redis_url, protocol):
+    store = open_store(f"{redis_url}?protocol={protocol}", {})
+    store.claim("k", OWNER, NO_FINGERPRINT, 60, 0)
+    assert isinstance(store.claim("k", b"x" * 16, NO_FINGERPRINT, 60, 0), Running)
+    assert store.peek("k").kind == "claim"
+    assert list(store.scan("")) == ["k"]
+    [facts] = store.facts()
+    assert facts.product in {"Redis", "Valkey"}
+    assert facts.version
+    assert facts.clock_ahead is not None
+    assert facts.log_reaches_disk == "everysec"
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_process_does_not_take_its_parents_replies(redis_url):
+    store = open_store(redis_url, {})
+    store.claim("k", OWNER, NO_FINGERPRINT, 60, 0)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        rounds = [store.claim("k", b"c" * 16, NO_FINGERPRINT, 60, 0) for _ in range(200)]
+        os._exit(0 if all(isinstance(each, Running) for each in rounds) else 1)
+    for number in range(200):
+        assert store.release(f"{number}", OWNER) is Outcome.OK
+    assert os.waitpid(child, 0)[1] == 0
