@@ -310,3 +310,14 @@ def real_time():
     if Engine.clock is not time.monotonic:
         Engine.clock = MemoryStore.clock = time.monotonic
         clock._monotonic.seconds = 0.0
+
+
+@pytest.fixture(autouse=True)
+def no_pending_work():
+    """End what keepers still do for a test: it costs the later tests time, and logs."""
+    yield
+    from flask_idempotence.engine.keeper import KEEPERS  # noqa: PLC0415 - as above
+
+    for keeper in KEEPERS:
+        if keeper._held or keeper._retry_queue:
+            keeper._forget()

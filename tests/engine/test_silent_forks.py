@@ -31,7 +31,7 @@ def view():
 with app.app_context(), idempotence.once("boot", "1"):
     pass
 [connection] = engine.store._deployment._nodes()[0]._idle
-socket = connection._socket
+socket = connection.over
 lock = engine.keeper._lock
 threading.Thread(target=lambda: lock.acquire() and time.sleep(60), daemon=True).start()
 while not lock.locked():
@@ -42,7 +42,7 @@ if pid == 0:
     answer = app.test_client().post("/", json={})
     print("status", answer.status_code)
     [connection] = engine.store._deployment._nodes()[0]._idle
-    print("shared", connection._socket is socket)
+    print("shared", connection.over is socket)
     sys.stdout.flush()
     os._exit(0)
 status = os.waitpid(pid, 0)[1]

@@ -17,7 +17,7 @@ REDIS = (
     *(f"tests/guards/key/test_{name}.py" for name in ("replay", "scope_and_mismatch", "costs")),
     *(
         f"tests/stores/redis/test_{name}.py"
-        for name in ("claims", "costs", "wire", "redis_py", "topologies", "cluster")
+        for name in ("claims", "costs", "replies", "redis_py", "topologies", "cluster")
     ),
     "tests/stores/redis/test_wait_replicas.py",
 )
