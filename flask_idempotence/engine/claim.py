@@ -71,7 +71,6 @@ class Attempt:
         return f" route={request.method} {request.url_rule.rule}"
 
     def emit(self, signal: NamedSignal, **arguments: object) -> None:
-        """Send a signal about this attempt."""
         if signal.receivers:
             emit(
                 signal,
@@ -110,7 +109,6 @@ class Owners:
         self._drawn_at = 0.0
 
     def draw(self) -> bytes:
-        """Return a new owner."""
         # By the wall clock: the others may be frozen in a snapshot.
         now = time.time()
         if not 0 <= now - self._drawn_at < self._GOOD_FOR:
@@ -150,7 +148,6 @@ class Lease:
         self.renew_at = at + length / 3
 
     def is_due_soon(self, now: float) -> bool:
-        """Whether it may join a renewal that is sent now."""
         return self.renew_at <= now + self.length / 12
 
     def is_missed(self, now: float) -> bool:
@@ -159,7 +156,6 @@ class Lease:
 
     @property
     def end(self) -> float:
-        """The end of the lease."""
         return self.began_at + self.length
 
 
@@ -268,7 +264,6 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict that counts."""
         # A view cannot keep the writes that its exception has rolled back.
         is_undone = self.transaction is not None and self.has_raised
         if self.by_hand is not None and not (self.by_hand is Verdict.KEPT and is_undone):
@@ -277,7 +272,6 @@ class Claim:
         return Verdict.CUT_OFF if is_cut_off else self.result
 
     def ending(self, now: float) -> Ending:
-        """Return the state of the claim at its end."""
         lease = self.lease
         return Ending(
             self.question,
@@ -334,7 +328,6 @@ REPLAYED = "_flask_idempotence_replayed"
 
 
 def claims_of(request: Request) -> Sequence[Claim]:
-    """Return the claims of a request, outermost first."""
     claims: Sequence[Claim] = vars(request).get(CLAIMS, ())
     return claims
 

@@ -33,7 +33,6 @@ def enter_block(claim: Claim) -> None:
 
 
 def leave_block(claim: Claim) -> None:
-    """Note that the block of a claim has ended."""
     # Not by a token: blocks may end in another order than they began in, and a generator may be
     # closed in another context than it was begun in.
     _blocks.set(tuple(block for block in _blocks.get() if block[0] is not claim))
@@ -92,7 +91,6 @@ def _task() -> object:
 
 
 def _around() -> Sequence[Claim]:
-    """Return the claims of the guards around the running code, outermost first."""
     claims = claims_of(actual(request)) if has_request_context() else ()
     in_view = [claim for claim in claims if claim.in_view]
     blocks = [claim for claim, _ in _open_blocks()]

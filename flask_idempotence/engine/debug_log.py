@@ -70,7 +70,6 @@ def note_settlement(
 
 
 def note_commit(claim: Claim) -> None:
-    """Log that the transaction of a claim was committed, together with its record."""
     note(claim.attempt, f"{_reason(claim)}: committed, with the record")
 
 

@@ -107,7 +107,6 @@ class Engine:
         return self.switches.is_on(app, toggle)
 
     def now(self) -> float:
-        """Return the clock's seconds."""
         return self.clock()
 
     @staticmethod
@@ -338,12 +337,6 @@ class Engine:
         return begin_transaction(self.policy, self.settling.settle, claim, transaction)
 
     def ensure_held(self, claim: Claim) -> None:
-        """Renew the lease of a claim now.
-
-        Raises:
-            LeaseLost: the claim has ended, or another owner has it.
-            StoreUnavailable: the store does not answer, and the policy is to reject.
-        """
         try:
             self.keeper.ensure_held(claim)
         except Refusal as refusal:
@@ -382,11 +375,6 @@ class Engine:
 
 
 def engine_of(app: Flask) -> Engine:
-    """Return the engine of an application.
-
-    Raises:
-        ConfigurationError: the extension is not registered on it.
-    """
     state = app.extensions.get("idempotence")
     if state is None:
         raise ConfigurationError(
@@ -422,7 +410,6 @@ def note_exception(app: Flask, **_: object) -> None:
 
 
 def tear_down_request(error: BaseException | None) -> None:
-    """Settle the claims that no response has settled, when their context ends."""
     context = actual(request_ctx)
     if claims := claims_of(context.request):
         engine_of(context.app).settling.tear_down(claims, id(context), error)

@@ -214,14 +214,6 @@ def argument(
     *,
     setting: str | None = None,
 ) -> Any:
-    """Return the field of an argument in the dataclass of a guard.
-
-    Args:
-        check: takes the argument's name for error texts and its value, and returns the value that
-            counts; it raises a ConfigurationError. None for no check.
-        default: the value of an omitted argument.
-        setting: the field of `Config` in place of None.
-    """
     metadata = {"check": check, "setting": setting}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -298,15 +290,12 @@ class Guard(ABC, Generic[Reply_co]):
         """Return how a claim ends."""
 
     def record(self, sealed: RecordContext, response: Response) -> bytes:
-        """Return the record of a response, where the mode keeps records."""
         raise NotImplementedError
 
     def unknown(self, sealed: RecordContext) -> bytes:
-        """Return the record of an operation whose outcome is unknown, where it keeps records."""
         raise NotImplementedError
 
     def has_failed(self, response: Response) -> bool:
-        """Whether the view's response frees the operation."""
         return (self.services.callbacks.result_failed or result_failed)(response)
 
     def has_failed_since(self, response: Response) -> bool:
@@ -319,7 +308,6 @@ class Guard(ABC, Generic[Reply_co]):
 
 
 def arguments_of(guard: Guard[object]) -> Collection[dataclasses.Field[Any]]:
-    """Return the arguments of a guard's decorator that have rules, in order."""
     fields: dict[str, dataclasses.Field[Any]] = getattr(guard, "__dataclass_fields__", {})
     return [field for field in fields.values() if field.metadata]
 

@@ -96,7 +96,6 @@ class Keeper:
         self._has_warned = False
 
     def watch(self, claim: Claim) -> None:
-        """Renew a claim's lease from now on."""
         lease = claim.lease
         with self._lock:  # directly: the methods of a condition are Python's own, and slower
             self._held.add(claim)
@@ -139,7 +138,6 @@ class Keeper:
             self._start(thread)
 
     def tick(self) -> None:
-        """Do the work that is due: renew in one batch, then retry settlements."""
         with self._tick_lock:
             self._tick()
 
@@ -231,12 +229,6 @@ class Keeper:
         return [None] * len(claims) if outcomes is None else outcomes
 
     def ensure_held(self, claim: Claim) -> None:
-        """Renew the lease of a claim now.
-
-        Raises:
-            LeaseLost: the claim has ended, or another owner has it.
-            StoreUnavailable: the store does not answer, and the policy is to reject.
-        """
         if claim.settled:  # after the response: the claim has ended
             raise LeaseLost
         now = self._clock()

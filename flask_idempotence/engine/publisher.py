@@ -53,7 +53,6 @@ EXIT_TIMEOUT = 1.0
 
 
 def channel_of(prefix: str) -> str:
-    """Return the name of the channel of the applications with a prefix."""
     return f"{prefix}:watch"
 
 
@@ -83,7 +82,6 @@ class Publisher:
         self._has_warned = False
 
     def connect(self, app: Flask) -> None:
-        """Publish the signals of an application from now on."""
         for signal in ALL_SIGNALS:
             signal.connect(partial(self._receive, signal.name), app, weak=False)
 

@@ -44,7 +44,6 @@ class PendingSettlement:
     ended: Callable[[Outcome | None], None] | None = None
 
     def end(self, outcome: Outcome | None) -> None:
-        """Report the outcome."""
         if self.ended is not None:
             self.ended(outcome)
 
@@ -68,7 +67,6 @@ class RetryQueue:
         return len(self._pending)
 
     def add(self, settlement: PendingSettlement) -> None:
-        """Add a settlement, to be tried again."""
         self._pending.append(settlement)
         if len(self._pending) == 1:
             self.due_at = self._clock() + RETRY_EVERY

@@ -201,7 +201,6 @@ class Instrumentation:
         self.instruments: tuple[Instrument, ...] = ()
 
     def add(self, instrument: Instrument) -> None:
-        """Add an instrument."""
         self.instruments += (instrument,)
 
     def measure(self, pass_on: Callable[[Instrument], None]) -> None:

@@ -28,7 +28,6 @@ T = TypeVar("T")
 def duration(
     label: str, value: float | timedelta | None, *, allow_zero: bool = False
 ) -> float | None:
-    """Return a duration in seconds; None for the setting."""
     try:
         return None if value is None else seconds(value, allow_zero=allow_zero)
     except ValidationError as error:
@@ -40,14 +39,12 @@ wait = partial(duration, allow_zero=True)
 
 
 def flag(label: str, value: object) -> object:
-    """Check that an argument is True or False."""
     if not isinstance(value, bool):
         raise ConfigurationError(f"{label} must be True or False.")
     return value
 
 
 def names(label: str, value: Collection[str] | None) -> frozenset[str] | None:
-    """Return a collection of names; None for none."""
     if isinstance(value, str):
         raise ConfigurationError(f"{label} takes a collection of names, not one string.")
     return None if value is None else frozenset(value)
@@ -80,7 +77,6 @@ def choice(choices: object, more: str = "") -> Callable[[str, object], object]:
 
 
 def header(label: str, value: object) -> object:
-    """Check the name of a header; None for the setting."""
     if value is not None and not isinstance(value, str):
         raise ConfigurationError(f"{label} must be a header's name or a function.")
     if value is not None and not HEADER_NAME.fullmatch(value):
@@ -91,7 +87,6 @@ def header(label: str, value: object) -> object:
 
 
 def pattern(label: str, value: object) -> str | None:
-    """Return a regular expression; None for the setting."""
     try:
         return None if value is None else key_pattern(value)
     except ValidationError as error:
@@ -107,7 +102,6 @@ ON_STORE_ERROR = partial(
 
 
 def canonical_result(argument: str, request: Request, value: object) -> bytes:
-    """Return the canonical text of a value with the result of an application's function in it."""
     try:
         return canonical(value)
     except (TypeError, ValueError, RecursionError) as error:

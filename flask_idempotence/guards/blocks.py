@@ -106,7 +106,6 @@ class Block(Generic[B]):
         """Return the text that names the operation."""
 
     def _of_call(self, *args: Any, **kwargs: Any) -> Self:
-        """Return the block of one call of the decorated function."""
         del args, kwargs
         block = copy(self)
         Block.__init__(block)
@@ -210,21 +209,17 @@ class MutexGuard(BlockGuard):
     wait: float = argument(arguments.wait)
 
     def prepare(self, config: Config, given: Self) -> None:
-        """Complete a bound guard."""
         del given
         self.lease = min(self.lease, config.max_hold)
 
     def question(self, name: bytes) -> Question:
-        """Ask for a lock by the canonical text of its name."""
         return Question(name, lease=self.lease, renewed=self.lease, wait=self.wait or 0.0)
 
     def answer(self, finding: Finding) -> NoReturn:
-        """Refuse a lock that is held."""
         remaining = getattr(finding.outcome, "remaining", 0.0)
         raise Running("This is locked by another. Try again soon.", remaining=remaining)
 
     def settle(self, ending: Ending) -> Release:
-        """Release the lock, however its block has ended."""
         del ending
         return Release()
 
@@ -261,7 +256,6 @@ class Lock(Block[MutexGuard]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Release the lock, if this block has taken it and still owns it."""
         if self._engine is not None and self._claim is not None:
             leave_block(self._claim)
             self._engine.settling.settle(self._claim)

@@ -53,13 +53,11 @@ def faults_of(app: Flask, config: Config) -> Iterator[Fault]:
 
 
 def faults_when_finished(app: Flask, config: Config) -> Iterator[Fault]:
-    """Find the faults of an application whose views are all there."""
     yield from faults_of(app, config)
     yield from _idle(app)
 
 
 def _wrong_order(app: Flask) -> Iterator[Fault]:
-    """Find views that were registered before their guard came around them."""
     behind = {
         id(inner)
         for view in app.view_functions.values()

@@ -105,7 +105,6 @@ class KeyGuard(ViewGuard):
     only_methods: frozenset[str] | None = None
 
     def validate(self) -> None:
-        """Check the arguments together."""
         if self.compare is not None and self.ignore:
             raise ConfigurationError(
                 "idempotent(ignore=...) chooses from the whole request, which compare= replaces: "
@@ -136,7 +135,6 @@ class KeyGuard(ViewGuard):
             )
 
     def check(self, endpoint: str, config: Config) -> None:
-        """Check the guard of a view against the settings."""
         is_at_most_once = self.guarantee_in(config) == AT_MOST_ONCE
         if is_at_most_once and (self.on_store_error or config.on_store_error) == ALLOW:
             raise ConfigurationError(
@@ -161,7 +159,6 @@ class KeyGuard(ViewGuard):
             )
 
     def guarantee_in(self, config: Config) -> Guarantee:
-        """Return the guarantee of the route."""
         if self.within is not None:
             # A process that died has left nothing, so the view may run again: exactly once.
             return AT_LEAST_ONCE
@@ -172,7 +169,6 @@ class KeyGuard(ViewGuard):
         return isinstance(self.key, str) and self.key.lower() == config.token_header.lower()
 
     def prepare(self, config: Config, given: Self) -> None:
-        """Complete a bound guard."""
         self._takes_token = given.takes_token(config)
         self._pattern = None  # for tokens of this application, too
         if self.key_pattern is not None and not self._takes_token:
@@ -184,15 +180,12 @@ class KeyGuard(ViewGuard):
         self._at_most_once = given.guarantee_in(config) == AT_MOST_ONCE
 
     def record(self, sealed: RecordContext, response: Response) -> bytes:
-        """Return the record of a response."""
         return self.services.records.remember(sealed, response, self.ttl)
 
     def unknown(self, sealed: RecordContext) -> bytes:
-        """Return the record of an operation whose outcome is unknown."""
         return self.services.records.remember_unknown(sealed, self.ttl)
 
     def has_failed(self, response: Response) -> bool:
-        """Whether the view's response releases the key."""
         if self._at_most_once:
             return False
         if callable(self.remember):
@@ -203,7 +196,6 @@ class KeyGuard(ViewGuard):
         return _is_transient(response) or (own is not None and own(response))
 
     def has_failed_since(self, response: Response) -> bool:
-        """The same for a response that was changed after the view."""
         if self._at_most_once:
             return False
         if self.remember == SUCCESS:
@@ -211,7 +203,6 @@ class KeyGuard(ViewGuard):
         return _is_transient(response)
 
     def question(self, request: Request) -> Question | Unguarded:
-        """Ask for the key that the client sent."""
         sent = self._sent(request)
         if isinstance(sent, Question):
             return sent
@@ -252,7 +243,6 @@ class KeyGuard(ViewGuard):
         )
 
     def answer(self, finding: Finding) -> Response:
-        """Replay the response that is remembered, or refuse."""
         found = finding.outcome
         if not getattr(found, "matches", True):
             raise KeyReused
@@ -280,7 +270,6 @@ class KeyGuard(ViewGuard):
         return response
 
     def settle(self, ending: Ending) -> Settlement:
-        """Remember the response, or release an operation that may run again."""
         is_run = ending.verdict is Verdict.FAILED  # and released neither by hand nor unrun
         if ending.verdict in FAILURES and not (is_run and self._at_most_once):
             return Release()
@@ -332,7 +321,6 @@ class KeyGuard(ViewGuard):
 
 
 def name_of(identity: str, method: str, endpoint: str, sent: str) -> bytes:
-    """Return the canonical text of an idempotency key that a client sends to an endpoint."""
     return canonical_texts("key", identity, method, endpoint, sent)
 
 

@@ -78,7 +78,6 @@ class LockGuard(ViewGuard):
     on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
 
     def validate(self) -> None:
-        """Check the arguments together."""
         if self.shared and self.key is None:
             raise ConfigurationError(
                 "no_repeat_submit(shared=True) needs key=, a function that returns the subject of "
@@ -100,18 +99,15 @@ class LockGuard(ViewGuard):
         self.interval = interval  # type: ignore[assignment]  # None until it is bound
 
     def prepare(self, config: Config, given: Self) -> None:
-        """Complete a bound guard."""
         self._selection = selection_of(self.only, self.ignore or frozenset(), config.ignored_args)
         # Without an interval every success is released by a call, so a short lease saves none.
         self._lease = min(max(self.interval or config.lease, SHORTEST_LEASE), config.lease)
         self._is_worded = given.message is not None
 
     def has_failed(self, response: Response) -> bool:
-        """Whether the view's response releases the lock."""
         return super().has_failed(response) if self.failed is None else self.failed(response)
 
     def question(self, request: Request) -> Question:
-        """Ask for the sender and the request, without a key of the client's."""
         app, identities, rule = self.services.app, self.services.identities, rule_of(request)
         if self.key is None:
             identity = identities.of(app, request)
@@ -126,7 +122,6 @@ class LockGuard(ViewGuard):
         return Question(name, lease=self._lease, wait=self.wait or 0.0, identity=identity)
 
     def answer(self, finding: Finding) -> NoReturn:
-        """Refuse a repeat."""
         left = self.interval
         if isinstance(finding.outcome, Running):
             left = min(finding.outcome.remaining, left)
@@ -135,7 +130,6 @@ class LockGuard(ViewGuard):
         raise refusal
 
     def settle(self, ending: Ending) -> Settlement:
-        """Release a failure; hold a success until the interval is over."""
         if ending.verdict in FAILURES:
             return Release()
         if ending.is_overrun:

@@ -46,11 +46,6 @@ _SCOPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def checked_scope(function: str, scope: object) -> str:
-    """Return a scope.
-
-    Raises:
-        ConfigurationError: it has another form.
-    """
     if isinstance(scope, str) and _SCOPE.fullmatch(scope):
         return scope
     raise ConfigurationError(
@@ -76,14 +71,12 @@ class OnceGuard(BlockGuard):
     within: TransactionFactory | None = argument(transaction_factory)
 
     def validate(self) -> None:
-        """Check the arguments together."""
         if self.ttl is None:
             raise ConfigurationError("once(ttl=...): Must be a number of seconds or a timedelta.")
         if self.within is not None:
             self.on_store_error = REJECT
 
     def question(self, name: bytes) -> Question:
-        """Ask for an operation by the text that names it."""
         return Question(name, lease=self.services.config.lease, wait=self.wait or 0.0)
 
     def answer(self, finding: Finding) -> Done:
@@ -101,13 +94,11 @@ class OnceGuard(BlockGuard):
         raise Running(remaining=getattr(found, "remaining", 0.0))
 
     def settle(self, ending: Ending) -> Settlement:
-        """Remember that the operation is done, or release it."""
         if ending.verdict in FAILURES or ending.record is None:
             return Release()
         return Complete(ending.record, self.ttl)
 
     def unknown(self, sealed: RecordContext) -> bytes:
-        """Return the record of an operation whose outcome is unknown."""
         return self.services.records.remember_unknown(sealed, self.ttl)
 
 

@@ -54,12 +54,10 @@ class TokenGuard(ViewGuard):
     on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
 
     def prepare(self, config: Config, given: Self) -> None:
-        """Complete a bound guard."""
         del config, given
         self.part = self.purpose or "-"
 
     def question(self, request: Request) -> Question:
-        """Ask for the token that the request carries."""
         sent = self.services.tokens.sent_with(request)
         if sent is None:
             self.services.near_misses.look_for_token(request.endpoint, request)
@@ -71,18 +69,12 @@ class TokenGuard(ViewGuard):
         return self.question_of(sent, request)
 
     def question_of(self, text: str, request: Request | None) -> Question:
-        """Ask for a token by its text.
-
-        Raises:
-            TokenInvalid: its signature is wrong.
-        """
         if not isinstance(text, str):
             raise TokenInvalid().because("it is not a string")
         token = self.services.tokens.read(self.services.app, request, text, self.purpose)
         return Question(token.name, spends=token, identity=token.bearer)
 
     def answer(self, finding: Finding) -> NoReturn:
-        """Refuse a token that is not in the store, or another user's."""
         question, token = finding.question, finding.question.spends
         if finding.outcome is TokenOutcome.NOT_YOURS:
             is_user = question.identity is not None and bool(question.identity.text)
@@ -93,7 +85,6 @@ class TokenGuard(ViewGuard):
         raise TokenSpent().because("it has been spent, or the store no longer knows it")
 
     def settle(self, ending: Ending) -> Settlement:
-        """Leave the token spent, or put it back once if the route says so."""
         verdict, token = ending.verdict, ending.question.spends
         if token is not None and verdict is Verdict.CUT_OFF:
             return Restore(token, again=ending.is_restored)

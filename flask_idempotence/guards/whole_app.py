@@ -21,11 +21,6 @@ _EXEMPT = "__idempotence_exempt__"
 
 
 def exempt(view: V) -> V:
-    """Leave a view out of whole-app mode, as `idempotent.exempt` does.
-
-    Raises:
-        ConfigurationError: it is no view.
-    """
     if isinstance(view, Flask) or not callable(view):
         raise ConfigurationError(
             "idempotent.exempt takes a view function, a class-based view or one of its methods, "
@@ -68,5 +63,4 @@ def _speaks_for_itself(view: Any, method: str) -> bool:
 
 
 def exempts(view: Any, method: str) -> bool:
-    """Whether a view is exempt from whole-app mode."""
     return any(bears(layer, _EXEMPT) for layer in layers(view, method))

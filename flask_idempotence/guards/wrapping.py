@@ -188,7 +188,6 @@ def _is_own_answer(engine: Engine, response: Response, replay: Response) -> bool
 
 
 def covers(guard: ViewGuard, method: str) -> bool:
-    """Whether requests of a method are guarded."""
     if guard.only_methods is not None:
         return method in guard.only_methods
     return method not in SAFE_METHODS or method in guard.methods
@@ -246,7 +245,6 @@ def layers(view: Any, method: str | None = None) -> Iterator[Any]:
 
 
 def is_guard(layer: Any) -> bool:
-    """Whether a function is the wrapper of a guard."""
     return bears(layer, _GUARD)
 
 
