@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from flask.globals import request_ctx
 from ..request.hashing import SHORT_HASH
 from ..request.input import WATCHED, WatchedInput
 from ..request.proxies import actual
+from ..response.headers import note_on
 from ..signals import emit, lease_lost
 from ..stores.base import OWNER_BYTES
 from ..stores.process import call_in_children
@@ -241,7 +241,7 @@ class Claim:
         """Note that the view of a request runs now; the request keeps the claim."""
         self.context = id(actual(request_ctx))
         self.in_view = True
-        vars(request).setdefault(CLAIMS, []).append(self)
+        note_on(request).claims.append(self)
         if self.sealed.key:
             self._input = request.environ.get(WATCHED)
 
@@ -320,24 +320,3 @@ class Claim:
             reason = NOT_RENEWED if self.lease.is_missed(now) else ""
             _logger.warning("A lease was lost: %s%s", self.attempt, reason)
             self.attempt.emit(lease_lost, during=during)
-
-
-# Notes that a request carries.
-CLAIMS = "_flask_idempotence_claims"
-REPLAYED = "_flask_idempotence_replayed"
-
-
-def claims_of(request: Request) -> Sequence[Claim]:
-    claims: Sequence[Claim] = vars(request).get(CLAIMS, ())
-    return claims
-
-
-def note_replay(request: Request, status: int = 0) -> None:
-    """Note that a request is answered by a remembered response; 0 until its status is certain."""
-    vars(request)[REPLAYED] = status
-
-
-def replayed_status(request: Request) -> int | None:
-    """Return the status of the remembered response, 0 before it is certain; None for no replay."""
-    status: int | None = vars(request).get(REPLAYED)
-    return status

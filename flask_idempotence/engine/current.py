@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from flask import has_request_context, request
 
 from ..request.proxies import actual
-from .claim import Claim, claims_of, replayed_status
+from ..response.headers import note_on
+from .claim import Claim
 from .engine import engine_of
 from .guard import Verdict
 
@@ -91,7 +92,7 @@ def _task() -> object:
 
 
 def _around() -> Sequence[Claim]:
-    claims = claims_of(actual(request)) if has_request_context() else ()
+    claims: list[Claim] = note_on(request).claims if has_request_context() else []
     in_view = [claim for claim in claims if claim.in_view]
     blocks = [claim for claim, _ in _open_blocks()]
     around = sorted([*in_view, *blocks], key=attrgetter("number"))
@@ -128,7 +129,7 @@ class CurrentGuard:
 
         A replay does not run the view: only `after_request` functions can see True here.
         """
-        return has_request_context() and replayed_status(actual(request)) is not None
+        return has_request_context() and note_on(request).replayed is not None
 
     @property
     def lost(self) -> bool:

@@ -17,13 +17,13 @@ from flask.globals import request_ctx
 from ..config.slugs import REPEATS, number_of
 from ..errors import ConfigurationError
 from ..request.proxies import actual
-from ..response.headers import KEPT_HEADERS
+from ..response.headers import NOTE, RequestNote
 from ..response.records import RecordContext, UnreadableRecord
 from ..response.refusals import Refusal
 from ..signals import claimed, rejected, replayed, token_spent
 from ..stores import process
 from ..stores.base import Claimed, ClaimOutcome, Running, TokenOutcome
-from .claim import CLAIMS, REPLAYED, Attempt, Claim, Owners, claims_of
+from .claim import Attempt, Claim, Owners
 from .debug_log import note
 from .guard import (
     Finding,
@@ -389,14 +389,11 @@ def engine_of(app: Flask) -> Engine:
 # The ends of a request, also without a guard. Flask searches each for a coroutine every time,
 # which takes longer for a method than for a function.
 
-_NOTES = {CLAIMS, REPLAYED, KEPT_HEADERS}
-
 
 def finish_request(app: Flask, response: Response, **_: object) -> None:
     """Settle by the response that is sent; receives the signal `request_finished`."""
     context = actual(request_ctx)
-    is_whole = type(response.response) is list
-    if not is_whole or not vars(context.request).keys().isdisjoint(_NOTES):
+    if type(response.response) is not list or NOTE in vars(context.request):
         engine_of(app).settling.finish(context.request, id(context), response)
 
 
@@ -411,5 +408,6 @@ def note_exception(app: Flask, **_: object) -> None:
 
 def tear_down_request(error: BaseException | None) -> None:
     context = actual(request_ctx)
-    if claims := claims_of(context.request):
-        engine_of(context.app).settling.tear_down(claims, id(context), error)
+    note: RequestNote | None = vars(context.request).get(NOTE)
+    if note is not None and note.claims:
+        engine_of(context.app).settling.tear_down(note.claims, id(context), error)

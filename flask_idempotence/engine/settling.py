@@ -23,18 +23,17 @@ from werkzeug.wsgi import ClosingIterator
 
 from ..request.proxies import actual
 from ..response.headers import (
-    KEPT_HEADERS,
     REFUSAL_HEADER,
-    REFUSED,
     REPLAYED_HEADER,
     STORED_HEADER,
     add_kept_headers,
-    note_streamed,
+    may_be_stored,
+    note_on,
 )
 from ..response.refusals import Refusal
 from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
-from .claim import Claim, claims_of, replayed_status
+from .claim import Claim
 from .debug_log import note_settlement
 from .guard import (
     Complete,
@@ -127,20 +126,21 @@ class Settling:
             context: the id of its context.
             response: the response.
         """
-        is_streamed = _is_streamed(response)
+        note = note_on(request)
+        is_streamed = type(response.response) is not list and response.is_streamed
         is_read = request.method != "HEAD" and response.status_code not in _BODYLESS
-        for claim in reversed(claims_of(request)):
+        for claim in reversed(note.claims):
             if not claim.settled and claim.context == context:
                 self._finish(claim, response, is_streamed=is_streamed and is_read)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
-        status = replayed_status(request)
-        if status is not None and status == response.status_code:
+        if note.replayed == response.status_code:
             response.headers.setdefault(REPLAYED_HEADER, "true")
-        if KEPT_HEADERS in vars(request):
-            add_kept_headers(request, response)
+        if note.headers:
+            add_kept_headers(note, response)
         if is_streamed:
-            note_streamed(request, response)
+            # Not the response: a body that holds its request's context would never be collected.
+            note.may_be_stored = may_be_stored(response)
 
     def _finish(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
         if _is_refusal(response):
@@ -197,10 +197,11 @@ class Settling:
     def note_exception(self) -> None:
         """Note an exception without a handler; it may not be the view's."""
         request = actual(request_ctx).request
-        for claim in claims_of(request):
+        note = note_on(request)
+        for claim in note.claims:
             if not claim.settled and not claim.in_view:  # a view may send the signal, too
                 claim.leave_view(raised=True)
-        if replayed_status(request) is not None:
+        if note.replayed is not None:
             _logger.error(
                 "Flask-Idempotence: an exception followed a replay of %r. A decorator outside the "
                 "guard must pass on the Response of a replay; or put it inside the guard.",
@@ -233,9 +234,9 @@ class Settling:
     def _take_record(claim: Claim, response: Response) -> None:
         if not claim.guard.keeps_records:
             return
-        request = actual(request_ctx).request
-        if KEPT_HEADERS in vars(request):  # no cache may store the replay of a page with a token
-            add_kept_headers(request, response)
+        note = note_on(actual(request_ctx).request)
+        if note.headers:  # no cache may store the replay of a page with a token
+            add_kept_headers(note, response)
         try:
             claim.record = claim.guard.record(claim.sealed, response)
         except Exception:
@@ -369,11 +370,8 @@ class Settling:
 
 def _is_refusal(response: Response) -> bool:
     """Whether a response is the refusal of another guard, under any status: no result."""
-    return REFUSED in vars(actual(request_ctx).request) and REFUSAL_HEADER in response.headers
-
-
-def _is_streamed(response: Response) -> bool:
-    return type(response.response) is not list and response.is_streamed
+    has_refused = note_on(actual(request_ctx).request).has_refused
+    return has_refused and REFUSAL_HEADER in response.headers
 
 
 def _make_error_page_whole(response: Response, most: int) -> None:

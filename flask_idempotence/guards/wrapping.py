@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from flask import after_this_request
 from flask.globals import request_ctx
 
-from ..engine.claim import Attempt, Claim, claims_of, note_replay
+from ..engine.claim import Attempt, Claim
 from ..engine.debug_log import note
 from ..engine.engine import engine_of
 from ..engine.guard import SAFE_METHODS, ViewGuard, result_failed
 from ..request.input import guard_input
 from ..request.proxies import actual
-from ..response.headers import forbid_storing
+from ..response.headers import forbid_storing, may_be_stored, note_on
 from ..response.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def run(
     attempt = Attempt(app, guard.mode, endpoint, bound.on_store_error)
     if engine.is_on(app, guard.toggle):
         guard_input(request.environ)
-        claims = claims_of(request)
+        claims = note_on(request).claims
         try:
             claim = engine.admit(attempt, bound, partial(bound.question, request), claims)
         except Refusal:
@@ -121,8 +121,8 @@ def run(
     if claim is None:
         return call()
     if not isinstance(claim, Claim):
-        note_replay(request)
-        if "no-store" in str(claim.headers.getlist("Cache-Control")).lower():
+        note_on(request).replayed = 0
+        if not may_be_stored(claim):
             forbid_storing(request)  # it may hold a token, and a hook may allow caches to store it
         after_this_request(partial(_keep_replay, engine, claim))
         return claim
@@ -135,7 +135,7 @@ def _note_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGu
     A guard that another view has brought, which this one calls, is not among its guards: then the
     view has run, and so it has where the guard has let it run before.
     """
-    endpoint, claims = request.endpoint or "", claims_of(request)
+    endpoint, claims = request.endpoint or "", note_on(request).claims
     guards = list(guards_of(app.view_functions.get(endpoint), request.method))
     if refusing in guards:
         bound = [engine.bound(guard, endpoint) for guard in guards[: guards.index(refusing) + 1]]
@@ -172,7 +172,7 @@ def _keep_replay(engine: Engine, replay: Response, response: Response) -> Respon
         if _is_own_answer(engine, response, replay):
             return response
         response.close()
-    note_replay(actual(request_ctx).request, replay.status_code)
+    note_on(actual(request_ctx).request).replayed = replay.status_code
     return replay
 
 

@@ -1,10 +1,9 @@
-"""The headers of the library, and those that a response keeps even if a hook replaces it."""
+"""The headers of the library, and the note on a request that outlives a response."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from flask import request as current_request
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flask import Request, Response
@@ -18,22 +17,39 @@ STORED_HEADER = "Idempotent-Stored"
 REPLAYED_HEADER = "Idempotent-Replayed"
 """`true` on a response that is not the first."""
 
-KEPT_HEADERS = "_flask_idempotence_headers"
-REFUSED = "_flask_idempotence_refused"
-"""The attribute of a request in which a guard has refused."""
+NOTE = "_flask_idempotence_note"
+"""The attribute of a request that holds its note."""
 
-_MAY_BE_STORED = "_flask_idempotence_may_be_stored"
 _CACHE_CONTROL = "Cache-Control"
 
 
-def keep_header(name: str, value: str) -> None:
-    """Put a header on the response that is sent, even if a hook replaces the response."""
-    vars(current_request).setdefault(KEPT_HEADERS, {})[name] = value
+@dataclass(eq=False, repr=False, slots=True)
+class RequestNote:
+    """A request's claims, replay and refusals.
+
+    Attributes:
+        claims: the claims of its guards, outermost first.
+        replayed: the status of the remembered response that answers it; 0 until it is certain, and
+            None for no replay.
+        has_refused: whether a guard has refused; the view may continue.
+        headers: those of the response that is sent, even if a hook replaces the response.
+        may_be_stored: whether caches may store a page whose headers are sent before its body is
+            made.
+    """
+
+    claims: list[Any] = field(default_factory=list)
+    replayed: int | None = None
+    has_refused: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+    may_be_stored: bool = False
 
 
-def note_refusal() -> None:
-    """Note that a guard has refused in this request; the view may continue."""
-    vars(current_request)[REFUSED] = True
+def note_on(request: Request) -> RequestNote:
+    """Return the note on a request, which the first call makes."""
+    note: RequestNote | None = vars(request).get(NOTE)
+    if note is None:
+        note = vars(request)[NOTE] = RequestNote()
+    return note
 
 
 def forbid_storing(request: Request) -> None:
@@ -42,31 +58,26 @@ def forbid_storing(request: Request) -> None:
     Raises:
         RuntimeError: the response is being streamed, and caches may store it.
     """
-    if vars(request).get(_MAY_BE_STORED):
+    note = note_on(request)
+    if note.may_be_stored:
         raise RuntimeError(
             "A token is issued while the page is streamed, whose headers were sent already and "
             "allow caches to store it. Call idempotence_token() or idempotence_field() "
             "in the view and pass the result on, or set Cache-Control: no-store there."
         )
-    vars(request).setdefault(KEPT_HEADERS, {})[_CACHE_CONTROL] = "no-store"
+    note.headers[_CACHE_CONTROL] = "no-store"
 
 
-def add_kept_headers(request: Request, response: Response) -> None:
-    """Add the headers that were kept to the response that is sent."""
-    kept: dict[str, str] = vars(request)[KEPT_HEADERS]
-    for name, value in kept.items():
+def add_kept_headers(note: RequestNote, response: Response) -> None:
+    """Add the headers that a note keeps."""
+    for name, value in note.headers.items():
         if name != _CACHE_CONTROL:
             response.headers.setdefault(name, value)
-        elif not _is_unstorable(response):
+        elif may_be_stored(response):
             response.headers[name] = value
 
 
-def note_streamed(request: Request, response: Response) -> None:
-    """Note whether caches may store a response whose headers are sent before its body is made."""
-    # Not the response: a body with its request's context would keep it from being collected.
-    vars(request)[_MAY_BE_STORED] = not _is_unstorable(response)
-
-
-def _is_unstorable(response: Response) -> bool:
+def may_be_stored(response: Response) -> bool:
+    """Whether caches may store a response."""
     lines = response.headers.getlist(_CACHE_CONTROL)
-    return any("no-store" in line.lower() for line in lines)
+    return not any("no-store" in line.lower() for line in lines)

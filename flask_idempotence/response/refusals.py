@@ -9,14 +9,14 @@ import math
 from traceback import walk_tb
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from flask import after_this_request, current_app, has_request_context
+from flask import after_this_request, current_app, has_request_context, request
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_accept_header
 
 from ..errors import IdempotenceError
 from .frameworks import payload_of
-from .headers import REFUSAL_HEADER, keep_header, note_refusal
+from .headers import REFUSAL_HEADER, note_on
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -111,7 +111,7 @@ class Refusal(IdempotenceError, HTTPException):
         if config.messages and not self.is_worded:
             self.description = self._made(config.messages.get(self.slug)) or self.description
         if has_request_context():
-            note_refusal()
+            note_on(request).has_refused = True
             after_this_request(self.keep_headers)
 
     def _made(self, text: object) -> str | None:
@@ -139,7 +139,7 @@ class Refusal(IdempotenceError, HTTPException):
         has_our_status = response.status_code == self.code
         if has_our_status and self.retry_after is not None:
             response.headers.setdefault("Retry-After", str(self.retry_after))
-            keep_header("Retry-After", response.headers["Retry-After"])
+            note_on(request).headers["Retry-After"] = response.headers["Retry-After"]
         if self._has_left_the_view() or (has_our_status and response.status_code >= 400):
             self.mark(response)
         return response
@@ -147,7 +147,7 @@ class Refusal(IdempotenceError, HTTPException):
     def mark(self, response: Response) -> Response:
         """Put the slug of this refusal into the header of a response."""
         response.headers[REFUSAL_HEADER] = self.slug
-        keep_header(REFUSAL_HEADER, self.slug)
+        note_on(request).headers[REFUSAL_HEADER] = self.slug
         return response
 
     def _has_left_the_view(self) -> bool:
