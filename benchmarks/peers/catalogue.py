@@ -1,4 +1,4 @@
-"""The compared libraries: requirements, set-up here, and purpose by their own documentation."""
+"""The compared libraries: requirements, and set-up here."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,6 @@ class Peer:
     requirements: tuple[str, ...]
     service: str
     """The module in `services/` that offers the payment with it."""
-    scope: str
-    """Its purpose by its own documentation, in our words."""
     settings: str
     """Its set-up here, as far as it is not the default."""
     told: tuple[str, ...] = ()
@@ -39,15 +37,6 @@ class Peer:
 
 _OURS = ("gunicorn", f"-e {ROOT}")
 _POWERTOOLS = ("aws-lambda-powertools[aws-sdk,redis]", "flask", "gunicorn")
-_POWERTOOLS_SCOPE = (
-    "Makes AWS Lambda functions, and any other function, safe to retry: the same payload within "
-    "a time window gets the same result. An expression takes its key from the event; the key "
-    "contains the sender if the application puts it there. It is independent of HTTP."
-)
-_OURS_SCOPE = (
-    "Makes the side effects of Flask views happen once, on one process or many: keys are scoped "
-    "by the sender, compared with the first request, and leases renewed while the view runs."
-)
 
 PEERS = (
     Peer(
@@ -56,7 +45,6 @@ PEERS = (
         package="flask-idempotence",
         requirements=_OURS,
         service="ours",
-        scope=_OURS_SCOPE,
         settings="`@idempotent(required=True)`, Redis.",
         told=("flask", "redis"),
     ),
@@ -66,7 +54,6 @@ PEERS = (
         package="flask-idempotence",
         requirements=_OURS,
         service="ours",
-        scope=_OURS_SCOPE + " With this guarantee, a view that has run never runs again.",
         settings='`@idempotent(required=True, guarantee="at-most-once")`, Redis.',
         told=("flask", "redis"),
         variant="at-most-once",
@@ -77,7 +64,6 @@ PEERS = (
         package="aws-lambda-powertools",
         requirements=_POWERTOOLS,
         service="powertools",
-        scope=_POWERTOOLS_SCOPE,
         settings=(
             "`idempotent_function` around what the Flask view calls, "
             '`event_key_jmespath=\'["user", "key"]\'`, a day of retention, its Redis persistence, '
@@ -93,7 +79,6 @@ PEERS = (
         package="aws-lambda-powertools",
         requirements=_POWERTOOLS,
         service="powertools",
-        scope=_POWERTOOLS_SCOPE,
         settings='the same, and `payload_validation_jmespath="body"`.',
         told=("flask", "redis"),
         variant="validating",
@@ -113,10 +98,6 @@ PEERS = (
             "gunicorn",
         ),
         service="flask_idempotent_",
-        scope=(
-            "Exceedingly simple by design: helps when a form is sent twice or an API request is "
-            "repeated after a network failure, within four minutes; not against malice."
-        ),
         settings=(
             "`Idempotent(app)`, key in `X-Idempotent-Key`; `IDEMPOTENT_TIMEOUT` 10 s rather than "
             "60, so that the tests end. It needs a Flask before 2.3, a Jinja before 3.1, and "
@@ -131,10 +112,6 @@ PEERS = (
         package="django-idempotency-key",
         requirements=("django-idempotency-key", "django<5", "gunicorn"),
         service="django_",
-        scope=(
-            "Keeps a client that lost its answer from creating the same object twice. Its lock "
-            "surrounds the store, not the view."
-        ),
         settings=(
             "`ExemptIdempotencyKeyMiddleware` and `@idempotency_key` above `@api_view`, "
             "`CacheKeyStorage` on django-redis, `MultiProcessRedisLock` with a `TIMEOUT` of 1 s; "
@@ -149,11 +126,6 @@ PEERS = (
         package="asgi-idempotency-header",
         requirements=("asgi-idempotency-header[fastapi,redis]", "uvicorn"),
         service="asgi_header",
-        scope=(
-            "Middleware that promises that mutating endpoints run exactly once for any number of "
-            "requests; for JSON answers. Two users with one key count as one, which it documents, "
-            "and it can demand UUIDs against accidents."
-        ),
         settings="`IdempotencyHeaderMiddleware` with `RedisBackend`, all else its default.",
         told=("fastapi", "starlette", "redis"),
         asgi=True,
@@ -169,12 +141,6 @@ PEERS = (
             "uvicorn",
         ),
         service="fastapi_",
-        scope=(
-            "Middleware that processes each write once and replays its answer. It promises that "
-            "its own records are consistent; it documents that effect and record are one only "
-            "with a store in the same transaction. Answers that set cookies, and 5xx, are "
-            "documented as never stored."
-        ),
         settings=(
             "`IdempotencyMiddleware` with `TortoiseStore` on PostgreSQL (it has no Redis store), "
             "`scope` names the user, as its documentation advises."

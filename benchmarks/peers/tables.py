@@ -110,22 +110,35 @@ def summary(judged: dict[str, dict[str, Verdict]]) -> str:
 
 
 def details(judged: dict[str, dict[str, Verdict]]) -> str:
-    """Return a section a scenario: its steps and its results."""
+    """Return an item a scenario: its steps and its results."""
     parts = []
     for name, (_, heading, question) in QUESTIONS.items():
-        rows = [[title, by[name].sign, by[name].words] for title, by in judged.items()]
-        parts.append(f"### {heading}\n\n{question}\n\n{table(['', '', 'what happened'], rows)}")
-    return "\n\n".join(parts)
+        groups: dict[tuple[str, str], list[str]] = {}
+        for title, by in judged.items():
+            groups.setdefault((by[name].sign, by[name].words), []).append(title)
+        most = max(groups, key=lambda group: len(groups[group]))
+        results = [
+            f"  - {sign} {'; '.join(titles)}: {words}"
+            for (sign, words), titles in groups.items()
+            if (sign, words) != most
+        ]
+        results.append(f"  - {most[0]} {_the_rest(groups[most])}: {most[1]}")
+        parts.append("\n".join((f"- **{heading}.** {question}", *results)))
+    return "\n".join(parts)
+
+
+def _the_rest(titles: list[str]) -> str:
+    return "the others" if len(titles) > 2 else "; ".join(titles)
 
 
 def participants(peers: Iterable[Peer], versions: dict[str, dict[str, str]]) -> str:
-    """Return the compared libraries: versions (by name), scope and settings."""
-    parts = []
+    """Return the compared libraries: settings, and versions (by name) where they are new."""
+    rows, last = [], ""
     for peer in peers:
         numbers = ", ".join(f"{name} {number}" for name, number in versions[peer.name].items())
-        told = f"### {peer.title}\n\n{numbers}\n\n*Purpose*: {peer.scope}"
-        parts.append(f"{told}\n\n*Set-up*: {peer.settings}")
-    return "\n\n".join(parts)
+        rows.append([peer.title, peer.settings, "the same" if numbers == last else numbers])
+        last = numbers
+    return table(["library", "set-up", "versions"], rows)
 
 
 def speed(measured: dict[str, dict], titles: dict[str, str], ours: str) -> str:

@@ -155,7 +155,7 @@ def test_the_summary_shows_a_sign_for_every_peer_and_situation():
     }
     ours, theirs = tables.summary(judged).splitlines()[2:]
     assert (ours.count("✓"), theirs.count("✗")) == (10, 10)
-    assert tables.details(judged).count("| Theirs | ✗ |") == 10
+    assert tables.details(judged).count("- ✗ Theirs: ") == 10
 
 
 def timed(*blocks, error=None):
