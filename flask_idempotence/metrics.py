@@ -50,7 +50,6 @@ class _Collectors:
         self._counts: dict[int, int] = {}  # pending settlements of this process, by application
 
     def receiver(self, figure: Figure, labels: Labels) -> Callable[..., None]:
-        """Return the receiver of a signal, which counts it."""
         counter = self._counters[figure]
 
         def receive(_: Flask, /, **sent: Any) -> None:
@@ -114,8 +113,6 @@ class Metrics:
 
 
 class _Measurements(Instrument):
-    """The measurements of one application."""
-
     def __init__(self, collectors: _Collectors) -> None:
         self._collectors = collectors
 

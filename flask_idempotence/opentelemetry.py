@@ -142,7 +142,6 @@ class _Report(Instrument):
             yield metrics.Observation(count, attributes)
 
     def receiver(self, name: str, figure: Figure, labels: Labels) -> Callable[..., None]:
-        """Return the receiver of a signal, which counts it and adds an event to the span."""
         event, decides = f"idempotence.{name}", name in _DECISIONS
         passed_on = [(each, f"idempotence.{each}") for each in figures.PASSED_ON.get(name, ())]
 

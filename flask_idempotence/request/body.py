@@ -61,19 +61,13 @@ class Body:
     """Whether the application has read a part before, or all, and not kept it."""
 
     def digest(self) -> str:
-        """Return their SHA-256 in hexadecimal."""
         if self.data is None:
             return digest_of(self.stream)
         return hashlib.sha256(self.data).hexdigest()
 
 
 def body_of(request: Request) -> Body:
-    """Return the body of a request, which the view can still read, under its own limits.
-
-    Raises:
-        HTTPException: it is too large, its length is unknown, or the client disconnected.
-        ConfigurationError: the application has read it before the guard, and not kept it.
-    """
+    """Return the body of a request, which the view can still read, under its own limits."""
     if (body := _kept(request)) is None:
         guard_input(request.environ)
         if data := vars(request).get("_cached_data"):  # the application keeps what it has read
@@ -88,11 +82,7 @@ def body_of(request: Request) -> Body:
 
 
 def read_whole(request: Request) -> None:
-    """Read as much of a body as no code has read yet, so that none of it can be missing later.
-
-    Raises:
-        HTTPException: as from `body_of`.
-    """
+    """Read as much of a body as no code has read yet, so that none of it can be missing later."""
     known = vars(request)
     is_parsed = known.get("_cached_data") or known.get("form") or known.get("files")
     if not is_parsed and _kept(request) is None:
@@ -139,11 +129,7 @@ def was_parsed(request: Request) -> bool:
 
 
 def is_left_unparsed(request: Request) -> bool:
-    """Whether Werkzeug found no form in a body that the application parsed as one.
-
-    Raises:
-        HTTPException: as from `body_of`.
-    """
+    """Whether Werkzeug found no form in a body that the application parsed as one."""
     _check_known(request.environ)
     if request.form or request.files:
         return False
@@ -155,7 +141,6 @@ def is_left_unparsed(request: Request) -> bool:
 
 
 def digest_of(stream: IO[bytes]) -> str:
-    """Return the SHA-256 of a file in hexadecimal, and leave the file as it was."""
     digest = hashlib.sha256()
     with rewound(stream):
         while piece := stream.read(PIECE):
@@ -165,7 +150,6 @@ def digest_of(stream: IO[bytes]) -> str:
 
 @contextmanager
 def rewound(stream: IO[bytes]) -> Iterator[None]:
-    """Read a file from its beginning, and leave it as it was."""
     position = stream.tell()
     stream.seek(0)
     try:
@@ -262,10 +246,8 @@ class _KeptFile(SpooledTemporaryFile[bytes]):
     """A temporary file that may be dropped: not every body is whole, or response closed."""
 
     def close(self) -> None:
-        """Close it; on a full disk, its last bytes are lost."""
         with suppress(OSError):
             super().close()
 
     def __del__(self) -> None:
-        """Close it without a warning."""
         self.close()

@@ -64,7 +64,6 @@ class Credentials:
         self._named = frozenset(name.lower() for name in config.identity_cookies)
 
     def of(self, app: Flask, request: Request) -> list[Sender]:
-        """Return the sender of all credentials of a request together."""
         found = self.present(request, self._secret)
         # Where Flask-JWT-Extended looks for its tokens is a setting of its own.
         own = app.config.get("JWT_HEADER_NAME")
@@ -130,5 +129,4 @@ def is_renewed(cookie: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def environ_key(header: str) -> str:
-    """Return the name of a header in the WSGI environment."""
     return f"HTTP_{header.upper().replace('-', '_')}"

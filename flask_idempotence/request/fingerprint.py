@@ -47,7 +47,6 @@ class Selection(NamedTuple):
     files: bool = False
 
     def of(self, arguments: _Arguments) -> _Arguments:
-        """Return those of the arguments that count."""
         if self.only is not None:
             arguments = {name: arguments[name] for name in self.only if name in arguments}
         if self.ignored.isdisjoint(arguments):
@@ -63,7 +62,6 @@ def selection_of(
     *,
     files: bool = False,
 ) -> Selection:
-    """Combine a route's `only` and `ignore` with the setting's ignored arguments."""
     return Selection(only=only, ignored=ignore.union(ignored), files=files)
 
 
@@ -73,16 +71,6 @@ def canonical_request(request: Request, selection: Selection, *sender: str) -> b
     The view can still read the body. JSON that is nested too deep, ambiguous or longer than the
     limit in memory counts by its bytes, and so does a form that is not plainly one, is beyond a
     limit, or has a part without a name.
-
-    Args:
-        request: the request.
-        selection: which of its arguments count, and whether uploaded files do.
-        sender: precedes the request, and counts: the mode, and the identity.
-
-    Raises:
-        HTTPException: the body cannot be read (too large, without a length, or the client
-            disconnected).
-        ConfigurationError: the application has read the body before, and not kept it.
     """
     asked = [
         *sender,
@@ -103,11 +91,6 @@ def rule_of(request: Request) -> str:
 
 
 def canonical(value: object) -> bytes:
-    """Return the canonical text of a JSON value.
-
-    Raises:
-        TypeError: it holds something else.
-    """
     return "".join(_encode(value, 0)).encode("ascii")
 
 
@@ -213,15 +196,6 @@ def _read_json(data: bytes, loads: Callable[[str], object]) -> tuple[str, object
     The kind is `"json"` where all numbers are exact as integers and doubles, and their spelling
     means nothing to the application. Else it is `"exact"`: numbers with a fraction or an exponent
     are texts then, and marked.
-
-    Args:
-        data: the bytes of the text.
-        loads: the application's own function.
-
-    Raises:
-        ValueError: it is no JSON, or an object has two values of one name, of which different
-            parsers choose different ones.
-        RecursionError: it is nested too deep.
     """
     encoding = "utf-8" if data.startswith(b'{"') else json.detect_encoding(data)
     text = data.decode(encoding, "surrogatepass")

@@ -36,20 +36,14 @@ class Form(NamedTuple):
 
 
 class NoForm(ValueError):
-    """A body that is to be compared by its bytes, although its content type is a form's."""
+    """A body that is to be compared by its bytes, although its content type is a form's.
+
+    A parser reads different bodies alike where they are no form, and the view may read the bytes
+    of a form beyond the limits.
+    """
 
 
 def form_of(request: Request, *, files: bool = False) -> Form | None:
-    """Return the values of a form, or None where the body is none.
-
-    Args:
-        request: the request, whose form the view can still read.
-        files: whether uploaded files count.
-
-    Raises:
-        RequestEntityTooLarge: the form is beyond a limit of the application, or `MOST_TEXT`.
-        HTTPException, ConfigurationError: as from `body_of`.
-    """
     if request.mimetype not in FORMS:
         return None
     if was_parsed(request):
@@ -60,13 +54,7 @@ def form_of(request: Request, *, files: bool = False) -> Form | None:
 
 
 def compared_form(request: Request, *, files: bool) -> Form | None:
-    """Return the values of a form by which a request is compared, or None where the body is none.
-
-    Raises:
-        NoForm: the body is compared by its bytes: a parser reads different bodies alike where
-            they are no form, and the view may read the bytes of a form beyond the limits.
-        HTTPException, ConfigurationError: as from `body_of`.
-    """
+    """Return the values by which a request is compared, or None where the body is no form."""
     if not was_parsed(request):
         data = body_of(request).data
         if request.mimetype == FORM and not _is_plainly_form(data):
@@ -84,11 +72,7 @@ def _is_plainly_form(data: bytes | None) -> bool:
 
 
 def bytes_of(request: Request) -> list[str]:
-    """Return how a body counts by its bytes; in a multipart form, the boundary does not.
-
-    Raises:
-        HTTPException, ConfigurationError: as from `body_of`.
-    """
+    """Return how a body counts by its bytes; in a multipart form, the boundary does not."""
     body, boundary = body_of(request), request.mimetype_params.get("boundary")
     if request.mimetype != MULTIPART or not boundary:
         return ["bytes", body.digest()]
@@ -96,23 +80,11 @@ def bytes_of(request: Request) -> list[str]:
 
 
 def values_of(request: Request, name: str) -> Sequence[str]:
-    """Return the values of one field; none where there is no form.
-
-    Raises:
-        RequestEntityTooLarge: the form is beyond a limit.
-        HTTPException, ConfigurationError: as from `body_of`.
-    """
     form = form_of(request)
     return form.fields.get(name, ()) if form is not None else ()
 
 
 def names_of(request: Request) -> Iterable[str]:
-    """Return the names of a form's fields.
-
-    Raises:
-        RequestEntityTooLarge: the form is beyond a limit.
-        HTTPException, ConfigurationError: as from `body_of`.
-    """
     form = form_of(request)
     return filter(None, form.fields) if form is not None else ()  # a part may have no name
 
@@ -153,7 +125,6 @@ class _Counted(io.BytesIO):
         self.text = 0
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read bytes, which count as text until an upload takes them."""
         data = self._stream.read(MOST_TEXT + 1 if size is None or size < 0 else size)
         self.text += len(data)
         if self.text > MOST_TEXT:
@@ -170,14 +141,12 @@ class _Upload(io.BytesIO):
         self._sha256 = hashlib.sha256() if is_digested else None
 
     def write(self, data: bytes) -> int:  # type: ignore[override]  # Werkzeug writes bytes
-        """Take bytes out of the text."""
         self._source.text -= len(data)
         if self._sha256 is not None:
             self._sha256.update(data)
         return len(data)
 
     def hexdigest(self) -> str:
-        """Return the SHA-256 in hexadecimal."""
         return "" if self._sha256 is None else self._sha256.hexdigest()
 
 

@@ -32,11 +32,6 @@ class Keyring:
         self._prepared: tuple[str | bytes, _Hmac] | None = None
 
     def digest(self, app: Flask, message: bytes) -> bytes:
-        """Return the keyed hash of a message: HMAC-SHA-256, the first 16 bytes.
-
-        Raises:
-            ConfigurationError: the application has no secret to take the key from.
-        """
         secret, prepared = self._configured or _oldest_secret(app), self._prepared
         if prepared is None or prepared[0] != secret:
             key = hmac.digest(as_bytes(secret), b"flask-idempotence/hash", "sha256")
@@ -44,14 +39,6 @@ class Keyring:
         return prepared[1].digest(message)[:HASH_BYTES]
 
     def store_key(self, app: Flask, mode: str, part: str | None, name: bytes) -> str:
-        """Return the store key of an operation.
-
-        Args:
-            app: the application.
-            mode: the mode of its guard.
-            part: its endpoint, scope or purpose.
-            name: the canonical text that names it.
-        """
         return f"{self._prefix}:{mode}:{part}:{self.digest(app, name).hex()}"
 
     def subject(self, app: Flask, bearer: str) -> bytes:
@@ -61,11 +48,7 @@ class Keyring:
         return self.digest(app, f"subject {bearer}".encode("utf-8", "surrogatepass"))
 
     def secrets(self, app: Flask) -> tuple[str | bytes, ...]:
-        """Return the secrets for signatures, oldest first: the last one signs, all are accepted.
-
-        Raises:
-            ConfigurationError: the application has none.
-        """
+        """Return the secrets for signatures, oldest first: the last one signs, all are good."""
         newest = app.secret_key or self._configured
         if newest is None:
             raise _no_secret()
@@ -90,7 +73,6 @@ def _no_secret() -> ConfigurationError:
 
 
 def as_bytes(secret: str | bytes) -> bytes:
-    """Return a secret as bytes."""
     return secret.encode() if isinstance(secret, str) else secret
 
 

@@ -100,13 +100,8 @@ class Identities:
     ) -> Identity:
         """Return the identity of a request's sender.
 
-        Args:
-            app: the application.
-            request: the request.
-            key: its idempotency key.
-            unguessable: whether the key alone identifies a guest; None to judge it by
-                its form. The address does not count then, which may change between two attempts.
-            header: the header that the key came in.
+        `unguessable` says whether the key alone identifies a guest; None: its form decides. The
+        address does not count then, which may change between two attempts.
         """
         is_secret = unguessable or (
             unguessable is None and key is not None and is_unguessable(key)
@@ -128,7 +123,6 @@ class Identities:
         return self._identity(app, request, found or _GUEST)
 
     def of_all(self, app: Flask, request: Request) -> Identity:
-        """Return the identity that stands for every sender at the request's host."""
         return self._identity(app, request, _EVERYBODY)
 
     def bearer_of(self, app: Flask, request: Request) -> Identity:

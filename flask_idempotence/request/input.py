@@ -50,7 +50,6 @@ class WatchedInput:
         )
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read so many bytes; all that are left without a size."""
         most = -1 if size is None else size
         data = self._take(self._stream.read, most)
         while self._left > 0 and not 0 <= most <= len(data):
@@ -64,13 +63,11 @@ class WatchedInput:
     read1 = read
 
     def readinto(self, buffer: bytearray | memoryview) -> int:
-        """Read into a buffer; return the number of bytes."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def readline(self, size: int | None = -1) -> bytes:
-        """Read a line, or so many bytes of it."""
         most = -1 if size is None else size
         line = self._take(self._stream.readline, most)
         if self._left > 0 and not line.endswith(b"\n") and not 0 <= most <= len(line):
@@ -78,7 +75,6 @@ class WatchedInput:
         return line
 
     def readlines(self, hint: int | None = -1) -> list[bytes]:
-        """Read the lines that are left."""
         del hint
         return list(self)
 
@@ -133,11 +129,7 @@ def watch_input(app: Flask, **_: object) -> None:
 
 
 def guard_input(environ: WSGIEnvironment) -> None:
-    """Let every reader of a body raise where it breaks off, from now on.
-
-    Raises:
-        ClientDisconnected: it has broken off before.
-    """
+    """Let every reader of a body raise where it breaks off, from now on."""
     watched, kept = environ.get(WATCHED), environ.get(KEPT)
     if kept is not None and kept.stream is environ["wsgi.input"]:
         return

@@ -45,11 +45,6 @@ _ESCAPED = re.compile(r'\\(["\\])')
 
 
 def key_in_header(request: Request, header: str) -> str | None:
-    """Return the key in a request's header, or None where there is no such header.
-
-    Raises:
-        KeyInvalid: there are several, or it is empty, too long, or not printable ASCII.
-    """
     value = request.environ.get(environ_key(header))
     return None if value is None else parse_key(value)
 
@@ -58,9 +53,6 @@ def parse_key(value: str) -> str:
     """Return the key in a header's value; the quoted and the bare form are one key.
 
     A server joins several lines of one header with commas, so a bare key has none.
-
-    Raises:
-        KeyInvalid: it is no such value.
     """
     value = value.strip(" \t")
     if len(value) > LONGEST_VALUE or not _VALUE.fullmatch(value):
@@ -74,9 +66,6 @@ def key_of_value(value: object) -> str | None:
     """Return the key that an application's own function has found, or None for none.
 
     The value comes from the client, so it may be anything.
-
-    Raises:
-        KeyInvalid: it is neither an integer nor a text, or not of 1 to 255 characters.
     """
     if value is None:
         return None

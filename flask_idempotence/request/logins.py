@@ -55,7 +55,6 @@ class Sender(NamedTuple):
 
     @classmethod
     def of_id(cls, source: str, label: str, id_: str) -> Sender:
-        """Return the sender of an id that `id_of` has found."""
         return cls(source, label + id_, not id_.startswith(_WITHOUT_ID))
 
     @classmethod
@@ -101,13 +100,11 @@ def flask_login_user(app: Flask, _: Request) -> list[Sender]:
 
 
 def user_of_server(request: Request) -> list[Sender]:
-    """Return the user that the server has found, which a whole site may share."""
     user = request.environ.get("REMOTE_USER")
     return [] if _is_nobody(user) else [_user("remote_user", f"={user}")]
 
 
 def accounts_of_session(session: Mapping[str, object]) -> list[str]:
-    """Return names and values of the accounts that a session chooses, alternately."""
     return [
         text
         for name in ACCOUNTS
@@ -117,11 +114,7 @@ def accounts_of_session(session: Mapping[str, object]) -> list[str]:
 
 
 def loaded_sender(loaded: object) -> Sender | None:
-    """Return the sender for the result of an `identity_loader`; None for a guest.
-
-    Raises:
-        ConfigurationError: it is an object without an id.
-    """
+    """Return the sender for the result of an `identity_loader`; None for a guest."""
     if _is_nobody(loaded) or getattr(loaded, "is_authenticated", None) is False:
         return None
     if (scalar := _scalar(loaded)) is not None:

@@ -27,7 +27,6 @@ actual: _Actual = methodcaller("_get_current_object")
 
 
 def unproxied(each: T) -> T:
-    """Return an object, or the one behind it where it is one of Flask's proxies."""
     return actual(each) if isinstance(each, LocalProxy) else each
 
 
@@ -45,7 +44,6 @@ def session_with_content() -> SessionMixin | None:
 
 
 def session_id() -> str | None:
-    """Return the id of a session that is kept on the server, or None."""
     sid = getattr(session_with_content(), "sid", None)
     return sid if sid and isinstance(sid, str) else None
 

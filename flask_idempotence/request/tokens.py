@@ -62,7 +62,6 @@ class Token(NamedTuple):
 
 
 def is_purpose(text: str) -> bool:
-    """Whether a token may be issued for this purpose."""
     return _PURPOSE.fullmatch(text) is not None
 
 
@@ -74,7 +73,6 @@ class _HmacSha256(SigningAlgorithm):
     """The algorithm that itsdangerous would use, in a third of its time."""
 
     def get_signature(self, key: bytes, value: bytes) -> bytes:
-        """Return the signature of a value."""
         return hmac.digest(key, value, "sha256")
 
 
@@ -97,11 +95,7 @@ class Tokens:
         self._signer_with = functools.lru_cache(maxsize=64)(self._make_signer)
 
     def make(self, app: Flask, request: Request | None, purpose: str | None) -> Token:
-        """Return a new token, bound to the signed-in user if there is one.
-
-        Raises:
-            ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
-        """
+        """Return a new token, bound to the signed-in user if there is one."""
         if purpose is not None and not is_purpose(purpose):
             raise ValueError(PURPOSE_RULE)
         if app.debug and len(self._purposes) < _PURPOSES_REMEMBERED:
@@ -112,11 +106,6 @@ class Tokens:
         return Token(b"token " + unique, purpose, now, now + self._ttl, bearer, text)
 
     def sent_with(self, request: Request) -> str | None:
-        """Return the token in a request's header or form, or None.
-
-        Raises:
-            TokenInvalid: the form holds several.
-        """
         token: str | None = request.environ.get(self._header)
         if token is not None:
             return token
@@ -126,23 +115,12 @@ class Tokens:
         return tokens.pop() if tokens else None
 
     def read(self, app: Flask, request: Request | None, text: str, purpose: str | None) -> Token:
-        """Return a token and its bearer, its age unchecked.
-
-        Raises:
-            TokenInvalid: this application has not issued it for this purpose.
-        """
+        """Return a token and its bearer, its age unchecked."""
         name, issued = self.verify(app, text, purpose)
         return Token(name, purpose, issued, issued + self._ttl, self._bearer(app, request), text)
 
     def verify(self, app: Flask, text: str, purpose: str | None = None) -> tuple[bytes, float]:
-        """Check a token's signature alone.
-
-        Returns:
-            The token's name and the time of its issue.
-
-        Raises:
-            TokenInvalid: this application has not issued it for this purpose.
-        """
+        """Check a token's signature alone."""
         if not text.isascii() or len(text) > _LONGEST_TOKEN:
             raise TokenInvalid().because("it does not have the form of a token")
         try:
@@ -159,7 +137,6 @@ class Tokens:
         return self.expired(token) if token.expires < self.clock() - CLOCK_SKEW else None
 
     def expired(self, token: Token) -> TokenExpired:
-        """Return the refusal of a token that has expired."""
         age = self.clock() - token.issued
         return TokenExpired().because(
             f"it is {age:.0f} seconds old, and IDEMPOTENCE_TOKEN_TTL is {self._ttl:g}"

@@ -100,7 +100,6 @@ class IdentityWarnings(_Once):
         self._telling = {"HTTP_COOKIE", "REMOTE_USER", *map(environ_key, listed)}
 
     def about_scheme(self, request: Request, scheme: str) -> None:
-        """Warn that a repeat may not be recognised by credentials of an unknown scheme."""
         endpoint = request.endpoint
         if self._is_new("scheme", endpoint):
             self._warn("scheme", endpoint, _SCHEME, scheme or "unknown", endpoint)
@@ -121,7 +120,6 @@ class IdentityWarnings(_Once):
             self._check_address(request)
 
     def _look_at(self, request: Request) -> list[str]:
-        """Return the headers that may say something of the sender, and note all other names."""
         environ = request.environ
         if len(self.meaningless) > _MOST_NAMES:
             self.meaningless.clear()
@@ -152,7 +150,6 @@ class IdentityWarnings(_Once):
 
 
 def _credential_of(app: Flask, request: Request) -> tuple[str, str] | None:
-    """Return a possible credential in a cookie or in the session, and the setting for it."""
     if "HTTP_COOKIE" not in request.environ:
         return None
     of_session = app.config.get("SESSION_COOKIE_NAME")
@@ -185,12 +182,10 @@ class NearMisses(_Once):
         self._config = config
 
     def look_for_key(self, endpoint: str | None, request: Request, header: str) -> None:
-        """Look for a key in another header than the expected one, which is absent."""
         remedy = "IDEMPOTENCE_KEY_HEADER, or key= of the route"
         self._look(endpoint, "header", self._others(request), header, remedy)
 
     def look_for_token(self, endpoint: str | None, request: Request) -> None:
-        """Look for a token under other names than the expected ones, which are absent."""
         header, field = self._config.token_header, self._config.token_field
         self._look(endpoint, "header", self._others(request), header, "IDEMPOTENCE_TOKEN_HEADER")
         self._look(endpoint, "form field", names_of(request), field, "IDEMPOTENCE_TOKEN_FIELD")

@@ -20,16 +20,10 @@ if TYPE_CHECKING:
 def payload_of(
     error: HTTPException, slug: str, problem: dict[str, object]
 ) -> dict[str, object] | None:
-    """Return the payload of an error for the framework that answers the request.
+    """Return the payload of an error for the framework that looks for one, or None.
 
-    Args:
-        error: the error.
-        slug: its slug.
-        problem: its problem document.
-
-    Returns:
-        The payload; None for no framework that looks for it. None, too, where a handler of the
-        application's Flask-RESTX API answers: the payload would win over its answer.
+    None, too, where a handler of the application's Flask-RESTX API answers: the payload would win
+    over its answer.
     """
     if not request:
         return None
@@ -58,10 +52,6 @@ def register_with_apiflask(app: Flask, refusal: type[HTTPException]) -> None:
     """Have APIFlask show a refusal's text and type, by the application's `error_processor`.
 
     Where the application has a handler of its own for all HTTP errors, that stays the one.
-
-    Args:
-        app: the application, complete.
-        refusal: the class of the errors.
     """
     handlers = app.error_handler_spec[None][None]
     general = handlers.get(HTTPException)

@@ -121,13 +121,10 @@ class Records:
         self._vault = _vault(config.key_encryption_keys) if config.key_encryption_keys else None
 
     def remember(self, claim: _Binding, response: Response, ttl: float) -> bytes:
-        """Return the record of a response.
+        """Return the record of a response; of its status alone where it is streamed or too large.
 
-        Args:
-            claim: an encrypted record is good for its key and fingerprint only.
-            response: the response. Where it is streamed, or its body is too large, only its
-                status is remembered.
-            ttl: seconds for which an encrypted record is good, even if the store keeps it longer.
+        An encrypted one is good for the claim's key and fingerprint only, and for `ttl` seconds,
+        even if the store keeps it longer.
         """
         whole = self._whole(response)
         if whole is None:
@@ -141,7 +138,6 @@ class Records:
         return self._seal(claim, _RESPONSE, whole, ttl)
 
     def remember_status(self, claim: _Binding, status: int, ttl: float) -> bytes:
-        """Return a record that only says that there was a response."""
         return self._seal(claim, _BODILESS, b"%d" % status, ttl)
 
     def remember_unknown(self, claim: _Binding, ttl: float) -> bytes:
@@ -149,18 +145,13 @@ class Records:
         return self._seal(claim, _UNKNOWN, b"", ttl)
 
     def is_unknown(self, asked: _Binding, record: bytes) -> bool:
-        """Whether a record says that the outcome is unknown."""
         try:
             return self._open(asked, record)[0] == _UNKNOWN
         except UnreadableRecord:
             return False
 
     def remember_result(self, claim: _Binding, result: object, ttl: float) -> bytes:
-        """Return the record of a result; one over `IDEMPOTENCE_KEY_MAX_BODY` is left out of it.
-
-        Raises:
-            TypeError: it is no JSON value.
-        """
+        """Return the record of a result; one over `IDEMPOTENCE_KEY_MAX_BODY` is left out of it."""
         try:
             text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except Exception as error:
@@ -171,11 +162,7 @@ class Records:
         return self._seal(claim, _RESULT, content, ttl)
 
     def result(self, asked: _Binding, record: bytes) -> object:
-        """Return the result that a record remembers.
-
-        Raises:
-            UnreadableRecord: it remembers none, or it cannot be read.
-        """
+        """Return the result that a record remembers."""
         kind, content = self._open(asked, record)
         if kind != _RESULT:
             raise UnreadableRecord("without a result")
@@ -185,16 +172,7 @@ class Records:
             raise UnreadableRecord(f"damaged: {type(error).__name__}") from None
 
     def replay(self, asked: _Binding, record: bytes, response: Response) -> bool:
-        """Fill a response from a record.
-
-        Returns:
-            Whether the record holds a response at all.
-
-        Raises:
-            OutcomeUnknown: it says so.
-            RecordOfAnotherRequest: it holds the response to another request with the same key.
-            UnreadableRecord: it cannot be read.
-        """
+        """Fill a response from a record; return whether it holds one at all."""
         kind, content = self._open(asked, record)
         if kind == _BODILESS:
             return False
@@ -238,7 +216,6 @@ class Records:
         return _ENCRYPTED + self._vault.encrypt(bound + record)
 
     def _open(self, asked: _Binding, record: bytes) -> tuple[bytes, bytes]:
-        """Return the kind of a record, and its content."""
         is_encrypted = record.startswith(_ENCRYPTED)
         if is_encrypted:
             record = self._decrypt(asked, record[1:])
@@ -288,11 +265,7 @@ def _head_of(response: Response) -> bytes:
 
 
 def _fill(response: Response, content: bytes) -> None:
-    """Fill a response from its head and the body behind it.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    """Fill a response from its head and the body behind it."""
     head, end, body = content.partition(b"\n\n")
     status, *lines = head.decode("utf-8", "surrogateescape").split("\n")
     if not end or not status.partition(" ")[0].isdecimal():

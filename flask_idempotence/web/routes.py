@@ -32,12 +32,6 @@ _FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 
 def make_blueprint(app: Flask, token_url: str | None) -> Blueprint:
-    """Return a blueprint with our routes, on every host and subdomain of the application.
-
-    Args:
-        app: the application.
-        token_url: the path of the route that issues tokens; None for no such route.
-    """
     blueprint = Blueprint(BLUEPRINT, __name__)
     places: list[dict[str, Any]] = [{}]
     if app.url_map.host_matching:
@@ -86,7 +80,6 @@ def _place(rule: Rule) -> tuple[str, str | None]:
 
 
 def issue_token(**_: str) -> Response:
-    """Issue a token for the purpose in the query, if any; none for HEAD."""
     app = actual(current_app)
     if request.method == "HEAD":
         return app.response_class(headers={"Cache-Control": "no-store"})
