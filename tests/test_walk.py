@@ -28,7 +28,7 @@ from flask_idempotence.engine.engine import Engine
 
 MOST = {
     "lock, first": 82,
-    "lock, first, with an API key": 86,
+    "lock, first, with an API key": 85,
     "lock, refused": 80,
     "token, spent": 65,
     "key, first": 97,

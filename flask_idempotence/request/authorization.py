@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from werkzeug.http import unquote_header_value
 
-from .fingerprint import canonical_texts
+from .fingerprint import canonical_json
 
 _STABLE = frozenset(
     {
@@ -66,7 +66,7 @@ def read_authorization(header: str) -> Authorization | None:
         return Authorization(text, is_stable=True)
     parameters = _parameters(credentials) if len(credentials) <= _LONGEST else {}
     if sender := _sender(scheme, credentials, parameters):
-        named = canonical_texts(*sender).decode("ascii")
+        named = canonical_json(sender)
         return Authorization(f"signed:{scheme} {named}", is_stable=True)
     # A word before parameters is a scheme; one before anything else may be part of a secret.
     has_form = bool(parameters) and all(parameters.values())

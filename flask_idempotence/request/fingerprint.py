@@ -10,16 +10,17 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import math
-import re
-from collections.abc import Callable, Iterable, Mapping
-from decimal import Decimal
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
+
+from flask.globals import request_ctx
+from werkzeug.exceptions import HTTPException
 
 from .body import body_of, offer_json
 from .forms import FORMS, bytes_of, compared_form
-from .proxies import matched_again
+from .proxies import actual
 
 if TYPE_CHECKING:
     from flask import Request
@@ -28,8 +29,7 @@ _Arguments = Mapping[str, object]
 
 _PLAIN = frozenset({str, int, float})
 
-_SURE_LENGTH = 16
-"""15 digits and a point: so many come back from a double as they were."""
+canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 class Selection(NamedTuple):
@@ -91,74 +91,32 @@ def rule_of(request: Request) -> str:
 
 
 def canonical(value: object) -> bytes:
-    return "".join(_encode(value, 0)).encode("ascii")
+    return canonical_json(value).encode("ascii")
 
 
 def canonical_texts(*texts: str) -> bytes:
-    """Return the same for a list of texts, which takes a fraction of the time."""
-    return f"[{','.join(map(json.encoder.encode_basestring_ascii, texts))}]".encode("ascii")
-
-
-def _make_encoder() -> Callable[[object, int], Iterable[str]]:
-    """Return a function that yields the canonical text of a value in pieces.
-
-    The encoder of `json` makes this again for each value, which takes as long as its use.
-    """
-    encoder = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"))
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:  # an interpreter other than CPython
-        return lambda value, _: encoder.iterencode(value)
-    text = json.encoder.encode_basestring_ascii
-    made: Callable[[object, int], Iterable[str]] = make(
-        None, encoder.default, text, None, ":", ",", True, False, True
-    )
-    return made
-
-
-_encode = _make_encoder()
+    return canonical_json(texts).encode("ascii")
 
 
 def _path_arguments(request: Request, selection: Selection) -> _Arguments:
     rule, arguments = request.url_rule, request.view_args or {}
     if rule is not None and not rule.arguments <= arguments.keys():
         # A `url_value_preprocessor` took some out, as in Flask's own pattern for languages.
-        arguments = {**matched_again(request), **arguments}
-    if not arguments:
-        return {}
+        matched: _Arguments = {"": request.path}
+        if (adapter := actual(request_ctx).url_adapter) is not None:
+            with suppress(AttributeError, HTTPException):  # routes of another kind
+                matched = adapter.match(method=request.method)[1]
+        arguments = {**matched, **arguments}
     return {
-        name: value if type(value) in _PLAIN else _plain(request, name, value)
+        name: value if type(value) in _PLAIN else _plain(request, value)
         for name, value in selection.of(arguments).items()
     }
 
 
-def _plain(request: Request, name: str, value: object) -> list[str]:
-    if isinstance(value, UUID):
-        return ["uuid", value.hex]
+def _plain(request: Request, value: object) -> list[str]:
     # The text of an application's object may be a title that others share, or its place in
     # memory; that of its converter may be made from it.
-    text = _texts_in_path(request).get(name)
-    return ["path", request.path] if text is None else ["url", text]
-
-
-def _texts_in_path(request: Request) -> dict[str, str]:
-    """Return the path arguments as the path has them; none where that is not certain."""
-    rule = request.url_rule
-    if rule is None:
-        return {}
-    pattern, names = "", []
-    try:
-        for is_argument, part in rule._trace:  # noqa: SLF001 - werkzeug has no other way to it
-            if is_argument:
-                names.append(part)
-                pattern += f"(?P<_{len(names)}>{rule._converters[part].regex})"  # noqa: SLF001 - no public name
-            elif part == "|":  # so far it was the host
-                pattern, names = "", []
-            else:
-                pattern += re.escape(part)
-        found = re.fullmatch(f"{pattern}/?", request.path)
-    except (AttributeError, KeyError, TypeError, re.error):
-        return {}
-    return {name: found[f"_{n}"] for n, name in enumerate(names, 1)} if found else {}
+    return ["uuid", value.hex] if isinstance(value, UUID) else ["path", request.path]
 
 
 def _body(request: Request, selection: Selection) -> list[object]:
@@ -172,7 +130,7 @@ def _body(request: Request, selection: Selection) -> list[object]:
     if not body.size:
         return []
     if request.is_json and body.data is not None:
-        kind, value = _read_json(body.data, request.json_module.loads)
+        kind, value = _read_json(body.data)
         if kind == "json":
             offer_json(request, body, value)
         if isinstance(value, dict):
@@ -190,33 +148,22 @@ def _query(request: Request, selection: Selection) -> _Arguments:
         return {"": hashlib.sha256(request.query_string).hexdigest()}
 
 
-def _read_json(data: bytes, loads: Callable[[str], object]) -> tuple[str, object]:
-    """Return the kind and the value of a JSON text.
+def _read_json(data: bytes) -> tuple[str, object]:
+    """Return the kind and the value of a JSON text, in which numbers count as they are written.
 
-    The kind is `"json"` where all numbers are exact as integers and doubles, and their spelling
-    means nothing to the application. Else it is `"exact"`: numbers with a fraction or an exponent
-    are texts then, and marked.
+    The kind is `"json"` where the value is written again as it was. Else it is `"exact"`: numbers
+    with a fraction or an exponent are texts then, and marked.
     """
     encoding = "utf-8" if data.startswith(b'{"') else json.detect_encoding(data)
     text = data.decode(encoding, "surrogatepass")
     try:
         return "json", _read(text)
-    except _FractionError:
-        pass
-    if _reads_doubles(loads):
-        try:
-            return "json", _read_doubles(text)
-        except _InexactError:
-            pass
-    return "exact", _marked(_read_as_written(text))
+    except _UnusualNumber:
+        return "exact", _marked(_read_as_written(text))
 
 
-class _FractionError(Exception):
-    """A number has a fraction or an exponent."""
-
-
-class _InexactError(Exception):
-    """A number is not equal to the double that would represent it."""
+class _UnusualNumber(Exception):
+    """A number that a double would not be written as, or not be equal to."""
 
 
 class _Written(str):
@@ -230,27 +177,10 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return value
 
 
-def _refuse(_: str) -> NoReturn:
-    raise _FractionError
-
-
 def _double(text: str) -> float:
-    value = float(text)
-    if len(text) > _SURE_LENGTH or "e" in text or "E" in text:
-        try:
-            is_exact = math.isfinite(value) and Decimal(text) == Decimal(repr(value))
-        except ArithmeticError:  # an exponent that no decimal has
-            is_exact = False
-        if not is_exact:
-            raise _InexactError
+    if repr(value := float(text)) != text:
+        raise _UnusualNumber
     return value
-
-
-def _reads_doubles(loads: Callable[[str], object]) -> bool:
-    try:
-        return type(loads("1.5")) is float
-    except Exception:  # noqa: BLE001 - it is the application's
-        return False
 
 
 def _marked(value: object) -> object:
@@ -261,6 +191,5 @@ def _marked(value: object) -> object:
     return ["number", str(value)] if isinstance(value, _Written) else value
 
 
-_read = json.JSONDecoder(object_pairs_hook=_object, parse_float=_refuse).decode
-_read_doubles = json.JSONDecoder(object_pairs_hook=_object, parse_float=_double).decode
+_read = json.JSONDecoder(object_pairs_hook=_object, parse_float=_double).decode
 _read_as_written = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Written).decode

@@ -12,7 +12,7 @@ from flask.globals import request_ctx
 
 from .authorization import read_authorization
 from .credentials import Credentials
-from .fingerprint import canonical_texts
+from .fingerprint import canonical_json
 from .key_header import is_unguessable
 from .logins import (
     LEFT_BY_LIBRARIES,
@@ -187,7 +187,7 @@ class Identities:
         text = found[0].text
         sources: tuple[str, ...] = (found[0].source,)
         if len(found) > 1:
-            text = canonical_texts(*[sender.text for sender in found]).decode("ascii")
+            text = canonical_json([sender.text for sender in found])
             sources = tuple(dict.fromkeys(sender.source for sender in found))
         counts = self._config.identity_host or app.url_map.host_matching or app.subdomain_matching
         place = _place(request.host.lower() if counts else "", request.script_root)

@@ -11,7 +11,7 @@ from uuid import UUID
 from flask import g
 
 from ..errors import ConfigurationError
-from .fingerprint import canonical, canonical_texts
+from .fingerprint import canonical_json
 from .proxies import actual
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Sender(NamedTuple):
     @classmethod
     def of_texts(cls, source: str, texts: list[str]) -> Sender:
         """Return the sender of names and values, alternately."""
-        return cls(source, f"{source}:{canonical_texts(*texts).decode('ascii')}")
+        return cls(source, f"{source}:{canonical_json(texts)}")
 
 
 _WITHOUT_ID = ("{", '@["{')
@@ -162,7 +162,7 @@ def _within(user: str, claims: Mapping[str, object]) -> str:
     named = ((name, claims.get(name)) for name in _ISSUERS)
     found = ((name, _scalar(value) or id_of(value)) for name, value in named)
     texts = [text for name, issuer in found if issuer is not None for text in (name, issuer)]
-    return f"@{canonical_texts(user, *texts).decode('ascii')}" if texts else user
+    return f"@{canonical_json([user, *texts])}" if texts else user
 
 
 def _attribute(user: object, name: str) -> object:
@@ -174,7 +174,7 @@ def _attribute(user: object, name: str) -> object:
 
 def _as_json(value: object) -> str | None:
     try:
-        return canonical(value).decode("ascii")
+        return canonical_json(value)
     except (TypeError, ValueError, RecursionError):
         return None
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
 from operator import methodcaller
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from flask.globals import request_ctx
-from werkzeug.exceptions import HTTPException
 from werkzeug.local import LocalProxy
 
 if TYPE_CHECKING:
-    from flask import Request
     from flask.sessions import SessionMixin
 
 T = TypeVar("T")
@@ -46,12 +42,3 @@ def session_with_content() -> SessionMixin | None:
 def session_id() -> str | None:
     sid = getattr(session_with_content(), "sid", None)
     return sid if sid and isinstance(sid, str) else None
-
-
-def matched_again(request: Request) -> Mapping[str, object]:
-    """Return the arguments in a request's path, as its route has matched them."""
-    adapter = actual(request_ctx).url_adapter
-    if adapter is not None:
-        with suppress(AttributeError, HTTPException):  # routes of another kind
-            return adapter.match(method=request.method)[1]
-    return {"": request.path}

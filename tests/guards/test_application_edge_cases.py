@@ -14,7 +14,6 @@ from flask import (
 )
 from helpers.apps import make_app
 from helpers.keeper_harness import leased_claim
-from werkzeug.routing import BaseConverter
 
 from flask_idempotence import (
     Idempotence,
@@ -157,24 +156,6 @@ class TestPathArguments:
 
         assert [post(app, "/acme/orders"), post(app, "/globex/orders")] == [200, 200]
         assert [post(app, "/acme/orders"), post(app, "/globex/orders")] == [409, 409]
-
-    def test_the_values_of_an_applications_own_converter_count_one_by_one(self):
-        class Items(BaseConverter):
-            def to_python(self, value):
-                return value.split("+")
-
-            def to_url(self, value):
-                return "+".join(value)
-
-        app = make_app()
-        app.url_map.converters["items"] = Items
-
-        @app.post("/<nonce>/<items:items>")
-        @no_repeat_submit(60, ignore=("nonce",))
-        def order(nonce, items):
-            return {}
-
-        assert [post(app, "/1/a+b"), post(app, "/2/a+b"), post(app, "/3/a")] == [200, 409, 200]
 
 
 class TestTokenUrl:

@@ -121,6 +121,8 @@ def test_it_is_the_same_in_every_process():
         ({"data": b"{"}, {"data": b"{{"}),
         ({"json": '["json",1]'}, {"json": ["json", 1]}),
         (as_json("0.1"), as_json("0.10000000000000001")),
+        (as_json("1.0"), as_json("1.00")),
+        (as_json("1.0"), as_json("1e0")),
         (as_json("12345678901234567.0"), as_json("12345678901234568.0")),
         (as_json("1e400"), as_json("1e401")),
         (as_json("1e400"), as_json("Infinity")),
@@ -142,9 +144,7 @@ def test_what_differs_differs(one, other):
     [
         ({"data": '{"a":1,"b":2}'}, {"data": '{ "b" : 2,\n"a":1 }'}),
         ({"data": '{"a":"\\u0041"}'}, {"data": '{"a":"A"}'}),
-        ({"data": '{"a":1.0}'}, {"data": '{"a":1.00}'}),
-        ({"data": '{"a":1.0}'}, {"data": '{"a":1e0}'}),
-        ({"data": "1.2345678901234567"}, {"data": "12.345678901234567e-1"}),
+        ({"data": '{"a":[1.50,2]}'}, {"data": '{ "a": [1.50, 2] }'}),
     ],
 )
 def test_what_means_the_same_is_the_same(one, other):
