@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure everything once more, and write the page docs/benchmarks/report.md with its charts.
+"""Measure everything once more, and write docs/reports/benchmarks/report.md with its charts.
 
     uv run --group bench python benchmarks/report.py            # all of it, in half an hour
     uv run --group bench python benchmarks/report.py --quick    # whether it works; elsewhere
@@ -30,7 +30,7 @@ from reporting.stores import Stores, open_stores
 from service import duplicates, throughput
 
 ROOT = Path(__file__).parents[1]
-DIRECTORY = ROOT / "docs" / "benchmarks"
+DIRECTORY = ROOT / "docs" / "reports" / "benchmarks"
 PACKAGES = ("flask", "redis")
 REQUESTS, QUICK_REQUESTS = 3000, 20
 
@@ -117,8 +117,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--directory",
         type=Path,
-        help="where the page, its charts and the figures go (default: docs/benchmarks, or a new "
-        "temporary directory with --quick)",
+        help="where the page, its charts and the figures go (default: docs/reports/benchmarks, "
+        "or a new temporary directory with --quick)",
     )
     arguments = parser.parse_args()
     quick = arguments.quick

@@ -22,7 +22,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_inline_tabs",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "reports"]
 
 html_theme = "furo"
 html_title = f"{project} {release}"
@@ -57,6 +57,7 @@ linkcheck_timeout = 20
 linkcheck_retries = 2
 linkcheck_ignore = [
     r"https?://(localhost|127\.0\.0\.1|\[::1\])",
+    r"https://github\.com/flask-idempotence/flask-idempotence/blob/main/docs/",
     r"https?://([\w-]+\.)*example(\.(com|org|net))?(/|:|$)",  # reserved by RFC 2606
 ]
 
@@ -68,6 +69,15 @@ autodoc_typehints_description_target = "documented"
 
 TABS = re.compile(r"(?ms)^<!-- tabs -->$(.*?)^<!-- end of tabs -->$")
 TAB = re.compile(r"(?ms)^\*\*([^*\n]+)\*\*$(.*?)(?=^\*\*[^*\n]+\*\*$|\Z)")
+
+
+REPORT = re.compile(r"\]\((?:\.\./)*(reports/[^)]+)\)")
+SOURCES = f"{html_theme_options['source_repository']}blob/main/docs/"
+
+
+def link_to_reports(_app, _docname, source):
+    """Lead to the reports in the repository: the site does not have them."""
+    source[0] = REPORT.sub(rf"]({SOURCES}\1)", source[0])
 
 
 def make_tabs(_app, _docname, source):
@@ -91,5 +101,6 @@ def mend_for_screen_readers(_app, pagename, _template, context, _doctree):
 
 def setup(app):
     """Register the functions above."""
+    app.connect("source-read", link_to_reports)
     app.connect("source-read", make_tabs)
     app.connect("html-page-context", mend_for_screen_readers, priority=900)  # after the theme

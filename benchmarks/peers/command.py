@@ -5,8 +5,8 @@
 --correctness sends each peer repeats, 8 simultaneous duplicates, another user or body under the
 same key, an abort, an exception and a killed process; over HTTP, on two worker processes. --speed
 measures the time that each adds to its own unguarded view. Without either, both run. The results
-are written to docs/benchmarks/peers-*.json, and the tables of docs/comparison.md are renewed; with
---only they are only shown.
+are written to docs/reports/benchmarks/peers-*.json, and the tables of docs/comparison.md are
+renewed; with --only they are only shown.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from .tables import OURS, page_parts, replace_part
 
 ENVIRONMENTS = Path(tempfile.gettempdir()) / "idempotence-peers"
 PAGE = ROOT / "docs" / "comparison.md"
-RESULTS = ROOT / "docs" / "benchmarks"
+RESULTS = ROOT / "docs" / "reports" / "benchmarks"
 
 
 def main() -> int:

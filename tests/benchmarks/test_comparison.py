@@ -197,7 +197,7 @@ def test_a_part_of_a_page_is_replaced_and_the_rest_is_left():
 
 
 def test_the_page_tells_what_was_measured_and_nothing_by_hand():
-    results = ROOT / "docs" / "benchmarks"
+    results = ROOT / "docs" / "reports" / "benchmarks"
     report = {
         name: json.loads((results / f"peers-{name}.json").read_text(encoding="utf-8"))
         for name in ("correctness", "speed")

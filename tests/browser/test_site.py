@@ -15,6 +15,7 @@ from browser.conftest import nothing_to_drive
 pytestmark = pytest.mark.browser
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if DOCS / "reports" not in page.parents]
 BEYOND = """() => Math.max(...[document.documentElement, ...document.querySelectorAll(
   ".main, .content, .article-container, article")].map((box) => box.scrollWidth - innerWidth))"""
 """Pixels by which a page, or what holds its text, is too wide. Code and tables may scroll."""
@@ -83,7 +84,7 @@ def test_no_page_violates_wcag(visit, site, scheme, size):
 
 def test_every_page_links_to_its_source(visit, site):
     page = visit()
-    for path in sorted(DOCS.rglob("*.md")):
+    for path in PAGES:
         name = path.relative_to(DOCS)
         page.goto((site / name).with_suffix(".html").as_uri())
         link = page.get_by_title("View this page").get_attribute("href")
@@ -128,14 +129,14 @@ def test_the_tabs_of_a_page_are_reached_by_the_keyboard(visit, site):
 
 
 def test_a_page_names_its_language(site):
-    for path in DOCS.rglob("*.md"):
+    for path in PAGES:
         language = "zh-CN" if path.parent.name == "zh" else "en"
         page = (site / path.relative_to(DOCS)).with_suffix(".html").read_text(encoding="utf-8")
         assert f'<html class="no-js" lang="{language}"' in page, path
 
 
 def test_all_tabs_in_the_sources_are_tabs_on_the_site(site):
-    for path in DOCS.rglob("*.md"):
+    for path in PAGES:
         tabs = path.read_text(encoding="utf-8").count("<!-- tabs -->")
         page = (site / path.relative_to(DOCS)).with_suffix(".html").read_text(encoding="utf-8")
         assert page.count('class="tab-set ') == tabs, path

@@ -1,4 +1,4 @@
 """What holds while the network splits: real servers and workers on hosts of their own.
 
-See docs/partitions.md.
+See docs/reports/partitions.md.
 """

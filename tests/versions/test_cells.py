@@ -13,7 +13,7 @@ from versions.__main__ import row
 from versions.cells import CELLS, NEWEST, QUICK, Cell
 from versions.sources import Debian, OnPath, UnobtainableError, debian_mirror
 
-PAGE = ROOT / "docs" / "versions.md"
+PAGE = ROOT / "docs" / "reports" / "versions.md"
 
 
 def test_every_cell_has_a_name_of_its_own_and_tests_that_exist():

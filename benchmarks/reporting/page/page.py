@@ -23,25 +23,13 @@ uv run --group bench python benchmarks/report.py
 - Requests go directly to the application, without a network; Redis and the databases are on the
   same machine.
 
-[Capacity](../capacity.md) has memory, shards and network."""
+[Overhead](../../overhead.md) has memory, shards and network."""
 BESIDE_PEERS = """\
 ## Compared with other libraries
 
-[The comparison](../comparison.md) describes the libraries, their set-up and every case; its
+[The comparison](../../comparison.md) describes the libraries, their set-up and every case; its
 results are in [`peers-correctness.json`](peers-correctness.json) and
-[`peers-speed.json`](peers-speed.json). In short:
-
-```{include} ../comparison.md
-:start-after: "<!-- begin: summary -->"
-:end-before: "<!-- end: summary -->"
-```
-
-The time that each adds to its own unguarded view:
-
-```{include} ../comparison.md
-:start-after: "<!-- begin: speed -->"
-:end-before: "<!-- end: speed -->"
-```"""
+[`peers-speed.json`](peers-speed.json)."""
 
 Section = Callable[[list[dict], Path], list[str]]
 SECTIONS: dict[str, Section] = {

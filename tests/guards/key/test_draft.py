@@ -1,6 +1,6 @@
 """What draft-ietf-httpapi-idempotency-key-header-07 asks for, each requirement in one test.
 
-The table in docs/draft-requirements.md points at these tests.
+The table in docs/reports/draft-requirements.md points at these tests.
 """
 
 import re
