@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,10 @@ from helpers.servers.processes import RedisServer, redis_binary, redis_version
 from helpers.servers.topologies import Cluster, SentinelGroup, TlsServer, has_tls
 
 pytest.register_assert_rewrite("flask_idempotence.testing.contract")
+
+# Images of Python often switch bytecode off: hundreds of processes would compile everything again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 LEFT_OUT = {}
