@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,18 +10,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
-from ..errors import PASSING, SLUGS
-
-PROBLEM_TYPE = "application/problem+json"  # RFC 9457
+from ..errors import SLUGS
 
 REFUSAL_HEADER = "Idempotence-Refusal"
-
-FINAL = frozenset(SLUGS) - PASSING
-"""Refusals that no further attempt changes, or that one would get round.
-
-After a lock's interval, for one, the same submit would be carried out a second time. Their status
-may be any (`IDEMPOTENCE_DUPLICATE_STATUS`, an error handler of the application).
-"""
 
 _SLUG = re.compile(r"[\w-]+\Z", re.ASCII)
 _LONGEST_SLUG = 64
@@ -46,8 +36,9 @@ def was_replayed(response: HasHeaders) -> bool:
 
 
 def is_problem(headers: Mapping[str, str]) -> bool:
-    """Whether a body is a problem document."""
-    return _value_of(headers, "Content-Type").partition(";")[0].strip() == PROBLEM_TYPE
+    """Whether a body is a problem document (RFC 9457)."""
+    kind = _value_of(headers, "Content-Type").partition(";")[0]
+    return kind.strip() == "application/problem+json"
 
 
 def _value_of(headers: Mapping[str, str], name: str) -> str:
@@ -80,20 +71,16 @@ class Answer:
         """
         if slug := _value_of(self.headers, REFUSAL_HEADER):
             return slug
-        # The cut keeps the search linear: it would take the square of the type's length.
-        found = _SLUG.search(self._problem_type()[-_LONGEST_SLUG:])
-        slug = found[0] if found else ""
-        return slug if slug in SLUGS else ""
-
-    def _problem_type(self) -> str:
         if not is_problem(self.headers):
             return ""
         try:
             problem = json.loads(self.body)
         except (ValueError, RecursionError):
             return ""
-        found = problem.get("type") if isinstance(problem, dict) else None
-        return found if isinstance(found, str) else ""
+        kind = problem.get("type") if isinstance(problem, dict) else None
+        # The cut keeps the search linear: it would take the square of the type's length.
+        found = _SLUG.search(kind[-_LONGEST_SLUG:]) if isinstance(kind, str) else None
+        return found[0] if found and found[0] in SLUGS else ""
 
     def retry_after(self, now: float) -> float | None:
         """Return the seconds that `Retry-After` asks for, or None.
@@ -115,9 +102,7 @@ def _timestamp_of(date: str) -> float | None:
     """Return the seconds since 1970 of an HTTP date, or None where it is malformed."""
     try:
         moment = parsedate_to_datetime(date)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
+        utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return (utc - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return seconds if math.isfinite(seconds) else None

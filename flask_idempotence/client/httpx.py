@@ -98,7 +98,7 @@ class IdempotentTransport(httpx.BaseTransport):
             finally:
                 response.close()
             response = _whole(response, b"".join(body))
-        return response, _answer_of(response)
+        return _answered(response)
 
     async def _pause(self, seconds: float, response: httpx.Response | None) -> None:
         if response is not None:
@@ -154,7 +154,7 @@ class AsyncIdempotentTransport(httpx.AsyncBaseTransport):
             finally:
                 await response.aclose()
             response = _whole(response, body)
-        return response, _answer_of(response)
+        return _answered(response)
 
     async def _pause(self, seconds: float, response: httpx.Response | None) -> None:
         if response is not None:
@@ -223,9 +223,9 @@ def _whole(response: httpx.Response, body: bytes) -> httpx.Response:
     )
 
 
-def _answer_of(response: httpx.Response) -> Answer:
+def _answered(response: httpx.Response) -> tuple[httpx.Response, Answer]:
     body = b""
     if is_problem(response.headers):
         with suppress(httpx.StreamError):  # a wrapped transport has read it and kept nothing
             body = response.read()
-    return Answer(response.status_code, response.headers, body)
+    return response, Answer(response.status_code, response.headers, body)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,6 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING
 
 from flask import after_this_request
-from flask.json.provider import DefaultJSONProvider
 from werkzeug.exceptions import (
     ClientDisconnected,
     LengthRequired,
@@ -39,12 +37,6 @@ IN_MEMORY = 1 << 20
 
 PIECE = 1 << 16
 """Bytes that are read at a time."""
-
-_PARSED = "_cached_json"
-"""Where Werkzeug keeps the JSON of a request; another version parses it again."""
-
-_UNKNOWN = ...
-"""Werkzeug's sign for JSON that is not parsed yet."""
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -88,38 +80,6 @@ def read_whole(request: Request) -> None:
     if not is_parsed and _kept(request) is None:
         guard_input(request.environ)
         _read_and_keep(request)
-
-
-def offer_json(request: Request, body: Body, value: object) -> None:
-    """Let `request.get_json()` return the value of a short body that a guard has parsed already.
-
-    The application must parse JSON as Flask does.
-    """
-    known = vars(request)
-    function = getattr(request.json_module.loads, "__func__", None)
-    is_usual = function is DefaultJSONProvider.loads  # and no subclass's, or one of its own
-    if is_usual and body.size <= PIECE and _PARSED not in known:
-        with suppress(TypeError):  # a proxy has no weak references
-            known[_PARSED] = _Parsed(weakref.ref(request), body.size, value)
-
-
-class _Parsed:
-    """A parsed body where Werkzeug keeps it, a pair of values; under the view's own limit."""
-
-    __slots__ = ("_request", "_size", "_value")
-
-    def __init__(self, request: Callable[[], Request | None], size: int, value: object) -> None:
-        self._request = request
-        self._size = size
-        self._value = value
-
-    def __getitem__(self, _: object) -> object:
-        request = self._request()
-        limit = None if request is None else request.max_content_length
-        return self._value if limit is None or self._size <= limit else _UNKNOWN
-
-    def __iter__(self) -> Iterator[object]:
-        return iter((_UNKNOWN, _UNKNOWN))
 
 
 def was_parsed(request: Request) -> bool:

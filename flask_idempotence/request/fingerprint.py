@@ -18,7 +18,7 @@ from uuid import UUID
 from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
-from .body import body_of, offer_json
+from .body import body_of
 from .forms import FORMS, bytes_of, compared_form
 from .proxies import actual
 
@@ -131,8 +131,6 @@ def _body(request: Request, selection: Selection) -> list[object]:
         return []
     if request.is_json and body.data is not None:
         kind, value = _read_json(body.data)
-        if kind == "json":
-            offer_json(request, body, value)
         if isinstance(value, dict):
             return [kind, selection.of(value)]
         return [kind, None if selection.only is not None else value]

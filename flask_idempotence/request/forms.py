@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from .body import FORM, MULTIPART, Body, body_of, digest_of, is_left_unparsed, rewound, was_parsed
+from .body import FORM, MULTIPART, body_of, digest_of, is_left_unparsed, rewound, was_parsed
 
 if TYPE_CHECKING:
     from flask import Request
@@ -50,48 +50,9 @@ def form_of(request: Request, *, files: bool = False) -> Form | None:
         if is_left_unparsed(request):
             return None
         return _form(request.form, request.files if files else None)
-    return _parsed(request, body_of(request), files=files)
-
-
-def compared_form(request: Request, *, files: bool) -> Form | None:
-    """Return the values by which a request is compared, or None where the body is no form."""
-    if not was_parsed(request):
-        data = body_of(request).data
-        if request.mimetype == FORM and not _is_plainly_form(data):
-            raise NoForm
-    try:
-        return form_of(request, files=files)
-    except RequestEntityTooLarge:
-        raise NoForm from None
-
-
-def _is_plainly_form(data: bytes | None) -> bool:
-    if not data:
-        return data is not None  # None: it is long
-    return b"=" in data and _IN_URLS.fullmatch(data) is not None
-
-
-def bytes_of(request: Request) -> list[str]:
-    """Return how a body counts by its bytes; in a multipart form, the boundary does not."""
-    body, boundary = body_of(request), request.mimetype_params.get("boundary")
-    if request.mimetype != MULTIPART or not boundary:
-        return ["bytes", body.digest()]
-    return ["parts", _digest_between(body.stream, f"--{boundary}".encode())]
-
-
-def values_of(request: Request, name: str) -> Sequence[str]:
-    form = form_of(request)
-    return form.fields.get(name, ()) if form is not None else ()
-
-
-def names_of(request: Request) -> Iterable[str]:
-    form = form_of(request)
-    return filter(None, form.fields) if form is not None else ()  # a part may have no name
-
-
-def _parsed(request: Request, body: Body, *, files: bool) -> Form | None:
-    with rewound(body.stream):
-        source = _Counted(body.stream)
+    stream = body_of(request).stream
+    with rewound(stream):
+        source = _Counted(stream)
         parser = request.make_form_data_parser()
         parser.stream_factory = lambda *_, **__: _Upload(source, is_digested=files)
         parser.silent = False
@@ -102,6 +63,27 @@ def _parsed(request: Request, body: Body, *, files: bool) -> Form | None:
         except ValueError:
             return None
     return _form(fields, uploaded if files else None)
+
+
+def compared_form(request: Request, *, files: bool) -> Form | None:
+    """Return the values by which a request is compared, or None where the body is no form."""
+    if request.mimetype == FORM and not was_parsed(request):
+        data = body_of(request).data
+        # None: it is long.
+        if data is None or (data and (b"=" not in data or not _IN_URLS.fullmatch(data))):
+            raise NoForm
+    try:
+        return form_of(request, files=files)
+    except RequestEntityTooLarge:
+        raise NoForm from None
+
+
+def bytes_of(request: Request) -> list[str]:
+    """Return how a body counts by its bytes; in a multipart form, the boundary does not."""
+    body, boundary = body_of(request), request.mimetype_params.get("boundary")
+    if request.mimetype != MULTIPART or not boundary:
+        return ["bytes", body.digest()]
+    return ["parts", _digest_between(body.stream, f"--{boundary}".encode())]
 
 
 def _form(fields: MultiDict[str, str], files: MultiDict[str, FileStorage] | None) -> Form:

@@ -21,7 +21,7 @@ from itsdangerous.signer import SigningAlgorithm
 from ..config.settings import CLOCK_SKEW
 from ..response.refusals import TokenExpired, TokenInvalid
 from .credentials import environ_key
-from .forms import values_of
+from .forms import form_of
 from .hashing import as_bytes
 from .identity import NOBODY, Identities, Identity
 
@@ -109,7 +109,8 @@ class Tokens:
         token: str | None = request.environ.get(self._header)
         if token is not None:
             return token
-        tokens = set(values_of(request, self._config.token_field)) - {""}
+        form = form_of(request)
+        tokens = set(form.fields.get(self._config.token_field, ()) if form else ()) - {""}
         if len(tokens) > 1:
             raise TokenInvalid().because(f"{self._config.token_field} came with several values")
         return tokens.pop() if tokens else None

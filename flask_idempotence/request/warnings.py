@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .credentials import FORGERY, environ_key, is_renewed
-from .forms import names_of
+from .forms import form_of
 from .logins import ACCOUNTS
 from .proxies import session_with_content
 
@@ -65,8 +65,8 @@ _NO_ADDRESS = (
     "werkzeug's ProxyFix: endpoint=%s"
 )
 _NEAR_MISS = (
-    "Flask-Idempotence: a request to %r has the %s %r, and %r is expected. Rename it in the "
-    "client, or here (%s)."
+    "Flask-Idempotence: a request has the %s %r, and %r is expected. Rename it in the client, or "
+    "here (%s): endpoint=%s"
 )
 
 
@@ -81,7 +81,7 @@ class _Once:
 
     def _warn(self, about: str, endpoint: str | None, text: str, *arguments: object) -> None:
         self._given.add((about, endpoint))
-        _logger.warning(text, *arguments)
+        _logger.warning(text, *arguments, endpoint)
 
 
 class IdentityWarnings(_Once):
@@ -102,7 +102,7 @@ class IdentityWarnings(_Once):
     def about_scheme(self, request: Request, scheme: str) -> None:
         endpoint = request.endpoint
         if self._is_new("scheme", endpoint):
-            self._warn("scheme", endpoint, _SCHEME, scheme or "unknown", endpoint)
+            self._warn("scheme", endpoint, _SCHEME, scheme or "unknown")
 
     def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
         """Check a request whose sender is known by an address only.
@@ -115,7 +115,7 @@ class IdentityWarnings(_Once):
             header = next((n for n in headers if n not in own and _is_suspicious(n)), None)
             found = (f"the header {header}", "HEADERS") if header else _credential_of(app, request)
             if found:
-                self._warn("credential", endpoint, _CREDENTIAL, *found, endpoint)
+                self._warn("credential", endpoint, _CREDENTIAL, *found)
         if self._checks_address and self._is_new("address", endpoint):
             self._check_address(request)
 
@@ -143,10 +143,10 @@ class IdentityWarnings(_Once):
             value = environ.get(key)
             # A middleware of another kind may have put the forwarded address in its place.
             if value and request.remote_addr not in re.split(r'[],;="[\s]+', value):
-                self._warn("address", endpoint, _PROXY, name, endpoint)
+                self._warn("address", endpoint, _PROXY, name)
                 return
         if not request.remote_addr:
-            self._warn("address", endpoint, _NO_ADDRESS, endpoint)
+            self._warn("address", endpoint, _NO_ADDRESS)
 
 
 def _credential_of(app: Flask, request: Request) -> tuple[str, str] | None:
@@ -188,30 +188,29 @@ class NearMisses(_Once):
     def look_for_token(self, endpoint: str | None, request: Request) -> None:
         header, field = self._config.token_header, self._config.token_field
         self._look(endpoint, "header", self._others(request), header, "IDEMPOTENCE_TOKEN_HEADER")
-        self._look(endpoint, "form field", names_of(request), field, "IDEMPOTENCE_TOKEN_FIELD")
+        if self._is_new(field, endpoint) and (form := form_of(request)) is not None:
+            self._look(endpoint, "form field", form.fields, field, "IDEMPOTENCE_TOKEN_FIELD")
 
     def _others(self, request: Request) -> list[str]:
         ours = {self._config.key_header.lower(), self._config.token_header.lower()}
-        return [name for name in request.headers.keys() if name.lower() not in ours]  # noqa: SIM118 - pairs
+        return [name for name, _ in request.headers if name.lower() not in ours]
 
     def _look(
         self, endpoint: str | None, kind: str, names: Iterable[str], expected: str, remedy: str
     ) -> None:
         if self._is_new(expected, endpoint):
             for name in itertools.islice(names, _MOST_COMPARED):
-                if len(name) <= _LONGEST_NAME and _is_near(_letters(name), _letters(expected)):
-                    self._warn(
-                        expected, endpoint, _NEAR_MISS, endpoint, kind, name, expected, remedy
-                    )
+                # A part of a form may have no name.
+                if name and len(name) <= _LONGEST_NAME and _is_near(name, expected):
+                    self._warn(expected, endpoint, _NEAR_MISS, kind, name, expected, remedy)
                     return
 
 
 def _is_near(sent: str, wanted: str) -> bool:
+    sent, wanted = (
+        re.sub(r"[^a-z0-9]", "", name.lower().removeprefix("x-")) for name in (sent, wanted)
+    )
     if sent == wanted or ("idempot" in sent and "idempot" in wanted):
         return True
     pair = difflib.SequenceMatcher(None, sent, wanted)
     return pair.real_quick_ratio() >= 0.9 and pair.ratio() >= 0.9
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower().removeprefix("x-"))

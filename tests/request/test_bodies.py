@@ -20,7 +20,6 @@ from helpers.request_bodies import (
     JSON,
     PARTS,
     app_with,
-    large,
     nothing,
     part,
     post,
@@ -29,7 +28,7 @@ from helpers.request_bodies import (
 from werkzeug.wrappers import Request as PlainRequest
 
 from flask_idempotence import no_repeat_submit, one_time_token
-from flask_idempotence.request.body import IN_MEMORY, PIECE
+from flask_idempotence.request.body import IN_MEMORY
 
 
 def data():
@@ -300,7 +299,7 @@ def reading_json(guard, **settings):
 
 
 class TestParsedJson:
-    """A short JSON body that a guard has parsed is not parsed again for the view."""
+    """A view parses JSON as if no guard had."""
 
     TEXTS = (
         b'{"a": 1, "b": [2, "x"], "c": null}',
@@ -346,29 +345,6 @@ class TestParsedJson:
             key = {"Idempotency-Key": str(number)}
             without, behind = (post(app, text, JSON, **key) for app in apps)
             assert (behind.status_code, behind.data) == (without.status_code, without.data), text
-
-    @pytest.fixture
-    def parsed(self, monkeypatch):
-        """Return the texts that Flask parses."""
-        texts, loads = [], DefaultJSONProvider.loads
-
-        def note(self, text, **options):
-            texts.append(text)
-            return loads(self, text, **options)
-
-        monkeypatch.setattr(DefaultJSONProvider, "loads", note)
-        return texts
-
-    @pytest.mark.parametrize("guard", ["lock", "key", "key in lock"])
-    def test_it_is_not_parsed_again(self, guard, parsed):
-        answer = post(reading_json(GUARDS[guard]), b'{"a": 1}', JSON)
-        assert b'{"a": 1}' not in parsed
-        assert answer.json == {"a": 1}
-
-    def test_a_long_one_is_since_the_view_may_not_want_it(self, parsed):
-        body = large(b'{"a": 1}', PIECE + 1)
-        post(reading_json(GUARDS["lock"]), body, JSON)
-        assert body in parsed
 
     @pytest.mark.skipif(Request.max_content_length.fset is None, reason="Flask 3.1 sets limits")
     @pytest.mark.parametrize("cut", [0, 1])

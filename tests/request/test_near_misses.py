@@ -49,10 +49,7 @@ def test_a_key_in_a_header_of_almost_the_right_name_is_told_once_an_endpoint(
     for path in ("/pay", "/pay", "/order", "/pay"):
         assert client.post(path, headers={sent: VALUE}).status_code == 200
     texts = told(caplog)
-    assert [text.partition(" has")[0] for text in texts] == [
-        "Flask-Idempotence: a request to 'pay'",
-        "Flask-Idempotence: a request to 'order'",
-    ]
+    assert [text.rpartition("endpoint=")[2] for text in texts] == ["pay", "order"]
     assert f"the header '{sent}', and '{expected}' is expected" in texts[0]
     assert "IDEMPOTENCE_KEY_HEADER, or key= of the route" in texts[0]
 
@@ -95,8 +92,7 @@ def test_a_token_in_a_header_of_almost_the_right_name_is_told(caplog, mode, expe
     for path in ("/order", "/pay", "/order"):
         assert client.post(path, headers={sent: VALUE}).status_code == 400
     other, text = told(caplog)
-    assert other == text.replace("'pay'", "'order'")
-    assert text.startswith("Flask-Idempotence: a request to 'pay' has ")
+    assert other == text.replace("=pay", "=order")
     assert f"the header '{sent}', and '{expected}' is expected" in text
     assert "(IDEMPOTENCE_TOKEN_HEADER)" in text
 
