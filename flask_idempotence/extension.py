@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flask import Flask, current_app, has_request_context, request
+from flask import Flask, Request, current_app, has_request_context, request
 from flask.signals import got_request_exception, request_finished, request_started
 
 from .cli import tools
@@ -48,7 +48,6 @@ from .web.routes import make_blueprint, token_url_faults
 from .web.templating import FUNCTIONS
 
 if TYPE_CHECKING:
-    from flask import Request
     from sqlalchemy.orm import Session, scoped_session
 
 Loader = TypeVar("Loader", bound=IdentityLoader)

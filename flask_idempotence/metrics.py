@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
+
+from flask import Flask
 
 from .engine import figures
 from .engine.engine import engine_of
@@ -15,15 +17,11 @@ from .request.proxies import unproxied
 from .stores.process import call_in_children
 
 try:
-    from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 except ImportError as _error:
     raise ImportError(
         'flask_idempotence.metrics needs an extra: pip install "flask-idempotence[prometheus]"'
     ) from _error
-
-if TYPE_CHECKING:
-    from flask import Flask
-    from prometheus_client import CollectorRegistry
 
 
 class _Collectors:

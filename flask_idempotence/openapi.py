@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apispec import APISpec, BasePlugin
+from flask import Flask
 
-from .config.settings import within_quotes
+from .config.settings import Config, within_quotes
 from .engine.engine import engine_of
+from .engine.guard import ViewGuard
 from .errors import ConfigurationError
 from .guards.key import KeyGuard
 from .guards.lock import LockGuard
@@ -23,12 +25,6 @@ from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
 from .response import refusals
 from .response.headers import REFUSAL_HEADER, REPLAYED_HEADER
 from .response.refusals import PROBLEM_TYPE, Refusal
-
-if TYPE_CHECKING:
-    from flask import Flask
-
-    from .config.settings import Config
-    from .engine.guard import ViewGuard
 
 _Object = dict[str, Any]  # of a specification: JSON
 _Errors = Iterable[type[Refusal]]

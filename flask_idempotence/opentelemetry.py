@@ -9,9 +9,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from flask import Flask
 
 from . import __version__
 from .engine import figures
@@ -23,19 +25,14 @@ from .stores.process import call_in_children
 
 try:
     from opentelemetry import context, metrics, trace
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, Tracer, TracerProvider
 except ImportError as _error:
     raise ImportError(
         "flask_idempotence.opentelemetry needs an extra: "
         'pip install "flask-idempotence[opentelemetry]"'
     ) from _error
-
-if TYPE_CHECKING:
-    from contextvars import Token
-
-    from flask import Flask
-    from opentelemetry.context import Context
-    from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import Span, Tracer, TracerProvider
 
 _SCOPE = "flask_idempotence"
 

@@ -9,12 +9,10 @@ are named below. An exception of a receiver is logged, and changes nothing.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from blinker import NamedSignal, Namespace
-
-if TYPE_CHECKING:
-    from flask import Flask
+from flask import Flask
 
 SignalName = Literal[
     "claimed",

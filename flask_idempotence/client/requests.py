@@ -9,23 +9,20 @@ import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
-from typing import IO, TYPE_CHECKING, TypeAlias, cast
+from typing import IO, TypeAlias, cast
 
 from .answers import Answer, is_problem
 from .exchange import LATE, exchange, needs_key, put_key, result_of, within
 from .retries import Attempts, Retries
 
 try:
-    from requests import exceptions
+    from requests import PreparedRequest, Response, exceptions
     from requests.adapters import BaseAdapter, HTTPAdapter
 except ImportError as _error:
     raise ImportError(
         "flask_idempotence.client.requests needs requests: "
         'pip install "flask-idempotence[client]", or pip install requests'
     ) from _error
-
-if TYPE_CHECKING:
-    from requests import PreparedRequest, Response
 
 Timeout: TypeAlias = float | tuple[float | None, float | None] | None
 

@@ -9,16 +9,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
+from flask import Flask, Response
 from marshmallow import ValidationError, fields
 
 from ..errors import ConfigurationError
 from .reading import foreign_settings
 from .settings import SETTINGS, Config
-
-if TYPE_CHECKING:
-    from flask import Flask, Response
 
 _logger = logging.getLogger("flask_idempotence")
 

@@ -13,7 +13,7 @@ from itertools import chain
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING
 
-from flask import after_this_request
+from flask import Request, Response, after_this_request
 from werkzeug.exceptions import (
     ClientDisconnected,
     LengthRequired,
@@ -27,7 +27,6 @@ from .input import KEPT, WatchedInput, guard_input, length_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
-    from flask import Request, Response
 
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"

@@ -6,15 +6,12 @@ import fnmatch
 import functools
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from flask import Flask, Request
+
+from ..config.settings import Config
 from .logins import Sender
 from .proxies import session_id
-
-if TYPE_CHECKING:
-    from flask import Flask, Request
-
-    from ..config.settings import Config
 
 FORGERY = re.compile(r"csrf|xsrf", re.IGNORECASE)
 """Names of tokens against forged requests: each visitor has one, and it may change any time."""

@@ -12,18 +12,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
+from flask import Request
 from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
 from .body import body_of
 from .forms import FORMS, bytes_of, compared_form
 from .proxies import actual
-
-if TYPE_CHECKING:
-    from flask import Request
 
 _Arguments = Mapping[str, object]
 

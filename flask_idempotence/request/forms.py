@@ -6,15 +6,13 @@ import hashlib
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 
+from flask import Request
+from werkzeug.datastructures import FileStorage, MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from .body import FORM, MULTIPART, body_of, digest_of, is_left_unparsed, rewound, was_parsed
-
-if TYPE_CHECKING:
-    from flask import Request
-    from werkzeug.datastructures import FileStorage, MultiDict
 
 FORMS = frozenset({FORM, MULTIPART})
 

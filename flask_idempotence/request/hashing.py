@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import TYPE_CHECKING
 
+from flask import Flask
+
+from ..config.settings import Config
 from ..errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from flask import Flask
-
-    from ..config.settings import Config
 
 HASH_BYTES = 16
 """A keyed hash is cut to 128 bits: collisions cannot be searched for without the key."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from flask import Flask, g
+from flask import Flask, Request, g
 from flask.globals import request_ctx
 
+from ..config.runtime import Callbacks
+from ..config.settings import Config
 from .authorization import read_authorization
 from .credentials import Credentials
 from .fingerprint import canonical_json
@@ -26,12 +28,6 @@ from .logins import (
 )
 from .proxies import actual, session_with_content
 from .warnings import IdentityWarnings
-
-if TYPE_CHECKING:
-    from flask import Request
-
-    from ..config.runtime import Callbacks
-    from ..config.settings import Config
 
 _Sources = Mapping[str, Callable[[Flask, "Request"], list[Sender]]]
 

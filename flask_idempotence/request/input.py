@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
+from flask import Flask
 from flask.globals import request_ctx
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_content_length
@@ -14,7 +15,6 @@ from .proxies import actual
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
-    from flask import Flask
 
 KEPT = "flask_idempotence.body"
 """Where the environment has the body that a guard has read whole."""

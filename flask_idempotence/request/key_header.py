@@ -10,13 +10,11 @@ from __future__ import annotations
 import binascii
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
+
+from flask import Request
 
 from ..response.refusals import KeyInvalid
 from .credentials import environ_key
-
-if TYPE_CHECKING:
-    from flask import Request
 
 LONGEST_KEY = 255
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from flask import g
+from flask import Flask, Request, g
 
 from ..errors import ConfigurationError
 from .fingerprint import canonical_json
 from .proxies import actual
-
-if TYPE_CHECKING:
-    from flask import Flask, Request
 
 _IDS = ("user_id", "id", "uid", "sub", "username", "email", "client_id")
 """Where an object or a mapping that stands for a user has its id, in order."""

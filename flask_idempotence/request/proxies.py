@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from operator import methodcaller
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from flask.globals import request_ctx
+from flask.sessions import SessionMixin
 from werkzeug.local import LocalProxy
-
-if TYPE_CHECKING:
-    from flask.sessions import SessionMixin
 
 T = TypeVar("T")
 

@@ -13,23 +13,18 @@ import os
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from flask import Flask, Request
 from itsdangerous import BadSignature, TimestampSigner
 from itsdangerous.signer import SigningAlgorithm
 
-from ..config.settings import CLOCK_SKEW
+from ..config.settings import CLOCK_SKEW, Config
 from ..response.refusals import TokenExpired, TokenInvalid
 from .credentials import environ_key
 from .forms import form_of
-from .hashing import as_bytes
+from .hashing import Keyring, as_bytes
 from .identity import NOBODY, Identities, Identity
-
-if TYPE_CHECKING:
-    from flask import Flask, Request
-
-    from ..config.settings import Config
-    from .hashing import Keyring
 
 _ID_BYTES = 16
 _LONGEST_TOKEN = 256

@@ -8,17 +8,14 @@ import itertools
 import logging
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from flask import Flask, Request
+
+from ..config.settings import Config
 from .credentials import FORGERY, environ_key, is_renewed
 from .forms import form_of
 from .logins import ACCOUNTS
 from .proxies import session_with_content
-
-if TYPE_CHECKING:
-    from flask import Flask, Request
-
-    from ..config.settings import Config
 
 _logger = logging.getLogger("flask_idempotence")
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flask import current_app, request
+from flask import Flask, current_app, request
 from werkzeug.exceptions import HTTPException
-
-if TYPE_CHECKING:
-    from flask import Flask
 
 
 def payload_of(

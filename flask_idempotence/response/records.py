@@ -27,9 +27,10 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from flask import Response
 from werkzeug.http import HTTP_STATUS_CODES
 
-from ..config.settings import CLOCK_SKEW
+from ..config.settings import CLOCK_SKEW, Config
 from ..errors import ConfigurationError
 from ..stores.base import NO_FINGERPRINT
 from .headers import REPLAYED_HEADER, STORED_HEADER
@@ -37,9 +38,6 @@ from .refusals import OutcomeUnknown
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
-    from flask import Response
-
-    from ..config.settings import Config
 
 _PLAIN = b"2 "
 _ENCRYPTED = b"\x03"

@@ -9,20 +9,18 @@ import math
 from traceback import walk_tb
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from flask import after_this_request, current_app, has_request_context, request
+from flask import Response, after_this_request, current_app, has_request_context, request
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_accept_header
 
+from ..config.settings import Config
 from ..errors import IdempotenceError
 from .frameworks import payload_of
 from .headers import REFUSAL_HEADER, note_on
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
-    from flask import Response
-
-    from ..config.settings import Config
 
 _logger = logging.getLogger("flask_idempotence")
 

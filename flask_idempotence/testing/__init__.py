@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from flask import Flask
 
 from ..stores.base import inspectable
 from ..stores.memory import empty_memory_stores
@@ -11,9 +11,6 @@ from .contract import StoreContract
 from .recorder import SignalRecorder, record_signals
 from .runs import assert_ran_once
 from .tokens import token_for
-
-if TYPE_CHECKING:
-    from flask import Flask
 
 __all__ = [
     "FakeClock",

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
 from unittest import mock
+
+from flask import Flask
 
 from ..engine.engine import Engine
 from ..engine.keeper import KEEPERS, Keeper
@@ -16,12 +17,8 @@ from ..errors import ConfigurationError
 from ..request.tokens import Tokens
 from ..response.records import Records
 from ..signals import claimed, rejected, replayed, token_issued, token_spent
+from ..stores.base import Store
 from ..stores.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from flask import Flask
-
-    from ..stores.base import Store
 
 _SERVERS = ("flask_idempotence.stores.redis.", "flask_idempotence.stores.sql.")
 """Modules of the stores whose server has a clock of its own."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from flask import Flask
 
 from ..request.proxies import unproxied
 from ..signals import ALL_SIGNALS, SignalName
-
-if TYPE_CHECKING:
-    from flask import Flask
 
 
 class SignalRecorder:

@@ -7,18 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
-from flask import request, request_finished, request_started
+from flask import Flask, Response, request, request_finished, request_started
 
 from ..guards import wrapping
 from ..request.proxies import unproxied
 from ..response.refusals import Refusal
 from ..signals import claimed, rejected, released, replayed
-
-if TYPE_CHECKING:
-    from flask import Flask, Response
 
 _GUARDS_OF_VIEWS = ("token", "lock", "key")
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from flask import current_app, request
+from flask import Response, current_app, request
 from flask.testing import FlaskClient
 
 from ..engine.engine import engine_of
 from ..engine.tokens import issue_token
 from ..request.proxies import actual
 from ..request.tokens import PURPOSE_RULE, is_purpose
-
-if TYPE_CHECKING:
-    from flask import Response
 
 _ASKED = "flask_idempotence.testing.token"
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from flask import current_app, has_request_context, request
 from markupsafe import Markup
 
+from ..config.settings import Config
 from ..engine.engine import engine_of
 from ..engine.tokens import issue_token
 from ..request.proxies import actual
 from ..response.headers import forbid_storing
 from .routes import SCRIPT, SCRIPT_ENDPOINT, TOKEN_ENDPOINT, url_on_this_host, version_of
-
-if TYPE_CHECKING:
-    from ..config.settings import Config
 
 
 def idempotence_token(purpose: str | None = None) -> str:
