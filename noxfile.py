@@ -47,3 +47,18 @@ def unpack(sdist: Path, place: Path) -> Path:
     with tarfile.open(sdist) as archive:
         archive.extractall(place, filter="data")
     return place / sdist.name.removesuffix(".tar.gz")
+
+
+@nox.session(python=False)
+@nox.parametrize("version", ["5.3.*", "6.*", "7.*"])
+def redis_py(session: nox.Session, version: str) -> None:
+    """Run the tests of connections on the releases of redis-py between oldest and newest."""
+    folder = "tests/stores/redis"
+    names = ("redis_py", "replies", "tls", "topologies", "cluster")
+    session.run(
+        *("uv", "run", "--isolated", "--with", f"redis=={version}", "pytest", "-q"),
+        *("-m", "topology or not topology", "-W", "default::DeprecationWarning"),
+        *("-k", "redis_py or replies or rotation or ready_client or slot_on_its_way"),
+        *(f"{folder}/test_{name}.py" for name in names),
+        external=True,
+    )
