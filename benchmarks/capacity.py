@@ -3,7 +3,7 @@
 
 With no option it computes from the constants in capacity.json. `--measure` measures those anew,
 `--check` fills a cluster of three nodes with 300,000 keys and tells how far off the prediction is.
-`--docs` writes the table into docs/capacity.md.
+`--docs` writes the table into docs/overhead.md.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CONSTANTS = Path(__file__).with_name("capacity.json")
-PAGE = Path(__file__).parents[1] / "docs" / "capacity.md"
+PAGE = Path(__file__).parents[1] / "docs" / "overhead.md"
 BEGIN, END = "<!-- the table: benchmarks/capacity.py --docs -->\n", "<!-- the table ends -->\n"
 
 BUSY = 0.5

@@ -80,6 +80,33 @@ def link_to_reports(_app, _docname, source):
     source[0] = REPORT.sub(rf"]({SOURCES}\1)", source[0])
 
 
+BELOW = {
+    "choose-a-scheme": "how-to/choose-a-guarantee",
+    "choose-a-topology": "redlock",
+    "how-it-is-tested": "architecture",
+    "how-to/existing-application": "how-to/migrate-a-home-made-scheme",
+    "how-to/payments-api": "how-to/openapi",
+    "identity": "how-to/multi-tenant",
+    "reference/api": "reference/signals",
+    "run-in-production": "reference/keyspace",
+    "servers": "how-to/gateway",
+    "tutorial": "coming-from-java",
+}
+"""Pages that the sidebar shows below another one, and only there."""
+
+
+def put_below(_app, docname, source):
+    """Give a page of the table above its child, without a block that GitHub would show."""
+    if docname in BELOW:
+        source[0] += f"\n\n```{{toctree}}\n:hidden:\n\n/{BELOW[docname]}\n```\n"
+
+
+def collapse_sidebar(_app, _pagename, _template, context, _doctree):
+    """Show the children of the current page only."""
+    if toctree := context.get("toctree"):
+        context["toctree"] = lambda **options: toctree(**{**options, "collapse": True})
+
+
 def make_tabs(_app, _docname, source):
     """Turn what is between two comments into tabs, one for each line in bold.
 
@@ -103,4 +130,6 @@ def setup(app):
     """Register the functions above."""
     app.connect("source-read", link_to_reports)
     app.connect("source-read", make_tabs)
+    app.connect("source-read", put_below)
+    app.connect("html-page-context", collapse_sidebar, priority=100)  # before the theme
     app.connect("html-page-context", mend_for_screen_readers, priority=900)  # after the theme

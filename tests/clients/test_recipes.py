@@ -1,4 +1,4 @@
-"""The recipes of docs/clients.md, run with the clients that they are for."""
+"""The recipes of docs/how-to/call-an-api.md, run with the clients that they are for."""
 
 from unittest.mock import Mock
 

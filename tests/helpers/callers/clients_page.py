@@ -5,7 +5,7 @@ import re
 from helpers.repository import ROOT, section
 from helpers.servers.faulty_shop import RETRY_AFTER, Shop
 
-PAGE = ROOT / "docs" / "clients.md"
+PAGE = ROOT / "docs" / "how-to" / "call-an-api.md"
 KEY = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 FAULTS = ("lost", "500", "running", "503")
 

@@ -174,7 +174,7 @@ class Shop(FaultyServer):
             return (ec2_error(refusal), refusal.code) if is_ec2 else refusal
 
     def _key(self):
-        """Read the key from where each client sends it; docs/clients.md has one of each."""
+        """Read the key from where each client sends it; docs/how-to/call-an-api.md has all."""
         body = request.get_json(silent=True) or {}
         places = {
             "Idempotency-Key": request.headers.get("Idempotency-Key"),
