@@ -87,7 +87,6 @@ BELOW = {
     "how-to/existing-application": "how-to/migrate-a-home-made-scheme",
     "how-to/payments-api": "how-to/openapi",
     "identity": "how-to/multi-tenant",
-    "reference/api": "reference/signals",
     "run-in-production": "reference/keyspace",
     "servers": "how-to/gateway",
     "tutorial": "coming-from-java",
