@@ -81,8 +81,9 @@ def link_to_reports(_app, _docname, source):
 
 
 BELOW = {
-    "choose-a-scheme": "how-to/choose-a-guarantee",
+    "choose-a-scheme": "catalogue",
     "choose-a-topology": "redlock",
+    "guarantees": "how-to/choose-a-guarantee",
     "how-it-is-tested": "architecture",
     "how-to/existing-application": "how-to/migrate-a-home-made-scheme",
     "how-to/payments-api": "how-to/openapi",
