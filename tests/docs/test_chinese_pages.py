@@ -48,6 +48,7 @@ BROKERS = Part("how-to/brokers.md", 1, ("RabbitMQ", "Celery", "Redis Streams"))
 TWINS = {
     "zh/tutorial.md": (Part("tutorial.md"), Part("coming-from-java.md", 1)),
     "zh/choose-a-scheme.md": (Part("choose-a-scheme.md"),),
+    "zh/catalogue.md": (Part("catalogue.md"),),
     "zh/sql-techniques.md": (Part("sql-techniques.md"),),
     "zh/consume-messages.md": (Part("how-to/consume-messages.md"), BROKERS),
     "zh/payment-callbacks.md": (Part("how-to/payment-callbacks.md"),),
