@@ -36,7 +36,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentPa
     parser.add_argument(
         "--check", action="store_true", help="end with status 1 if an aim is missed"
     )
-    parser.add_argument("--docs", action="store_true", help="write the tables into overhead.md")
+    parser.add_argument("--docs", action="store_true", help="write the tables into the report")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     return parser
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "overhead.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reports" / "aims.md"
 
 
 def write_part(command: str, part: str) -> None:

@@ -68,7 +68,7 @@ def test_a_benchmark_replaces_its_own_part_of_the_page():
 def test_the_page_has_a_part_for_each_benchmark(command):
     text = PAGE.read_text(encoding="utf-8")
     command = f"benchmarks/{command}"
-    assert (PAGE.parents[1] / command).exists()
+    assert (PAGE.parents[2] / command).exists()
     assert with_part(text, command, "new\n").count("\nnew\n") == 1
 
 

@@ -34,7 +34,7 @@ def service(rows: list[dict], directory: Path) -> list[str]:
         "and answers; *plain* has no guard; *floor* sends the lock's command through redis-py and "
         "nothing else. They take turns in rounds. A ratio is the median over the rounds, in "
         "parentheses the 10th to 90th percentile, to the unguarded view of the same round.",
-        "[Overhead](../overhead.md#a-whole-service) has a view that does nothing but read JSON, "
+        "[The aims](../aims.md#a-whole-service) has a view that does nothing but read JSON, "
         "from a run of its own: `benchmarks/service/throughput.py`, which needs an idle machine.",
         "![Requests a second, by view and guard](service.svg)",
         table(head, body),
