@@ -123,6 +123,16 @@ def test_the_short_readme_stays_short():
     assert len(text.split()) <= 800
 
 
+def test_the_site_has_few_pages_and_a_short_sidebar():
+    docs = ROOT / "docs"
+    elsewhere = {docs / "reports", docs / "zh"}
+    pages = [page for page in docs.rglob("*.md") if elsewhere.isdisjoint(page.parents)]
+    assert len(pages) <= 45
+    trees = re.findall(r"(?ms)^```{toctree}\n(.*?)^```$", text_of(docs / "index.md"))
+    links = [line for tree in trees for line in tree.splitlines() if line and line[0] != ":"]
+    assert 30 < len(links) <= 36
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_that_a_page_links_to_is_there(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text_of(page)):
