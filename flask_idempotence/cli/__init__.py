@@ -13,7 +13,7 @@ import click
 from ..errors import IdempotenceError, StoreError, StoreNotReady
 
 MODULES = {
-    "config": "config",
+    "config": "routes",
     "doctor": "doctor",
     "init-db": "database",
     "inspect": "request",

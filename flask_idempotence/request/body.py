@@ -51,11 +51,6 @@ class Body:
     is_rest: bool = False
     """Whether the application has read a part before, or all, and not kept it."""
 
-    def digest(self) -> str:
-        if self.data is None:
-            return digest_of(self.stream)
-        return hashlib.sha256(self.data).hexdigest()
-
 
 def body_of(request: Request) -> Body:
     """Return the body of a request, which the view can still read, under its own limits."""
@@ -165,17 +160,9 @@ def _read(source: IO[bytes], length: int | None, limit: int | None) -> Body:
     more = b"" if len(data) == length else source.read(PIECE)
     if not more and (limit is None or len(data) <= limit):
         return _in_memory(data)
-    return _spooled(chain((data, more), iter(partial(source.read, PIECE), b"")), limit)
-
-
-def _in_memory(data: bytes) -> Body:
-    return Body(io.BytesIO(data), len(data), data)
-
-
-def _spooled(pieces: Iterator[bytes], limit: int | None) -> Body:
     file, size = _KeptFile(IN_MEMORY), 0
     try:
-        for piece in pieces:
+        for piece in chain((data, more), iter(partial(source.read, PIECE), b"")):
             size += file.write(piece)
             if limit is not None and size > limit:
                 raise RequestEntityTooLarge
@@ -192,13 +179,17 @@ def _spooled(pieces: Iterator[bytes], limit: int | None) -> Body:
         ) from error
     if size <= IN_MEMORY:
         return _in_memory(file.read())
-    after_this_request(partial(_close_with, file=file))
+
+    @after_this_request
+    def close(response: Response) -> Response:
+        response.call_on_close(file.close)  # a streamed response may still read it
+        return response
+
     return Body(file, size, None)
 
 
-def _close_with(response: Response, *, file: IO[bytes]) -> Response:
-    response.call_on_close(file.close)  # a streamed response may still read it
-    return response
+def _in_memory(data: bytes) -> Body:
+    return Body(io.BytesIO(data), len(data), data)
 
 
 class _KeptFile(SpooledTemporaryFile[bytes]):

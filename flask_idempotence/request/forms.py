@@ -80,7 +80,7 @@ def bytes_of(request: Request) -> list[str]:
     """Return how a body counts by its bytes; in a multipart form, the boundary does not."""
     body, boundary = body_of(request), request.mimetype_params.get("boundary")
     if request.mimetype != MULTIPART or not boundary:
-        return ["bytes", body.digest()]
+        return ["bytes", digest_of(body.stream)]
     return ["parts", _digest_between(body.stream, f"--{boundary}".encode())]
 
 

@@ -8,8 +8,7 @@ from ..stores.base import inspectable
 from ..stores.memory import empty_memory_stores
 from .clock import FakeClock, MovableClock, control_time
 from .contract import StoreContract
-from .recorder import SignalRecorder, record_signals
-from .runs import assert_ran_once
+from .runs import SignalRecorder, assert_ran_once, record_signals
 from .tokens import token_for
 
 __all__ = [

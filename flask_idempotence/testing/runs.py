@@ -1,10 +1,10 @@
-"""The assertion that a view ran once."""
+"""The assertion that a view ran once, and the signals of an application in order."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any
@@ -15,7 +15,7 @@ from flask import Flask, Response, request, request_finished, request_started
 from ..guards import wrapping
 from ..request.proxies import unproxied
 from ..response.refusals import Refusal
-from ..signals import claimed, rejected, released, replayed
+from ..signals import ALL_SIGNALS, SignalName, claimed, rejected, released, replayed
 
 _GUARDS_OF_VIEWS = ("token", "lock", "key")
 
@@ -64,13 +64,17 @@ class _Recorder:
         if (call := self._current_call()) is not None:
             call.status = response.status
 
-    def note(self, attribute: str, text: Callable[[dict[str, Any]], str]) -> Callable[..., None]:
+    def note(self, name: str) -> Callable[..., None]:
         """Return a receiver that notes a signal of a view's guard in the current call."""
 
-        def receive(_: Flask, /, **sent: Any) -> None:
+        def receive(_: Flask, /, *, mode: str, error: Refusal | None = None, **__: object) -> None:
             call = self._current_call()
-            if call is not None and sent["mode"] in _GUARDS_OF_VIEWS:
-                setattr(call, attribute, text(sent))
+            if call is None or mode not in _GUARDS_OF_VIEWS:
+                return
+            if name in ("claimed", "released"):
+                call.claim = f"claimed by a {mode}{', then released' * (name == 'released')}"
+            else:
+                call.turned_away = "replayed" if error is None else f"refused: {error.slug}"
 
         return receive
 
@@ -104,7 +108,7 @@ class _Recorder:
                 return app.ensure_sync(view)(*args, **kwargs)
             except Refusal as refusal:
                 if call is not None:
-                    call.turned_away = _refused(refusal)
+                    call.turned_away = f"refused: {refusal.slug}"
                 raise
             except Exception as error:
                 if call is not None:  # with TESTING no response is made of it
@@ -114,20 +118,10 @@ class _Recorder:
         return noted
 
     def check(self) -> None:
-        count = sum(call.ran for call in self.calls)
-        if count == 1:
-            return
-        times = f"ran {count} times, not once" if count else "did not run"
-        lines = [f"\n  {call}" for call in self.calls] or ["\n  no request was sent"]
-        raise AssertionError(f"{self._endpoint!r} {times}:{''.join(lines)}")
-
-
-def _claim(sent: dict[str, Any]) -> str:
-    return f"claimed by a {sent['mode']}"
-
-
-def _refused(refusal: Refusal) -> str:
-    return f"refused: {refusal.slug}"
+        if (count := sum(call.ran for call in self.calls)) != 1:
+            times = f"ran {count} times, not once" if count else "did not run"
+            lines = [f"\n  {call}" for call in self.calls] or ["\n  no request was sent"]
+            raise AssertionError(f"{self._endpoint!r} {times}:{''.join(lines)}")
 
 
 @contextmanager
@@ -169,17 +163,46 @@ def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
             request_started.connected_to(recorder.begin, app),
             request_finished.connected_to(recorder.finish, app),
             mock.patch.object(wrapping, "run", partial(recorder.run, wrapping.run)),
-            claimed.connected_to(recorder.note("claim", _claim), app),
-            released.connected_to(
-                recorder.note("claim", lambda sent: f"{_claim(sent)}, then released"), app
-            ),
-            replayed.connected_to(recorder.note("turned_away", lambda _: "replayed"), app),
-            rejected.connected_to(
-                recorder.note("turned_away", lambda sent: _refused(sent["error"])), app
-            ),
+            ExitStack() as stack,
         ):
+            for signal in (claimed, released, replayed, rejected):
+                stack.enter_context(signal.connected_to(recorder.note(signal.name), app))
             yield
     finally:
         if views[endpoint] is noted:  # at the first request, whole-app mode puts guards around it
             views[endpoint] = original
     recorder.check()
+
+
+class SignalRecorder:
+    """The signals that were sent within a block.
+
+    Attributes:
+        events: pairs of a signal's name and its arguments, in order.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the signals sent, in order."""
+        return [name for name, _ in self.events]
+
+    def count(self, name: SignalName) -> int:
+        """Return how often the signal of this name was sent."""
+        return self.names.count(name)
+
+
+@contextmanager
+def record_signals(app: Flask) -> Iterator[SignalRecorder]:
+    """Record every signal that an application sends within a block, in a `SignalRecorder`."""
+    recorder = SignalRecorder()
+    with ExitStack() as stack:
+        for signal in ALL_SIGNALS:
+
+            def note(_app: Flask, /, *, _name: str = signal.name, **arguments: Any) -> None:
+                recorder.events.append((_name, arguments))
+
+            stack.enter_context(signal.connected_to(note, sender=unproxied(app)))
+        yield recorder
