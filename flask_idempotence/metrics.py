@@ -65,13 +65,6 @@ _collectors: WeakKeyDictionary[CollectorRegistry, _Collectors] = WeakKeyDictiona
 _collectors_lock = threading.Lock()
 
 
-def _collectors_in(registry: CollectorRegistry) -> _Collectors:
-    with _collectors_lock:
-        if registry not in _collectors:
-            _collectors[registry] = _Collectors(registry)
-        return _collectors[registry]
-
-
 class Metrics:
     """Count and time the work of an application's guards, for Prometheus.
 
@@ -90,7 +83,10 @@ class Metrics:
     def __init__(
         self, app: Flask | None = None, *, registry: CollectorRegistry = REGISTRY
     ) -> None:
-        self._collectors = _collectors_in(registry)
+        with _collectors_lock:
+            if registry not in _collectors:
+                _collectors[registry] = _Collectors(registry)
+            self._collectors = _collectors[registry]
         if app is not None:
             self.init_app(app)
 

@@ -56,18 +56,20 @@ C = TypeVar("C", bound=HasClose)
 
 async def exchange(
     attempts: Attempts,
-    send: Callable[[float], Awaitable[tuple[R, Answer]]],
-    pause: Callable[[float, R | None], Awaitable[None]],
+    send: Callable[[float], Awaitable[tuple[R, Answer]] | tuple[R, Answer]],
+    close: Callable[[object], object],
+    sleep: Callable[[float], object],
     no_answer: tuple[type[Exception], ...],
 ) -> R:
     """Send a request until its answer is final, or one of the errors `no_answer` is.
 
-    `send` makes one attempt within so many seconds; `pause` closes the response, and waits.
+    `send` makes one attempt within so many seconds. All three block, or return awaitables.
     """
     while True:
         response = None
         try:
-            response, answer = await send(attempts.begin())
+            sent = send(attempts.begin())
+            response, answer = sent if isinstance(sent, tuple) else await sent
             seconds = attempts.wait_after_answer(answer)
         except no_answer as error:
             seconds = attempts.wait_after_error(error)
@@ -76,11 +78,18 @@ async def exchange(
         else:
             if seconds is None:
                 return response
-        await pause(seconds, response)
+        if response is not None:
+            await _done(close(response))
+        await _done(sleep(seconds))
+
+
+async def _done(step: object) -> None:
+    if isinstance(step, Awaitable):
+        await step
 
 
 def result_of(exchange: Coroutine[None, None, R]) -> R:
-    """Return the result of an exchange whose `send` and `pause` block, and never suspend it."""
+    """Return the result of an exchange whose steps block, and never suspend it."""
     try:
         exchange.send(None)
     except StopIteration as finished:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from operator import methodcaller
 
 from .answers import Answer, is_problem
 from .exchange import LATE, exchange, needs_key, put_key, result_of, within
@@ -76,14 +77,13 @@ class IdempotentTransport(httpx.BaseTransport):
             request.read()
         repeatable = isinstance(request.stream, httpx.ByteStream)
 
-        async def send(seconds: float) -> tuple[httpx.Response, Answer]:
+        def send(seconds: float) -> tuple[httpx.Response, Answer]:
             attempt = partial(self._attempt, request, seconds)
             # A body that can be read only once may belong to this thread.
             return within(seconds, attempt, partial(_late, request)) if repeatable else attempt()
 
-        return result_of(
-            exchange(_attempts_at(request, self._retries), send, self._pause, _NO_ANSWER)
-        )
+        attempts = _attempts_at(request, self._retries)
+        return result_of(exchange(attempts, send, methodcaller("close"), self._sleep, _NO_ANSWER))
 
     def _attempt(self, request: httpx.Request, seconds: float) -> tuple[httpx.Response, Answer]:
         deadline = time.monotonic() + seconds
@@ -99,11 +99,6 @@ class IdempotentTransport(httpx.BaseTransport):
                 response.close()
             response = _whole(response, b"".join(body))
         return _answered(response)
-
-    async def _pause(self, seconds: float, response: httpx.Response | None) -> None:
-        if response is not None:
-            response.close()
-        self._sleep(seconds)
 
     def close(self) -> None:
         """Close the connections."""
@@ -144,7 +139,8 @@ class AsyncIdempotentTransport(httpx.AsyncBaseTransport):
                 return await self._attempt(_cut(request, seconds))
             raise _late(request)
 
-        return await exchange(_attempts_at(request, self._retries), send, self._pause, _NO_ANSWER)
+        attempts = _attempts_at(request, self._retries)
+        return await exchange(attempts, send, methodcaller("aclose"), self._sleep, _NO_ANSWER)
 
     async def _attempt(self, request: httpx.Request) -> tuple[httpx.Response, Answer]:
         response = await self._transport.handle_async_request(request)
@@ -155,11 +151,6 @@ class AsyncIdempotentTransport(httpx.AsyncBaseTransport):
                 await response.aclose()
             response = _whole(response, body)
         return _answered(response)
-
-    async def _pause(self, seconds: float, response: httpx.Response | None) -> None:
-        if response is not None:
-            await response.aclose()
-        await self._sleep(seconds)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
+from operator import methodcaller
 from typing import IO, TypeAlias, cast
 
 from .answers import Answer, is_problem
@@ -89,17 +90,12 @@ class IdempotentAdapter(BaseAdapter):
                 _wake_reader_of(response)
             return exceptions.Timeout(LATE, request=request)
 
-        async def attempt_in_time(seconds: float) -> tuple[Response, Answer]:
+        def attempt_in_time(seconds: float) -> tuple[Response, Answer]:
             received.clear()
-            # A body that can be read only once may belong to this thread.
-            return within(seconds, partial(attempt, seconds), late) if rewind else attempt(seconds)
-
-        async def pause(seconds: float, response: Response | None) -> None:
-            if response is not None:
-                response.close()
-            self._sleep(seconds)
             if rewind is not None:
                 rewind()
+            # A body that can be read only once may belong to this thread.
+            return within(seconds, partial(attempt, seconds), late) if rewind else attempt(seconds)
 
         attempts = Attempts(
             self._retries,
@@ -107,7 +103,9 @@ class IdempotentAdapter(BaseAdapter):
             method=str(request.method),
             url=str(request.url),
         )
-        return result_of(exchange(attempts, attempt_in_time, pause, _NO_ANSWER))
+        return result_of(
+            exchange(attempts, attempt_in_time, methodcaller("close"), self._sleep, _NO_ANSWER)
+        )
 
     def close(self) -> None:
         """Close the connections."""

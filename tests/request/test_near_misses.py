@@ -34,7 +34,6 @@ def told(caplog):
         ("Idempotency-Key", "X-Idempotency-Key"),
         ("Idempotency-Key", "Idempotent-Key"),
         ("Idempotency-Key", "Idempotency"),
-        ("Idempotency-Key", "Idempontency-Key"),
         ("Idempotency-Key", "Idempotency-Token"),
         ("Idempotence-Key", "Idempotency-Key"),
         ("X-Request-Id", "Request-Id"),
