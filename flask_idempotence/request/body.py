@@ -20,10 +20,10 @@ from werkzeug.exceptions import (
     RequestEntityTooLarge,
     ServiceUnavailable,
 )
-from werkzeug.wsgi import LimitedStream
+from werkzeug.wsgi import LimitedStream, get_content_length
 
 from ..errors import ConfigurationError
-from .input import KEPT, WatchedInput, guard_input, length_of
+from .input import KEPT, WatchedInput, guard_input
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -88,7 +88,7 @@ def is_left_unparsed(request: Request) -> bool:
     if request.form or request.files:
         return False
     if request.mimetype == FORM:
-        if length_of(request.environ):  # bytes that are no text
+        if get_content_length(request.environ):  # bytes that are no text
             raise ClientDisconnected
         return False
     return _read_and_keep(request).size > 0
@@ -119,7 +119,7 @@ def _kept(request: Request) -> Body | None:
 
 def _check_known(environ: WSGIEnvironment) -> None:
     # Werkzeug reads a body without an end as an empty one, so that all of them would look alike.
-    if length_of(environ) is not None or environ.get("wsgi.input_terminated"):
+    if get_content_length(environ) is not None or environ.get("wsgi.input_terminated"):
         return
     has_frames = environ.get("SERVER_PROTOCOL", "").startswith(("HTTP/2", "HTTP/3"))
     if environ.get("HTTP_TRANSFER_ENCODING") or (has_frames and environ.get("CONTENT_TYPE")):
@@ -133,7 +133,7 @@ def _read_and_keep(request: Request) -> Body:
     """Read the body, and put a file of it in the place of the server's."""
     environ, known = request.environ, vars(request)
     _check_known(environ)
-    length, limit = length_of(environ), request.max_content_length
+    length, limit = get_content_length(environ), request.max_content_length
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge
     source = known.get("stream") or environ["wsgi.input"]

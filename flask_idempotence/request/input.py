@@ -22,8 +22,6 @@ KEPT = "flask_idempotence.body"
 WATCHED = "flask_idempotence.input"
 """Where it has the watched input of the server, which the application may replace by its own."""
 
-_EMPTY = (None, "", "0")
-_MOST_DIGITS = 19
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -40,7 +38,7 @@ class WatchedInput:
     """
 
     def __init__(self, environ: WSGIEnvironment) -> None:
-        length = length_of(environ)
+        length = get_content_length(environ)
         self.is_broken = self.is_guarded = False
         self._stream: IO[bytes] = environ["wsgi.input"]
         self._left = length or 0
@@ -74,8 +72,7 @@ class WatchedInput:
             self._break_off()
         return line
 
-    def readlines(self, hint: int | None = -1) -> list[bytes]:
-        del hint
+    def readlines(self, _: int | None = -1) -> list[bytes]:
         return list(self)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -116,14 +113,13 @@ class WatchedInput:
             raise ClientDisconnected
 
 
-def watch_input(app: Flask, **_: object) -> None:
+def watch_input(_: Flask, **__: object) -> None:
     """Watch the body of a request, if it has one; receives the signal `request_started`.
 
     From the beginning, since the application may read it before a guard does.
     """
-    del app
     environ = actual(request_ctx).request.environ
-    has_body = environ.get("CONTENT_LENGTH") not in _EMPTY or "HTTP_TRANSFER_ENCODING" in environ
+    has_body = (environ.get("CONTENT_LENGTH") or "0") != "0" or "HTTP_TRANSFER_ENCODING" in environ
     if has_body and KEPT not in environ:
         environ["wsgi.input"] = environ[WATCHED] = WatchedInput(environ)
 
@@ -138,12 +134,3 @@ def guard_input(environ: WSGIEnvironment) -> None:
     watched.is_guarded = True
     if watched.is_broken:
         raise ClientDisconnected
-
-
-def length_of(environ: WSGIEnvironment) -> int | None:
-    """Return the announced length of a body as Werkzeug does, at once in the usual case."""
-    text = environ.get("CONTENT_LENGTH") or ""
-    is_usual = text.isascii() and text.isdecimal() and len(text) < _MOST_DIGITS
-    if is_usual and "HTTP_TRANSFER_ENCODING" not in environ:
-        return int(text)
-    return get_content_length(environ)

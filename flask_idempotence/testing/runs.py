@@ -54,13 +54,11 @@ class _Recorder:
         call: _Call | None = request.environ.get(self._name) if request else None
         return call
 
-    def begin(self, app: Flask, /, **_: object) -> None:
-        del app
+    def begin(self, _: Flask, /, **__: object) -> None:
         call = request.environ[self._name] = _Call(f"{request.method} {request.path}")
         self.calls.append(call)
 
-    def finish(self, app: Flask, /, *, response: Response, **_: object) -> None:
-        del app
+    def finish(self, _: Flask, /, *, response: Response, **__: object) -> None:
         if (call := self._current_call()) is not None:
             call.status = response.status
 
