@@ -12,8 +12,7 @@ from flask.globals import request_ctx
 
 from ..config.runtime import Callbacks
 from ..config.settings import Config
-from .authorization import read_authorization
-from .credentials import Credentials
+from .credentials import Credentials, read_authorization
 from .fingerprint import canonical_json
 from .key_header import is_unguessable
 from .logins import (

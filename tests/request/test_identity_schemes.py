@@ -7,7 +7,7 @@ from helpers.applications.login_apps import CountingApp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flask_idempotence.request.authorization import read_authorization
+from flask_idempotence.request.credentials import read_authorization
 
 SIGNED = {
     "Digest": 'Digest username="{}", realm="shop", nonce="{n}", uri="/", response="{n}{n}"',
