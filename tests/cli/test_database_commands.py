@@ -12,8 +12,7 @@ from helpers.cli_shell import Shell
 from helpers.repository import ROOT, text_of
 
 from flask_idempotence.cli.doctor import collect, examine
-from flask_idempotence.cli.doctor.findings import Severity
-from flask_idempotence.cli.doctor.store import STORE_CHECKS
+from flask_idempotence.cli.doctor.store import STORE_CHECKS, Severity
 from flask_idempotence.stores.base import NO_FINGERPRINT
 from flask_idempotence.stores.sql import metadata
 

@@ -20,7 +20,7 @@ from flask_idempotence import (
 )
 from flask_idempotence.cli.doctor import CHECKS, collect, examine
 from flask_idempotence.cli.doctor.app import APP_CHECKS
-from flask_idempotence.cli.doctor.findings import Severity
+from flask_idempotence.cli.doctor.store import Severity
 
 
 @pytest.fixture(autouse=True)

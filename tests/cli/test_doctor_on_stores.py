@@ -8,8 +8,7 @@ from helpers.servers.processes import HOST, RedisServer, until
 from flask_idempotence import Idempotence, RedisStore
 from flask_idempotence.cli.doctor import CHECKS, collect, examine
 from flask_idempotence.cli.doctor.app import APP_CHECKS
-from flask_idempotence.cli.doctor.findings import Severity
-from flask_idempotence.cli.doctor.store import STORE_CHECKS
+from flask_idempotence.cli.doctor.store import STORE_CHECKS, Severity
 
 pytestmark = pytest.mark.servers
 

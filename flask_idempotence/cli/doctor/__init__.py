@@ -1,6 +1,6 @@
 """`flask idempotence doctor`: check the deployment.
 
-`app` checks the application, `store` the store and its servers; each check returns `findings`.
+`app` checks the application, `store` the store and its servers; each check returns findings.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from .. import kind_of
 from ..context import as_json, state_of, this_app
 from ..output import echo, in_terminal, print_json, print_table
 from .app import APP_CHECKS
-from .findings import Check, DoctorContext, Finding, Severity
-from .store import STORE_CHECKS
+from .store import STORE_CHECKS, Check, DoctorContext, Finding, Severity
 
 CHECKS: dict[str, Check] = {**STORE_CHECKS, **APP_CHECKS}
 """All checks by name, in their order."""

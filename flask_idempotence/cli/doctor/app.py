@@ -16,7 +16,7 @@ from ...guards.wrapping import covers, guards_of, is_guard, layers
 from ...stores.broadcast import BroadcastingStore
 from ...web.routes import token_url_faults
 from .. import kind_of
-from .findings import Check, DoctorContext, Finding, error, note, ok, warning
+from .store import Check, DoctorContext, Finding, error, note, ok, warning
 
 _SHORTEST_SECRET = 16
 _GOOD_VALUE = "the output of python -c 'import secrets; print(secrets.token_hex())'"

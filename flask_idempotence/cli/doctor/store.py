@@ -1,13 +1,18 @@
-"""The doctor's checks of the store and of the servers behind it."""
+"""What the doctor's checks read and find, and those of the store and the servers behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import enum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
+
+from flask import Flask
 
 from ...config.settings import CLOCK_SKEW
 from ...stores.facts import DatabaseFacts, ServerFacts
-from .findings import Check, DoctorContext, Finding, error, note, ok, warning
+from ..context import State
 
 _NOTABLE_SKEW = 5.0  # seconds
 
@@ -17,6 +22,60 @@ _LITTLE_ROOM, _NO_ROOM = 0.75, 0.95  # parts of the memory in use
 
 Facts = ServerFacts | DatabaseFacts
 F = TypeVar("F", ServerFacts, DatabaseFacts)
+
+
+class Severity(enum.IntEnum):
+    """Severity of a finding, in ascending order; a note is for a person to judge."""
+
+    OK = 0
+    NOTE = 1
+    WARNING = 2
+    ERROR = 3
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of one check; reason and remedy are empty where it is ok."""
+
+    severity: Severity
+    finding: str
+    reason: str = ""
+    remedy: str = ""
+    check: str = ""
+
+
+@dataclass(slots=True)
+class DoctorContext:
+    """Facts about the deployment.
+
+    Attributes:
+        workers: how many processes serve it; None for unknown.
+        probe_time: seconds in which the store granted a claim and took it back.
+        store_error: the class of the driver's error, where it did not.
+    """
+
+    app: Flask
+    state: State
+    workers: int | None = None
+    servers: Sequence[Facts] = ()
+    probe_time: float | None = None
+    store_error: str = ""
+
+    @property
+    def in_production(self) -> bool:
+        return not (self.app.debug or self.app.testing)
+
+
+Check = Callable[[DoctorContext], Iterable[Finding]]
+
+ok = partial(Finding, Severity.OK)
+note = partial(Finding, Severity.NOTE)
+warning = partial(Finding, Severity.WARNING)
+error = partial(Finding, Severity.ERROR)
 
 
 def _check_store(context: DoctorContext) -> Iterator[Finding]:

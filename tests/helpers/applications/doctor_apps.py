@@ -3,7 +3,7 @@
 import dataclasses
 
 from flask_idempotence.cli.doctor import CHECKS, collect
-from flask_idempotence.cli.doctor.findings import Severity
+from flask_idempotence.cli.doctor.store import Severity
 from helpers.apps import make_app
 
 GOOD = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
