@@ -82,7 +82,6 @@ def link_to_reports(_app, _docname, source):
 
 BELOW = {
     "choose-a-scheme": "catalogue",
-    "choose-a-topology": "redlock",
     "guarantees": "how-to/choose-a-guarantee",
     "how-it-is-tested": "architecture",
     "how-to/existing-application": "how-to/migrate-a-home-made-scheme",

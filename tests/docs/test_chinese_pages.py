@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 from helpers.http_transcripts import CONTINUES
-from helpers.repository import CHINESE, README, ROOT, section, text_of
+from helpers.repository import CHINESE, README, ROOT, headings, section, text_of
 
 import flask_idempotence
 
@@ -44,13 +44,15 @@ class Part(NamedTuple):
         return whole.partition("\n## ")[0] + "".join(chosen)
 
 
-BROKERS = Part("how-to/brokers.md", 1, ("RabbitMQ", "Celery", "Redis Streams"))
+IN_ENGLISH_ONLY = {"A table of your database", "RQ", "Kafka"}
+MESSAGES = "how-to/consume-messages.md"
+TRANSLATED = [title for title in headings(DOCS / MESSAGES, 2) if title not in IN_ENGLISH_ONLY]
 TWINS = {
     "zh/tutorial.md": (Part("tutorial.md"), Part("coming-from-java.md", 1)),
     "zh/choose-a-scheme.md": (Part("choose-a-scheme.md"),),
     "zh/catalogue.md": (Part("catalogue.md"),),
     "zh/sql-techniques.md": (Part("sql-techniques.md"),),
-    "zh/consume-messages.md": (Part("how-to/consume-messages.md"), BROKERS),
+    "zh/consume-messages.md": (Part(MESSAGES, 0, tuple(TRANSLATED)),),
     "zh/payment-callbacks.md": (Part("how-to/payment-callbacks.md"),),
 }
 

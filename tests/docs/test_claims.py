@@ -12,7 +12,7 @@ MARK = r"\[✓\]\((?:\.\./)*reports/tested\.md#([\w-]+)\)"
 NAME = r"`(?:\w+\.py::)?((?:test_|Test)\w+)[^`]*`"
 NAMED = re.compile(r"`((?:test_|Test)\w+(?:\.py)?)(?:\[[^`]*)?`")
 MARKED = [
-    *("architecture", "choose-a-scheme", "choose-a-topology", "guarantees", "identity", "redlock"),
+    *("architecture", "choose-a-scheme", "choose-a-topology", "guarantees", "identity"),
     *("security", "sql-techniques", "when-redis-fails"),
 ]
 """Pages that explain; how-tos and reports have no marks."""

@@ -1,4 +1,4 @@
-"""A consumer of docs/how-to/brokers.md as it is, but for its effect, which is counted.
+"""A consumer of docs/how-to/consume-messages.md as it is, but for its effect, which is counted.
 
 Run as `python -m helpers.broker_probe MODULE [ARGUMENT...]` where the page's files are: it calls
 `main()` of the module, or the console script that the arguments name. The environment says where

@@ -1,4 +1,4 @@
-"""The consumers of docs/how-to/brokers.md, each with its broker, as the tests see them."""
+"""The consumers of docs/how-to/consume-messages.md, each with its broker, for the tests."""
 
 import contextlib
 import json
@@ -16,10 +16,10 @@ from celery import Celery
 from rq import Queue, Retry
 from sqlalchemy import NullPool, column, create_engine, select, text
 
-from helpers.repository import ROOT, section, text_of
+from helpers.repository import ROOT, section
 from helpers.servers.processes import ServerProcess
 
-PAGE = ROOT / "docs" / "how-to" / "brokers.md"
+PAGE = ROOT / "docs" / "how-to" / "consume-messages.md"
 FILE = re.compile(r"(?ms)^```\{code-block\} python\n:caption: (\S+)\n(.*?)^```$")
 
 
@@ -67,7 +67,7 @@ class Broker:
         self.directory, self.book = directory, directory / "book"
         self.book.touch()
         self._consumers = 0
-        introduction = text_of(PAGE).partition("\n## ")[0]
+        introduction = section(PAGE, "Behind a broker")
         files = files_of(introduction) | files_of(section(PAGE, self.title))
         for name, code in files.items():
             (directory / name).write_text(code)

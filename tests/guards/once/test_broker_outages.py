@@ -1,4 +1,4 @@
-"""The consumers of docs/how-to/brokers.md while store and broker go away, and workers end."""
+"""The consumers of docs/how-to/consume-messages.md, while store and broker go away."""
 
 import contextlib
 import time

@@ -1,4 +1,4 @@
-"""The consumers of docs/how-to/brokers.md behind real brokers, killed, their effects counted."""
+"""The consumers of docs/how-to/consume-messages.md behind real brokers, killed."""
 
 import contextlib
 from datetime import UTC, datetime

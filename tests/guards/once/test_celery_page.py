@@ -1,4 +1,4 @@
-"""The file of docs/how-to/brokers.md for Celery, saved and started as its reader does."""
+"""The file of docs/how-to/consume-messages.md for Celery, saved and started as its reader does."""
 
 import re
 from collections import Counter
