@@ -95,8 +95,33 @@ def asks_for(kind: str, config: pytest.Config) -> bool:
     return kind in config.option.markexpr
 
 
+DATABASES = {
+    "postgres",
+    "postgresql",
+    "mariadb",
+    "mysql",
+    "pymysql",
+    "psycopg",
+    "psycopg2",
+    "pg8000",
+}
+"""Parameters of tests that start PostgreSQL or MariaDB."""
+
+
+def needs_database(item: pytest.Item) -> bool:
+    """Whether a test starts a database server."""
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return bool(
+        {"postgres", "fresh_postgres", "mariadb", "fresh_mariadb"}.intersection(item.fixturenames)
+        or DATABASES.intersection(value for value in values if isinstance(value, str))
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the slow kinds of tests out, unless they are asked for."""
+    """Mark what starts a database; leave out the slow kinds of tests that are not asked for."""
+    for item in filter(needs_database, items):
+        item.add_marker("database")
     unasked = [kind for kind in SLOW if not asks_for(kind, config)]
     left_out = [item for item in items if any(map(item.get_closest_marker, unasked))]
     items[:] = [item for item in items if item not in left_out]

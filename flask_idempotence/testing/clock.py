@@ -91,10 +91,12 @@ class MovableClock:
             )
         end = _monotonic() + seconds
         keepers = [keeper for keeper in KEEPERS if not _is_on_server(keeper.store)]
-        while (due := min((keeper.due_at() for keeper in keepers), default=end)) < end:
-            self._move(min(max(due - _monotonic(), _SHORTEST_STEP), end - _monotonic()), keepers)
-            # Without those that follow another clock, and stay due.
-            keepers = [keeper for keeper in keepers if keeper.due_at() > _monotonic()]
+        while busy := [(at, keeper) for keeper in keepers if (at := keeper.due_at()) < end]:
+            step = max(min(at for at, _ in busy) - _monotonic(), _SHORTEST_STEP)
+            self._move(min(step, end - _monotonic()), [keeper for _, keeper in busy])
+            # Those that follow another clock stay due: without them.
+            stuck = {keeper for _, keeper in busy if keeper.due_at() <= _monotonic()}
+            keepers = [keeper for keeper in keepers if keeper not in stuck]
         self._move(end - _monotonic(), keepers)
 
     def _move(self, seconds: float, keepers: list[Keeper]) -> None:

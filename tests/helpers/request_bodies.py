@@ -61,19 +61,19 @@ def app_with(view, guard=None, **settings):
     return app
 
 
-def post(app, body, content_type, *, chunked=False, **headers):
+def post(app, body, content_type, *, path="/", chunked=False, **headers):
     """Send a body as a server would pass it on, with the headers that all guards want."""
     token = app.test_client().get("/token").json["token"]
     headers = {"Idempotency-Key": "k", "Idempotence-Token": token, **headers}
     how = {"CONTENT_LENGTH": str(len(body))}
     if chunked:
         how = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
-    return send(app, body, content_type, how, headers)
+    return send(app, body, content_type, how, headers, path)
 
 
-def send(app, body, content_type, environ, headers=()):
+def send(app, body, content_type, environ, headers=(), path="/"):
     """Send a body with this environment, to which the client adds no length."""
-    whole = EnvironBuilder("/", method="POST", headers=headers).get_environ()
+    whole = EnvironBuilder(path, method="POST", headers=headers).get_environ()
     whole.pop("CONTENT_LENGTH", None)
     whole.update({"CONTENT_TYPE": content_type, "wsgi.input": io.BytesIO(body), **environ})
     return Response(*run_wsgi_app(app, whole, buffered=True))
