@@ -15,8 +15,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..errors import ConfigurationError, StoreError
-from ..stores.sql import SqlStore, mysql_errors
-from ..stores.sql.mysql_errors import error_number
+from ..stores.sql import SqlStore, mysql
 from .writes import LEVEL, MYSQL, commits_by_itself
 
 if TYPE_CHECKING:
@@ -172,9 +171,11 @@ def is_outage(error: Exception) -> bool:
     """
     if isinstance(error, OSError | PoolTimeout) or _is_of_driver(error):
         return True
-    number = error_number(error.orig) if isinstance(error, DBAPIError) and error.orig else None
+    number = (
+        mysql.error_number(error.orig) if isinstance(error, DBAPIError) and error.orig else None
+    )
     if number is not None:  # of MySQL, where OperationalError is the class of all other errors
-        return mysql_errors.is_outage(number)
+        return mysql.is_outage(number)
     return isinstance(error, OperationalError) or (
         isinstance(error, DBAPIError) and error.connection_invalidated
     )

@@ -19,7 +19,7 @@ from sqlalchemy.sql.elements import (
     SavepointClause,
 )
 
-from ..stores.sql.mysql_errors import error_number
+from ..stores.sql.mysql import error_number
 from ..stores.sql.postgresql import state_of
 from .writes import first_word, may_write
 

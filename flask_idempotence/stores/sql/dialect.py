@@ -26,12 +26,14 @@ from ..base import (
     TokenOutcome,
 )
 from ..facts import DatabaseFacts
-from . import inspection, statements
+from . import statements
 from .connection import DatabaseConnection, Row, Statement, StoreConnection, Values
 from .table import CLAIM, RECORD, TOKEN, milliseconds, table
 
-Times = Callable[[sa.ColumnCollection[str, Any]], statements.Columns]
+Insert = Any  # each database has a class of its own
 Info = MutableMapping[str, object]
+
+_row = table.c
 
 OK, STALE = Outcome.OK, Outcome.STALE
 
@@ -69,8 +71,8 @@ def trouble_of(error: BaseException, dialect: Dialect) -> Trouble:
 class Dialect(ABC):
     """A database: its statements, its connections, its errors. One object a store.
 
-    A database without RETURNING overrides `complete`, `release`, `take_token`, `prune` and
-    `discard`; one without ON CONFLICT, `_on_conflict`.
+    A database without RETURNING overrides `complete`, `_take`, `prune` and `discard`; one without
+    ON CONFLICT, `_on_conflict`.
 
     Args:
         insert: makes an `INSERT` of the database's own.
@@ -79,7 +81,7 @@ class Dialect(ABC):
     _new_row = "excluded"
     """The attribute of an `INSERT` that stands for the row it would have inserted."""
 
-    def __init__(self, insert: Callable[[sa.Table], Any]) -> None:
+    def __init__(self, insert: Callable[[sa.Table], Insert]) -> None:
         self._insert = insert
         complete = self._upsert(statements.COMPLETED, statements.MAY_COMPLETE)
         self._complete = Statement(complete.returning(table.c.key))
@@ -87,11 +89,10 @@ class Dialect(ABC):
         self._look_up = Statement(statements.LOOK_UP)
         self._release = Statement(statements.RELEASE)
         self._exists = Statement(statements.EXISTS)
-        self._take = Statement(statements.TAKE)
+        self._take_any = Statement(statements.TAKE)
         self._is_token = Statement(statements.IS_TOKEN)
 
     def check(self, engine: sa.Engine) -> None:
-        """Raise ConfigurationError if an engine cannot be used."""
         del engine
 
     @abstractmethod
@@ -130,31 +131,23 @@ class Dialect(ABC):
         self,
         row: statements.Columns,
         where: sa.ColumnElement[bool] | None = None,
-        times: Times | None = None,
+        insert: Insert = None,
     ) -> sa.Insert:
-        """Return a statement that inserts a row, or replaces one that meets a condition.
-
-        Args:
-            row: the values.
-            where: the condition.
-            times: of the row that is replaced, where they differ.
-        """
-        return self._or_replace(self._insert(table).values(row), row, where, times)
-
-    def _or_replace(
-        self,
-        insert: Any,
-        row: statements.Columns,
-        where: sa.ColumnElement[bool] | None,
-        times: Times | None,
-    ) -> sa.Insert:
+        """Return a statement that inserts a row, or replaces one that meets a condition."""
+        if insert is None:
+            insert = self._insert(table).values(row)
         new = getattr(insert, self._new_row)  # shorter to plan than the same values once more
         replaced = {name: new[name] for name in row if name != "key"}
-        replaced |= {} if times is None else times(new)
+        if row is statements.NEW_CLAIM:
+            # A claim that was sent twice may arrive after the keeper has raised its lease, which
+            # must not end earlier by that. Every other row that gives way has expired.
+            old_ends, new_ends = _row.lease_ends, new.lease_ends
+            ends = sa.case((old_ends > new_ends, old_ends), else_=new_ends)
+            replaced |= {"lease_ends": ends, "expires": ends + statements.KEEP}
         return self._on_conflict(insert, replaced, where)
 
     def _on_conflict(
-        self, insert: Any, replaced: statements.Columns, where: sa.ColumnElement[bool] | None
+        self, insert: Insert, replaced: statements.Columns, where: sa.ColumnElement[bool] | None
     ) -> sa.Insert:
         """Return an insert that replaces values of a row in its way, under a condition."""
         upsert: sa.Insert = insert.on_conflict_do_update(
@@ -194,37 +187,37 @@ class Dialect(ABC):
         return None if row is None or row[0] not in (CLAIM, RECORD) else str(row[0])
 
     def release(self, connection: StoreConnection, key: str, owner: bytes) -> Outcome:
-        """Remove a claim, if it is the owner's."""
-        if connection.first(self._release, {"this_key": key, "this_owner": owner}):
+        values = {"this_key": key, "this_owner": owner}
+        if connection.change(self._release, values).rows:
             return OK
         return STALE if connection.first(self._exists, {"this_key": key}) else OK
 
     def put_token(self, connection: StoreConnection, values: Values) -> None:
-        """Store a token."""
         connection.change(self._put_token, values)
 
     def take_token(self, connection: StoreConnection, key: str, subject: bytes) -> TokenOutcome:
-        """Remove a token, if it is the subject's or bound to none."""
-        taken = connection.first(self._take, {"this_key": key, "this_owner": subject})
-        if taken is not None:
-            return TokenOutcome.TAKEN if taken[0] == TOKEN else TokenOutcome.TAKEN_AGAIN
+        kind = self._take(connection, {"this_key": key, "this_owner": subject})
+        if kind is not None:
+            return TokenOutcome.TAKEN if kind == TOKEN else TokenOutcome.TAKEN_AGAIN
         if connection.first(self._is_token, {"this_key": key}):
             return TokenOutcome.NOT_YOURS
         return TokenOutcome.ABSENT
 
+    def _take(self, connection: StoreConnection, values: Values) -> str | None:
+        """Remove a token, if it is the subject's or bound to none, and return its kind."""
+        row = connection.first(self._take_any, values)
+        return None if row is None else str(row[0])
+
     def prune(self, connection: StoreConnection, most: int) -> int:
-        """Remove expired rows, `most` at the most; returns how many."""
-        return inspection.prune(connection.sqlalchemy, most)
+        return statements.prune(connection.sqlalchemy, most)
 
     def discard(
         self, connection: StoreConnection, seen: Sequence[tuple[str, Entry]]
     ) -> list[Outcome]:
-        """Remove keys whose entries are still the same."""
-        return inspection.discard(connection.sqlalchemy, seen)
+        return statements.discard(connection.sqlalchemy, seen)
 
 
 def values_of(completion: Completion) -> Values:
-    """Return the parameters of a completion."""
     return {
         "this_key": completion.key,
         "this_owner": completion.owner,

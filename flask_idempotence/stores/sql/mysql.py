@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -13,27 +13,20 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.compiler import compiles
 
 from ...errors import ConfigurationError, StoreNotReady
-from ..base import (
-    CLAIMED,
-    ClaimOutcome,
-    Completion,
-    Entry,
-    Outcome,
-    Renewal,
-    TokenOutcome,
-)
+from ..base import CLAIMED, ClaimOutcome, Completion, Entry, Outcome, Renewal
 from ..facts import DatabaseFacts
-from . import inspection, mysql_errors, mysql_facts, statements
+from . import statements
 from .connection import DatabaseConnection, Statement, StoreConnection, Values
-from .dialect import OK, STALE, Dialect, Info, Trouble, outcome_of, values_of
+from .dialect import OK, STALE, Dialect, Info, Insert, Trouble, outcome_of, values_of
 from .table import (
-    CLAIM,
-    KEY,
+    KEY_BYTES,
     NAME,
     TOKEN,
     TOKEN_AGAIN,
+    count_expired,
     is_a,
     milliseconds,
+    missing_parts,
     now,
     table,
 )
@@ -61,13 +54,55 @@ _SESSION = (
     "/*M!100600 , max_statement_time = {seconds} */",  # of MariaDB
 )
 
+_TROUBLES = {
+    1020: Trouble.CONFLICT,  # ER_CHECKREAD: changed since the snapshot (MariaDB 11.6 on)
+    1213: Trouble.CONFLICT,  # ER_LOCK_DEADLOCK
+    3101: Trouble.CONFLICT,  # ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of a group of servers
+    1053: Trouble.UNKNOWN,  # ER_SERVER_SHUTDOWN
+    1180: Trouble.UNKNOWN,  # ER_ERROR_DURING_COMMIT
+    1927: Trouble.UNKNOWN,  # ER_CONNECTION_KILLED
+    4031: Trouble.UNKNOWN,  # ER_CLIENT_INTERACTION_TIMEOUT
+    1054: Trouble.NOT_READY,  # ER_BAD_FIELD_ERROR
+    1146: Trouble.NOT_READY,  # ER_NO_SUCH_TABLE
+    1364: Trouble.NOT_READY,  # ER_NO_DEFAULT_FOR_FIELD
+    1932: Trouble.NOT_READY,  # ER_NO_SUCH_TABLE_IN_ENGINE
+}
+"""By the numbers of errors:
+
+https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
+https://mariadb.com/kb/en/mariadb-error-code-reference/
+"""
+
+_OF_DRIVERS = range(2000, 3000)
+"""Errors that the client libraries report: no connection, or a broken one."""
+
+_OUTAGES = {
+    1021,  # ER_DISK_FULL
+    1028,  # ER_FILSORT_ABORT
+    1030,  # ER_GET_ERRNO
+    1037,  # ER_OUTOFMEMORY
+    1040,  # ER_CON_COUNT_ERROR
+    1114,  # ER_RECORD_FILE_FULL
+    1203,  # ER_TOO_MANY_USER_CONNECTIONS
+    1205,  # ER_LOCK_WAIT_TIMEOUT
+    1226,  # ER_USER_LIMIT_REACHED
+    1290,  # ER_OPTION_PREVENTS_STATEMENT: read-only
+    1317,  # ER_QUERY_INTERRUPTED
+    1792,  # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+    1836,  # ER_READ_ONLY_MODE
+    1969,  # ER_STATEMENT_TIMEOUT, of MariaDB
+    3024,  # ER_QUERY_TIMEOUT, of MySQL
+    3100,  # ER_RUN_HOOK_ERROR, of a group of servers
+    *(number for number, trouble in _TROUBLES.items() if trouble is not Trouble.NOT_READY),
+}
+"""Errors whose cause is not the statement."""
+
 _RENEW = (
     sa.update(table)
     .where(
-        _row.key.in_(sa.bindparam("keys", expanding=True, type_=KEY)),
+        _row.key.in_(statements.KEYS),
         sa.tuple_(_row.key, _row.owner).in_(sa.bindparam("claims", expanding=True)),
-        is_a(CLAIM),
-        _row.lease_ends > now(),
+        statements.IS_RENEWABLE,
     )
     # Assigned from left to right, so that the first one sees the old value of the second.
     .ordered_values(
@@ -78,17 +113,28 @@ _RENEW = (
     )
 )
 _RENEWED = sa.select(_row.key, _row.owner).where(
-    _row.key.in_(sa.bindparam("keys", expanding=True, type_=KEY)),
-    is_a(CLAIM),
-    _row.lease_ends > now(),
+    _row.key.in_(statements.KEYS), statements.IS_RENEWABLE
 )
 _DATABASE = Statement(sa.select(sa.func.DATABASE(type_=sa.Text())))
-_DOOMED = (
-    sa.select(_row.key)
-    .where(_row.expires <= now())
-    .order_by(_row.expires)
-    .limit(sa.bindparam("most", type_=sa.BigInteger()))
-    .with_for_update(skip_locked=True)
+
+_COUNT = sa.text(
+    "SELECT table_rows FROM information_schema.tables "
+    "WHERE table_schema = DATABASE() AND table_name = :name"
+)
+_LAYOUT = sa.text(
+    "SELECT t.engine AS engine, c.column_type AS type, c.column_key AS indexed "
+    "FROM information_schema.tables t LEFT JOIN information_schema.columns c "
+    "ON c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.column_name = 'key' "
+    "WHERE t.table_schema = DATABASE() AND t.table_name = :name"
+)
+_KEY_TYPE = f"varbinary({KEY_BYTES})"
+_FACTS = sa.text(
+    "SELECT VERSION() AS version, @@read_only AS is_read_only, "
+    "@@innodb_flush_log_at_trx_commit AS flush, @@log_bin AS has_log, @@sync_binlog AS sync"
+)
+_REMEDY = (
+    "Keys must be compared byte by byte, in a table with transactions: migrate it to the layout "
+    "that 'flask idempotence init-db --sql' prints."
 )
 
 
@@ -100,24 +146,16 @@ class MySQL(Dialect):
     def __init__(self) -> None:
         super().__init__(mysql.insert)
         self._in_the_way = Statement(statements.IN_THE_WAY)
-        self._claim = Statement(
-            self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM, statements.claimed_anew)
-        )
+        self._claim = Statement(self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM))
         self._complete = Statement(self._upsert(statements.COMPLETED, statements.MAY_COMPLETE))
-        self._remove = Statement(inspection.REMOVE)
-        self._release = Statement(sa.delete(table).where(statements.HAS_CLAIM))
-        self._takes = [
-            (outcome, Statement(sa.delete(table).where(statements.MAY_TAKE, is_a(kind))))
-            for kind, outcome in (
-                (TOKEN, TokenOutcome.TAKEN),
-                (TOKEN_AGAIN, TokenOutcome.TAKEN_AGAIN),
-            )
-        ]
+        self._remove = Statement(statements.REMOVE)
+        self._takes = {
+            kind: Statement(sa.delete(table).where(statements.MAY_TAKE, is_a(kind)))
+            for kind in (TOKEN, TOKEN_AGAIN)
+        }
+        this_kind = sa.bindparam("this_kind", type_=sa.String())
         self._discard = Statement(
-            inspection.REMOVE.where(
-                _row.kind == sa.bindparam("this_kind", type_=sa.String()),
-                _row.owner == sa.bindparam("this_owner", type_=sa.LargeBinary()),
-            )
+            sa.delete(table).where(statements.IS_OWN, _row.kind == this_kind)
         )
         self._knows_layout = False
 
@@ -131,7 +169,7 @@ class MySQL(Dialect):
             )
 
     def _on_conflict(
-        self, insert: Any, replaced: statements.Columns, where: sa.ColumnElement[bool] | None
+        self, insert: Insert, replaced: statements.Columns, where: sa.ColumnElement[bool] | None
     ) -> sa.Insert:
         if where is not None:
             # A condition for each column. They are assigned from left to right: the condition
@@ -152,7 +190,6 @@ class MySQL(Dialect):
         return upsert
 
     def claim(self, connection: StoreConnection, values: Values) -> ClaimOutcome:
-        """Take a key for its first caller, or return its holder; outside a transaction."""
         if not self._knows_layout:
             self._check_layout(connection)
         return super().claim(connection, values)
@@ -166,7 +203,6 @@ class MySQL(Dialect):
         return None if connection.change(self._claim, values).last_id == _REFUSED else CLAIMED
 
     def complete(self, connection: DatabaseConnection, completion: Completion) -> Outcome:
-        """Replace a claim by a record, if it is the owner's."""
         is_refused = connection.change(self._complete, values_of(completion)).last_id == _REFUSED
         return STALE if is_refused else OK
 
@@ -174,31 +210,30 @@ class MySQL(Dialect):
         """Restart the leases of live claims, those of one length in one statement."""
         last = {(key, owner): lease for key, owner, lease in renewals}
         # In one order, so that no two batches wait for each other.
-        claims = sorted(last, key=lambda claim: (last[claim], claim))
-        renewed = set()
-        for lease, group in groupby(claims, key=last.__getitem__):
-            renewed |= _renew(connection.sqlalchemy, milliseconds(lease), list(group))
+        in_order = sorted(last, key=lambda claim: (last[claim], claim))
+        renewed: set[tuple[str, bytes]] = set()
+        for lease, group in groupby(in_order, key=last.__getitem__):
+            claims = list(group)
+            keys = [key for key, _ in claims]
+            values = {"keys": keys, "claims": claims, "lease": milliseconds(lease)}
+            if connection.sqlalchemy.execute(_RENEW, values).rowcount == len(claims):
+                renewed.update(claims)
+            else:
+                live = connection.sqlalchemy.execute(_RENEWED, values)
+                renewed |= {(key, bytes(owner)) for key, owner in live}.intersection(claims)
         return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
 
-    def release(self, connection: StoreConnection, key: str, owner: bytes) -> Outcome:
-        """Remove a claim, if it is the owner's."""
-        if connection.change(self._release, {"this_key": key, "this_owner": owner}).rows:
-            return OK
-        return STALE if connection.first(self._exists, {"this_key": key}) else OK
-
-    def take_token(self, connection: StoreConnection, key: str, subject: bytes) -> TokenOutcome:
-        """Remove a token, if it is the subject's or bound to none."""
-        for outcome, take in self._takes:
-            if connection.change(take, {"this_key": key, "this_owner": subject}).rows:
-                return outcome
-        if connection.first(self._is_token, {"this_key": key}):
-            return TokenOutcome.NOT_YOURS
-        return TokenOutcome.ABSENT
+    def _take(self, connection: StoreConnection, values: Values) -> str | None:
+        return next(
+            (kind for kind, take in self._takes.items() if connection.change(take, values).rows),
+            None,
+        )
 
     def prune(self, connection: StoreConnection, most: int) -> int:
         """Remove expired rows, without a wait for those that are locked."""
         with connection.transaction("START TRANSACTION"):
-            keys = connection.sqlalchemy.execute(_DOOMED, {"most": most}).scalars().all()
+            doomed = connection.sqlalchemy.execute(statements.DOOMED, {"most": most})
+            keys = doomed.scalars().all()
             # One by one: for several at once, InnoDB may read the whole of a small table, and wait
             # for rows that are locked.
             for key in keys:
@@ -209,13 +244,13 @@ class MySQL(Dialect):
         self, connection: StoreConnection, seen: Sequence[tuple[str, Entry]]
     ) -> list[Outcome]:
         """Remove keys whose entries are still the same, one by one as in `prune`."""
+        outcomes = []
         with connection.transaction("START TRANSACTION"):
-            return [self._discard_one(connection, key, entry) for key, entry in seen]
-
-    def _discard_one(self, connection: StoreConnection, key: str, entry: Entry) -> Outcome:
-        kind, owner = inspection.kind_and_owner(entry.mark)
-        values = {"this_key": key, "this_owner": owner, "this_kind": kind}
-        return OK if connection.change(self._discard, values).rows else STALE
+            for key, entry in seen:
+                kind, owner = statements.kind_and_owner(entry.mark)
+                values = {"this_key": key, "this_owner": owner, "this_kind": kind}
+                outcomes.append(OK if connection.change(self._discard, values).rows else STALE)
+        return outcomes
 
     def schema(self, connection: StoreConnection) -> str | None:
         """Return the database of the table: a session may be in another one, by USE."""
@@ -225,15 +260,16 @@ class MySQL(Dialect):
 
     def _check_layout(self, connection: StoreConnection) -> None:
         """Check the table's layout: in a wrong one, keys or transactions would not hold."""
-        wrong = mysql_facts.wrong_parts(connection.sqlalchemy)
+        wrong = _wrong_parts(connection.sqlalchemy)
         if wrong:
             text = f"The table {NAME} lacks {', '.join(wrong)}."
-            raise StoreNotReady(text, remedy=mysql_facts.REMEDY)
+            raise StoreNotReady(text, remedy=_REMEDY)
         self._knows_layout = wrong is not None
 
     def count_all(self, connection: Connection) -> int | None:
         """Return how many rows there are by the server's estimate."""
-        return mysql_facts.count_all(connection)
+        count = connection.execute(_COUNT, {"name": NAME}).scalar()
+        return None if count is None else int(count)
 
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
         """Set the isolation level, the modes and the limits of the session."""
@@ -256,12 +292,47 @@ class MySQL(Dialect):
         return None
 
     def trouble(self, error: BaseException) -> Trouble:
-        """Return the effect of an error, by its number."""
-        return mysql_errors.trouble(error)
+        number = error_number(error)
+        if number is None or number in _OF_DRIVERS:
+            return Trouble.UNKNOWN
+        return _TROUBLES.get(number, Trouble.REFUSED)
 
     def facts(self, connection: Connection) -> DatabaseFacts:
-        """Return the server's version, settings and state."""
-        return mysql_facts.facts(connection)
+        missing = missing_parts(connection)
+        if NAME not in missing:
+            missing += _wrong_parts(connection) or ()
+        sent_at = time.time()
+        clock = connection.execute(sa.select(now())).scalar_one() / 1000
+        answered_at = time.time()
+        server = connection.execute(_FACTS).one()
+        is_mariadb = "mariadb" in server.version.lower()
+        numbers = server.version.partition("-")[0].split(".")
+        # https://dev.mysql.com/doc/refman/8.4/en/innodb-parameters.html
+        return DatabaseFacts(
+            product="MariaDB" if is_mariadb else "MySQL",
+            version=tuple(int(number) for number in numbers[:3] if number.isdecimal()),
+            oldest=(10, 6) if is_mariadb else (8, 0),
+            missing=missing,
+            is_primary=not server.is_read_only,
+            survives_crash=server.flush == 1 and (not server.has_log or server.sync == 1),
+            durability=f"innodb_flush_log_at_trx_commit is {server.flush}, "
+            f"sync_binlog is {server.sync}",
+            clock_ahead=clock - (sent_at + answered_at) / 2,
+            expired=None if missing else count_expired(connection),
+        )
+
+
+def error_number(error: BaseException) -> int | None:
+    """Return the number of an error of any driver; None where it has none."""
+    number = getattr(error, "errno", None)  # mysql-connector, and MariaDB's own
+    if number is None and error.args:
+        number = error.args[0]
+    return number if isinstance(number, int) and number > 0 else None
+
+
+def is_outage(number: int) -> bool:
+    """Return whether the cause of an error is the server's state, and not the statement."""
+    return number in _OUTAGES or number in _OF_DRIVERS
 
 
 @compiles(now, "mysql", "mariadb")
@@ -271,12 +342,14 @@ def _now(*_: object, **__: object) -> str:
     return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)"
 
 
-_Claims = list[tuple[str, bytes]]
-
-
-def _renew(connection: Connection, lease: int, claims: _Claims) -> set[tuple[str, bytes]]:
-    values = {"keys": [key for key, _ in claims], "claims": claims, "lease": lease}
-    if connection.execute(_RENEW, values).rowcount == len(claims):
-        return set(claims)
-    live = {(key, bytes(owner)) for key, owner in connection.execute(_RENEWED, values)}
-    return live & set(claims)
+def _wrong_parts(connection: Connection) -> tuple[str, ...] | None:
+    """Return the parts of the table that are not as `metadata` makes them; None without it."""
+    layout = connection.execute(_LAYOUT, {"name": NAME}).first()
+    if layout is None:
+        return None
+    is_indexed = layout.type == _KEY_TYPE and layout.indexed == "PRI"
+    checks = {
+        "ENGINE=InnoDB": layout.engine == "InnoDB",
+        f"key {_KEY_TYPE.upper()} PRIMARY KEY": is_indexed,
+    }
+    return tuple(part for part, is_right in checks.items() if not is_right)

@@ -11,14 +11,13 @@ from sqlalchemy import Connection
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.selectable import TableValuedAlias
 
 from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
 from ..facts import DatabaseFacts
 from . import statements
 from .connection import Statement, StoreConnection, Values
 from .dialect import NO_CONTEXT, OK, STALE, Dialect, Info, Trouble, outcome_of
-from .table import CLAIM, NAME, count_expired, is_a, milliseconds, missing_parts, now, table, word
+from .table import NAME, count_expired, milliseconds, missing_parts, now, table, word
 
 _row = table.c
 _GRANTED = "granted"
@@ -67,6 +66,11 @@ _SCHEMA = sa.text(
 ).columns(sa.column("nspname", sa.Text()))
 """The schema of the table that the name stands for on a connection, by its `search_path`."""
 
+_BATCH = sa.func.unnest(
+    sa.bindparam("keys", type_=sa.ARRAY(sa.Text())),
+    sa.bindparam("owners", type_=sa.ARRAY(sa.LargeBinary())),
+    sa.bindparam("leases", type_=sa.ARRAY(sa.BigInteger())),
+)
 _COUNT = sa.text("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(:name)")
 
 
@@ -80,30 +84,20 @@ class PostgreSQL(Dialect):
         # lock nothing. Where it came to be after the statement began, nothing comes back.
         seen = statements.IN_THE_WAY.cte("seen")
         new = sa.select(*statements.NEW_CLAIM.values()).where(~sa.select(seen.c.kind).exists())
-        claim = postgresql.insert(table).from_select(
+        insert = postgresql.insert(table).from_select(
             list(statements.NEW_CLAIM), new, include_defaults=False
         )
-        granted = (
-            self._or_replace(
-                claim, statements.NEW_CLAIM, statements.MAY_CLAIM, statements.claimed_anew
-            )
-            .returning(word(_GRANTED).label("kind"))
-            .cte(_GRANTED)
-        )
-        nothing = [
-            sa.null().label("fingerprint"),
-            sa.null().label("left"),
-            sa.null().label("data"),
-        ]
+        claim = self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM, insert)
+        granted = claim.returning(word(_GRANTED).label("kind")).cte(_GRANTED)
+        nothing = [sa.null().label(name) for name in ("fingerprint", "left", "data")]
         self._claim = Statement(
             sa.union_all(sa.select(granted.c.kind, *nothing), sa.select(*seen.c))
         )
-        batch = _batch()
+        batch = _BATCH.table_valued("key", "owner", "lease").render_derived(name="batch")
         self._renew = Statement(
             sa.update(table)
             .values(statements.renewed(batch.c.lease))
-            .where(_row.key == batch.c.key, _row.owner == batch.c.owner)
-            .where(is_a(CLAIM), _row.lease_ends > now())
+            .where(_row.key == batch.c.key, _row.owner == batch.c.owner, statements.IS_RENEWABLE)
             .returning(_row.key, _row.owner)
         )
 
@@ -124,13 +118,10 @@ class PostgreSQL(Dialect):
             "owners": list(owners),
             "leases": [milliseconds(lease) for lease in leases],
         }
-        renewed_claims = {
-            (key, bytes(owner)) for key, owner in connection.rows(self._renew, values)
-        }
-        return [OK if (key, owner) in renewed_claims else STALE for key, owner, _ in renewals]
+        renewed = {(key, bytes(owner)) for key, owner in connection.rows(self._renew, values)}
+        return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
 
     def schema(self, connection: StoreConnection) -> str | None:
-        """Return the schema of the table."""
         row = connection.first(self._schema, {"name": NAME})
         return None if row is None else str(row[0])
 
@@ -173,21 +164,18 @@ class PostgreSQL(Dialect):
         return NO_CONTEXT if begin is None else connection.transaction(begin)
 
     def file_number(self, connection: DBAPIConnection) -> int | None:
-        """Return the socket."""
         fileno = getattr(connection, "fileno", None)
         if fileno is None:  # pg8000
             fileno = getattr(getattr(connection, "_usock", None), "fileno", None)
         return None if fileno is None else fileno()
 
     def trouble(self, error: BaseException) -> Trouble:
-        """Return the effect of an error, by its SQLSTATE."""
         state = state_of(error)
         if state is None or state.startswith("08"):
             return Trouble.UNKNOWN
         return _TROUBLES.get(state, Trouble.REFUSED)
 
     def facts(self, connection: Connection) -> DatabaseFacts:
-        """Return the server's version, settings and state."""
         missing = missing_parts(connection)
         sent_at = time.time()
         server = connection.execute(_FACTS).one()
@@ -222,17 +210,6 @@ def _now(*_: object, **__: object) -> str:
     # Not now(), which is constant within a transaction, and not clock_timestamp(), which
     # may differ from row to row and cannot be looked up in an index.
     return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000 AS BIGINT)"
-
-
-def _batch() -> TableValuedAlias:
-    arrays = [
-        sa.bindparam("keys", type_=sa.ARRAY(sa.Text())),
-        sa.bindparam("owners", type_=sa.ARRAY(sa.LargeBinary())),
-        sa.bindparam("leases", type_=sa.ARRAY(sa.BigInteger())),
-    ]
-    return (
-        sa.func.unnest(*arrays).table_valued("key", "owner", "lease").render_derived(name="batch")
-    )
 
 
 def _backend_at_start(connection: DBAPIConnection) -> int | None:

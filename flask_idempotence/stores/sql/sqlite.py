@@ -48,22 +48,18 @@ class SQLite(Dialect):
     def __init__(self) -> None:
         super().__init__(sqlite.insert)
         self._in_the_way = Statement(statements.IN_THE_WAY)
-        self._claim = Statement(
-            self._upsert(
-                statements.NEW_CLAIM, statements.MAY_CLAIM, statements.claimed_anew
-            ).returning(_row.key)
-        )
+        claim = self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM)
+        self._claim = Statement(claim.returning(_row.key))
         self._renew = Statement(
             sa.update(table)
             .values(statements.renewed(statements.LEASE))
-            .where(statements.IS_RENEWABLE)
+            .where(statements.IS_OWN, statements.IS_RENEWABLE)
             .returning(_row.key)
         )
         self._renew_lock()
         call_in_children(self._renew_lock)
 
     def check(self, engine: sa.Engine) -> None:
-        """Raise ConfigurationError if the database is not a file, or the library too old."""
         database, query = engine.url.database or "", str(engine.url.query)
         in_memory = (":memory:" in database, "mode=memory" in database, "memory" in query)
         if not database or any(in_memory):
@@ -88,14 +84,12 @@ class SQLite(Dialect):
 
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Restart the leases of live claims, all in one transaction."""
+        outcomes = []
         with connection.transaction("BEGIN IMMEDIATE"):
-            return [self._renew_one(connection, *renewal) for renewal in renewals]
-
-    def _renew_one(
-        self, connection: StoreConnection, key: str, owner: bytes, lease: float
-    ) -> Outcome:
-        values = {"this_key": key, "this_owner": owner, "lease": milliseconds(lease)}
-        return OK if connection.first(self._renew, values) else STALE
+            for key, owner, lease in renewals:
+                values = {"this_key": key, "this_owner": owner, "lease": milliseconds(lease)}
+                outcomes.append(OK if connection.first(self._renew, values) else STALE)
+        return outcomes
 
     def schema(self, connection: StoreConnection) -> str:
         """Return SQLite's name of the file, beside those of attached and temporary ones."""
@@ -103,7 +97,6 @@ class SQLite(Dialect):
         return "main"
 
     def count_all(self, connection: Connection) -> int | None:
-        """Return how many rows there are."""
         return connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
 
     def operation(
@@ -134,14 +127,12 @@ class SQLite(Dialect):
         _set_wait(connection, seconds, info)
 
     def trouble(self, error: BaseException) -> Trouble:
-        """Return the effect of an error, by its name."""
         name = getattr(error, "sqlite_errorname", "SQLITE_IOERR")
         if name == "SQLITE_ERROR" and any(words in str(error) for words in _NOT_READY):
             return Trouble.NOT_READY
         return Trouble.UNKNOWN if name.startswith("SQLITE_IOERR") else Trouble.REFUSED
 
     def facts(self, connection: Connection) -> DatabaseFacts:
-        """Return the library's version, the settings of the file, and its state."""
         missing = missing_parts(connection)
         journal = connection.execute(sa.text("PRAGMA journal_mode")).scalar_one()
         synchronous = connection.execute(sa.text("PRAGMA synchronous")).scalar_one()

@@ -20,7 +20,7 @@ from ..base import (
 )
 from ..facts import DatabaseFacts
 from ..pruning import BATCH, Pruning
-from . import inspection
+from . import statements
 from .connection import DatabaseConnection
 from .dialect import Dialect, Trouble, trouble_of
 from .executor import Executor, cause_of, store_error
@@ -69,7 +69,6 @@ class SqlStore(InspectableStore):
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        """Take the key for its first caller, or return its holder's state."""
         values = {
             "this_key": key,
             "this_owner": owner,
@@ -88,7 +87,6 @@ class SqlStore(InspectableStore):
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
-        """Replace the claim by a record."""
         completion = Completion(key, owner, fingerprint, record, keep)
         return self._executor.run(self._dialect.complete, completion)
 
@@ -141,11 +139,9 @@ class SqlStore(InspectableStore):
         return self._executor.run(self._dialect.look_up, key, owner, writes=False)
 
     def release(self, key: str, owner: bytes) -> Outcome:
-        """Release the claim."""
         return self._executor.run(self._dialect.release, key, owner)
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
-        """Store a token."""
         values = {
             "this_key": key,
             "this_owner": subject,
@@ -156,29 +152,25 @@ class SqlStore(InspectableStore):
         self._pruning.count()
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
-        """Compare and remove a token."""
         return self._executor.run(self._dialect.take_token, key, subject, repeatable=False)
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return the entries of some keys."""
-        return self._executor.inspect(inspection.peek, keys, writes=False) if keys else []
+        return self._executor.inspect(statements.peek, keys, writes=False) if keys else []
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`, in order, page by page."""
         last = ""
         while True:
-            keys = self._executor.inspect(inspection.scan, prefix, last, _PAGE, writes=False)
+            keys = self._executor.inspect(statements.scan, prefix, last, _PAGE, writes=False)
             yield from (key for key in keys if key.startswith(prefix))
             if len(keys) < _PAGE:
                 return
             last = keys[-1]
 
     def remove(self, key: str) -> None:
-        """Remove a key of any kind."""
-        self._executor.inspect(inspection.remove, key)
+        self._executor.inspect(statements.remove, key)
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        """Remove keys whose entries are still the same."""
         return self._executor.run(self._dialect.discard, seen, repeatable=False) if seen else []
 
     def prune(self, most: int = BATCH) -> int:
@@ -190,12 +182,11 @@ class SqlStore(InspectableStore):
         return self._executor.inspect(self._dialect.count_all, writes=False)
 
     def facts(self) -> Sequence[DatabaseFacts]:
-        """Return the database's version, settings and state."""
         return [self._executor.inspect(self._dialect.facts, writes=False)]
 
     def ping(self) -> None:
         """Return if the database answers and has the table."""
-        self._executor.inspect(inspection.ping, writes=False)
+        self._executor.inspect(statements.ping, writes=False)
 
     def close(self) -> None:
         """Close the store's connections; its next operation opens new ones."""
@@ -217,7 +208,6 @@ class SqlStore(InspectableStore):
             engine.dispose()
 
     def ddl(self) -> str:
-        """Return the statements that create the table."""
         return ddl(self.engine.dialect)
 
 

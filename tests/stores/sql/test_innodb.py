@@ -24,12 +24,10 @@ from flask_idempotence.stores.base import (
     Running,
     TokenOutcome,
 )
-from flask_idempotence.stores.sql import mysql_errors
 from flask_idempotence.stores.sql.connection import Statement
 from flask_idempotence.stores.sql.dialect import Trouble
-from flask_idempotence.stores.sql.mysql import _DOOMED as DOOMED
-from flask_idempotence.stores.sql.mysql import MySQL
-from flask_idempotence.stores.sql.statements import IN_THE_WAY
+from flask_idempotence.stores.sql.mysql import MySQL, error_number, is_outage
+from flask_idempotence.stores.sql.statements import DOOMED, IN_THE_WAY
 
 INSENSITIVE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
 
@@ -123,7 +121,7 @@ def test_statements_are_those_of_mysql_8_as_well():
     dialect._requires_alias_for_on_duplicate_key = True  # from its version, once connected
     ours = MySQL()
     names = ("in_the_way", "claim", "complete", "put_token", "release", "remove", "look_up")
-    parts = [getattr(ours, f"_{name}") for name in names] + [take for _, take in ours._takes]
+    parts = [getattr(ours, f"_{name}") for name in names] + [*ours._takes.values()]
     texts = [str(each.clause.compile(dialect=dialect)) for each in parts]
     assert not any("RETURNING" in text for text in texts)
     upserts = [text for text in texts if "ON DUPLICATE" in text]
@@ -343,7 +341,7 @@ class WithNumber(Exception):
 
 @pytest.mark.parametrize("error", [pymysql.OperationalError, WithNumber])
 @pytest.mark.parametrize(
-    ("number", "trouble", "is_outage"),
+    ("number", "trouble", "outage"),
     [
         (1213, Trouble.CONFLICT, True),
         (1205, Trouble.REFUSED, True),
@@ -359,16 +357,16 @@ class WithNumber(Exception):
         (4031, Trouble.UNKNOWN, True),
     ],
 )
-def test_errors_are_known_by_their_numbers(error, number, trouble, is_outage):
-    assert mysql_errors.trouble(error(number)) is trouble
-    assert mysql_errors.error_number(error(number)) == number
-    assert mysql_errors.is_outage(number) is is_outage
+def test_errors_are_known_by_their_numbers(error, number, trouble, outage):
+    assert MySQL().trouble(error(number)) is trouble
+    assert error_number(error(number)) == number
+    assert is_outage(number) is outage
 
 
 @pytest.mark.parametrize("error", [pymysql.InterfaceError(0, ""), ValueError("text"), OSError()])
 def test_an_error_without_a_number_leaves_the_effect_unknown(error):
-    assert mysql_errors.error_number(error) is None
-    assert mysql_errors.trouble(error) is Trouble.UNKNOWN
+    assert error_number(error) is None
+    assert MySQL().trouble(error) is Trouble.UNKNOWN
 
 
 def test_a_repeat_waits_for_no_lock(store):
