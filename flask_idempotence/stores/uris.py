@@ -109,18 +109,15 @@ def _sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
         ValueError: the URL cannot be read.
     """
     store_class = sql_store_class()
-    from sqlalchemy import create_engine, make_url
+    from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-    from .sql.connect_timeout import ConnectTimeout
+    from .sql.connect_timeout import limited_engine
 
     own = {name: value for name, value in options.items() if name in _OWN_OPTIONS}
     rest = {name: value for name, value in options.items() if name not in _OWN_OPTIONS}
     try:
-        url = make_url(uri)
-        limit = ConnectTimeout(url, rest, own.get("deadline"))
-        engine = create_engine(url, **limit.options())
-        limit.relax(engine)
+        engine = limited_engine(make_url(uri), rest, own.get("deadline"))
     except NoSuchModuleError:
         raise ConfigurationError(
             "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know the driver in its scheme. "

@@ -7,82 +7,54 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-from sqlalchemy import URL, Engine, event
+from sqlalchemy import URL, Engine, create_engine, event
 
 _LEAST = 2
 """Seconds: libpq and psycopg take less than two as two."""
 
 _MOST = 60
 
-
-class _Driver(NamedTuple):
-    """How a driver limits connecting.
-
-    Attributes:
-        names: of its arguments.
-        relax: lifts a limit that would hold for statements, too.
-        variable: of the environment, which sets it as well.
-    """
-
-    names: tuple[str, ...]
-    relax: Callable[[Any], None] | None = None
-    variable: str = ""
-
-
-def _relax_pg8000(connection: Any) -> None:
-    connection._usock.settimeout(None)  # noqa: SLF001 - there is no public way
-
-
-def _relax_pymysql(connection: Any) -> None:
-    connection._read_timeout = None  # noqa: SLF001 - likewise
-
-
-_LIBPQ = _Driver(("connect_timeout",), variable="PGCONNECT_TIMEOUT")
-_DRIVERS = {
-    "psycopg": _LIBPQ,
-    "psycopg2": _LIBPQ,
-    "pg8000": _Driver(("timeout",), _relax_pg8000),
+_ARGUMENTS = {
+    "psycopg": ("connect_timeout",),
+    "psycopg2": ("connect_timeout",),
+    "pg8000": ("timeout",),
     # Its connect_timeout does not include the server's greeting.
-    "pymysql": _Driver(("connect_timeout", "read_timeout"), _relax_pymysql),
-    "mysqldb": _Driver(("connect_timeout",)),
+    "pymysql": ("connect_timeout", "read_timeout"),
+    "mysqldb": ("connect_timeout",),
 }
+"""The arguments by which a driver limits connecting."""
 
 
-class ConnectTimeout:
-    """The limit for one URL: for each host of several.
+def _relax(connection: Any, _record: object) -> None:
+    """Lift a limit that would hold for statements, too; there is no public way."""
+    if hasattr(connection, "_usock"):  # of pg8000
+        connection._usock.settimeout(None)  # noqa: SLF001
+    else:
+        connection._read_timeout = None  # noqa: SLF001 - of PyMySQL
+
+
+def limited_engine(url: URL, options: Mapping[str, Any], deadline: object) -> Engine:
+    """Make an engine whose connections are limited, each to one host of several.
 
     Args:
         url: of the database.
         options: of `create_engine`.
         deadline: of the store.
     """
-
-    def __init__(self, url: URL, options: Mapping[str, Any], deadline: object) -> None:
-        self._driver = _DRIVERS.get(url.get_driver_name())
-        arguments: Mapping[str, object] = options.get("connect_args") or {}
-        if self._driver is not None:
-            named = any(name in url.query or name in arguments for name in self._driver.names)
-            if named or self._driver.variable in os.environ:
-                self._driver = None
-        self._seconds = _LEAST
-        if isinstance(deadline, int | float) and deadline > _LEAST:
-            self._seconds = math.ceil(min(deadline, _MOST))
-        self._options = options
-
-    def options(self) -> dict[str, Any]:
-        """Return the options of `create_engine` with the limit."""
-        if self._driver is None:
-            return dict(self._options)
-        limits = dict.fromkeys(self._driver.names, self._seconds)
-        return {
-            **self._options,
-            "connect_args": {**limits, **(self._options.get("connect_args") or {})},
-        }
-
-    def relax(self, engine: Engine) -> None:
-        """Let statements of an engine take longer than connecting."""
-        if self._driver is not None and (relax := self._driver.relax) is not None:
-            event.listen(engine, "connect", lambda connection, _: relax(connection))
+    driver = url.get_driver_name()
+    own: Mapping[str, object] = options.get("connect_args") or {}
+    names = _ARGUMENTS.get(driver, ())
+    is_named = any(name in url.query or name in own for name in names)
+    if is_named or (driver.startswith("psycopg") and "PGCONNECT_TIMEOUT" in os.environ):
+        names = ()
+    seconds = _LEAST
+    if isinstance(deadline, int | float) and deadline > _LEAST:
+        seconds = math.ceil(min(deadline, _MOST))
+    arguments = {**dict.fromkeys(names, seconds), **own}
+    engine = create_engine(url, **{**options, "connect_args": arguments})
+    if names and driver in ("pg8000", "pymysql"):
+        event.listen(engine, "connect", _relax)
+    return engine

@@ -18,6 +18,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.selectable import ExecutableReturnsRows
 
 Values = Mapping[str, object]
+Parameters = tuple[object, ...] | Mapping[str, object]
 Row = Sequence[Any]
 
 
@@ -34,25 +35,16 @@ class Change(NamedTuple):
 
 
 class Statement:
-    """A statement with named parameters, compiled once for the engine of one store.
-
-    Attributes:
-        clause: the statement of SQLAlchemy's. No parameter of it is a list (`expanding`).
-    """
+    """A statement with named parameters, none of them a list, compiled once for one store."""
 
     def __init__(self, clause: ExecutableReturnsRows) -> None:
         self.clause = clause
         self._compiled: _Compiled | None = None
 
-    def for_driver(self, dialect: Dialect, values: Values) -> tuple[str, Any]:
-        """Return the text and the parameters that SQLAlchemy would give to the driver.
-
-        Args:
-            dialect: of an engine that has connected: some compile by the server's version.
-            values: of the parameters.
-        """
+    def for_driver(self, dialect: Dialect, values: Values) -> tuple[str, Parameters]:
+        """Return the text and the parameters that SQLAlchemy would give to the driver."""
         compiled = self._compiled
-        if compiled is None:
+        if compiled is None:  # now that the engine has connected: it knows the server's version
             compiled = self._compiled = _Compiled(self.clause, dialect)
         return compiled.text, compiled.parameters(values)
 
@@ -69,14 +61,14 @@ class _Compiled:
             name: bind.type.dialect_impl(dialect).bind_processor(dialect)
             for bind, name in compiled.bind_names.items()
         }
-        self._processors: list[tuple[str, Callable[[Any], Any]]] = [
+        self._processors: list[tuple[str, Callable[[object], object]]] = [
             (name, process) for name, process in processors.items() if process is not None
         ]
         self._constants = {
             name: value for name, value in compiled.params.items() if value is not None
         }
 
-    def parameters(self, values: Values) -> Any:
+    def parameters(self, values: Values) -> Parameters:
         named = {**self._constants, **values}
         for name, process in self._processors:
             named[name] = process(named[name])
@@ -101,11 +93,9 @@ class DatabaseConnection:
         self._options = {"schema_translate_map": None if schema is None else {None: schema}}
 
     def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
-        """Execute a statement; return its rows."""
         return self._execute(statement, values).all()
 
     def first(self, statement: Statement, values: Values) -> Row | None:
-        """Execute a statement; return its first row, or None."""
         rows = self.rows(statement, values)
         return rows[0] if rows else None
 
@@ -144,17 +134,15 @@ class StoreConnection(DatabaseConnection):
         self.file_number = file_number(driver)
         self.deadline = 0.0
         self._cursor = driver.cursor()  # a new one each time would take longer than the rest
-        self._is_observed = False
         self._dialect = connection.dialect
         self._is_logged = connection.engine.logger.isEnabledFor(logging.INFO)
         self._listeners = connection.engine.dispatch
-        self._poll = None
+        self._is_observed, self._poll = False, None
         if self.file_number is not None and hasattr(select, "poll"):  # not on Windows
             self._poll = select.poll()
             self._poll.register(self.file_number, select.POLLIN)
 
     def begin(self, deadline: float) -> None:
-        """Begin an operation, which must end by a time of the monotonic clock."""
         self.deadline = deadline
         listeners = self._listeners
         self._is_observed = (
@@ -172,7 +160,6 @@ class StoreConnection(DatabaseConnection):
         return False
 
     def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
-        """Execute a statement; return its rows."""
         if self._is_observed:
             return super().rows(statement, values)
         text, parameters = statement.for_driver(self._dialect, values)
@@ -184,14 +171,12 @@ class StoreConnection(DatabaseConnection):
             raise
 
     def change(self, statement: Statement, values: Values) -> Change:
-        """Execute a statement that has no rows."""
         if self._is_observed:
             return super().change(statement, values)
         self._run(*statement.for_driver(self._dialect, values))
         return Change(self._cursor.rowcount, getattr(self._cursor, "lastrowid", None))
 
     def run_text(self, text: str) -> None:
-        """Execute a text that has neither parameters nor rows."""
         if self._is_observed:
             self.sqlalchemy.exec_driver_sql(text)
         else:
@@ -209,7 +194,7 @@ class StoreConnection(DatabaseConnection):
             raise
         self.run_text("COMMIT")
 
-    def _run(self, text: str, *parameters: Any) -> None:
+    def _run(self, text: str, *parameters: Parameters) -> None:
         try:
             self._cursor.execute(text, *parameters)
         except BaseException as error:
@@ -222,17 +207,13 @@ class StoreConnection(DatabaseConnection):
         As by SQLAlchemy itself, a connection is closed that is broken, or was interrupted before
         its answer had come; so is one whose driver has raised an error of its socket's.
         """
-        of_driver = self._dialect.loaded_dbapi.Error
+        dialect = self._dialect
+        of_driver = dialect.loaded_dbapi.Error
         if isinstance(error, of_driver):
-            is_broken = self._dialect.is_disconnect(error, self.driver, None)
+            is_broken = dialect.is_disconnect(error, self.driver, None)
             if is_broken:
                 self.sqlalchemy.invalidate(error)
             raise DBAPIError.instance(
-                None,
-                None,
-                error,
-                of_driver,
-                connection_invalidated=is_broken,
-                dialect=self._dialect,
+                None, None, error, of_driver, connection_invalidated=is_broken, dialect=dialect
             ) from error
         self.sqlalchemy.invalidate(error)

@@ -54,8 +54,8 @@ class Executor:
         """Carry out an operation.
 
         Args:
-            work: the operation: takes a connection, and the values.
-            values: of the operation.
+            work: the operation.
+            values: its arguments behind the connection.
             writes: whether it begins with a write.
             repeatable: whether it is sent once more where its effect is unknown.
 
@@ -89,11 +89,7 @@ class Executor:
     def inspect(
         self, work: Callable[[Connection, *Ts], T], *values: *Ts, writes: bool = True
     ) -> T:
-        """Carry out an operation of a command, by way of SQLAlchemy's connection.
-
-        Raises:
-            StoreError: as `run` does.
-        """
+        """Carry out an operation of a command, by way of SQLAlchemy's connection."""
         return self.run(lambda connection: work(connection.sqlalchemy, *values), writes=writes)
 
 

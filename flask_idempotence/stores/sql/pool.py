@@ -1,13 +1,16 @@
-"""Connections of the store's own, each checked out within a deadline."""
+"""Connections of the store's own, each checked out within a deadline, and given up on at it."""
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from functools import partial
-from types import TracebackType
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -16,7 +19,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from ..process import call_in_children, start_daemon
 from .connection import StoreConnection
 from .dialect import Dialect, Info, Trouble, trouble_of
-from .watchdog import Watchdog
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -35,7 +37,8 @@ _LOST_AFTER = 150.0
 _MAX_IDLE = 60.0
 """Seconds after which an unused connection goes back to SQLAlchemy's pool."""
 
-_THREAD = "flask-idempotence-connecting"
+_LINGER = 5.0
+"""Seconds without work after which the watchdog's thread ends."""
 
 _OPENED_AT = "flask_idempotence opened at"
 """Key in the `info` of a connection."""
@@ -89,33 +92,30 @@ class ConnectionPool:
             _discard(connection.sqlalchemy)
         self._engine.dispose()
 
-    def connection(self, deadline: float) -> Checkout:
-        """Return the context of a block that uses a connection.
-
-        Args:
-            deadline: the end of the block, by the monotonic clock.
+    @contextmanager
+    def connection(self, deadline: float) -> Iterator[StoreConnection]:
+        """Lend a connection to a block, and shut its socket down at the end of the deadline.
 
         Raises:
             SQLAlchemyError: there is no connection in time.
         """
-        return Checkout(self, deadline)
-
-    def check_out(self, deadline: float) -> StoreConnection:
-        """Take a connection, whose socket will be shut down at the deadline."""
         connection = self._find(deadline)
         connection.begin(deadline)
         if connection.file_number is not None:
             self._watchdog.watch(connection, connection.file_number, deadline)
-        return connection
-
-    def check_in(self, connection: StoreConnection, error: BaseException | None) -> None:
-        """Take a connection back, with the error that has ended its use."""
-        if connection.file_number is not None:
-            self._watchdog.unwatch(connection)
-        if error is not None:
+        try:
+            try:
+                yield connection
+            finally:
+                if connection.file_number is not None:
+                    self._watchdog.unwatch(connection)
+        except BaseException as error:
             is_broken = trouble_of(error, self._dialect) is Trouble.UNKNOWN
             self._give_back(connection, is_broken=is_broken)
-            return
+            raise
+        self._keep(connection)
+
+    def _keep(self, connection: StoreConnection) -> None:
         now = time.monotonic()
         with self._lock:
             is_kept = not self._waiting
@@ -139,23 +139,20 @@ class ConnectionPool:
         _discard(connection.sqlalchemy)
 
     def _find(self, deadline: float) -> StoreConnection:
-        while (connection := self._pop_idle()) is not None:
-            if not connection.is_closed_by_server():
-                return connection
-            _discard(connection.sqlalchemy)
+        while True:
+            with self._lock:
+                idle = self._idle.pop()[0] if self._idle else None
+                self._waiting += idle is None
+            if idle is None:
+                break
+            if not idle.is_closed_by_server():
+                return idle
+            _discard(idle.sqlalchemy)
         try:
             return self._connect(deadline)
         finally:
             with self._lock:
                 self._waiting -= 1
-
-    def _pop_idle(self) -> StoreConnection | None:
-        """Return an idle connection; without one, the thread waits for one from now on."""
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()[0]
-            self._waiting += 1
-            return None
 
     def _connect(self, deadline: float) -> StoreConnection:
         attempt: Future[StoreConnection] = Future()
@@ -164,7 +161,9 @@ class ConnectionPool:
                 raise PoolTimeout("The database does not answer.")
             self._connecting[attempt] = deadline
             self._attempts.append(attempt)
-        if not start_daemon(partial(self._open_for, attempt, self._idle), _THREAD):
+        if not start_daemon(
+            partial(self._open_for, attempt, self._idle), "flask-idempotence-connecting"
+        ):
             self._fail(attempt, PoolTimeout("The process cannot start a thread to connect in."))
         try:
             wait([attempt], max(0, deadline - time.monotonic()))
@@ -250,26 +249,55 @@ class ConnectionPool:
         return is_probe
 
 
-class Checkout:
-    """The context of a block that uses a connection of a pool."""
+class Watchdog:
+    """One daemon thread that shuts down the sockets of overdue operations.
 
-    __slots__ = ("_connection", "_deadline", "_pool")
+    The server's own time-outs help only while it runs: where it is frozen, or the network is gone,
+    a driver waits for ever. It finds the connection broken when its socket is shut down.
+    """
 
-    def __init__(self, pool: ConnectionPool, deadline: float) -> None:
-        self._pool = pool
-        self._deadline = deadline
+    def __init__(self) -> None:
+        self._begin()
+        call_in_children(self._begin)
 
-    def __enter__(self) -> StoreConnection:
-        self._connection = self._pool.check_out(self._deadline)
-        return self._connection
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._watched: dict[object, tuple[float, int]] = {}  # deadline and socket
+        self._wake_at = 0.0
+        self._is_running = False
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._pool.check_in(self._connection, error)
+    def watch(self, operation: object, file_number: int, deadline: float) -> None:
+        """Shut a socket down at a deadline, unless `unwatch` is called before; call it anyway."""
+        with self._lock:
+            self._watched[operation] = (deadline, file_number)
+            is_running, self._is_running = self._is_running, True
+            if is_running and deadline < self._wake_at:
+                self._changed.notify()
+        if not is_running and not start_daemon(self._run, "flask-idempotence-sql"):
+            self._is_running = False  # out of threads: the next operation tries again
+
+    def unwatch(self, operation: object) -> None:
+        """End an operation, before its socket's number can be another connection's."""
+        with self._lock:
+            self._watched.pop(operation, None)
+
+    def _run(self) -> None:
+        with self._changed:
+            idle_at = time.monotonic() + _LINGER
+            while self._watched or time.monotonic() < idle_at:
+                now = time.monotonic()
+                overdue = [each for each, (at, _) in self._watched.items() if at <= now]
+                for operation in overdue:
+                    file_number = self._watched.pop(operation)[1]
+                    with suppress(OSError), socket.socket(fileno=os.dup(file_number)) as theirs:
+                        theirs.shutdown(socket.SHUT_RDWR)
+                if self._watched:
+                    idle_at = now + _LINGER
+                deadlines = (at for at, _ in self._watched.values())
+                self._wake_at = min(deadlines, default=idle_at)
+                self._changed.wait(self._wake_at - now)
+            self._is_running = False
 
 
 def twin_of(engine: Engine) -> Engine:

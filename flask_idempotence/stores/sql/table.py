@@ -28,7 +28,7 @@ class _KeyBytes(sa.TypeDecorator[str]):
     impl = mysql.VARBINARY(KEY_BYTES)
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, _dialect: Dialect) -> Any:
+    def process_bind_param(self, value: str | None, _dialect: Dialect) -> bytes | None:
         return None if value is None else value.encode()
 
     def process_result_value(self, value: Any | None, _dialect: Dialect) -> str | None:
@@ -40,14 +40,9 @@ KEY = sa.Text().with_variant(_KeyBytes(), *_MYSQL)
 
 _HASH = sa.LargeBinary().with_variant(mysql.VARBINARY(255), *_MYSQL)
 _RECORD = sa.LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)
+_INNODB = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
 _OPTIONS: dict[str, Any] = {
-    f"{name}_{option}": value
-    for name in _MYSQL
-    for option, value in (
-        ("engine", "InnoDB"),
-        ("charset", "utf8mb4"),
-        ("collate", "utf8mb4_bin"),
-    )
+    f"{name}_{option}": value for name in _MYSQL for option, value in _INNODB.items()
 }
 
 metadata = sa.MetaData()
@@ -87,7 +82,6 @@ def word(constant: str) -> sa.ColumnElement[str]:
 
 
 def is_a(*kinds: str) -> sa.ColumnElement[bool]:
-    """Return whether a row is of one of these kinds."""
     return sa.or_(*(table.c.kind == word(kind) for kind in kinds))
 
 
@@ -97,7 +91,6 @@ def milliseconds(seconds: float) -> int:
 
 
 def create(connection: Connection) -> bool:
-    """Create the table, and return whether it was missing."""
     if sa.inspect(connection).has_table(NAME):
         return False
     metadata.create_all(connection)
@@ -105,7 +98,6 @@ def create(connection: Connection) -> bool:
 
 
 def ddl(dialect: Dialect) -> str:
-    """Return the statements that create the table."""
     statements: list[ExecutableDDLElement] = [CreateTable(table)]
     statements += map(CreateIndex, table.indexes)
     return "\n".join(f"{str(each.compile(dialect=dialect)).strip()};" for each in statements)

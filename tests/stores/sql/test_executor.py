@@ -15,7 +15,7 @@ from flask_idempotence import SqlStore, StoreError
 from flask_idempotence.errors import StoreNotReady
 from flask_idempotence.stores.base import CLAIMED
 from flask_idempotence.stores.process import start_daemon
-from flask_idempotence.stores.sql import executor, pool, watchdog
+from flask_idempotence.stores.sql import executor, pool
 from flask_idempotence.stores.sql.dialect import Trouble
 
 UNKNOWN, REFUSED, CONFLICT, NOT_READY = Trouble
@@ -151,13 +151,13 @@ class TestTheWatchdog:
             started.append(name)
             return start_daemon(work, name)
 
-        monkeypatch.setattr(watchdog, "start_daemon", start)
+        monkeypatch.setattr(pool, "start_daemon", start)
         return started
 
     @pytest.fixture
     def watched(self, threads):
         """A function that opens a socket and watches it for some seconds."""
-        dog, opened = watchdog.Watchdog(), []
+        dog, opened = pool.Watchdog(), []
 
         def watched(seconds):
             ours, other = socket.socketpair()
@@ -195,7 +195,7 @@ class TestTheWatchdog:
         assert len(threads) == 1
 
     def test_ends_without_work_and_starts_again(self, monkeypatch, watched, threads):
-        monkeypatch.setattr(watchdog, "_LINGER", 0.05)
+        monkeypatch.setattr(pool, "_LINGER", 0.05)
         for _ in range(2):
             _, other = watched(0)
             assert other.recv(1) == b""
