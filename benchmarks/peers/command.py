@@ -22,10 +22,10 @@ from .correctness import observe
 from .environments import Environments
 from .serving import Postgres, RedisServer, Stage
 from .speed import measure
-from .tables import OURS, page_parts, replace_part
+from .tables import OURS, page_parts, parts_of, replace_part
 
 ENVIRONMENTS = Path(tempfile.gettempdir()) / "idempotence-peers"
-PAGE = ROOT / "docs" / "comparison.md"
+PAGES = (ROOT / "docs" / "comparison.md", ROOT / "docs" / "reports" / "peers.md")
 RESULTS = ROOT / "docs" / "reports" / "benchmarks"
 
 
@@ -112,10 +112,11 @@ def _show(report: dict, *, write: bool) -> None:
     for name, results in report.items():
         text = json.dumps(results, indent=1) + "\n"
         (RESULTS / f"peers-{name}.json").write_text(text, encoding="utf-8")
-    page = PAGE.read_text(encoding="utf-8")
-    for name, part in parts.items():
-        page = replace_part(page, name, part)
-    PAGE.write_text(page, encoding="utf-8")
+    for file in PAGES:
+        page = file.read_text(encoding="utf-8")
+        for name in parts.keys() & set(parts_of(page)):
+            page = replace_part(page, name, parts[name])
+        file.write_text(page, encoding="utf-8")
 
 
 def _results() -> dict:

@@ -1,5 +1,6 @@
 """The tables, in Markdown. Nothing here runs anything."""
 
+import re
 import statistics
 import sys
 from collections.abc import Iterable
@@ -204,6 +205,11 @@ def legend() -> str:
         "went to the wrong person or request, or a key is blocked for more than five minutes · "
         f"{SIGNS['skipped']} does not apply"
     )
+
+
+def parts_of(text: str) -> list[str]:
+    """Return the names of the parts of a page that are between marks."""
+    return re.findall("<!-- begin: (.+?) -->", text)
 
 
 def replace_part(text: str, name: str, part: str) -> str:

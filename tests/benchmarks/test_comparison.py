@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))
 from benchmarks.peers import tables  # noqa: E402 - it is beside the tests
+from benchmarks.peers.command import PAGES  # noqa: E402 - the same
 from benchmarks.peers.verdicts import (  # noqa: E402 - the same
     DIFFERS,
     FAILS,
@@ -202,6 +203,10 @@ def test_the_page_tells_what_was_measured_and_nothing_by_hand():
         name: json.loads((results / f"peers-{name}.json").read_text(encoding="utf-8"))
         for name in ("correctness", "speed")
     }
-    page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
-    for name, part in tables.page_parts(report).items():
-        assert tables.replace_part(page, name, part) == page, "--tables writes it anew"
+    parts, shown = tables.page_parts(report), []
+    for file in PAGES:
+        page = file.read_text(encoding="utf-8")
+        for name in tables.parts_of(page):
+            assert tables.replace_part(page, name, parts[name]) == page, "--tables writes it anew"
+            shown.append(name)
+    assert sorted(shown) == sorted(parts)
