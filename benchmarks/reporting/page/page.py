@@ -27,7 +27,7 @@ uv run --group bench python benchmarks/report.py
 BESIDE_PEERS = """\
 ## Compared with other libraries
 
-[The comparison](../../comparison.md) has the outcome, and [its report](../peers.md) every case; the
+[The comparison](../../comparison.md) has the outcome, [its report](../peers.md) every case; the
 results are in [`peers-correctness.json`](peers-correctness.json) and
 [`peers-speed.json`](peers-speed.json)."""
 
