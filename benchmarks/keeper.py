@@ -70,7 +70,9 @@ class Measured:
         attempt.key = key
         now, lease = self.engine.now(), self.engine.config.lease
         question = Question(b"", lease=lease)
-        claim = Claim(attempt, None, question, RecordContext(key), owner=os.urandom(16), at=now)
+        claim = Claim(
+            attempt, None, question, RecordContext(key), owner=os.urandom(16), granted_at=now
+        )
         self.engine.store.claim(key, claim.owner, NO_FINGERPRINT, lease, 0)
         self.engine.keeper.watch(claim)
         self.holds.append(claim)

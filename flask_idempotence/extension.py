@@ -13,8 +13,7 @@ from flask.signals import got_request_exception, request_finished, request_start
 from .cli import tools
 from .config.reading import read_config
 from .config.runtime import Callbacks, FailedPredicate, IdentityLoader, Switches
-from .config.settings import REJECT, SETTINGS, Config
-from .engine.claim import Attempt
+from .config.settings import SETTINGS, Config
 from .engine.engine import (
     Engine,
     engine_of,
@@ -22,15 +21,14 @@ from .engine.engine import (
     note_exception,
     tear_down_request,
 )
-from .engine.forgetting import forget
 from .engine.guard import Services
 from .engine.publisher import Publisher
 from .engine.tokens import issue_token, redeem_token
 from .errors import ConfigurationError
 from .exactly_once.factory import watch_sessions
-from .guards.blocks import Id, Lock, name_of
+from .guards.blocks import Id, Lock
 from .guards.checks import Fault, close_endpoint, faults_of, faults_when_finished
-from .guards.once import NO_ID, Once, OnceGuard, checked_scope
+from .guards.once import NO_ID, Once, forget
 from .guards.token import TokenGuard
 from .guards.whole_app import guard_all
 from .request.hashing import Keyring
@@ -198,11 +196,7 @@ class Idempotence:
             Running: the operation is running. Its owner keeps it.
             StoreUnavailable: the store does not answer.
         """
-        app, scope = actual(current_app), checked_scope("forget", scope)
-        engine = engine_of(app)
-        guard = OnceGuard().bind(engine.services, None)
-        attempt = Attempt(app, guard.mode, scope, REJECT)
-        return forget(engine, attempt, guard, guard.question(name_of("once", scope, id=id)))
+        return forget(actual(current_app), scope, id)
 
     def lock(
         self,

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from .guard import Ending, Verdict
 
 if TYPE_CHECKING:
     from blinker import NamedSignal
-    from flask import Flask, Request, Response
+    from flask import Flask, Request
 
     from ..config.settings import OnStoreError
     from ..exactly_once.transaction import Transaction
@@ -127,22 +127,14 @@ class Lease:
     """The lease of a claim; times are those of the engine's clock, before the store was called.
 
     Attributes:
-        length: seconds of the lease that runs.
-        began_at: its start.
-        granted_at: the start of the first one.
+        length: its seconds.
+        began_at: the time of the claim or the renewal.
         renew_at: the time of the next renewal.
-        was_renewed: whether a renewal was sent; its answer may have been lost.
     """
 
-    __slots__ = ("began_at", "granted_at", "length", "renew_at", "was_renewed")
+    __slots__ = ("began_at", "length", "renew_at")
 
     def __init__(self, length: float, at: float) -> None:
-        self.granted_at = at
-        self.was_renewed = False
-        self.begin(length, at)
-
-    def begin(self, length: float, at: float) -> None:
-        """Note the length of a lease, and the time of its claim or renewal."""
         self.length = length
         self.began_at = at
         self.renew_at = at + length / 3
@@ -153,10 +145,6 @@ class Lease:
     def is_missed(self, now: float) -> bool:
         """Whether the next renewal is overdue by so much that the lease has ended without it."""
         return now >= self.renew_at + self.length * 2 / 3
-
-    @property
-    def end(self) -> float:
-        return self.began_at + self.length
 
 
 NOT_RENEWED = (
@@ -183,8 +171,9 @@ class Claim:
         question: the operation.
         sealed: the store key and the fingerprint; the key is empty where nothing is claimed.
         owner: 16 random bytes; empty where there is no lease.
-        at: the time before the claim, on the engine's clock.
-        lease: the lease.
+        granted_at: the time before the claim, on the engine's clock.
+        lease: the lease that runs.
+        was_renewed: whether a renewal was sent; its answer may have been lost.
         is_restored: whether the token that was spent had been put back before.
         transaction: the transaction of `within=`.
         context: the id of the request context in which it was granted.
@@ -208,9 +197,10 @@ class Claim:
     sealed: RecordContext
     _: KW_ONLY
     owner: bytes = b""
-    at: InitVar[float] = 0.0
+    granted_at: float = 0.0
     is_restored: bool = False
     lease: Lease = field(init=False)
+    was_renewed: bool = field(default=False, init=False)
     transaction: Transaction | None = field(default=None, init=False)
     context: int = field(default=0, init=False)
     is_stopped: bool = field(default=False, init=False)
@@ -229,8 +219,8 @@ class Claim:
     _process: int = field(default_factory=os.getpid, init=False)
     _settling: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def __post_init__(self, at: float) -> None:
-        self.lease = Lease(self.question.lease, at)
+    def __post_init__(self) -> None:
+        self.lease = Lease(self.question.lease, self.granted_at)
 
     def __repr__(self) -> str:
         return f"<Claim {self.attempt}>"
@@ -278,25 +268,12 @@ class Claim:
             self.sealed,
             self.verdict,
             self.record,
-            lease.granted_at,
+            self.granted_at,
             lease.length,
-            lease.was_renewed or now >= lease.end,
+            self.was_renewed or now >= lease.began_at + lease.length,
             now,
             self.is_restored,
         )
-
-    # The response
-
-    def is_changed(self, response: Response) -> bool:
-        """Whether a response has another status or another body than the view's.
-
-        A compressed or streamed body does not count: it cannot be judged.
-        """
-        if response.status_code != self.status:
-            return True
-        if response.response is self.body:
-            return False
-        return not response.is_streamed and "Content-Encoding" not in response.headers
 
     # The end
 

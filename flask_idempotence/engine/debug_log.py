@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from flask.logging import default_handler, has_level_handler
 
 from ..stores.base import Outcome
-from .guard import Complete, HoldUntil, Keep, Release, Restore, Settlement, Verdict
+from .guard import Settlement, Verdict
 
 if TYPE_CHECKING:
     from ..request.identity import Identity
@@ -57,11 +57,18 @@ def _facts(attempt: Attempt, identity: Identity | None) -> Iterator[str]:
         yield f"key={attempt.short_key}"
 
 
-def note_settlement(
-    claim: Claim, settlement: Settlement, outcome: Outcome | None, now: float
-) -> None:
+def note_settlement(claim: Claim, settlement: Settlement, outcome: Outcome | None) -> None:
     """Log how a claim was settled, and why; without an answer of the store, outcome is None."""
-    text = f"{_reason(claim)}: {_end(claim, settlement, now)}"
+    ends = {
+        "keep": "token stays spent",
+        "release": "released",
+        "renew": f"held for another {settlement.seconds:.3g} s",
+        "complete": f"record kept for {settlement.seconds:g} s",
+        "put_token": "token put back",
+    }
+    if claim.owner:
+        ends["keep"] = f"held until {claim.lease.length:g} s after the claim"
+    text = f"{_reason(claim)}: {ends[settlement.call]}"
     if outcome is None:
         text += ", but the store has not acknowledged it"
     elif outcome is Outcome.STALE:
@@ -85,21 +92,6 @@ def _reason(claim: Claim) -> str:
         return raised or "end of the block"
     failed = ", a failure" if claim.verdict > Verdict.SUCCEEDED else ""
     return f"status {claim.status}{raised and ' after an exception'}{failed}"
-
-
-def _end(claim: Claim, settlement: Settlement, now: float) -> str:
-    match settlement:
-        case Release():
-            return "released"
-        case HoldUntil(moment):
-            return f"held for another {moment - now:.3g} s"
-        case Complete(_, ttl):
-            return f"record kept for {ttl:g} s"
-        case Restore():
-            return "token put back"
-        case Keep():
-            held = f"held until {claim.lease.length:g} s after the claim"
-            return held if claim.owner else "token stays spent"
 
 
 def _show() -> None:

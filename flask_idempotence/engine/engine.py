@@ -38,12 +38,13 @@ from .keeper import Keeper
 from .retry_queue import PendingSettlement
 from .settling import Settling
 from .store_calls import FailurePolicy
-from .transactions import begin_transaction, open_transaction, shares_transaction
 
 if TYPE_CHECKING:
     from flask import Flask, Response
 
     from ..config.runtime import Switches
+    from ..exactly_once.factory import TransactionFactory
+    from ..exactly_once.transaction import Transaction
     from ..request.tokens import Token
     from ..stores.base import Store
 
@@ -109,12 +110,6 @@ class Engine:
     def now(self) -> float:
         return self.clock()
 
-    @staticmethod
-    def notice_fork() -> None:
-        """Drop the parent's connections and threads, where its server ran no hook at the fork."""
-        if process.current.id != os.getpid():
-            process.current.notice_fork()
-
     def bound(self, guard: ViewGuard, endpoint: str | None) -> ViewGuard:
         """Return the guard of a route with the settings filled in, at its first request."""
         bound = self._bound.get((guard, endpoint))
@@ -146,7 +141,8 @@ class Engine:
         Raises:
             Refusal: the request is refused.
         """
-        self.notice_fork()
+        if process.current.id != os.getpid():  # the server ran no hook at the fork
+            process.current.notice_fork()
         if not self._has_warned_of_memory:
             self._warn_of_memory(attempt.app)
         try:
@@ -203,17 +199,18 @@ class Engine:
             sealed = self.seal(attempt, guard, question)
             if claims and (held := self._held(claims, sealed.key)) is not None:
                 self._trace(attempt, "claimed already, by a guard further out")
-                return None if shares_transaction(guard, held) else self._unclaimed(attempt, guard)
+                within, outer = guard.within, held.transaction
+                if within is None or (outer is not None and within.session() is outer.session):
+                    return None
+                return self._unclaimed(attempt, guard)
             if guard.within is not None and transaction is None:
-                transaction = open_transaction(self.policy, attempt, guard.within, self.store)
+                transaction = self._open(attempt, guard.within, self.store)
             found = self._claim(attempt, guard, question, sealed)
             if found is None:
                 self._trace(attempt, "no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
-                if transaction is None:
-                    return found
-                return begin_transaction(self.policy, self.settling.settle, found, transaction)
+                return found if transaction is None else self._begin(found, transaction)
             reply = self._answer(attempt, guard, Finding(question, sealed, found))
             if not isinstance(reply, Question):
                 return reply
@@ -257,15 +254,24 @@ class Engine:
         """Claim an operation, and wait for a running one as long as the question allows."""
         if question.spends is not None:
             return self.spend(attempt, guard, question, sealed, question.spends)
-        if not question.wait:
-            return self._claim_once(attempt, guard, question, sealed)
+        (key, fingerprint), lease, keep = sealed, question.lease, question.keep
         began, pause = self.now(), SHORTEST_PAUSE
-        wait_until = began + question.wait
         while True:
-            found = self._claim_once(attempt, guard, question, sealed)
+            owner = self._owners.draw()
+            # A lease is counted from before the call: on the store it begins later, so it never
+            # ends there before it ends here.
+            now = self.clock()
+            found = self.policy.before_view(
+                attempt,
+                "claim",
+                partial(self.store.claim, key, owner, fingerprint, lease, keep),
+                on_unknown=partial(self._take_back, attempt, question, key, owner),
+            )
+            if isinstance(found, Claimed):
+                return Claim(attempt, guard, question, sealed, owner=owner, granted_at=now)
             if not (isinstance(found, Running) and found.matches):
                 return found
-            left = wait_until - self.now()
+            left = began + question.wait - self.now()
             if left <= 0:
                 return found
             # Jitter: of several claims at the same time, one is granted.
@@ -274,23 +280,6 @@ class Engine:
             self.sleep(nap if left >= nap + SHORTEST_PAUSE else left)
             attempt.waited = self.now() - began
             pause = min(1.5 * pause, LONGEST_PAUSE)
-
-    def _claim_once(
-        self, attempt: Attempt, guard: Guard[object], question: Question, sealed: RecordContext
-    ) -> Claim | ClaimOutcome | None:
-        (key, fingerprint), owner = sealed, self._owners.draw()
-        # A lease is counted from before the call: on the store it begins later, so it never ends
-        # there before it ends here.
-        now = self.clock()
-        found = self.policy.before_view(
-            attempt,
-            "claim",
-            lambda: self.store.claim(key, owner, fingerprint, question.lease, question.keep),
-            on_unknown=lambda: self._take_back(attempt, question, key, owner),
-        )
-        if isinstance(found, Claimed):
-            return Claim(attempt, guard, question, sealed, owner=owner, at=now)
-        return found
 
     def _take_back(self, attempt: Attempt, question: Question, key: str, owner: bytes) -> None:
         # The claim may have been granted although its answer was lost.
@@ -332,9 +321,29 @@ class Engine:
         """Return the transaction of a view that is not claimed, as a claim without a key."""
         if guard.within is None:
             return None
-        transaction = open_transaction(self.policy, attempt, guard.within, None)
+        transaction = self._open(attempt, guard.within, None)
         claim = Claim(attempt, guard, Question(b""), RecordContext(""))
-        return begin_transaction(self.policy, self.settling.settle, claim, transaction)
+        return self._begin(claim, transaction)
+
+    def _open(
+        self, attempt: Attempt, within: TransactionFactory, store: Store | None
+    ) -> Transaction:
+        """Open a transaction: before the claim, for it may be refused."""
+        transaction = self.policy.before_view(attempt, "begin", partial(within, store))
+        if transaction is None:
+            raise RuntimeError("A view within= a session never runs without its transaction.")
+        return transaction
+
+    def _begin(self, claim: Claim, transaction: Transaction) -> Claim:
+        """Begin a transaction, which is settled with its claim."""
+        claim.transaction = transaction
+        try:
+            self.policy.before_view(claim.attempt, "begin", transaction.begin)
+        except Exception:
+            claim.judge(Verdict.FAILED)
+            self.settling.settle(claim)
+            raise
+        return claim
 
     def ensure_held(self, claim: Claim) -> None:
         try:

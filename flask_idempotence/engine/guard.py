@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from copy import copy
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 from ..stores.base import ClaimOutcome, TokenOutcome
 
@@ -164,48 +164,25 @@ class Ending(NamedTuple):
         return "<Ending>"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Keep:
-    """Leave the claim to its lease; the token stays spent."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Release:
-    """Release the claim."""
-
-
-class HoldUntil(NamedTuple):
-    """Hold the claim until a moment of the engine's clock."""
-
-    moment: float
-
-
-class Complete(NamedTuple):
-    """Put a record in the claim's place, for `ttl` seconds."""
-
-    record: bytes
-    ttl: float
-
-    def __repr__(self) -> str:
-        return "<Complete>"
-
-
-class Restore(NamedTuple):
-    """Put a spent token back, for the rest of its lifetime.
+class Settlement(NamedTuple):
+    """How a claim ends.
 
     Attributes:
-        token: the token.
-        again: whether this counts: it is not put back after another failure.
+        call: `keep` leaves the claim to its lease, and a token spent; `release` releases it;
+            `renew` holds it for so many seconds more; `complete` puts a record in its place for so
+            many seconds; `put_token` puts a spent token back, for the rest of its lifetime.
+        seconds: of `renew` and `complete`.
+        record: of `complete`.
+        again: of `put_token`: it is not put back after another failure.
     """
 
-    token: Token
-    again: bool
+    call: Literal["keep", "release", "renew", "complete", "put_token"]
+    seconds: float = 0.0
+    record: bytes = b""
+    again: bool = False
 
     def __repr__(self) -> str:
-        return "<Restore>"
-
-
-Settlement = Keep | Release | HoldUntil | Complete | Restore
+        return f"<Settlement {self.call}>"
 
 
 def argument(
@@ -232,6 +209,7 @@ class Guard(ABC, Generic[Reply_co]):
         on_store_error: `"reject"` or `"allow"`; None for the setting.
         within: opens the transactions of `within=`; None for none.
         part: stands for the endpoint in store keys; None for the endpoint itself.
+        failed: whether a response is a failed result; None for the application's predicate.
         services: the parts of the application; of a bound guard only, as is `endpoint`.
     """
 
@@ -243,6 +221,7 @@ class Guard(ABC, Generic[Reply_co]):
     on_store_error: OnStoreError | None = None
     within: TransactionFactory | None = None
     part: str | None = None
+    failed: Callable[[Response], bool] | None = None
     services: Services
     endpoint: str
 
@@ -296,7 +275,7 @@ class Guard(ABC, Generic[Reply_co]):
         raise NotImplementedError
 
     def has_failed(self, response: Response) -> bool:
-        return (self.services.callbacks.result_failed or result_failed)(response)
+        return (self.failed or self.services.callbacks.result_failed or result_failed)(response)
 
     def has_failed_since(self, response: Response) -> bool:
         """The same for a response that was changed after the view.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from ..response.refusals import LeaseLost
 from ..stores.base import Outcome, Renewal
 from ..stores.process import Living, call_at_exit, call_in_children, threads_stand_still
-from .claim import Claim
+from .claim import Claim, Lease
 from .retry_queue import RETRY_EVERY, TIME_SLICE, PendingSettlement, RetryQueue
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Keeper:
                 due = [claim for claim in self._held if claim.lease.is_due_soon(now)]
             self._renewing = frozenset(due)
             for claim in due:  # before sending: settlements must count with it from now on
-                claim.lease.was_renewed = True
+                claim.was_renewed = True
         try:
             if due:
                 self._policy.instrumentation.measure(lambda each: each.renewal_delay(delay))
@@ -186,7 +186,7 @@ class Keeper:
             self._deferred.popleft()()
 
     def _renew(self, due: list[Claim], now: float) -> None:
-        kept = [claim for claim in due if now < claim.lease.granted_at + self._max_hold]
+        kept = [claim for claim in due if now < claim.granted_at + self._max_hold]
         for claim in set(due).difference(kept):
             _logger.error(
                 "A claim exceeds IDEMPOTENCE_MAX_HOLD; its lease is no longer renewed: %s",
@@ -195,7 +195,7 @@ class Keeper:
             self._drop(claim)
         for claim, outcome in zip(kept, self._outcomes(kept, now), strict=True):
             if outcome is Outcome.OK:
-                claim.lease.begin(self._renewed(claim), now)
+                claim.lease = Lease(self._renewed(claim), now)
             elif outcome is None:
                 claim.lease.renew_at = now + min(RETRY_EVERY, claim.lease.length / 6)
             elif claim.unacknowledged:  # the completion finds out whether it is lost
@@ -210,7 +210,9 @@ class Keeper:
         renewals = [self._renewal(claim) for claim in claims]
         # Two thirds of a lease are left, time for four attempts; one that has ended is not urgent.
         leases = [
-            claim.lease.length if now < claim.lease.end else self._renewed(claim)
+            claim.lease.length
+            if now < claim.lease.began_at + claim.lease.length
+            else self._renewed(claim)
             for claim in claims
         ]
 
@@ -232,7 +234,7 @@ class Keeper:
         if claim.settled:  # after the response: the claim has ended
             raise LeaseLost
         now = self._clock()
-        claim.lease.was_renewed = True
+        claim.was_renewed = True
         outcomes = self._policy.before_view(
             claim.attempt, "renew", lambda: self.store.renew([self._renewal(claim)])
         )
@@ -241,7 +243,7 @@ class Keeper:
         if outcomes[0] is Outcome.STALE:
             claim.lose("renew", now)
             raise LeaseLost
-        claim.lease.begin(self._renewed(claim), now)
+        claim.lease = Lease(self._renewed(claim), now)
 
     def _renewed(self, claim: Claim) -> float:
         return claim.question.renewed or self._lease

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from flask.globals import request_ctx
 from werkzeug.wsgi import ClosingIterator
 
+from ..errors import COMMITTED_BELOW
 from ..request.proxies import actual
 from ..response.headers import (
     REFUSAL_HEADER,
@@ -30,30 +31,20 @@ from ..response.headers import (
     may_be_stored,
     note_on,
 )
-from ..response.refusals import Refusal
+from ..response.refusals import LeaseLost, Refusal
 from ..signals import completed, released
-from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
+from ..stores.base import NO_FINGERPRINT, Completion, Outcome, Renewal
 from .claim import Claim
-from .debug_log import note_settlement
-from .guard import (
-    Complete,
-    HoldUntil,
-    Keep,
-    Release,
-    Restore,
-    Settlement,
-    Verdict,
-    result_failed,
-)
+from .debug_log import note_commit, note_settlement
+from .guard import SUCCESSES, Settlement, Verdict, result_failed
 from .retry_queue import PendingSettlement
 from .streams import settle_when_closed
-from .transactions import end_transaction, judge_commit_below
 
 if TYPE_CHECKING:
-    from blinker import NamedSignal
     from flask import Request, Response
 
     from ..config.runtime import FailedPredicate
+    from ..exactly_once.transaction import Transaction
     from ..stores.base import Store
     from .guard import Services
     from .keeper import Keeper
@@ -63,13 +54,6 @@ _logger = logging.getLogger("flask_idempotence")
 
 _LOOKS_STREAMED = (ClosingIterator, chain)
 _BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
-
-
-class _Completing(partial[Outcome]):
-    """A call of `Store.complete`, which error reports do not show with the record."""
-
-    def __repr__(self) -> str:
-        return "<completion>"
 
 
 class Settling:
@@ -119,13 +103,7 @@ class Settling:
         return response if problem is None else self._error_page(response, claim, problem)
 
     def finish(self, request: Request, context: int, response: Response) -> None:
-        """Settle by the response that is sent: now, or when a streamed one is closed.
-
-        Args:
-            request: the request.
-            context: the id of its context.
-            response: the response.
-        """
+        """Settle by the response that is sent: now, or when a streamed one is closed."""
         note = note_on(request)
         is_streamed = type(response.response) is not list and response.is_streamed
         is_read = request.method != "HEAD" and response.status_code not in _BODYLESS
@@ -145,7 +123,13 @@ class Settling:
     def _finish(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
         if _is_refusal(response):
             claim.judge(Verdict.FAILED)
-        if claim.is_changed(response):
+        # A compressed or streamed body does not count as another one: it cannot be judged.
+        is_same_body = (
+            response.response is claim.body
+            or response.is_streamed
+            or "Content-Encoding" in response.headers
+        )
+        if response.status_code != claim.status or not is_same_body:
             if self._judged(claim, claim.guard.has_failed_since, response):
                 claim.judge(Verdict.FAILED)
             if response.status_code >= 400 and response.status_code != claim.status:
@@ -177,11 +161,7 @@ class Settling:
     ) -> None:
         """Settle the claims that no response has settled, when their context ends.
 
-        Args:
-            claims: the claims of a request, outermost first.
-            context: the id of its context; a copy, in a thread that the view has started, ends
-                earlier.
-            error: the exception that ended it.
+        A copy of the context, in a thread that the view has started, ends earlier.
         """
         for claim in reversed(claims):
             if claim.settled or claim.streaming or claim.context != context:
@@ -214,8 +194,8 @@ class Settling:
             self._keeper.unwatch(claim, timeout=0)
             if claim.transaction is not None:
                 claim.transaction.roll_back()
-                if judge_commit_below(claim, claim.transaction):
-                    self.carry_out(claim)
+                if self._judge_commit_below(claim, claim.transaction):
+                    self._carry_out(claim)
                     return
             _logger.warning("A view was killed; its claim ends with its lease: %s", claim.attempt)
 
@@ -267,89 +247,118 @@ class Settling:
             return None
         try:
             if claim.transaction is not None:
-                return end_transaction(
-                    claim,
-                    claim.transaction,
-                    policy=self._policy,
-                    keeper=self._keeper,
-                    now=self._now,
-                    carry_out=self.carry_out,
-                )
-            self.carry_out(claim)
+                return self._end_transaction(claim, claim.transaction)
+            self._carry_out(claim)
         except Exception:
             # The view has run, and its answer must go out. The claim ends with its lease.
             claim.unacknowledged = True
             _logger.exception("The settlement failed: %s", claim.attempt)
         return None
 
-    def carry_out(self, claim: Claim) -> None:
+    def _end_transaction(self, claim: Claim, transaction: Transaction) -> Exception | None:
+        if claim.verdict not in SUCCESSES:
+            try:
+                transaction.roll_back()
+                self._judge_commit_below(claim, transaction)
+            finally:  # a failure that is remembered is stored outside the transaction
+                self._carry_out(claim)
+            return None
+        is_sent: list[bool] = []
+        try:
+            outcome = self._policy.before_view(
+                claim.attempt,
+                "commit",
+                partial(transaction.commit, self._completion(claim)),
+                on_unknown=lambda: is_sent.append(True),
+            )
+        except Exception as error:  # noqa: BLE001 - the caller answers with it
+            # Once a COMMIT was sent and its answer is not known, the claim must not be given up.
+            if not is_sent:
+                claim.result, claim.by_hand = Verdict.FAILED, None
+                self._judge_commit_below(claim, transaction)
+                try:
+                    self._carry_out(claim)
+                except Exception:
+                    _logger.exception("The claim ends with its lease: %s", claim.attempt)
+            return error
+        if outcome is Outcome.STALE:
+            claim.lose("settle", self._now())
+            return LeaseLost()
+        if claim.sealed.key and outcome is Outcome.OK:
+            claim.attempt.emit(completed)
+            if claim.attempt.traced is not None:
+                note_commit(claim)
+        return None
+
+    def _completion(self, claim: Claim) -> Completion | None:
+        if not claim.sealed.key:
+            return None
+        self._keeper.unwatch(claim)
+        settlement = claim.guard.settle(claim.ending(self._now()))
+        if settlement.call != "complete":
+            return None
+        key, fingerprint = claim.sealed
+        return Completion(key, claim.owner, fingerprint, settlement.record, settlement.seconds)
+
+    @staticmethod
+    def _judge_commit_below(claim: Claim, transaction: Transaction) -> bool:
+        """Whether a transaction was committed below its session: the outcome is unknown then."""
+        if not transaction.is_committed_below:
+            return False
+        _logger.error("%s %s", COMMITTED_BELOW, claim.attempt)
+        claim.by_hand = Verdict.UNKNOWN
+        if claim.sealed.key:
+            claim.record = claim.guard.unknown(claim.sealed)
+        return True
+
+    def _carry_out(self, claim: Claim) -> None:
         """End a claim at the store, as its guard says; a claim without a key has no entry."""
         if not claim.sealed.key:
             return
         is_quiet = not claim.owner or self._keeper.unwatch(claim)
-        settlement = claim.guard.settle(claim.ending(self._now()))
-        if isinstance(settlement, Keep):
-            claim.attempt.emit(completed)
-            if claim.attempt.traced is not None:
-                note_settlement(claim, settlement, Outcome.OK, self._now())
-            return
-        signal, operation, call = self._instruction(claim, settlement)
-        outcome = self._policy.after_view(claim.attempt, operation, call) if is_quiet else None
+        ending = claim.ending(self._now())
+        settlement = claim.guard.settle(ending)
+        send = partial(self._send, claim, settlement, ending.now + settlement.seconds)
+        outcome: Outcome | None = None
+        if settlement.call == "keep":
+            outcome = Outcome.OK
+        elif is_quiet:
+            outcome = self._policy.after_view(claim.attempt, settlement.call, send)
         if claim.attempt.traced is not None:
-            note_settlement(claim, settlement, outcome, self._now())
+            note_settlement(claim, settlement, outcome)
         if outcome is not None:
-            self._acknowledge(claim, signal, outcome)
-        elif not isinstance(settlement, Restore):
-            self._retry(claim, settlement, signal, operation, call)
+            self._acknowledge(claim, settlement, outcome)
+        elif settlement.call != "put_token":
+            self._retry(claim, settlement, send)
 
-    def _instruction(
-        self, claim: Claim, settlement: Release | HoldUntil | Complete | Restore
-    ) -> tuple[NamedSignal, str, Callable[[], Outcome]]:
-        """Return the signal of a settlement, the name of its operation and the store call."""
+    def _send(self, claim: Claim, settlement: Settlement, until: float) -> Outcome:
         (key, fingerprint), owner, store = claim.sealed, claim.owner, self._store
-        match settlement:
-            case Release():
-                return released, "release", partial(store.release, key, owner)
-            case HoldUntil(moment):
-                return completed, "renew", partial(self._hold_until, key, owner, moment)
-            case Complete(record, ttl):
-                complete = _Completing(store.complete, key, owner, fingerprint, record, ttl)
-                return completed, "complete", complete
-            case Restore():
-                return released, "put_token", partial(self._restore, claim, settlement)
-
-    def _hold_until(self, key: str, owner: bytes, moment: float) -> Outcome:
-        left = moment - self._now()
-        if left <= 0:
-            return self._store.release(key, owner)
-        outcome = self._store.renew([Renewal(key, owner, left)])[0]
+        if settlement.call == "complete":
+            record, ttl = settlement.record, settlement.seconds
+            return store.complete(key, owner, fingerprint, record, ttl)
+        if settlement.call == "put_token" and (token := claim.question.spends) is not None:
+            services = self._services
+            # A clock that is behind the one of the issue does not lengthen it.
+            left = min(token.expires - services.tokens.clock(), self._config.token_ttl)
+            if left > 0:
+                subject = services.keyring.subject(claim.attempt.app, token.bearer.text)
+                store.put_token(key, subject, left, again=settlement.again)
+            return Outcome.OK
+        left = until - self._now()
+        if settlement.call == "release" or left <= 0:
+            return store.release(key, owner)
+        outcome = store.renew([Renewal(key, owner, left)])[0]
         if outcome is Outcome.STALE:
             # The keeper could not run (a view that blocks all other threads): if the key is free,
             # hold it again, for requests that queued behind this view are still repeats.
-            self._store.claim(key, owner, NO_FINGERPRINT, left, keep=0)
+            store.claim(key, owner, NO_FINGERPRINT, left, keep=0)
         return outcome
 
-    def _restore(self, claim: Claim, settlement: Restore) -> Outcome:
-        token, services = settlement.token, self._services
-        # A clock that is behind the one of the issue does not lengthen it.
-        left = min(token.expires - services.tokens.clock(), self._config.token_ttl)
-        if left > 0:
-            subject = services.keyring.subject(claim.attempt.app, token.bearer.text)
-            self._store.put_token(claim.sealed.key, subject, left, again=settlement.again)
-        return Outcome.OK
-
-    def _retry(
-        self,
-        claim: Claim,
-        settlement: Settlement,
-        signal: NamedSignal,
-        operation: str,
-        call: Callable[[], Outcome],
-    ) -> None:
+    def _retry(self, claim: Claim, settlement: Settlement, send: Callable[[], Outcome]) -> None:
         """Leave a settlement to the keeper, which repeats it until the store acknowledges it."""
-        if isinstance(settlement, Complete):  # until then the claim is kept: its view has run
+        if settlement.call == "complete":  # until then the claim is kept: its view has run
             claim.unacknowledged = True
-            until = claim.lease.granted_at + self._config.max_hold
+            until = claim.granted_at + self._config.max_hold
             self._keeper.watch(claim)
         else:
             longest = max(claim.lease.length, self._config.lease) + claim.question.keep
@@ -357,13 +366,15 @@ class Settling:
 
         def ended(outcome: Outcome | None) -> None:
             self._keeper.unwatch(claim)
-            self._acknowledge(claim, signal, outcome)
+            self._acknowledge(claim, settlement, outcome)
 
-        self._keeper.finish(PendingSettlement(claim.attempt, operation, call, until, ended))
+        pending = PendingSettlement(claim.attempt, settlement.call, send, until, ended)
+        self._keeper.finish(pending)
 
-    def _acknowledge(self, claim: Claim, signal: NamedSignal, outcome: Outcome | None) -> None:
+    def _acknowledge(self, claim: Claim, settlement: Settlement, outcome: Outcome | None) -> None:
         if outcome is Outcome.OK:
-            claim.attempt.emit(signal)
+            frees = settlement.call in ("release", "put_token")
+            claim.attempt.emit(released if frees else completed)
         elif outcome is Outcome.STALE:
             claim.lose("settle", self._now())
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..response.refusals import Refusal
 from ..signals import token_issued
+from ..stores import process
 from ..stores.base import TokenOutcome
 from .claim import Attempt
 from .debug_log import note
@@ -25,7 +26,7 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
         ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
         StoreUnavailable: the store does not answer, and the policy is to reject.
     """
-    engine.notice_fork()
+    process.current.notice_fork()
     services = engine.services
     token = services.tokens.make(app, request, purpose)
     attempt = Attempt(app, "token", None if request is None else request.endpoint)
@@ -64,7 +65,7 @@ def redeem_token(
     Raises:
         Refusal: the token cannot be spent.
     """
-    engine.notice_fork()
+    process.current.notice_fork()
     attempt = Attempt(app, "token", endpoint)
     try:
         question = ask()

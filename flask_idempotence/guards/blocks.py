@@ -24,7 +24,7 @@ from ..engine.guard import (
     Finding,
     Guard,
     Question,
-    Release,
+    Settlement,
     argument,
 )
 from ..errors import ConfigurationError
@@ -219,9 +219,9 @@ class MutexGuard(BlockGuard):
         remaining = getattr(finding.outcome, "remaining", 0.0)
         raise Running("This is locked by another. Try again soon.", remaining=remaining)
 
-    def settle(self, ending: Ending) -> Release:
+    def settle(self, ending: Ending) -> Settlement:
         del ending
-        return Release()
+        return Settlement("release")
 
 
 class Lock(Block[MutexGuard]):

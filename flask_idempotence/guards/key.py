@@ -23,11 +23,9 @@ from ..config.settings import (
 )
 from ..engine.guard import (
     FAILURES,
-    Complete,
     Ending,
     Finding,
     Question,
-    Release,
     Settlement,
     Unguarded,
     Verdict,
@@ -272,11 +270,11 @@ class KeyGuard(ViewGuard):
     def settle(self, ending: Ending) -> Settlement:
         is_run = ending.verdict is Verdict.FAILED  # and released neither by hand nor unrun
         if ending.verdict in FAILURES and not (is_run and self._at_most_once):
-            return Release()
+            return Settlement("release")
         record = ending.record
         if record is None:
             record = self.services.records.remember_status(ending.sealed, 500, self.ttl)
-        return Complete(record, self.ttl)
+        return Settlement("complete", self.ttl, record)
 
     # The key
 

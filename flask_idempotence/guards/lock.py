@@ -13,10 +13,7 @@ from ..engine.guard import (
     SAFE_METHODS,
     Ending,
     Finding,
-    HoldUntil,
-    Keep,
     Question,
-    Release,
     Settlement,
     ViewGuard,
     argument,
@@ -104,9 +101,6 @@ class LockGuard(ViewGuard):
         self._lease = min(max(self.interval or config.lease, SHORTEST_LEASE), config.lease)
         self._is_worded = given.message is not None
 
-    def has_failed(self, response: Response) -> bool:
-        return super().has_failed(response) if self.failed is None else self.failed(response)
-
     def question(self, request: Request) -> Question:
         app, identities, rule = self.services.app, self.services.identities, rule_of(request)
         if self.key is None:
@@ -131,13 +125,13 @@ class LockGuard(ViewGuard):
 
     def settle(self, ending: Ending) -> Settlement:
         if ending.verdict in FAILURES:
-            return Release()
+            return Settlement("release")
         if ending.is_overrun:
             # A slow view: requests that queued behind it come only now.
-            return HoldUntil(ending.now + self.interval)
+            return Settlement("renew", self.interval)
         if ending.lease != self.interval:
-            return HoldUntil(ending.granted_at + self.interval)
-        return Keep()
+            return Settlement("renew", ending.granted_at + self.interval - ending.now)
+        return Settlement("keep")
 
 
 @overload

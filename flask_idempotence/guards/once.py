@@ -8,18 +8,19 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..config.settings import REJECT
+from ..engine.claim import Attempt, Claim
 from ..engine.current import leave_block
+from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     FAILURES,
-    Complete,
     Ending,
     Finding,
     Question,
-    Release,
     Settlement,
     Verdict,
     argument,
@@ -28,15 +29,15 @@ from ..errors import ConfigurationError
 from ..exactly_once.factory import TransactionFactory, transaction_factory
 from ..response.records import RecordContext, UnreadableRecord
 from ..response.refusals import OutcomeUnknown, Refusal, ResponseNotStored, Running
-from ..stores.base import Done
+from ..stores import process
+from ..stores.base import Done, Outcome, inspectable
 from . import arguments
 from .blocks import Block, BlockGuard, Id, name_of
 
 if TYPE_CHECKING:
+    from flask import Flask
     from sqlalchemy.orm import Session, scoped_session
 
-    from ..engine.claim import Claim
-    from ..engine.engine import Engine
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -95,8 +96,8 @@ class OnceGuard(BlockGuard):
 
     def settle(self, ending: Ending) -> Settlement:
         if ending.verdict in FAILURES or ending.record is None:
-            return Release()
-        return Complete(ending.record, self.ttl)
+            return Settlement("release")
+        return Settlement("complete", self.ttl, ending.record)
 
     def unknown(self, sealed: RecordContext) -> bytes:
         return self.services.records.remember_unknown(sealed, self.ttl)
@@ -237,3 +238,28 @@ class Once(Block[OnceGuard]):
             claim.record = records.remember_status(claim.sealed, 0, ttl)
             return problem
         return None
+
+
+def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in the interface
+    """Remove the record of an operation; never a claim, which is its owner's."""
+    scope, engine = checked_scope("forget", scope), engine_of(app)
+    process.current.notice_fork()
+    guard = OnceGuard().bind(engine.services, None)
+    attempt = Attempt(app, guard.mode, scope, REJECT)
+    key = engine.seal(attempt, guard, guard.question(name_of("once", scope, id=id))).key
+    store, policy = inspectable(engine.store), engine.policy
+    try:
+        while entry := policy.before_view(attempt, "peek", partial(store.peek, key)):
+            if entry.lease:
+                raise Running(remaining=entry.lease)
+            if entry.kind != "record":
+                return False
+            discard = partial(store.discard, [(key, entry)])
+            if policy.before_view(attempt, "discard", discard) == [Outcome.OK]:
+                _logger.info("Forgotten by hand: %s", attempt)
+                return True
+            # Another call was faster, and the operation may run again: read its state once more.
+    except Refusal as refusal:
+        refusal.apply(engine.config)
+        raise
+    return False

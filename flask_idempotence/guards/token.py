@@ -11,9 +11,7 @@ from ..engine.guard import (
     FAILURES,
     Ending,
     Finding,
-    Keep,
     Question,
-    Restore,
     Settlement,
     Verdict,
     ViewGuard,
@@ -87,11 +85,11 @@ class TokenGuard(ViewGuard):
     def settle(self, ending: Ending) -> Settlement:
         verdict, token = ending.verdict, ending.question.spends
         if token is not None and verdict is Verdict.CUT_OFF:
-            return Restore(token, again=ending.is_restored)
+            return Settlement("put_token", again=ending.is_restored)
         restores = self.restore_on_failure or verdict is Verdict.RELEASED
         if token is None or ending.is_restored or not (verdict in FAILURES and restores):
-            return Keep()
-        return Restore(token, again=True)
+            return Settlement("keep")
+        return Settlement("put_token", again=True)
 
 
 @overload

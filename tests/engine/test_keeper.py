@@ -260,7 +260,7 @@ def test_a_settlement_waits_for_the_renewal_under_way():
     waiting.join()
     ticking.join()
     assert quiet == [True]
-    assert hold.lease.was_renewed
+    assert hold.was_renewed
 
 
 def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):

@@ -81,8 +81,8 @@ class TestKeeper:
         keeper.watch(long := leased_claim(app, 20, time.monotonic()))
         time.sleep(0.1)
         keeper.watch(short := leased_claim(app, 0.6, time.monotonic()))
-        assert until(lambda: short.lease.was_renewed, 2)
-        assert not long.lease.was_renewed
+        assert until(lambda: short.was_renewed, 2)
+        assert not long.was_renewed
         for hold in (long, short):
             keeper.unwatch(hold)
 
@@ -113,7 +113,7 @@ class TestKeeper:
         monkeypatch.undo()
         keeper.watch(hold := leased_claim(app, 0.6, time.monotonic()))
         assert keeper._thread.is_alive()
-        assert until(lambda: hold.lease.was_renewed, 2)
+        assert until(lambda: hold.was_renewed, 2)
         keeper._forget()
 
 

@@ -80,10 +80,11 @@ class TestTime:
             harness = KeeperHarness(open_store(proxy.url, {"deadline": DEADLINE}), lease=60)
             harness.keeper._clock = time.monotonic
             hold = harness.hold(lease=1.5)
-            hold.lease = Lease(1.5, time.monotonic())
+            hold.granted_at = time.monotonic()
+            hold.lease = Lease(1.5, hold.granted_at)
             assert harness.store.claim("k", hold.owner, NO_FINGERPRINT, 1.5, 0) == Claimed()
             proxy.black_hole = True  # what is sent now never arrives
-            assert until(lambda: harness.keeper.tick() or hold.lease.was_renewed)
+            assert until(lambda: harness.keeper.tick() or hold.was_renewed)
             proxy.black_hole = False
             assert until(lambda: harness.keeper.tick() or hold.lease.length == 60, 0.6)
             assert isinstance(claim(harness.store), Running)

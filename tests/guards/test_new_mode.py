@@ -8,7 +8,7 @@ from flask import jsonify
 from helpers.apps import make_app
 
 from flask_idempotence import MemoryStore, RepeatSubmit
-from flask_idempotence.engine.guard import FAILURES, HoldUntil, Question, Release, ViewGuard
+from flask_idempotence.engine.guard import FAILURES, Question, Settlement, ViewGuard
 from flask_idempotence.guards.wrapping import put_behind
 from flask_idempotence.testing import FakeClock
 
@@ -31,7 +31,9 @@ class QuotaGuard(ViewGuard):
         return finding.question._replace(name=b"%d %s" % (int(slot) + 1, sender))
 
     def settle(self, ending):
-        return Release() if ending.verdict in FAILURES else HoldUntil(ending.granted_at + 60)
+        if ending.verdict in FAILURES:
+            return Settlement("release")
+        return Settlement("renew", ending.granted_at + 60 - ending.now)
 
 
 class Shop:

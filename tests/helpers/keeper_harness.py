@@ -17,7 +17,7 @@ def leased_claim(app, lease, now, key="k"):
     attempt = Attempt(app, "lock", "view")
     attempt.key = key
     question = Question(b"", lease=lease)
-    return Claim(attempt, None, question, RecordContext(key), owner=os.urandom(16), at=now)
+    return Claim(attempt, None, question, RecordContext(key), owner=os.urandom(16), granted_at=now)
 
 
 class KeeperHarness:

@@ -77,7 +77,7 @@ CHANGES = [
     ),
     Change(
         f"{ENGINE}/claim.py",
-        "Lease.begin",
+        "Lease.__init__",
         "self.renew_at = at + length / 3",
         "self.renew_at = at + length * 3",
         "tests/engine/test_renewals.py"
@@ -124,8 +124,8 @@ CHANGES = [
     Change(
         f"{ENGINE}/keeper.py",
         "Keeper._renew",
-        "kept = [claim for claim in due if now < claim.lease.granted_at + self._max_hold]",
-        "kept = [claim for claim in due if now < claim.lease.granted_at - self._max_hold]",
+        "kept = [claim for claim in due if now < claim.granted_at + self._max_hold]",
+        "kept = [claim for claim in due if now < claim.granted_at - self._max_hold]",
         "tests/engine/test_renewals.py"
         "::TestHalfAnAnswer::test_each_lease_goes_by_what_its_own_server_says",
     ),
@@ -190,14 +190,14 @@ CHANGES = [
     ),
     Change(
         f"{ENGINE}/settling.py",
-        "Settling.carry_out",
-        "elif not isinstance(settlement, Restore):",
-        "elif isinstance(settlement, Restore):",
+        "Settling._carry_out",
+        'elif settlement.call != "put_token":',
+        'elif settlement.call == "put_token":',
         "tests/guards/once/test_failures.py::test_until_it_is_finished_the_claim_lives_on",
     ),
     Change(
         f"{ENGINE}/settling.py",
-        "Settling._hold_until",
+        "Settling._send",
         "if outcome is Outcome.STALE:",
         "if outcome is not Outcome.STALE:",
         "tests/guards/test_rules_of_all_modes.py"
@@ -206,8 +206,8 @@ CHANGES = [
     Change(
         f"{ENGINE}/settling.py",
         "Settling._retry",
-        "until = claim.lease.granted_at + self._config.max_hold",
-        "until = claim.lease.granted_at - self._config.max_hold",
+        "until = claim.granted_at + self._config.max_hold",
+        "until = claim.granted_at - self._config.max_hold",
         "tests/guards/once/test_failures.py::test_until_it_is_finished_the_claim_lives_on",
     ),
     Change(
@@ -237,8 +237,8 @@ CHANGES = [
     Change(
         f"{GUARDS}/lock.py",
         "LockGuard.settle",
-        "return HoldUntil(ending.now + self.interval)",
-        "return HoldUntil(ending.now - self.interval)",
+        'return Settlement("renew", self.interval)',
+        'return Settlement("renew", None)',
         "tests/guards/test_rules_of_all_modes.py"
         "::TestLeases::test_a_lease_that_was_made_sure_of_is_renewed_again_at_its_own_third",
     ),
