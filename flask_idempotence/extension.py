@@ -169,6 +169,7 @@ class Idempotence:
 
         Raises:
             ConfigurationError: an argument of the wrong kind.
+            TypeError: the id is not a text, an integer, a UUID or a tuple of these.
             Running: when it begins, the same operation is running elsewhere, still after `wait`.
             StoreUnavailable: when it begins, the store does not answer, and the policy is to
                 reject.
@@ -256,9 +257,7 @@ class Idempotence:
         """
         app, current = actual(current_app), _current_request()
         engine = engine_of(app)
-        guard = TokenGuard()
-        guard.purpose = purpose  # unchecked: no token has another form
-        guard = guard.bind(engine.services, None)
+        guard = TokenGuard().bind(engine.services, None, purpose=purpose)
         endpoint = None if current is None else current.endpoint
         redeem_token(engine, app, endpoint, guard, lambda: guard.question_of(token, current))
 

@@ -239,9 +239,10 @@ class Guard(ABC, Generic[Reply_co]):
             ConfigurationError: two of them contradict each other.
         """
 
-    def bind(self, services: Services, endpoint: str | None) -> Self:
+    def bind(self, services: Services, endpoint: str | None, **unchecked: object) -> Self:
         """Return a copy for a route, with the settings in place of omitted arguments."""
         bound = copy(self)
+        vars(bound).update(unchecked)
         bound.services, bound.endpoint = services, endpoint or ""
         for field in arguments_of(self):
             setting = field.metadata["setting"]

@@ -100,13 +100,9 @@ class Block(Generic[B]):
         self._result: Any = None
 
     _part: str  # stands for the endpoint in store keys
+    _text: bytes  # names the operation
 
-    @abstractmethod
-    def _name(self) -> bytes:
-        """Return the text that names the operation."""
-
-    def _of_call(self, *args: Any, **kwargs: Any) -> Self:
-        del args, kwargs
+    def _of_call(self, *_args: Any, **_kwargs: Any) -> Self:
         block = copy(self)
         Block.__init__(block)
         return block
@@ -125,7 +121,7 @@ class Block(Generic[B]):
             )
         self._engine = engine = engine_of(actual(current_app))
         app, guard = engine.services.app, self._guard.bind(engine.services, None)
-        question = guard.question(self._name())
+        question = guard.question(self._text)
         attempt = self._attempt = Attempt(app, guard.mode, self._part, guard.on_store_error)
         found: Claim | Done | None
         if engine.is_on(app, guard.toggle):
@@ -208,8 +204,7 @@ class MutexGuard(BlockGuard):
     lease: float = argument(_long_enough, setting="lease")
     wait: float = argument(arguments.wait)
 
-    def prepare(self, config: Config, given: Self) -> None:
-        del given
+    def prepare(self, config: Config, _given: Self) -> None:
         self.lease = min(self.lease, config.max_hold)
 
     def question(self, name: bytes) -> Question:
@@ -219,8 +214,7 @@ class MutexGuard(BlockGuard):
         remaining = getattr(finding.outcome, "remaining", 0.0)
         raise Running("This is locked by another. Try again soon.", remaining=remaining)
 
-    def settle(self, ending: Ending) -> Settlement:
-        del ending
+    def settle(self, _ending: Ending) -> Settlement:
         return Settlement("release")
 
 
@@ -246,9 +240,6 @@ class Lock(Block[MutexGuard]):
         self._text: bytes = name_of("mutex", id=name)
         given: dict[str, Any] = {"lease": lease, "wait": wait}
         self._guard: MutexGuard = MutexGuard(**given)
-
-    def _name(self) -> bytes:
-        return self._text
 
     def __exit__(
         self,

@@ -135,20 +135,18 @@ class Once(Block[OnceGuard]):
                 "once(key=...) must be a function, not an async one, that takes the arguments of "
                 "the decorated function and returns the id."
             )
-        self._id: Id = id
+        self._text: bytes = b"" if key is not None else name_of("once", scope, id=id)
         self._key: Callable[..., Id] | None = key
         given: dict[str, Any] = {"ttl": ttl, "wait": wait, "within": within}
         self._guard: OnceGuard = OnceGuard(**given)
 
         self.first: bool = False
 
-    def _name(self) -> bytes:
-        return name_of("once", self._part, id=self._id)
-
     def _of_call(self, *args: Any, **kwargs: Any) -> Self:
         block = super()._of_call()
         if self._key is not None:
-            block._id, block._key = self._key(*args, **kwargs), None
+            id_ = self._key(*args, **kwargs)
+            block._text, block._key = name_of("once", self._part, id=id_), None
         return block
 
     @property

@@ -51,8 +51,7 @@ class TokenGuard(ViewGuard):
     restore_on_failure: bool = argument(arguments.flag, default=False)
     on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
 
-    def prepare(self, config: Config, given: Self) -> None:
-        del config, given
+    def prepare(self, _config: Config, _given: Self) -> None:
         self.part = self.purpose or "-"
 
     def question(self, request: Request) -> Question:
