@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..errors import ConfigurationError
-from .wrapping import covers, guards_and_subjects, guards_of, is_guard, layers, was_guarded
+from .wrapping import GUARDED, bears, covers, guards_and_subjects, guards_of, is_guard, layers
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -68,7 +68,7 @@ def _wrong_order(app: Flask) -> Iterator[Fault]:
     }
     for endpoint, view in app.view_functions.items():
         for layer in layers(view):
-            if was_guarded(layer) and id(layer) not in behind:
+            if bears(layer, GUARDED) and id(layer) not in behind:
                 yield Fault(
                     endpoint,
                     f"The guard of the view {endpoint!r} is above its route, where it guards "
@@ -96,7 +96,7 @@ def _against_settings(app: Flask, config: Config) -> Iterator[Fault]:
 
 
 def _idle(app: Flask) -> Iterator[Fault]:
-    """Find guards of views with safe methods only, which pass every guard.
+    """Find guards of views with safe methods only, once all views are there.
 
     A guard for a whole class, or for all classes of an API, is idle if no view of them needs it.
     """
@@ -111,19 +111,15 @@ def _idle(app: Flask) -> Iterator[Fault]:
                 endpoints.setdefault(rule.endpoint, set()).add(method)
                 if covers(guard, method):
                     at_work.add(place)
-    for place, (guard, endpoints) in places.items():
-        if place not in at_work:
-            for endpoint, methods in endpoints.items():
-                yield Fault(endpoint, _idle_text(guard, endpoint, methods))
-
-
-def _idle_text(guard: ViewGuard, endpoint: str, methods: Collection[str]) -> str:
-    by_name = ", or name them in no_repeat_submit(methods=...)" if guard.mode == "lock" else ""
-    return (
-        f"{guard.decorator} guards nothing at the view {endpoint!r}: the route has safe methods "
-        f"only ({', '.join(sorted(methods))}), which pass every guard. Give the route "
-        f"methods=['POST'], or remove the guard{by_name}."
-    )
+    for guard, endpoints in (found for place, found in places.items() if place not in at_work):
+        by_name = ", or name them in no_repeat_submit(methods=...)" if guard.mode == "lock" else ""
+        for endpoint, methods in endpoints.items():
+            yield Fault(
+                endpoint,
+                f"{guard.decorator} guards nothing at the view {endpoint!r}: the route has safe "
+                f"methods only ({', '.join(sorted(methods))}), which pass every guard. Give the "
+                f"route methods=['POST'], or remove the guard{by_name}.",
+            )
 
 
 def _methods(rule: Rule) -> Collection[str]:

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..config.settings import (
     ALLOW,
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from flask import Request, Response
 
     from ..response.records import RecordContext
-
-T = TypeVar("T")
 
 _TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 
@@ -150,7 +148,8 @@ class KeyGuard(ViewGuard):
                 f"The view {endpoint!r} takes a token of this application for a key: leave "
                 "idempotent(key_pattern=...) out."
             )
-        if self.takes_token(config) and _either(self.ttl, config.key_ttl) <= CLOCK_SKEW:
+        ttl = config.key_ttl if self.ttl is None else self.ttl
+        if self.takes_token(config) and ttl <= CLOCK_SKEW:
             raise ConfigurationError(
                 f"The view {endpoint!r} takes a token for a key. Its ttl must be more than the "
                 f"{CLOCK_SKEW} seconds by which clocks may differ."
@@ -160,7 +159,7 @@ class KeyGuard(ViewGuard):
         if self.within is not None:
             # A process that died has left nothing, so the view may run again: exactly once.
             return AT_LEAST_ONCE
-        return _either(self.guarantee, config.key_guarantee)
+        return config.key_guarantee if self.guarantee is None else self.guarantee
 
     def takes_token(self, config: Config) -> bool:
         """Whether the key is a one-time token of this application."""
@@ -251,13 +250,10 @@ class KeyGuard(ViewGuard):
         records, sealed = self.services.records, finding.sealed
         if self.on_repeat != "replay" and not records.is_unknown(sealed, found.record):
             raise KeyRepeated
-        return self._replay(sealed, found.record)
-
-    def _replay(self, sealed: RecordContext, record: bytes) -> Response:
         # With a content type, so that none is made up: that takes longer than all the rest.
         response = self.services.app.response_class(content_type="")
         try:
-            is_whole = self.services.records.replay(sealed, record, response)
+            is_whole = records.replay(sealed, found.record, response)
         except RecordOfAnotherRequest as error:
             raise KeyReused from error
         except UnreadableRecord as error:
@@ -320,10 +316,6 @@ class KeyGuard(ViewGuard):
 
 def name_of(identity: str, method: str, endpoint: str, sent: str) -> bytes:
     return canonical_texts("key", identity, method, endpoint, sent)
-
-
-def _either(own: T | None, general: T) -> T:
-    return general if own is None else own
 
 
 def _is_transient(response: Response) -> bool:

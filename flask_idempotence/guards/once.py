@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..config.settings import REJECT
-from ..engine.claim import Attempt, Claim
+from ..engine.claim import Attempt
 from ..engine.current import leave_block
-from ..engine.engine import Engine, engine_of
+from ..engine.engine import engine_of
 from ..engine.guard import (
     FAILURES,
     Ending,
@@ -218,24 +218,22 @@ class Once(Block[OnceGuard]):
         claim.leave_view(raised=error is not None)
         if error is not None:
             claim.judge(Verdict.FAILED)
-        problem = None if claim.verdict in FAILURES else self._take_record(engine, claim)
-        if problem is not None and claim.transaction is not None:
-            claim.judge(Verdict.FAILED)  # and rolled back: the next call does it again
+        problem: Exception | None = None
+        if claim.verdict not in FAILURES:
+            records, ttl = engine.services.records, self._guard.ttl
+            try:
+                claim.record = records.remember_result(claim.sealed, self._result, ttl)
+            except TypeError as no_json:
+                problem = no_json
+                # It has been done, and must not be done again.
+                claim.record = records.remember_status(claim.sealed, 0, ttl)
+                if claim.transaction is not None:
+                    claim.judge(Verdict.FAILED)  # and rolled back: the next call does it again
         problem = engine.settling.settle(claim) or problem
         if problem is not None and error is None:
             if isinstance(problem, Refusal):
                 problem.apply(engine.config)
             raise problem
-
-    def _take_record(self, engine: Engine, claim: Claim) -> Exception | None:
-        records, ttl = engine.services.records, self._guard.ttl
-        try:
-            claim.record = records.remember_result(claim.sealed, self._result, ttl)
-        except TypeError as problem:
-            # It has been done, and must not be done again.
-            claim.record = records.remember_status(claim.sealed, 0, ttl)
-            return problem
-        return None
 
 
 def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in the interface

@@ -32,7 +32,9 @@ _logger = logging.getLogger("flask_idempotence")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_GUARDED = "__idempotence_guarded__"
+GUARDED = "__idempotence_guarded__"
+"""Marks a view that a decorator has put behind a guard."""
+
 _GUARD = "__idempotence_guard__"
 _BY = "__idempotence_by__"
 
@@ -51,7 +53,7 @@ def decorator_of(kind: type[ViewGuard], view: Callable[..., Any] | None, **given
         # For the check of the order. A bound method or a builtin takes no mark: there, a wrong
         # order goes unnoticed.
         with contextlib.suppress(AttributeError):
-            setattr(view, _GUARDED, view)
+            setattr(view, GUARDED, view)
         return behind_guard
 
     setattr(decorate, _BY, guard)
@@ -194,12 +196,7 @@ def covers(guard: ViewGuard, method: str) -> bool:
 
 
 def guards_of(view: Any, method: str) -> Iterator[ViewGuard]:
-    """Return the guards around a view, outermost first.
-
-    Args:
-        view: a view function, or one that `as_view` made.
-        method: the method of the request.
-    """
+    """Return the guards around a view function, or one that `as_view` made, outermost first."""
     return (guard for guard, _ in guards_and_subjects(view, method))
 
 
@@ -212,24 +209,16 @@ def guards_and_subjects(view: Any, method: str) -> Iterator[tuple[ViewGuard, Any
     in_class = view_class is None
     for layer in layers(view, method):
         if is_guard(layer):
-            yield getattr(layer, _BY), _innermost(layer) if in_class else None
+            yield getattr(layer, _BY), list(layers(layer))[-1] if in_class else None
         elif inspect.isclass(layer):
             in_class = True
-            yield from ((guard, None) for guard in _guards_to_come(layer, method))
-
-
-def _innermost(layer: Any) -> Any:
-    return list(layers(layer))[-1]
-
-
-def _guards_to_come(view_class: Any, method: str) -> Iterator[ViewGuard]:
-    # Flask-RESTX and Flask-RESTful wrap a method with these at each request.
-    decorators = getattr(view_class, "method_decorators", ())
-    if isinstance(decorators, Mapping):  # by method, which only Flask-RESTful allows
-        decorators = decorators.get(method.lower(), ())
-    for decorate in decorators:
-        if (guard := getattr(decorate, _BY, None)) is not None:
-            yield guard
+            # Flask-RESTX and Flask-RESTful wrap a method with these at each request.
+            decorators = getattr(layer, "method_decorators", ())
+            if isinstance(decorators, Mapping):  # by method, which only Flask-RESTful allows
+                decorators = decorators.get(method.lower(), ())
+            yield from (
+                (getattr(decorate, _BY), None) for decorate in decorators if hasattr(decorate, _BY)
+            )
 
 
 def layers(view: Any, method: str | None = None) -> Iterator[Any]:
@@ -246,11 +235,6 @@ def layers(view: Any, method: str | None = None) -> Iterator[Any]:
 
 def is_guard(layer: Any) -> bool:
     return bears(layer, _GUARD)
-
-
-def was_guarded(layer: Any) -> bool:
-    """Whether a guard was put around a function by a decorator."""
-    return bears(layer, _GUARDED)
 
 
 def bears(view: Any, mark: str) -> bool:
