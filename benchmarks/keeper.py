@@ -55,7 +55,7 @@ class Measured:
         Idempotence(self.app)
         self.engine = self.app.extensions["idempotence"].engine
         self.batches = Batches()
-        self.engine.policy.instrumentation.add(self.batches)
+        self.engine.policy.instruments += (self.batches,)
         self.holds = []
 
     def hold(self, count, *, over):

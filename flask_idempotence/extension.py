@@ -241,8 +241,7 @@ class Idempotence:
             ValueError: the purpose has another form.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
-        app = actual(current_app)
-        return issue_token(engine_of(app), app, _current_request(), purpose)
+        return issue_token(actual(current_app), _current_request(), purpose)
 
     def redeem_token(self, token: str, purpose: str | None = None) -> None:
         """Spend a one-time token in code, without the decorator; return if it is valid.
@@ -256,10 +255,9 @@ class Idempotence:
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
         app, current = actual(current_app), _current_request()
-        engine = engine_of(app)
-        guard = TokenGuard().bind(engine.services, None, purpose=purpose)
+        guard = TokenGuard().bind(engine_of(app).services, None, purpose=purpose)
         endpoint = None if current is None else current.endpoint
-        redeem_token(engine, app, endpoint, guard, lambda: guard.question_of(token, current))
+        redeem_token(app, endpoint, guard, lambda: guard.question_of(token, current))
 
 
 class State:

@@ -103,7 +103,7 @@ class Metrics:
         figures.register_once(app, "Metrics", self._collectors)
         for signal, figure, labels in figures.COUNTED:
             signal.connect(self._collectors.receiver(figure, labels), app, weak=False)
-        engine_of(app).policy.instrumentation.add(_Measurements(self._collectors))
+        engine_of(app).policy.instruments += (_Measurements(self._collectors),)
 
 
 class _Measurements(Instrument):

@@ -85,7 +85,7 @@ class OpenTelemetry:
         report = _Report(tracer, meter)
         for signal, figure, labels in figures.COUNTED:
             signal.connect(report.receiver(signal.name, figure, labels), app, weak=False)
-        engine_of(app).policy.instrumentation.add(report)
+        engine_of(app).policy.instruments += (report,)
 
 
 _DECISIONS = ("claimed", "replayed", "rejected")

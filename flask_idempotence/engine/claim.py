@@ -40,7 +40,6 @@ class Attempt:
     """A request, or a call outside one, at a guard; the subject of signals and log lines.
 
     Attributes:
-        app: the application.
         mode: `"token"`, `"lock"`, `"key"`, `"once"`, or `"mutex"` for `Idempotence.lock`.
         endpoint: the request's endpoint, the scope of `once`, `-` for a mutex, or None.
         on_store_error: the route's `"reject"` or `"allow"`; None for the setting.
@@ -147,13 +146,11 @@ class Lease:
         return now >= self.renew_at + self.length * 2 / 3
 
 
-NOT_RENEWED = (
+_NOT_RENEWED = (
     " (the keeper's thread did not run in time to renew it: the view let no other thread run, the "
     "process was stopped, or its server keeps threads from running, as uWSGI does without "
     "enable-threads)"
 )
-"""What the log adds where a lease has ended before its first renewal was sent."""
-
 
 _numbers = itertools.count()
 
@@ -166,26 +163,17 @@ class Claim:
     a key and no owner.
 
     Attributes:
-        attempt: the attempt that was granted.
-        guard: the rules by which it ends.
-        question: the operation.
-        sealed: the store key and the fingerprint; the key is empty where nothing is claimed.
         owner: 16 random bytes; empty where there is no lease.
         granted_at: the time before the claim, on the engine's clock.
-        lease: the lease that runs.
         was_renewed: whether a renewal was sent; its answer may have been lost.
         is_restored: whether the token that was spent had been put back before.
-        transaction: the transaction of `within=`.
         context: the id of the request context in which it was granted.
         is_stopped: whether another guard has refused before the view could run.
-        record: the record of the response.
         result: the verdict about the result, decisions by hand aside.
         lost: whether the claim has ended early, or another owner has it.
         streaming: whether it is settled when the response is closed.
         unacknowledged: whether the response goes out before the store has acknowledged the record.
         number: rises from claim to claim.
-        in_view: whether the view is running.
-        has_raised: whether the view raised an exception.
         status: the status of the response that decides the settlement; 0 for none.
         body: the body of the view's response, before the application's own hooks.
         by_hand: the verdict that the view gave by hand.
@@ -294,6 +282,6 @@ class Claim:
         """Note and announce that the claim has ended early, or that another owner has it."""
         if not self.lost:
             self.lost = True
-            reason = NOT_RENEWED if self.lease.is_missed(now) else ""
+            reason = _NOT_RENEWED if self.lease.is_missed(now) else ""
             _logger.warning("A lease was lost: %s%s", self.attempt, reason)
             self.attempt.emit(lease_lost, during=during)

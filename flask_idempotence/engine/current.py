@@ -165,7 +165,7 @@ class CurrentGuard:
         """
         for claim in (*_outlived(), *_around()):
             if claim.owner:
-                engine_of(claim.attempt.app).ensure_held(claim)
+                engine_of(claim.attempt.app).keeper.ensure_held(claim)
 
 
 current_guard: CurrentGuard = CurrentGuard()

@@ -29,11 +29,13 @@ DECORATORS = {
 
 
 def note(attempt: Attempt, decision: str, identity: Identity | None = None) -> None:
-    """Log the decision about an attempt at a guard, with its facts.
+    """In debug mode, log the decision about an attempt at a guard, with its facts.
 
     The decision must hold no credentials, addresses, arguments, keys or tokens. Of the identity,
     by default the question's, the line has the sources only.
     """
+    if not attempt.app.debug:
+        return
     _show()
     name = DECORATORS.get(attempt.mode, attempt.mode)
     facts = (" ".join(_facts(attempt, identity)) + attempt.route).lstrip()

@@ -25,15 +25,7 @@ from ..stores import process
 from ..stores.base import Claimed, ClaimOutcome, Running, TokenOutcome
 from .claim import Attempt, Claim, Owners
 from .debug_log import note
-from .guard import (
-    Finding,
-    Guard,
-    Question,
-    Services,
-    Unguarded,
-    Verdict,
-    ViewGuard,
-)
+from .guard import Finding, Guard, Question, Services, Unguarded, Verdict, ViewGuard
 from .keeper import Keeper
 from .retry_queue import PendingSettlement
 from .settling import Settling
@@ -66,14 +58,8 @@ class Engine:
     """Claims the operations of one application, and answers for those that are claimed already.
 
     Attributes:
-        services: the parts of the application that guards need.
-        store: the store.
         clock: returns seconds that never go back; tests may replace it.
         sleep: lets seconds pass; tests may replace it.
-        switches: the toggles of the modes.
-        policy: the failure policy around store operations.
-        keeper: renews leases while views run.
-        settling: settles claims.
     """
 
     # Of the class, so that a test can replace them for every application, whenever it was made.
@@ -131,7 +117,7 @@ class Engine:
         Args:
             attempt: the attempt.
             guard: the guard, bound.
-            ask: returns the question.
+            ask: returns the question; it may refuse.
             claims: the claims of the same request, from guards further out.
 
         Returns:
@@ -143,8 +129,6 @@ class Engine:
         """
         if process.current.id != os.getpid():  # the server ran no hook at the fork
             process.current.notice_fork()
-        if not self._has_warned_of_memory:
-            self._warn_of_memory(attempt.app)
         try:
             found = self._enter(attempt, guard, ask(), claims)
         except Refusal as refusal:
@@ -164,25 +148,14 @@ class Engine:
                 raise
         elif found is not None:
             self._log(self._repeat_level, "replayed:", attempt)
-            self._trace(attempt, "replayed")
+            note(attempt, "replayed")
             attempt.emit(replayed, waited=attempt.waited)
         return found
 
-    def bypass(self, attempt: Attempt, guard: Guard[object]) -> Claim | None:
-        """Return the transaction of a view whose mode is switched off, as a claim without a key.
-
-        Raises:
-            StoreUnavailable: the database does not answer.
-        """
-        self._trace(
-            attempt,
-            f"switched off by IDEMPOTENCE_ENABLED or {guard.toggle}: the view runs unguarded",
-        )
-        try:
-            return self._unclaimed(attempt, guard)
-        except Refusal as refusal:
-            self.announce(refusal, attempt)
-            raise
+    def bypass(self, attempt: Attempt, guard: Guard[T]) -> Claim | T | None:
+        """Return the transaction of a view whose mode is off, as a claim without a key."""
+        reason = f"switched off by IDEMPOTENCE_ENABLED or {guard.toggle}"
+        return self.admit(attempt, guard, lambda: Unguarded(reason))
 
     def _enter(
         self,
@@ -192,13 +165,13 @@ class Engine:
         claims: Sequence[Claim],
     ) -> Claim | T | None:
         if isinstance(question, Unguarded):
-            self._trace(attempt, f"{question.reason}: the view runs unguarded")
+            note(attempt, f"{question.reason}: the view runs unguarded")
             return self._unclaimed(attempt, guard)
         transaction = None
         while True:
             sealed = self.seal(attempt, guard, question)
             if claims and (held := self._held(claims, sealed.key)) is not None:
-                self._trace(attempt, "claimed already, by a guard further out")
+                note(attempt, "claimed already, by a guard further out")
                 within, outer = guard.within, held.transaction
                 if within is None or (outer is not None and within.session() is outer.session):
                     return None
@@ -207,11 +180,11 @@ class Engine:
                 transaction = self._open(attempt, guard.within, self.store)
             found = self._claim(attempt, guard, question, sealed)
             if found is None:
-                self._trace(attempt, "no answer from the store: the view runs unguarded")
+                note(attempt, "no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
                 return found if transaction is None else self._begin(found, transaction)
-            reply = self._answer(attempt, guard, Finding(question, sealed, found))
+            reply = guard.answer(Finding(question, sealed, found))
             if not isinstance(reply, Question):
                 return reply
             question = reply
@@ -223,6 +196,8 @@ class Engine:
             Refusal: the question has one; signals and log lines have the key by now.
         """
         app, keyring = attempt.app, self.services.keyring
+        if not self._has_warned_of_memory:
+            self._warn_of_memory(app)
         part = guard.part or attempt.endpoint
         key = attempt.key = keyring.store_key(app, attempt.mode, part, question.name)
         if app.debug:
@@ -309,14 +284,6 @@ class Engine:
             raise refusal
         return outcome
 
-    def _answer(self, attempt: Attempt, guard: Guard[T], finding: Finding) -> T | Question:
-        try:
-            return guard.answer(finding)
-        except Refusal as refusal:
-            if isinstance(refusal.__cause__, UnreadableRecord):
-                _logger.error("A record cannot be read: it is %s: %s", refusal.__cause__, attempt)
-            raise
-
     def _unclaimed(self, attempt: Attempt, guard: Guard[object]) -> Claim | None:
         """Return the transaction of a view that is not claimed, as a claim without a key."""
         if guard.within is None:
@@ -345,33 +312,23 @@ class Engine:
             raise
         return claim
 
-    def ensure_held(self, claim: Claim) -> None:
-        try:
-            self.keeper.ensure_held(claim)
-        except Refusal as refusal:
-            refusal.apply(self.config)
-            raise
-
     # Refusals and the log
 
     def announce(self, refusal: Refusal, attempt: Attempt) -> None:
         """Apply the settings to a refusal, log it, and send the signal."""
         refusal.apply(self.config)
+        if isinstance(cause := refusal.__cause__, UnreadableRecord):
+            _logger.error("A record cannot be read: it is %s: %s", cause, attempt)
         level = self._repeat_level if refusal.slug in REPEATS else logging.INFO
         self._log(level, "rejected: reason=" + refusal.slug, attempt)
         because = refusal.reason and f": {refusal.reason}"
-        self._trace(attempt, f"refused: {refusal.slug}{because}")
+        note(attempt, f"refused: {refusal.slug}{because}")
         attempt.emit(rejected, error=refusal, waited=attempt.waited)
 
     @staticmethod
     def _log(level: int, end: str, attempt: Attempt) -> None:
         if _logger.isEnabledFor(level):
             _logger.log(level, "Request %s %s%s", end, attempt, attempt.route)
-
-    @staticmethod
-    def _trace(attempt: Attempt, text: str) -> None:
-        if attempt.app.debug:
-            note(attempt, text)
 
     def _warn_of_memory(self, app: Flask) -> None:
         self._has_warned_of_memory = True

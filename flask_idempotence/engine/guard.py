@@ -92,13 +92,7 @@ class Unguarded(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """The state of an operation that could not be claimed.
-
-    Attributes:
-        question: the operation.
-        sealed: the store key and the fingerprint of the request.
-        outcome: the state, as the store reports it.
-    """
+    """The state of an operation that could not be claimed, as the store reports it."""
 
     question: Question
     sealed: RecordContext
@@ -139,14 +133,9 @@ class Ending(NamedTuple):
     """A claim at its end; times are those of the engine's clock.
 
     Attributes:
-        question: the operation.
-        sealed: its store key and its fingerprint.
-        verdict: the judgement about its result.
-        record: the record of the response; None where there is none.
         granted_at: the start of the first lease.
         lease: seconds of the lease.
         is_overrun: whether the first lease was renewed, or has ended.
-        now: the present.
         is_restored: whether the token that was spent had been put back before.
     """
 
@@ -201,13 +190,11 @@ class Guard(ABC, Generic[Reply_co]):
     A guard with arguments is a dataclass, whose fields are made by `argument`.
 
     Attributes:
-        mode: the name of the mode, in store keys, signals and log lines.
-        decorator: the public name of the decorator.
+        mode: its name in store keys, signals and log lines.
+        decorator: its public name.
         toggle: the setting that switches the mode off.
         by_verdict: whether the settlement depends on the verdict.
         keeps_records: whether the mode makes a record of each response.
-        on_store_error: `"reject"` or `"allow"`; None for the setting.
-        within: opens the transactions of `within=`; None for none.
         part: stands for the endpoint in store keys; None for the endpoint itself.
         failed: whether a response is a failed result; None for the application's predicate.
         services: the parts of the application; of a bound guard only, as is `endpoint`.

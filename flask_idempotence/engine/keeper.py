@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING
 
-from ..response.refusals import LeaseLost
+from ..response.refusals import LeaseLost, Refusal
 from ..stores.base import Outcome, Renewal
 from ..stores.process import Living, call_at_exit, call_in_children, threads_stand_still
 from .claim import Claim, Lease
@@ -64,16 +64,11 @@ class Keeper:
     """
 
     def __init__(
-        self,
-        store: Store,
-        policy: FailurePolicy,
-        config: Config,
-        clock: Callable[[], float],
+        self, store: Store, policy: FailurePolicy, config: Config, clock: Callable[[], float]
     ) -> None:
         self.store = store
         self._policy = policy
-        self._lease = config.lease
-        self._max_hold = config.max_hold
+        self._config = config
         self._clock = clock
         self._forget()
         call_in_children(self._forget)
@@ -90,7 +85,7 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._wake_at = 0.0
         self._busy_at = 0.0
-        self._pace = self._lease / 3
+        self._pace = self._config.lease / 3
         self._is_ending = False
         self._tick_lock = threading.Lock()
         self._has_warned = False
@@ -139,10 +134,14 @@ class Keeper:
 
     def tick(self) -> None:
         with self._tick_lock:
-            self._tick()
+            self._run_deferred()
+            self._renew_due()
+            if self._retry_queue:
+                self._measure_retry_queue()
+                self._retry_queue.work()
+                self._measure_retry_queue()
 
-    def _tick(self) -> None:
-        self._run_deferred()
+    def _renew_due(self) -> None:
         now = self._clock()
         with self._changed:
             due = [claim for claim in self._held if claim.lease.renew_at <= now]
@@ -155,16 +154,12 @@ class Keeper:
                 claim.was_renewed = True
         try:
             if due:
-                self._policy.instrumentation.measure(lambda each: each.renewal_delay(delay))
+                self._policy.measure(lambda each: each.renewal_delay(delay))
                 self._renew(due, now)
         finally:
             with self._changed:
                 self._renewing = frozenset()
                 self._changed.notify_all()
-        if self._retry_queue:
-            self._measure_retry_queue()
-            self._retry_queue.work()
-            self._measure_retry_queue()
 
     def due_at(self) -> float:
         """Return the time of the next renewal or retry; infinity where there is none."""
@@ -178,7 +173,7 @@ class Keeper:
     def _measure_retry_queue(self) -> None:
         # On this thread alone: two threads might report their counts in the wrong order.
         count = len(self._retry_queue)
-        self._policy.instrumentation.measure(lambda each: each.retry_queue_length(count))
+        self._policy.measure(lambda each: each.retry_queue_length(count))
 
     def _run_deferred(self) -> None:
         stop_at = self._clock() + TIME_SLICE
@@ -186,7 +181,7 @@ class Keeper:
             self._deferred.popleft()()
 
     def _renew(self, due: list[Claim], now: float) -> None:
-        kept = [claim for claim in due if now < claim.granted_at + self._max_hold]
+        kept = [claim for claim in due if now < claim.granted_at + self._config.max_hold]
         for claim in set(due).difference(kept):
             _logger.error(
                 "A claim exceeds IDEMPOTENCE_MAX_HOLD; its lease is no longer renewed: %s",
@@ -231,22 +226,26 @@ class Keeper:
         return [None] * len(claims) if outcomes is None else outcomes
 
     def ensure_held(self, claim: Claim) -> None:
-        if claim.settled:  # after the response: the claim has ended
-            raise LeaseLost
-        now = self._clock()
-        claim.was_renewed = True
-        outcomes = self._policy.before_view(
-            claim.attempt, "renew", lambda: self.store.renew([self._renewal(claim)])
-        )
-        if outcomes is None:
-            return
-        if outcomes[0] is Outcome.STALE:
-            claim.lose("renew", now)
-            raise LeaseLost
-        claim.lease = Lease(self._renewed(claim), now)
+        try:
+            if claim.settled:  # after the response: the claim has ended
+                raise LeaseLost
+            now = self._clock()
+            claim.was_renewed = True
+            outcomes = self._policy.before_view(
+                claim.attempt, "renew", lambda: self.store.renew([self._renewal(claim)])
+            )
+            if outcomes is None:
+                return
+            if outcomes[0] is Outcome.STALE:
+                claim.lose("renew", now)
+                raise LeaseLost
+            claim.lease = Lease(self._renewed(claim), now)
+        except Refusal as refusal:
+            refusal.apply(self._config)
+            raise
 
     def _renewed(self, claim: Claim) -> float:
-        return claim.question.renewed or self._lease
+        return claim.question.renewed or self._config.lease
 
     def _renewal(self, claim: Claim) -> Renewal:
         return Renewal(claim.sealed.key, claim.owner, self._renewed(claim))
@@ -303,7 +302,7 @@ class Keeper:
                 self._busy_at = now
             if self._is_ending or now > self._busy_at + IDLE_TIMEOUT:
                 self._thread = None
-                self._pace = self._lease / 3
+                self._pace = self._config.lease / 3
                 return False
             # At the pace of the shortest lease at least: a new claim of that length finds the
             # keeper awake early enough, and need not wake it.

@@ -37,18 +37,20 @@ class FailurePolicy:
     first failure, and then one every few seconds.
 
     Attributes:
-        instrumentation: measures the calls.
+        instruments: measure the calls; their exceptions are logged, never passed on.
     """
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
         self._default = config.on_store_error
         self._clock = clock
-        self.instrumentation = Instrumentation()
-        self._renew_throttle()
-        call_in_children(self._renew_throttle)
+        self.instruments: tuple[Instrument, ...] = ()
+        self._forget()
+        call_in_children(self._forget)
 
-    def _renew_throttle(self) -> None:
-        self._throttle = LogThrottle()
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._next_line_at = float("-inf")
+        self._withheld = 0
 
     def before_view(
         self,
@@ -73,7 +75,7 @@ class FailurePolicy:
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
         try:
-            return self._timed(operation, call) if self.instrumentation.instruments else call()
+            return self._timed(operation, call) if self.instruments else call()
         except StoreError as error:
             self._report(attempt, operation, error)
             if on_unknown is not None and error.sent:
@@ -93,7 +95,7 @@ class FailurePolicy:
             answer.
         """
         try:
-            return self._timed(operation, call) if self.instrumentation.instruments else call()
+            return self._timed(operation, call) if self.instruments else call()
         except StoreError as error:
             self._report(attempt, operation, error)
             known: T | None = error.answers  # type: ignore[assignment]  # the same type as `call`'s
@@ -104,7 +106,7 @@ class FailurePolicy:
 
     def _timed(self, operation: str, call: Callable[[], T]) -> T:
         error: StoreError | None = None
-        self.instrumentation.measure(lambda each: each.store_call_begins(operation))
+        self.measure(lambda each: each.store_call_begins(operation))
         began = time.perf_counter()
         try:
             return call()
@@ -113,12 +115,25 @@ class FailurePolicy:
             raise
         finally:
             done = StoreCall(operation, time.perf_counter() - began, error)
-            self.instrumentation.measure(lambda each: each.store_call_ends(done))
+            self.measure(lambda each: each.store_call_ends(done))
+
+    def measure(self, pass_on: Callable[[Instrument], None]) -> None:
+        """Pass a measurement on to each instrument."""
+        for instrument in self.instruments:
+            try:
+                pass_on(instrument)
+            except Exception:
+                _logger.exception("An instrument failed.")
 
     def _report(self, attempt: Attempt, operation: str, error: StoreError) -> None:
         clear_locals(error)
-        withheld = self._throttle.take(self._clock())
-        if withheld is not None:
+        now = self._clock()
+        with self._lock:
+            is_due, withheld = now >= self._next_line_at, self._withheld
+            self._withheld = 0 if is_due else withheld + 1
+            if is_due:
+                self._next_line_at = now + LOG_EVERY
+        if is_due:
             _logger.warning(
                 "The store did not answer: operation=%s %s (%s)%s",
                 operation,
@@ -147,25 +162,6 @@ def clear_locals(error: BaseException) -> None:
             chain += [other for other in more if other is not None and other not in chain]
 
 
-class LogThrottle:
-    """Lets one log line through in `LOG_EVERY` seconds, and counts the others."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._next_at = float("-inf")
-        self._withheld = 0
-
-    def take(self, now: float) -> int | None:
-        """Return the number of lines withheld before this one; None to withhold it, too."""
-        with self._lock:
-            if now < self._next_at:
-                self._withheld += 1
-                return None
-            self._next_at = now + LOG_EVERY
-            withheld, self._withheld = self._withheld, 0
-            return withheld
-
-
 class StoreCall(NamedTuple):
     """A finished operation of the store; its error, where there was no answer."""
 
@@ -188,25 +184,3 @@ class Instrument:
 
     def retry_queue_length(self, count: int) -> None:
         """Take the number of settlements in this process's retry queue."""
-
-
-class Instrumentation:
-    """The instruments of one application; their exceptions are logged, never passed on.
-
-    Attributes:
-        instruments: the instruments.
-    """
-
-    def __init__(self) -> None:
-        self.instruments: tuple[Instrument, ...] = ()
-
-    def add(self, instrument: Instrument) -> None:
-        self.instruments += (instrument,)
-
-    def measure(self, pass_on: Callable[[Instrument], None]) -> None:
-        """Pass a measurement on to each instrument."""
-        for instrument in self.instruments:
-            try:
-                pass_on(instrument)
-            except Exception:
-                _logger.exception("An instrument failed.")

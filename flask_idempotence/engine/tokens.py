@@ -11,15 +11,14 @@ from ..stores import process
 from ..stores.base import TokenOutcome
 from .claim import Attempt
 from .debug_log import note
+from .engine import engine_of
 from .guard import Finding, Guard, Question
 
 if TYPE_CHECKING:
     from flask import Flask, Request
 
-    from .engine import Engine
 
-
-def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: str | None) -> str:
+def issue_token(app: Flask, request: Request | None, purpose: str | None) -> str:
     """Issue a token, bound to the request's signed-in user if there is one.
 
     Raises:
@@ -27,6 +26,7 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
         StoreUnavailable: the store does not answer, and the policy is to reject.
     """
     process.current.notice_fork()
+    engine = engine_of(app)
     services = engine.services
     token = services.tokens.make(app, request, purpose)
     attempt = Attempt(app, "token", None if request is None else request.endpoint)
@@ -48,17 +48,12 @@ def issue_token(engine: Engine, app: Flask, request: Request | None, purpose: st
         raise
     if is_stored:  # else it cannot be spent, and `store_failed` was sent
         attempt.emit(token_issued, purpose=purpose)
-        if app.debug:
-            note(attempt, "token issued", token.bearer)
+        note(attempt, "token issued", token.bearer)
     return token.text
 
 
 def redeem_token(
-    engine: Engine,
-    app: Flask,
-    endpoint: str | None,
-    guard: Guard[object],
-    ask: Callable[[], Question],
+    app: Flask, endpoint: str | None, guard: Guard[object], ask: Callable[[], Question]
 ) -> None:
     """Spend a token outside a guard.
 
@@ -66,16 +61,15 @@ def redeem_token(
         Refusal: the token cannot be spent.
     """
     process.current.notice_fork()
-    attempt = Attempt(app, "token", endpoint)
+    engine, attempt = engine_of(app), Attempt(app, "token", endpoint)
     try:
         question = ask()
         sealed = engine.seal(attempt, guard, question)
         if question.spends is not None:
             found = engine.spend(attempt, guard, question, sealed, question.spends)
             if isinstance(found, TokenOutcome):
-                guard.answer(Finding(question, sealed, found))
-            elif app.debug:
-                note(attempt, "token spent")
+                guard.answer(Finding(question, sealed, found))  # which raises
+            note(attempt, "token spent")
     except Refusal as refusal:
         engine.announce(refusal, attempt)
         raise

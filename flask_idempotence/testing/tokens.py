@@ -41,7 +41,7 @@ def token_for(client: FlaskClient, purpose: str | None = None) -> str:
         if _ASKED not in request.environ:
             return None
         current = actual(current_app)
-        tokens.append(issue_token(engine_of(current), current, actual(request), purpose))
+        tokens.append(issue_token(current, actual(request), purpose))
         return current.response_class(status=204)
 
     # After the functions that sign the user in; without a route, which cannot be added any more.

@@ -83,19 +83,19 @@ def issue_token(**_: str) -> Response:
     app = actual(current_app)
     if request.method == "HEAD":
         return app.response_class(headers={"Cache-Control": "no-store"})
-    engine = engine_of(app)
+    config = engine_of(app).config
     try:
         purpose = request.args.get("purpose")
-        token = issue(engine, app, actual(request), purpose)
+        token = issue(app, actual(request), purpose)
     except UnicodeDecodeError:
         abort(400, PURPOSE_RULE)
     except ValueError as error:
         abort(400, str(error))
     response = jsonify(
         token=token,
-        expires_in=int(engine.config.token_ttl),
-        header=engine.config.token_header,
-        field=engine.config.token_field,
+        expires_in=int(config.token_ttl),
+        header=config.token_header,
+        field=config.token_field,
     )
     response.headers["Cache-Control"] = "no-store"
     return response

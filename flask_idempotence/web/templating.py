@@ -33,7 +33,7 @@ def idempotence_token(purpose: str | None = None) -> str:
     page = actual(request) if has_request_context() else None
     if page is not None:
         forbid_storing(page)
-    return issue_token(engine_of(app), app, page, purpose)
+    return issue_token(app, page, purpose)
 
 
 def idempotence_field(purpose: str | None = None) -> Markup:

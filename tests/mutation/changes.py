@@ -124,8 +124,8 @@ CHANGES = [
     Change(
         f"{ENGINE}/keeper.py",
         "Keeper._renew",
-        "kept = [claim for claim in due if now < claim.granted_at + self._max_hold]",
-        "kept = [claim for claim in due if now < claim.granted_at - self._max_hold]",
+        "kept = [claim for claim in due if now < claim.granted_at + self._config.max_hold]",
+        "kept = [claim for claim in due if now < claim.granted_at - self._config.max_hold]",
         "tests/engine/test_renewals.py"
         "::TestHalfAnAnswer::test_each_lease_goes_by_what_its_own_server_says",
     ),

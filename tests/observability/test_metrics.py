@@ -187,9 +187,7 @@ def test_a_keeper_that_is_late_shows_it(registry):
     harness = KeeperHarness(MemoryStore(clock=clock), clock=clock, lease=30.0)
     app = make_app()
     Metrics(app, registry=registry)
-    harness.keeper._policy.instrumentation = app.extensions[
-        "idempotence"
-    ].engine.policy.instrumentation
+    harness.keeper._policy.instruments = app.extensions["idempotence"].engine.policy.instruments
     for key, lease in (("a", 9.0), ("b", 24.0)):
         hold = harness.hold(key, lease=lease)
         harness.store.claim(key, hold.owner, hold.sealed.fingerprint, lease, 0)
@@ -239,7 +237,7 @@ def test_an_instrument_that_fails_changes_nothing(caplog):
             raise RuntimeError("no")
 
     app = add_views(make_app())
-    app.extensions["idempotence"].engine.policy.instrumentation.add(Broken())
+    app.extensions["idempotence"].engine.policy.instruments += (Broken(),)
     client = app.test_client()
     assert [client.post("/orders/well").status_code for _ in range(2)] == [200, 409]
     assert "An instrument failed" in caplog.text

@@ -76,7 +76,7 @@ def test_every_failure_is_a_signal(outage):
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_process_waits_for_no_line_of_its_parents(outage):
-    with outage.policy._throttle._lock:  # another thread was about to write
+    with outage.policy._lock:  # another thread was about to write
         child = os.fork()
         if child == 0:
             signal.alarm(5)
