@@ -11,26 +11,23 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flask import has_request_context
+from blinker import NamedSignal
+from flask import Flask, Request, has_request_context
 from flask.globals import request_ctx
 
+from ..config.settings import OnStoreError
 from ..request.hashing import SHORT_HASH
 from ..request.input import WATCHED, WatchedInput
 from ..request.proxies import actual
 from ..response.headers import note_on
+from ..response.records import RecordContext
 from ..signals import emit, lease_lost
 from ..stores.base import OWNER_BYTES
 from ..stores.process import call_in_children
-from .guard import Ending, Verdict
+from .guard import Ending, Guard, Question, Verdict
 
 if TYPE_CHECKING:
-    from blinker import NamedSignal
-    from flask import Flask, Request
-
-    from ..config.settings import OnStoreError
     from ..exactly_once.transaction import Transaction
-    from ..response.records import RecordContext
-    from .guard import Guard, Question
 
 _logger = logging.getLogger("flask_idempotence")
 

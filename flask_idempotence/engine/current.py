@@ -8,18 +8,14 @@ import threading
 from collections.abc import Sequence
 from contextvars import ContextVar
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-from flask import has_request_context, request
+from flask import Flask, has_request_context, request
 
 from ..request.proxies import actual
 from ..response.headers import note_on
 from .claim import Claim
 from .engine import engine_of
 from .guard import Verdict
-
-if TYPE_CHECKING:
-    from flask import Flask
 
 _Runner = tuple[int, int, object, object]
 

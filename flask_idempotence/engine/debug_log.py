@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from flask.logging import default_handler, has_level_handler
 
+from ..request.identity import Identity
 from ..stores.base import Outcome
+from .claim import Attempt, Claim
 from .guard import Settlement, Verdict
-
-if TYPE_CHECKING:
-    from ..request.identity import Identity
-    from .claim import Attempt, Claim
 
 _package_logger = logging.getLogger("flask_idempotence")
 _logger = _package_logger.getChild("debug")

@@ -11,18 +11,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from flask import has_request_context
+from flask import Flask, Response, has_request_context
 from flask.globals import request_ctx
 
+from ..config.runtime import Switches
 from ..config.slugs import REPEATS, number_of
 from ..errors import ConfigurationError
+from ..exactly_once.factory import TransactionFactory
 from ..request.proxies import actual
+from ..request.tokens import Token
 from ..response.headers import NOTE, RequestNote
 from ..response.records import RecordContext, UnreadableRecord
 from ..response.refusals import Refusal
 from ..signals import claimed, rejected, replayed, token_spent
 from ..stores import process
-from ..stores.base import Claimed, ClaimOutcome, Running, TokenOutcome
+from ..stores.base import Claimed, ClaimOutcome, Running, Store, TokenOutcome
 from .claim import Attempt, Claim, Owners
 from .debug_log import note
 from .guard import Finding, Guard, Question, Services, Unguarded, Verdict, ViewGuard
@@ -32,13 +35,7 @@ from .settling import Settling
 from .store_calls import FailurePolicy
 
 if TYPE_CHECKING:
-    from flask import Flask, Response
-
-    from ..config.runtime import Switches
-    from ..exactly_once.factory import TransactionFactory
     from ..exactly_once.transaction import Transaction
-    from ..request.tokens import Token
-    from ..stores.base import Store
 
 _logger = logging.getLogger("flask_idempotence")
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from blinker import NamedSignal
+from flask import Flask
 
 from .. import signals
 from ..errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from blinker import NamedSignal
-    from flask import Flask
 
 _PLACE = ("mode", "endpoint")
 

@@ -17,22 +17,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from copy import copy
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
+from flask import Flask, Request, Response
+
+from ..config.runtime import Callbacks
+from ..config.settings import Config, OnStoreError
+from ..exactly_once.factory import TransactionFactory
+from ..request.hashing import Keyring
+from ..request.identity import Identities, Identity
+from ..request.tokens import Token, Tokens
+from ..request.warnings import NearMisses
+from ..response.records import RecordContext, Records
+from ..response.refusals import Refusal
 from ..stores.base import ClaimOutcome, TokenOutcome
-
-if TYPE_CHECKING:
-    from flask import Flask, Request, Response
-
-    from ..config.runtime import Callbacks
-    from ..config.settings import Config, OnStoreError
-    from ..exactly_once.factory import TransactionFactory
-    from ..request.hashing import Keyring
-    from ..request.identity import Identities, Identity
-    from ..request.tokens import Token, Tokens
-    from ..request.warnings import NearMisses
-    from ..response.records import RecordContext, Records
-    from ..response.refusals import Refusal
 
 Reply_co = TypeVar("Reply_co", covariant=True)
 

@@ -20,18 +20,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import TYPE_CHECKING
 
+from ..config.settings import Config
 from ..response.refusals import LeaseLost, Refusal
-from ..stores.base import Outcome, Renewal
+from ..stores.base import Outcome, Renewal, Store
 from ..stores.process import Living, call_at_exit, call_in_children, threads_stand_still
 from .claim import Claim, Lease
 from .retry_queue import RETRY_EVERY, TIME_SLICE, PendingSettlement, RetryQueue
-
-if TYPE_CHECKING:
-    from ..config.settings import Config
-    from ..stores.base import Store
-    from .store_calls import FailurePolicy
+from .store_calls import FailurePolicy
 
 _logger = logging.getLogger("flask_idempotence")
 

@@ -20,17 +20,15 @@ import time
 from collections import deque
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from flask import Flask
 
 from ..errors import StoreError
 from ..signals import ALL_SIGNALS
+from ..stores.broadcast import BroadcastingStore
 from ..stores.process import call_at_exit, call_in_children
 from .figures import PASSED_ON
-
-if TYPE_CHECKING:
-    from flask import Flask
-
-    from ..stores.broadcast import BroadcastingStore
 
 _logger = logging.getLogger("flask_idempotence")
 

@@ -6,13 +6,10 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..stores.base import Outcome
 from .claim import Attempt
-
-if TYPE_CHECKING:
-    from .store_calls import FailurePolicy
+from .store_calls import FailurePolicy
 
 _logger = logging.getLogger("flask_idempotence")
 

@@ -18,9 +18,11 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from flask import Request, Response
 from flask.globals import request_ctx
 from werkzeug.wsgi import ClosingIterator
 
+from ..config.runtime import FailedPredicate
 from ..errors import COMMITTED_BELOW
 from ..request.proxies import actual
 from ..response.headers import (
@@ -33,22 +35,17 @@ from ..response.headers import (
 )
 from ..response.refusals import LeaseLost, Refusal
 from ..signals import completed, released
-from ..stores.base import NO_FINGERPRINT, Completion, Outcome, Renewal
+from ..stores.base import NO_FINGERPRINT, Completion, Outcome, Renewal, Store
 from .claim import Claim
 from .debug_log import note_commit, note_settlement
-from .guard import SUCCESSES, Settlement, Verdict, result_failed
+from .guard import SUCCESSES, Services, Settlement, Verdict, result_failed
+from .keeper import Keeper
 from .retry_queue import PendingSettlement
+from .store_calls import FailurePolicy
 from .streams import settle_when_closed
 
 if TYPE_CHECKING:
-    from flask import Request, Response
-
-    from ..config.runtime import FailedPredicate
     from ..exactly_once.transaction import Transaction
-    from ..stores.base import Store
-    from .guard import Services
-    from .keeper import Keeper
-    from .store_calls import FailurePolicy
 
 _logger = logging.getLogger("flask_idempotence")
 

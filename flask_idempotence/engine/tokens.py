@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+from flask import Flask, Request
 
 from ..response.refusals import Refusal
 from ..signals import token_issued
@@ -13,9 +14,6 @@ from .claim import Attempt
 from .debug_log import note
 from .engine import engine_of
 from .guard import Finding, Guard, Question
-
-if TYPE_CHECKING:
-    from flask import Flask, Request
 
 
 def issue_token(app: Flask, request: Request | None, purpose: str | None) -> str:

@@ -10,17 +10,15 @@ import inspect
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TypeVar, get_args
 
+from flask import Request
 from marshmallow import ValidationError
 
 from ..config.settings import HEADER_NAME, OnStoreError, key_pattern, seconds
 from ..engine.guard import argument
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
-
-if TYPE_CHECKING:
-    from flask import Request
 
 T = TypeVar("T")
 

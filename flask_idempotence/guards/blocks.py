@@ -10,12 +10,12 @@ from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Self, TypeGuard, TypeVar
+from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeGuard, TypeVar
 from uuid import UUID
 
 from flask import current_app
 
-from ..config.settings import SHORTEST_LEASE
+from ..config.settings import SHORTEST_LEASE, Config
 from ..engine.claim import Attempt, Claim
 from ..engine.current import enter_block, leave_block, own_blocks
 from ..engine.engine import Engine, engine_of
@@ -33,9 +33,6 @@ from ..request.proxies import actual
 from ..response.refusals import Running
 from ..stores.base import Done
 from . import arguments
-
-if TYPE_CHECKING:
-    from ..config.settings import Config
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
+from flask import Flask
+from werkzeug.routing import Rule
+
+from ..config.settings import Config
+from ..engine.guard import ViewGuard
 from ..errors import ConfigurationError
 from .wrapping import GUARDED, bears, covers, guards_and_subjects, guards_of, is_guard, layers
-
-if TYPE_CHECKING:
-    from flask import Flask
-    from werkzeug.routing import Rule
-
-    from ..config.settings import Config
-    from ..engine.guard import ViewGuard
 
 _logger = logging.getLogger("flask_idempotence")
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
+from flask import Response
+
 from ..config.settings import Guarantee, OnRepeat, OnStoreError, Remember
 from .key import KeyGuard
 from .whole_app import exempt
 from .wrapping import decorator_of
 
 if TYPE_CHECKING:
-    from flask import Response
     from sqlalchemy.orm import Session, scoped_session
 
 P = ParamSpec("P")

@@ -6,7 +6,9 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
+
+from flask import Request, Response
 
 from ..config.settings import (
     ALLOW,
@@ -38,7 +40,7 @@ from ..request.body import read_whole
 from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
 from ..request.key_header import key_in_header, key_of_value
 from ..response.headers import REPLAYED_HEADER
-from ..response.records import RecordOfAnotherRequest, UnreadableRecord
+from ..response.records import RecordContext, RecordOfAnotherRequest, UnreadableRecord
 from ..response.refusals import (
     KeyInProgress,
     KeyInvalid,
@@ -51,11 +53,6 @@ from ..response.refusals import (
 )
 from ..stores.base import Crashed, Done
 from . import arguments
-
-if TYPE_CHECKING:
-    from flask import Request, Response
-
-    from ..response.records import RecordContext
 
 _TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, overload
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar, overload
 
-from ..config.settings import SHORTEST_LEASE, OnStoreError
+from flask import Request, Response
+
+from ..config.settings import SHORTEST_LEASE, Config, OnStoreError
 from ..engine.guard import (
     FAILURES,
     SAFE_METHODS,
@@ -24,11 +26,6 @@ from ..response.refusals import RepeatSubmit
 from ..stores.base import Running
 from . import arguments
 from .wrapping import decorator_of
-
-if TYPE_CHECKING:
-    from flask import Request, Response
-
-    from ..config.settings import Config
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,6 +12,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from flask import Flask
+
 from ..config.settings import REJECT
 from ..engine.claim import Attempt
 from ..engine.current import leave_block
@@ -35,7 +37,6 @@ from . import arguments
 from .blocks import Block, BlockGuard, Id, name_of
 
 if TYPE_CHECKING:
-    from flask import Flask
     from sqlalchemy.orm import Session, scoped_session
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, overload
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar, overload
 
-from ..config.settings import OnStoreError
+from flask import Request
+
+from ..config.settings import Config, OnStoreError
 from ..engine.guard import (
     FAILURES,
     Ending,
@@ -23,11 +25,6 @@ from ..response.refusals import TokenInvalid, TokenMissing, TokenNotYours, Token
 from ..stores.base import TokenOutcome
 from . import arguments
 from .wrapping import decorator_of
-
-if TYPE_CHECKING:
-    from flask import Request
-
-    from ..config.settings import Config
 
 P = ParamSpec("P")
 R = TypeVar("R")

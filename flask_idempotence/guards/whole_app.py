@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from flask import Flask
 
+from ..config.settings import Config
 from ..errors import ConfigurationError
 from .key import KeyGuard
 from .wrapping import bears, guards_of, layers, put_behind
-
-if TYPE_CHECKING:
-    from ..config.settings import Config
 
 V = TypeVar("V")
 

@@ -7,25 +7,20 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from flask import after_this_request
+from flask import Flask, Request, Response, after_this_request
 from flask.globals import request_ctx
 
 from ..engine.claim import Attempt, Claim
 from ..engine.debug_log import note
-from ..engine.engine import engine_of
+from ..engine.engine import Engine, engine_of
 from ..engine.guard import SAFE_METHODS, ViewGuard, result_failed
+from ..engine.settling import Settling
 from ..request.input import guard_input
 from ..request.proxies import actual
 from ..response.headers import forbid_storing, may_be_stored, note_on
 from ..response.refusals import Refusal
-
-if TYPE_CHECKING:
-    from flask import Flask, Request, Response
-
-    from ..engine.engine import Engine
-    from ..engine.settling import Settling
 
 _logger = logging.getLogger("flask_idempotence")
 
