@@ -132,14 +132,20 @@ class Block(Generic[B]):
             self._done = found
         return self
 
-    @abstractmethod
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Settle."""
+        """Settle, if this block has claimed the operation."""
+        if self._engine is not None and self._claim is not None:
+            leave_block(self._claim)
+            self._end(self._engine, self._claim, error)
+
+    @abstractmethod
+    def _end(self, engine: Engine, claim: Claim, error: BaseException | None) -> None:
+        """Settle a claim whose block has ended."""
 
     @property
     def _remembered(self) -> Any:
@@ -238,15 +244,8 @@ class Lock(Block[MutexGuard]):
         given: dict[str, Any] = {"lease": lease, "wait": wait}
         self._guard: MutexGuard = MutexGuard(**given)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._engine is not None and self._claim is not None:
-            leave_block(self._claim)
-            self._engine.settling.settle(self._claim)
+    def _end(self, engine: Engine, claim: Claim, _error: BaseException | None) -> None:
+        engine.settling.settle(claim)
 
 
 def _is_async(

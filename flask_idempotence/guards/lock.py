@@ -35,12 +35,6 @@ _EMPTY: tuple[object, ...] = (None, "", [], (), {})
 METHODS = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
 
-def _is_empty(key: object) -> bool:
-    """Whether a key names nothing: it is empty, or a list of nothing else."""
-    parts = key if isinstance(key, list | tuple) else [key]
-    return all(part in _EMPTY for part in parts)
-
-
 def _methods(label: str, value: Collection[str] | None) -> frozenset[str]:
     given = arguments.names(label, value) or frozenset()
     if unknown := {method for method in given if str(method).upper() not in METHODS}:
@@ -105,8 +99,9 @@ class LockGuard(ViewGuard):
             name = canonical_request(request, self._selection, "lock", identity.text, rule)
         else:
             key = self.key()
+            parts = key if isinstance(key, list | tuple) else [key]
             # All requests without a key would be one request: their senders count.
-            is_shared = self.shared and not _is_empty(key)
+            is_shared = self.shared and not all(part in _EMPTY for part in parts)
             identity = (identities.of_all if is_shared else identities.of)(app, request)
             named = ["lock", identity.text, rule, request.method, request.endpoint, key]
             name = arguments.canonical_result("no_repeat_submit(key=...)", request, named)

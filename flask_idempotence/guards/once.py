@@ -9,15 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from flask import Flask
 
 from ..config.settings import REJECT
-from ..engine.claim import Attempt
-from ..engine.current import leave_block
-from ..engine.engine import engine_of
+from ..engine.claim import Attempt, Claim
+from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     FAILURES,
     Ending,
@@ -196,12 +194,7 @@ class Once(Block[OnceGuard]):
         self.first = self._done is None
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _end(self, engine: Engine, claim: Claim, error: BaseException | None) -> None:
         """Settle: done, to be tried again, or (where the process is being ended) unknown.
 
         Raises:
@@ -210,9 +203,6 @@ class Once(Block[OnceGuard]):
             LeaseLost: `within=` a session, the claim was lost: everything is rolled back.
             StoreUnavailable: `within=` a session, the database did not commit.
         """
-        if (engine := self._engine) is None or (claim := self._claim) is None:
-            return
-        leave_block(claim)
         if error is not None and not isinstance(error, Exception):
             engine.settling.abandon(claim)
             return

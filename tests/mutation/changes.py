@@ -244,7 +244,7 @@ CHANGES = [
     ),
     Change(
         f"{GUARDS}/once.py",
-        "Once.__exit__",
+        "Once._end",
         "if problem is not None and error is None:",
         "if problem is not None or error is None:",
         "tests/guards/once/test_results.py"
