@@ -23,7 +23,7 @@ from flask_idempotence import Idempotence
 from flask_idempotence.engine.claim import Attempt, Claim
 from flask_idempotence.engine.guard import Question
 from flask_idempotence.engine.store_calls import Instrument
-from flask_idempotence.response.records import RecordContext
+from flask_idempotence.response.records import Slot
 from flask_idempotence.stores.base import NO_FINGERPRINT
 
 
@@ -70,9 +70,7 @@ class Measured:
         attempt.key = key
         now, lease = self.engine.now(), self.engine.config.lease
         question = Question(b"", lease=lease)
-        claim = Claim(
-            attempt, None, question, RecordContext(key), owner=os.urandom(16), granted_at=now
-        )
+        claim = Claim(attempt, None, question, Slot(key), owner=os.urandom(16), granted_at=now)
         self.engine.store.claim(key, claim.owner, NO_FINGERPRINT, lease, 0)
         self.engine.keeper.watch(claim)
         self.holds.append(claim)

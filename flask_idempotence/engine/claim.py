@@ -20,7 +20,7 @@ from ..request.hashing import SHORT_HASH
 from ..request.input import WATCHED, WatchedInput
 from ..request.proxies import actual
 from ..response.headers import note_on
-from ..response.records import RecordContext
+from ..response.records import Slot
 from ..signals import emit, lease_lost
 from ..stores.base import OWNER_BYTES
 from ..stores.process import call_in_children
@@ -179,7 +179,7 @@ class Claim:
     attempt: Attempt
     guard: Guard[object]
     question: Question
-    sealed: RecordContext
+    slot: Slot
     _: KW_ONLY
     owner: bytes = b""
     granted_at: float = 0.0
@@ -217,7 +217,7 @@ class Claim:
         self.context = id(actual(request_ctx))
         self.in_view = True
         note_on(request).claims.append(self)
-        if self.sealed.key:
+        if self.slot.key:
             self._input = request.environ.get(WATCHED)
 
     def leave_view(self, *, raised: bool) -> None:
@@ -250,7 +250,7 @@ class Claim:
         lease = self.lease
         return Ending(
             self.question,
-            self.sealed,
+            self.slot,
             self.verdict,
             self.record,
             self.granted_at,

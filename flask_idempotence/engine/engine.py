@@ -21,7 +21,7 @@ from ..exactly_once.factory import TransactionFactory
 from ..request.proxies import actual
 from ..request.tokens import Token
 from ..response.headers import NOTE, RequestNote
-from ..response.records import RecordContext, UnreadableRecord
+from ..response.records import Slot, UnreadableRecord
 from ..response.refusals import Refusal
 from ..signals import claimed, rejected, replayed, token_spent
 from ..stores import process
@@ -135,7 +135,7 @@ class Engine:
             try:
                 if found.owner:
                     self.keeper.watch(found)
-                if found.sealed.key:
+                if found.slot.key:
                     if attempt.traced is not None:
                         note(attempt, "claimed")
                     attempt.emit(claimed, lease=found.lease.length, waited=attempt.waited)
@@ -166,8 +166,8 @@ class Engine:
             return self._unclaimed(attempt, guard)
         transaction = None
         while True:
-            sealed = self.seal(attempt, guard, question)
-            if claims and (held := self._held(claims, sealed.key)) is not None:
+            slot = self.slot_of(attempt, guard, question)
+            if claims and (held := self._held(claims, slot.key)) is not None:
                 note(attempt, "claimed already, by a guard further out")
                 within, outer = guard.within, held.transaction
                 if within is None or (outer is not None and within.session() is outer.session):
@@ -175,18 +175,18 @@ class Engine:
                 return self._unclaimed(attempt, guard)
             if guard.within is not None and transaction is None:
                 transaction = self._open(attempt, guard.within, self.store)
-            found = self._claim(attempt, guard, question, sealed)
+            found = self._claim(attempt, guard, question, slot)
             if found is None:
                 note(attempt, "no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
                 return found if transaction is None else self._begin(found, transaction)
-            reply = guard.answer(Finding(question, sealed, found))
+            reply = guard.answer(Finding(question, slot, found))
             if not isinstance(reply, Question):
                 return reply
             question = reply
 
-    def seal(self, attempt: Attempt, guard: Guard[object], question: Question) -> RecordContext:
+    def slot_of(self, attempt: Attempt, guard: Guard[object], question: Question) -> Slot:
         """Return the store key and the fingerprint of a question.
 
         Raises:
@@ -202,8 +202,8 @@ class Engine:
         if question.refusal is not None:
             raise question.refusal
         if question.content is None:
-            return RecordContext(key)
-        return RecordContext(key, keyring.digest(app, question.content))
+            return Slot(key)
+        return Slot(key, keyring.digest(app, question.content))
 
     def _held(self, claims: Sequence[Claim], key: str) -> Claim | None:
         """Return the request's own claim of a key, from a guard further out.
@@ -212,7 +212,7 @@ class Engine:
         its writes are rolled back, or it may begin only once.
         """
         for claim in claims:
-            if claim.sealed.key != key or claim.settled:
+            if claim.slot.key != key or claim.settled:
                 continue
             if not claim.has_raised or not (claim.transaction or claim.question.keep):
                 return claim
@@ -221,12 +221,12 @@ class Engine:
         return None
 
     def _claim(
-        self, attempt: Attempt, guard: Guard[object], question: Question, sealed: RecordContext
+        self, attempt: Attempt, guard: Guard[object], question: Question, slot: Slot
     ) -> Claim | ClaimOutcome | TokenOutcome | None:
         """Claim an operation, and wait for a running one as long as the question allows."""
         if question.spends is not None:
-            return self.spend(attempt, guard, question, sealed, question.spends)
-        (key, fingerprint), lease, keep = sealed, question.lease, question.keep
+            return self.spend(attempt, guard, question, slot, question.spends)
+        (key, fingerprint), lease, keep = slot, question.lease, question.keep
         began, pause = self.now(), SHORTEST_PAUSE
         while True:
             owner = self._owners.draw()
@@ -240,7 +240,7 @@ class Engine:
                 on_unknown=partial(self._take_back, attempt, question, key, owner),
             )
             if isinstance(found, Claimed):
-                return Claim(attempt, guard, question, sealed, owner=owner, granted_at=now)
+                return Claim(attempt, guard, question, slot, owner=owner, granted_at=now)
             if not (isinstance(found, Running) and found.matches):
                 return found
             left = began + question.wait - self.now()
@@ -264,18 +264,18 @@ class Engine:
         attempt: Attempt,
         guard: Guard[object],
         question: Question,
-        sealed: RecordContext,
+        slot: Slot,
         token: Token,
     ) -> Claim | TokenOutcome | None:
         """Take a token out of the store; return a claim if it was there."""
         subject = self.services.keyring.subject(attempt.app, token.bearer.text)
         outcome = self.policy.before_view(
-            attempt, "take_token", lambda: self.store.take_token(sealed.key, subject)
+            attempt, "take_token", lambda: self.store.take_token(slot.key, subject)
         )
         if outcome is TokenOutcome.TAKEN or outcome is TokenOutcome.TAKEN_AGAIN:
             attempt.emit(token_spent, purpose=token.purpose)
             is_restored = outcome is TokenOutcome.TAKEN_AGAIN
-            return Claim(attempt, guard, question, sealed, is_restored=is_restored)
+            return Claim(attempt, guard, question, slot, is_restored=is_restored)
         # This machine's clock decides where the store's cannot be asked.
         if outcome is None and (refusal := self.services.tokens.refusal_of(token)) is not None:
             raise refusal
@@ -286,7 +286,7 @@ class Engine:
         if guard.within is None:
             return None
         transaction = self._open(attempt, guard.within, None)
-        claim = Claim(attempt, guard, Question(b""), RecordContext(""))
+        claim = Claim(attempt, guard, Question(b""), Slot(""))
         return self._begin(claim, transaction)
 
     def _open(

@@ -28,7 +28,7 @@ from ..request.hashing import Keyring
 from ..request.identity import Identities, Identity
 from ..request.tokens import Token, Tokens
 from ..request.warnings import NearMisses
-from ..response.records import RecordContext, Records
+from ..response.records import Records, Slot
 from ..response.refusals import Refusal
 from ..stores.base import ClaimOutcome, TokenOutcome
 
@@ -93,7 +93,7 @@ class Finding(NamedTuple):
     """The state of an operation that could not be claimed, as the store reports it."""
 
     question: Question
-    sealed: RecordContext
+    slot: Slot
     outcome: ClaimOutcome | TokenOutcome
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ class Ending(NamedTuple):
     """
 
     question: Question
-    sealed: RecordContext
+    slot: Slot
     verdict: Verdict
     record: bytes | None
     granted_at: float
@@ -254,10 +254,10 @@ class Guard(ABC, Generic[Reply_co]):
     def settle(self, ending: Ending) -> Settlement:
         """Return how a claim ends."""
 
-    def record(self, sealed: RecordContext, response: Response) -> bytes:
+    def record(self, slot: Slot, response: Response) -> bytes:
         raise NotImplementedError
 
-    def unknown(self, sealed: RecordContext) -> bytes:
+    def unknown(self, slot: Slot) -> bytes:
         raise NotImplementedError
 
     def has_failed(self, response: Response) -> bool:

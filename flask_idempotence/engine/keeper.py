@@ -244,7 +244,7 @@ class Keeper:
         return claim.question.renewed or self._config.lease
 
     def _renewal(self, claim: Claim) -> Renewal:
-        return Renewal(claim.sealed.key, claim.owner, self._renewed(claim))
+        return Renewal(claim.slot.key, claim.owner, self._renewed(claim))
 
     def _drop(self, claim: Claim) -> None:
         with self._changed:

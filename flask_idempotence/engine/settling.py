@@ -150,7 +150,7 @@ class Settling:
             claim.judge(Verdict.FAILED)
         # Cut off: the work of the body may be done in part, or its last bytes may be lost.
         if not has_ended and claim.verdict is not Verdict.KEPT and claim.guard.keeps_records:
-            claim.record = claim.guard.unknown(claim.sealed)
+            claim.record = claim.guard.unknown(claim.slot)
         self.settle(claim)
 
     def tear_down(
@@ -215,7 +215,7 @@ class Settling:
         if note.headers:  # no cache may store the replay of a page with a token
             add_kept_headers(note, response)
         try:
-            claim.record = claim.guard.record(claim.sealed, response)
+            claim.record = claim.guard.record(claim.slot, response)
         except Exception:
             _logger.exception("The response could not be recorded: %s", claim.attempt)
 
@@ -281,20 +281,20 @@ class Settling:
         if outcome is Outcome.STALE:
             claim.lose("settle", self._now())
             return LeaseLost()
-        if claim.sealed.key and outcome is Outcome.OK:
+        if claim.slot.key and outcome is Outcome.OK:
             claim.attempt.emit(completed)
             if claim.attempt.traced is not None:
                 note_commit(claim)
         return None
 
     def _completion(self, claim: Claim) -> Completion | None:
-        if not claim.sealed.key:
+        if not claim.slot.key:
             return None
         self._keeper.unwatch(claim)
         settlement = claim.guard.settle(claim.ending(self._now()))
         if settlement.call != "complete":
             return None
-        key, fingerprint = claim.sealed
+        key, fingerprint = claim.slot
         return Completion(key, claim.owner, fingerprint, settlement.record, settlement.seconds)
 
     @staticmethod
@@ -304,13 +304,13 @@ class Settling:
             return False
         _logger.error("%s %s", COMMITTED_BELOW, claim.attempt)
         claim.by_hand = Verdict.UNKNOWN
-        if claim.sealed.key:
-            claim.record = claim.guard.unknown(claim.sealed)
+        if claim.slot.key:
+            claim.record = claim.guard.unknown(claim.slot)
         return True
 
     def _carry_out(self, claim: Claim) -> None:
         """End a claim at the store, as its guard says; a claim without a key has no entry."""
-        if not claim.sealed.key:
+        if not claim.slot.key:
             return
         is_quiet = not claim.owner or self._keeper.unwatch(claim)
         ending = claim.ending(self._now())
@@ -329,7 +329,7 @@ class Settling:
             self._retry(claim, settlement, send)
 
     def _send(self, claim: Claim, settlement: Settlement, until: float) -> Outcome:
-        (key, fingerprint), owner, store = claim.sealed, claim.owner, self._store
+        (key, fingerprint), owner, store = claim.slot, claim.owner, self._store
         if settlement.call == "complete":
             record, ttl = settlement.record, settlement.seconds
             return store.complete(key, owner, fingerprint, record, ttl)

@@ -62,11 +62,11 @@ def redeem_token(
     engine, attempt = engine_of(app), Attempt(app, "token", endpoint)
     try:
         question = ask()
-        sealed = engine.seal(attempt, guard, question)
+        slot = engine.slot_of(attempt, guard, question)
         if question.spends is not None:
-            found = engine.spend(attempt, guard, question, sealed, question.spends)
+            found = engine.spend(attempt, guard, question, slot, question.spends)
             if isinstance(found, TokenOutcome):
-                guard.answer(Finding(question, sealed, found))  # which raises
+                guard.answer(Finding(question, slot, found))  # which raises
             note(attempt, "token spent")
     except Refusal as refusal:
         engine.announce(refusal, attempt)

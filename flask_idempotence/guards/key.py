@@ -40,7 +40,7 @@ from ..request.body import read_whole
 from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
 from ..request.key_header import key_in_header, key_of_value
 from ..response.headers import REPLAYED_HEADER
-from ..response.records import RecordContext, RecordOfAnotherRequest, UnreadableRecord
+from ..response.records import RecordOfAnotherRequest, Slot, UnreadableRecord
 from ..response.refusals import (
     KeyInProgress,
     KeyInvalid,
@@ -173,11 +173,11 @@ class KeyGuard(ViewGuard):
         self._lease = config.lease
         self._at_most_once = given.guarantee_in(config) == AT_MOST_ONCE
 
-    def record(self, sealed: RecordContext, response: Response) -> bytes:
-        return self.services.records.remember(sealed, response, self.ttl)
+    def record(self, slot: Slot, response: Response) -> bytes:
+        return self.services.records.remember(slot, response, self.ttl)
 
-    def unknown(self, sealed: RecordContext) -> bytes:
-        return self.services.records.remember_unknown(sealed, self.ttl)
+    def unknown(self, slot: Slot) -> bytes:
+        return self.services.records.remember_unknown(slot, self.ttl)
 
     def has_failed(self, response: Response) -> bool:
         if self._at_most_once:
@@ -244,13 +244,13 @@ class KeyGuard(ViewGuard):
             raise OutcomeUnknown
         if not isinstance(found, Done):
             raise KeyInProgress
-        records, sealed = self.services.records, finding.sealed
-        if self.on_repeat != "replay" and not records.is_unknown(sealed, found.record):
+        records, slot = self.services.records, finding.slot
+        if self.on_repeat != "replay" and not records.is_unknown(slot, found.record):
             raise KeyRepeated
         # With a content type, so that none is made up: that takes longer than all the rest.
         response = self.services.app.response_class(content_type="")
         try:
-            is_whole = records.replay(sealed, found.record, response)
+            is_whole = records.replay(slot, found.record, response)
         except RecordOfAnotherRequest as error:
             raise KeyReused from error
         except UnreadableRecord as error:
@@ -266,7 +266,7 @@ class KeyGuard(ViewGuard):
             return Settlement("release")
         record = ending.record
         if record is None:
-            record = self.services.records.remember_status(ending.sealed, 500, self.ttl)
+            record = self.services.records.remember_status(ending.slot, 500, self.ttl)
         return Settlement("complete", self.ttl, record)
 
     # The key

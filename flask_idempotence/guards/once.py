@@ -27,7 +27,7 @@ from ..engine.guard import (
 )
 from ..errors import ConfigurationError
 from ..exactly_once.factory import TransactionFactory, transaction_factory
-from ..response.records import RecordContext, UnreadableRecord
+from ..response.records import Slot, UnreadableRecord
 from ..response.refusals import OutcomeUnknown, Refusal, ResponseNotStored, Running
 from ..stores import process
 from ..stores.base import Done, Outcome, inspectable
@@ -88,7 +88,7 @@ class OnceGuard(BlockGuard):
         """
         found = finding.outcome
         if isinstance(found, Done):
-            if self.services.records.is_unknown(finding.sealed, found.record):
+            if self.services.records.is_unknown(finding.slot, found.record):
                 raise OutcomeUnknown(_UNKNOWN)
             return found
         raise Running(remaining=getattr(found, "remaining", 0.0))
@@ -98,8 +98,8 @@ class OnceGuard(BlockGuard):
             return Settlement("release")
         return Settlement("complete", self.ttl, ending.record)
 
-    def unknown(self, sealed: RecordContext) -> bytes:
-        return self.services.records.remember_unknown(sealed, self.ttl)
+    def unknown(self, slot: Slot) -> bytes:
+        return self.services.records.remember_unknown(slot, self.ttl)
 
 
 class Once(Block[OnceGuard]):
@@ -172,7 +172,7 @@ class Once(Block[OnceGuard]):
         if self._done is None or self._engine is None or self._attempt is None:
             return self._result
         try:
-            asked = RecordContext(self._attempt.key or "")
+            asked = Slot(self._attempt.key or "")
             return self._engine.services.records.result(asked, self._done.record)
         except UnreadableRecord as error:
             _logger.error("A result cannot be read: it is %s: %s", error, self._attempt)
@@ -213,11 +213,11 @@ class Once(Block[OnceGuard]):
         if claim.verdict not in FAILURES:
             records, ttl = engine.services.records, self._guard.ttl
             try:
-                claim.record = records.remember_result(claim.sealed, self._result, ttl)
+                claim.record = records.remember_result(claim.slot, self._result, ttl)
             except TypeError as no_json:
                 problem = no_json
                 # It has been done, and must not be done again.
-                claim.record = records.remember_status(claim.sealed, 0, ttl)
+                claim.record = records.remember_status(claim.slot, 0, ttl)
                 if claim.transaction is not None:
                     claim.judge(Verdict.FAILED)  # and rolled back: the next call does it again
         problem = engine.settling.settle(claim) or problem
@@ -233,7 +233,7 @@ def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in 
     process.current.notice_fork()
     guard = OnceGuard().bind(engine.services, None)
     attempt = Attempt(app, guard.mode, scope, REJECT)
-    key = engine.seal(attempt, guard, guard.question(name_of("once", scope, id=id))).key
+    key = engine.slot_of(attempt, guard, guard.question(name_of("once", scope, id=id))).key
     store, policy = inspectable(engine.store), engine.policy
     try:
         while entry := policy.before_view(attempt, "peek", partial(store.peek, key)):

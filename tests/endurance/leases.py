@@ -114,7 +114,7 @@ class Looks:
         missing = 0
         for first in range(0, self._count, BATCH):
             holds = self._measured.holds[first : first + BATCH]
-            found = self._measured.engine.store.peek_all([hold.sealed.key for hold in holds])
+            found = self._measured.engine.store.peek_all([hold.slot.key for hold in holds])
             for hold, entry in zip(holds, found, strict=True):
                 # The mark is that of its first owner, as long as it was never lost.
                 mark = entry and self._marks.setdefault(hold, entry.mark)

@@ -7,7 +7,7 @@ from flask_idempotence.engine.claim import Attempt, Claim
 from flask_idempotence.engine.guard import Question
 from flask_idempotence.engine.keeper import Keeper
 from flask_idempotence.engine.store_calls import FailurePolicy
-from flask_idempotence.response.records import RecordContext
+from flask_idempotence.response.records import Slot
 from flask_idempotence.testing import FakeClock
 from helpers.apps import make_app
 
@@ -17,7 +17,7 @@ def leased_claim(app, lease, now, key="k"):
     attempt = Attempt(app, "lock", "view")
     attempt.key = key
     question = Question(b"", lease=lease)
-    return Claim(attempt, None, question, RecordContext(key), owner=os.urandom(16), granted_at=now)
+    return Claim(attempt, None, question, Slot(key), owner=os.urandom(16), granted_at=now)
 
 
 class KeeperHarness:

@@ -32,8 +32,8 @@ CHANGES = [
     Change(
         f"{ENGINE}/engine.py",
         "Engine._held",
-        "if claim.sealed.key != key or claim.settled:",
-        "if claim.sealed.key != key and claim.settled:",
+        "if claim.slot.key != key or claim.settled:",
+        "if claim.slot.key != key and claim.settled:",
         "tests/guards/key/test_nesting.py"
         "::TestKeysOfTheirOwn::test_an_inner_one_is_replayed_within_another_operation",
     ),

@@ -21,15 +21,15 @@ from flask_idempotence import ConfigurationError, idempotent
 from flask_idempotence.config.reading import read_config
 from flask_idempotence.config.settings import Config
 from flask_idempotence.response.records import (
-    RecordContext,
     RecordOfAnotherRequest,
     Records,
+    Slot,
     UnreadableRecord,
 )
 from flask_idempotence.response.refusals import OutcomeUnknown
 
 PLAIN = Records(Config())
-K, TTL = RecordContext("k", b"f" * 16), 60
+K, TTL = Slot("k", b"f" * 16), 60
 KEY = b"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 ENCRYPTED = Records(Config(key_encryption_keys=(KEY,)))
 
@@ -301,9 +301,9 @@ def test_an_encrypted_record_that_has_expired_is_refused(late):
 
 def test_an_encrypted_record_of_another_request_is_refused():
     with pytest.raises(RecordOfAnotherRequest):
-        encrypted_at(FROZEN_AT).replay(RecordContext("k", b"g" * 16), FROZEN_TOKEN, Response())
+        encrypted_at(FROZEN_AT).replay(Slot("k", b"g" * 16), FROZEN_TOKEN, Response())
     with pytest.raises(UnreadableRecord, match="another key"):
-        encrypted_at(FROZEN_AT).replay(RecordContext("j", K.fingerprint), FROZEN_TOKEN, Response())
+        encrypted_at(FROZEN_AT).replay(Slot("j", K.fingerprint), FROZEN_TOKEN, Response())
 
 
 def test_a_compressed_record_of_long_ago_is_still_read():

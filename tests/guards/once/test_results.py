@@ -12,7 +12,7 @@ from helpers.store_assertions import values_of
 
 from flask_idempotence import ResponseNotStored, current_guard
 from flask_idempotence.config.settings import Config
-from flask_idempotence.response.records import RecordContext, Records, UnreadableRecord
+from flask_idempotence.response.records import Records, Slot, UnreadableRecord
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -198,7 +198,7 @@ def test_a_result_that_was_brought_back_after_its_time_is_refused(caplog):
 
 
 PLAIN = Records(Config())
-K, TTL = RecordContext("k"), 60
+K, TTL = Slot("k"), 60
 
 
 def sealed(content):
