@@ -34,7 +34,7 @@ MOST = {
     "key, first": 88,
     "key, first, with an API key": 90,
     "key, replayed": 64,
-    "once, first": 67,
+    "once, first": 68,
 }
 """Functions of the package that each request runs on memory, at most: one that a reader meets
 twice counts once. A change that needs fewer lowers them."""

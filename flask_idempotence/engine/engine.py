@@ -70,7 +70,7 @@ class Engine:
         self.switches = switches
         self.policy = FailurePolicy(self.config, self.now)
         self.keeper = Keeper(store, self.policy, self.config, self.now)
-        self.settling = Settling(services, store, self.policy, self.keeper, self.now)
+        self.settling = Settling(services, self.keeper, self.now)
         self._owners = Owners()
         self._requests = itertools.count()
         self._bound: dict[tuple[ViewGuard, str | None], ViewGuard] = {}
@@ -260,12 +260,7 @@ class Engine:
         self.keeper.finish(PendingSettlement(attempt, "release", release, until))
 
     def spend(
-        self,
-        attempt: Attempt,
-        guard: Guard[object],
-        question: Question,
-        slot: Slot,
-        token: Token,
+        self, attempt: Attempt, guard: Guard[object], question: Question, slot: Slot, token: Token
     ) -> Claim | TokenOutcome | None:
         """Take a token out of the store; return a claim if it was there."""
         subject = self.services.keyring.subject(attempt.app, token.bearer.text)

@@ -63,7 +63,7 @@ class Keeper:
         self, store: Store, policy: FailurePolicy, config: Config, clock: Callable[[], float]
     ) -> None:
         self.store = store
-        self._policy = policy
+        self.policy = policy
         self._config = config
         self._clock = clock
         self._forget()
@@ -75,7 +75,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._held: set[Claim] = set()
-        self._retry_queue = RetryQueue(self._policy, self._clock)
+        self._retry_queue = RetryQueue(self.policy, self._clock)
         self._deferred: deque[Callable[[], None]] = deque()
         self._renewing: frozenset[Claim] = frozenset()
         self._thread: threading.Thread | None = None
@@ -150,7 +150,7 @@ class Keeper:
                 claim.was_renewed = True
         try:
             if due:
-                self._policy.measure(lambda each: each.renewal_delay(delay))
+                self.policy.measure(lambda each: each.renewal_delay(delay))
                 self._renew(due, now)
         finally:
             with self._changed:
@@ -169,7 +169,7 @@ class Keeper:
     def _measure_retry_queue(self) -> None:
         # On this thread alone: two threads might report their counts in the wrong order.
         count = len(self._retry_queue)
-        self._policy.measure(lambda each: each.retry_queue_length(count))
+        self.policy.measure(lambda each: each.retry_queue_length(count))
 
     def _run_deferred(self) -> None:
         stop_at = self._clock() + TIME_SLICE
@@ -212,7 +212,7 @@ class Keeper:
                 return self.store.renew(renewals)
 
         try:
-            outcomes = self._policy.after_view(claims[0].attempt, "renew", renew)
+            outcomes = self.policy.after_view(claims[0].attempt, "renew", renew)
         except Exception:
             _logger.exception("The store raised another error than StoreError.")
             if len(claims) == 1:
@@ -227,7 +227,7 @@ class Keeper:
                 raise LeaseLost
             now = self._clock()
             claim.was_renewed = True
-            outcomes = self._policy.before_view(
+            outcomes = self.policy.before_view(
                 claim.attempt, "renew", lambda: self.store.renew([self._renewal(claim)])
             )
             if outcomes is None:

@@ -35,13 +35,12 @@ from ..response.headers import (
 )
 from ..response.refusals import LeaseLost, Refusal
 from ..signals import completed, released
-from ..stores.base import NO_FINGERPRINT, Completion, Outcome, Renewal, Store
+from ..stores.base import NO_FINGERPRINT, Completion, Outcome, Renewal
 from .claim import Claim
 from .debug_log import note_commit, note_settlement
 from .guard import SUCCESSES, Services, Settlement, Verdict, result_failed
 from .keeper import Keeper
 from .retry_queue import PendingSettlement
-from .store_calls import FailurePolicy
 from .streams import settle_when_closed
 
 if TYPE_CHECKING:
@@ -56,18 +55,11 @@ _BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
 class Settling:
     """Settles the claims of one application, each exactly once."""
 
-    def __init__(
-        self,
-        services: Services,
-        store: Store,
-        policy: FailurePolicy,
-        keeper: Keeper,
-        now: Callable[[], float],
-    ) -> None:
+    def __init__(self, services: Services, keeper: Keeper, now: Callable[[], float]) -> None:
         self._services = services
         self._config = services.config
-        self._store = store
-        self._policy = policy
+        self._store = keeper.store
+        self._policy = keeper.policy
         self._keeper = keeper
         self._now = now
 

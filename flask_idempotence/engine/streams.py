@@ -60,11 +60,9 @@ class _Watched(Iterator[Any]):
             raise
 
     def close(self) -> None:
-        """Close the body that is watched; a generator may then raise."""
-        close = getattr(self._body, "close", None)
-        if close is not None:
+        if hasattr(self._body, "close"):
             try:
-                close()
-            except Exception:
+                self._body.close()
+            except Exception:  # a generator may raise here
                 self.has_failed = True
                 raise

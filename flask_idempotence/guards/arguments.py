@@ -92,9 +92,7 @@ def pattern(label: str, value: object) -> str | None:
 
 
 ON_STORE_ERROR = partial(
-    argument,
-    choice(OnStoreError, ", or None for the setting"),
-    setting="on_store_error",
+    argument, choice(OnStoreError, ", or None for the setting"), setting="on_store_error"
 )
 """Returns the argument `on_store_error` of a guard."""
 

@@ -19,14 +19,7 @@ from ..config.settings import SHORTEST_LEASE, Config
 from ..engine.claim import Attempt, Claim
 from ..engine.current import enter_block, leave_block, own_blocks
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import (
-    Ending,
-    Finding,
-    Guard,
-    Question,
-    Settlement,
-    argument,
-)
+from ..engine.guard import Ending, Finding, Guard, Question, Settlement, argument
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 from ..request.proxies import actual

@@ -88,8 +88,7 @@ class KeyGuard(ViewGuard):
     on_repeat: OnRepeat = argument(arguments.choice(OnRepeat), setting="key_on_repeat")
     guarantee: Guarantee | None = argument(arguments.choice(Guarantee), setting="key_guarantee")
     remember: Remember | Callable[[Response], bool] = argument(
-        arguments.function_or(arguments.choice(Remember, " or a function")),
-        setting="key_remember",
+        arguments.function_or(arguments.choice(Remember, " or a function")), setting="key_remember"
     )
     ignore: frozenset[str] = argument(arguments.names, ())
     compare: Callable[[], object] | Literal[False] | None = argument(_compared)

@@ -16,15 +16,7 @@ from flask import Flask
 from ..config.settings import REJECT
 from ..engine.claim import Attempt, Claim
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import (
-    FAILURES,
-    Ending,
-    Finding,
-    Question,
-    Settlement,
-    Verdict,
-    argument,
-)
+from ..engine.guard import FAILURES, Ending, Finding, Question, Settlement, Verdict, argument
 from ..errors import ConfigurationError
 from ..exactly_once.factory import TransactionFactory, transaction_factory
 from ..response.records import Slot, UnreadableRecord

@@ -187,7 +187,7 @@ def test_a_keeper_that_is_late_shows_it(registry):
     harness = KeeperHarness(MemoryStore(clock=clock), clock=clock, lease=30.0)
     app = make_app()
     Metrics(app, registry=registry)
-    harness.keeper._policy.instruments = app.extensions["idempotence"].engine.policy.instruments
+    harness.keeper.policy.instruments = app.extensions["idempotence"].engine.policy.instruments
     for key, lease in (("a", 9.0), ("b", 24.0)):
         hold = harness.hold(key, lease=lease)
         harness.store.claim(key, hold.owner, hold.slot.fingerprint, lease, 0)
