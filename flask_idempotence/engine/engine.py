@@ -109,13 +109,13 @@ class Engine:
         ask: Callable[[], Question | Unguarded],
         claims: Sequence[Claim] = (),
     ) -> Claim | T | None:
-        """Put a guard's question to the store.
+        """Put the question of a bound guard to the store.
 
         Args:
             attempt: the attempt.
-            guard: the guard, bound.
+            guard: the guard.
             ask: returns the question; it may refuse.
-            claims: the claims of the same request, from guards further out.
+            claims: those of the same request, from guards further out.
 
         Returns:
             A claim, whose lease is renewed from now on; the reply to a repeat; None where the

@@ -97,11 +97,7 @@ class Keeper:
         self._start(thread)
 
     def unwatch(self, claim: Claim, *, timeout: float = RENEWAL_TIMEOUT) -> bool:
-        """Stop renewing a claim's lease.
-
-        Returns:
-            Whether no renewal is under way; false after `timeout` seconds of waiting for one.
-        """
+        """Stop renewing; whether no renewal is under way, after `timeout` seconds at most."""
         with self._lock:
             self._held.discard(claim)
             if claim not in self._renewing:

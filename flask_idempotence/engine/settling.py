@@ -68,10 +68,8 @@ class Settling:
     def record(self, claim: Claim, response: Response) -> Response:
         """Judge and record the response that Flask made of the view's value.
 
-        Runs again for the error page, where a function after it failed.
-
-        Returns:
-            The response; in its place an error page, where `within=` could not be committed.
+        Runs again for the error page, where a function after it failed. It returns an error page
+        where `within=` could not be committed.
         """
         if claim.settled:
             return response
@@ -228,9 +226,8 @@ class Settling:
     def settle(self, claim: Claim) -> Exception | None:
         """Settle a claim by its verdict; one that is settled already stays as it is.
 
-        Returns:
-            The reason for which the transaction of `within=` was not committed; the caller
-            answers with it in place of the view's response.
+        Returns the reason for which the transaction of `within=` was not committed: the caller
+        answers with it in place of the view's response.
         """
         if not claim.begin_settlement():
             return None

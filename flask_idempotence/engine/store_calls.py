@@ -60,16 +60,9 @@ class FailurePolicy:
         *,
         on_unknown: Callable[[], None] | None = None,
     ) -> T | None:
-        """Call the store to learn whether a view may run.
+        """Call the store to learn whether a view may run; None where it runs unguarded.
 
-        Args:
-            attempt: the attempt.
-            operation: the name of the operation.
-            call: calls the store.
-            on_unknown: called where the operation was sent, and may have taken effect.
-
-        Returns:
-            The result of the call; None where the view runs unguarded.
+        `on_unknown` is called where the operation was sent, and may have taken effect.
 
         Raises:
             StoreUnavailable: the store does not answer, and the policy is to reject.
@@ -90,9 +83,7 @@ class FailurePolicy:
     def after_view(self, attempt: Attempt, operation: str, call: Callable[[], T]) -> T | None:
         """Call the store where the result can no longer change the answer.
 
-        Returns:
-            The result of the call; the known part where some servers did not answer; None for no
-            answer.
+        Returns the known part where some servers did not answer; None for no answer.
         """
         try:
             return self._timed(operation, call) if self.instruments else call()
