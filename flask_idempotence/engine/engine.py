@@ -78,11 +78,7 @@ class Engine:
         self._repeat_level = number_of(self.config.repeat_log_level)
 
     def is_on(self, app: Flask, toggle: str) -> bool:
-        """Whether a mode is switched on; now and then, report settings that were changed late.
-
-        Raises:
-            ConfigurationError: a toggle is neither true nor false.
-        """
+        """Whether a mode is switched on; now and then, report settings that were changed late."""
         if next(self._requests) % LATE_SETTINGS_EVERY == 0:
             self.switches.report_late(app)
         config = app.config
@@ -366,6 +362,6 @@ def note_exception(app: Flask, **_: object) -> None:
 
 def tear_down_request(error: BaseException | None) -> None:
     context = actual(request_ctx)
-    note: RequestNote | None = vars(context.request).get(NOTE)
-    if note is not None and note.claims:
-        engine_of(context.app).settling.tear_down(note.claims, id(context), error)
+    found: RequestNote | None = vars(context.request).get(NOTE)
+    if found is not None and found.claims:
+        engine_of(context.app).settling.tear_down(found.claims, id(context), error)

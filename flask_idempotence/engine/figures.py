@@ -74,12 +74,7 @@ SETTLEMENTS_PENDING = Figure(
 
 
 def register_once(app: Flask, kind: str, destination: object) -> None:
-    """Note that an application's figures go to a registry or a meter, by a class named `kind`.
-
-    Raises:
-        ConfigurationError: `Idempotence` is not registered on the application, or its figures go
-            to this destination already.
-    """
+    """Note that an application's figures go to a registry or a meter, by a class named `kind`."""
     if "idempotence" not in app.extensions:
         raise ConfigurationError(
             f"{kind}(app) needs Idempotence, which is not registered on the application "

@@ -218,11 +218,7 @@ class Guard(ABC, Generic[Reply_co]):
         self.validate()
 
     def validate(self) -> None:
-        """Check the arguments together.
-
-        Raises:
-            ConfigurationError: two of them contradict each other.
-        """
+        """Check the arguments together; raise a ConfigurationError for a contradiction."""
 
     def bind(self, services: Services, endpoint: str | None, **unchecked: object) -> Self:
         """Return a copy for a route, with the settings in place of omitted arguments."""
@@ -241,13 +237,9 @@ class Guard(ABC, Generic[Reply_co]):
 
     @abstractmethod
     def answer(self, finding: Finding) -> Reply_co | Question:
-        """Answer a request whose operation could not be claimed.
+        """Answer a request whose operation could not be claimed, or raise a Refusal.
 
-        Returns:
-            The reply, such as the response to replay, or another operation to claim.
-
-        Raises:
-            Refusal: the request is refused.
+        The answer is the reply, such as the response to replay, or another operation to claim.
         """
 
     @abstractmethod
@@ -290,25 +282,13 @@ class ViewGuard(Guard["Response"]):
 
     @abstractmethod
     def question(self, request: Request) -> Question | Unguarded:
-        """Return the operation that a request asks for.
-
-        Raises:
-            Refusal: the request is refused without asking the store.
-        """
+        """Return the operation that a request asks for, or raise a Refusal."""
 
     def accept(self, view: Callable[..., object]) -> None:
-        """Check a view that is put behind the guard.
-
-        Raises:
-            ConfigurationError: its guarantee does not hold there.
-        """
+        """Raise a ConfigurationError for a view at which the guarantee does not hold."""
 
     def check(self, endpoint: str, config: Config) -> None:
-        """Check the guard of a view against the settings.
-
-        Raises:
-            ConfigurationError: its guarantee does not hold with these settings.
-        """
+        """Raise a ConfigurationError for settings with which the guarantee does not hold."""
 
 
 def result_failed(response: Response) -> bool:

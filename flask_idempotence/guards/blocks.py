@@ -35,11 +35,7 @@ Id = str | int | UUID | tuple["Id", ...]
 
 
 def name_of(*parts: str, id: object) -> bytes:  # noqa: A002 - its name in the interface
-    """Return the canonical text that names an operation.
-
-    Raises:
-        TypeError: the id is no id.
-    """
+    """Return the canonical text that names an operation; a TypeError where the id is none."""
     return canonical([*parts, _plain(id)])
 
 
@@ -264,11 +260,7 @@ def _is_async(
 
 
 def _returned(decorator: str, result: R) -> R:
-    """Return the result of a decorated function.
-
-    Raises:
-        TypeError: it stands for work that is still to be done.
-    """
+    """Return the result of a decorated function, unless it stands for work still to be done."""
     if inspect.iscoroutine(result):
         result.close()
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):

@@ -18,12 +18,7 @@ _logger = logging.getLogger("flask_idempotence")
 
 
 class Fault(NamedTuple):
-    """A promise that cannot be kept.
-
-    Attributes:
-        endpoint: the endpoint that makes it.
-        text: the reason and the remedy.
-    """
+    """A promise of an endpoint that cannot be kept, with the remedy."""
 
     endpoint: str
     text: str

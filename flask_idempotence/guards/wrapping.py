@@ -35,12 +35,7 @@ _BY = "__idempotence_by__"
 
 
 def decorator_of(kind: type[ViewGuard], view: Callable[..., Any] | None, **given: Any) -> Any:
-    """Return a decorator with these arguments; where a view is given, the view behind the guard.
-
-    Raises:
-        ConfigurationError: an argument is wrong.
-        TypeError: the view is not a function.
-    """
+    """Return a decorator with these arguments; given a view, return it behind the guard."""
     guard = kind(**given)
 
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
@@ -56,11 +51,7 @@ def decorator_of(kind: type[ViewGuard], view: Callable[..., Any] | None, **given
 
 
 def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a view function, sync or async, so that it runs behind a guard.
-
-    Raises:
-        TypeError: it is not a function.
-    """
+    """Wrap a view function, sync or async, so that it runs behind a guard."""
     if inspect.isclass(view) or not callable(view):
         raise TypeError(
             f"A guard decorates a view function, not {view!r}. For a class-based view, decorate "
@@ -94,12 +85,7 @@ def run(
 ) -> R | Response:
     """Run a view behind its guard.
 
-    Returns:
-        The view's value, untouched, or the response that is replayed in its place.
-
-    Raises:
-        Refusal: the request is refused, and the view does not run.
-        Exception: the view raised it.
+    Returns the view's value, untouched, or the response that is replayed in its place.
     """
     endpoint = request.endpoint
     bound = engine.bound(guard, endpoint)
