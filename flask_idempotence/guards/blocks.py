@@ -88,7 +88,7 @@ class Block(Generic[B]):
     _part: str  # stands for the endpoint in store keys
     _text: bytes  # names the operation
 
-    def _of_call(self, *_args: Any, **_kwargs: Any) -> Self:
+    def _of_call(self, *_args: object, **_kwargs: object) -> Self:
         block = copy(self)
         Block.__init__(block)
         return block
@@ -239,7 +239,7 @@ class Lock(Block[MutexGuard]):
 
 def _is_async(
     function: Callable[..., object], guard: BlockGuard
-) -> TypeGuard[Callable[..., Awaitable[Any]]]:
+) -> TypeGuard[Callable[..., Awaitable[object]]]:
     if (
         not callable(function)
         or inspect.isclass(function)

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from flask import Request, Response
 
@@ -79,7 +79,7 @@ class KeyGuard(ViewGuard):
     keeps_records = True
 
     required: bool = argument(_required, setting="key_required")
-    key: str | Callable[[], Any] = argument(
+    key: str | Callable[[], object] = argument(
         arguments.function_or(arguments.header), setting="key_header"
     )
     key_pattern: str | None = argument(arguments.pattern, setting="key_pattern")

@@ -133,7 +133,7 @@ class Once(Block[OnceGuard]):
 
         self.first: bool = False
 
-    def _of_call(self, *args: Any, **kwargs: Any) -> Self:
+    def _of_call(self, *args: object, **kwargs: object) -> Self:
         block = super()._of_call()
         if self._key is not None:
             id_ = self._key(*args, **kwargs)

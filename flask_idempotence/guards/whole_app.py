@@ -47,7 +47,7 @@ def guard_all(app: Flask, methods: Collection[str]) -> None:
             views[endpoint] = put_behind(guard, view)
 
 
-def guard_to_come(config: Config, view: Any, method: str) -> KeyGuard | None:
+def guard_to_come(config: Config, view: object, method: str) -> KeyGuard | None:
     """Return the guard that the first request puts around a view for a method, if it does."""
     is_meant = config.key_all_routes and method in config.key_methods
     if is_meant and not _speaks_for_itself(view, method):
@@ -55,10 +55,10 @@ def guard_to_come(config: Config, view: Any, method: str) -> KeyGuard | None:
     return None
 
 
-def _speaks_for_itself(view: Any, method: str) -> bool:
+def _speaks_for_itself(view: object, method: str) -> bool:
     has_guard = any(guard.mode == KeyGuard.mode for guard in guards_of(view, method))
     return has_guard or exempts(view, method)
 
 
-def exempts(view: Any, method: str) -> bool:
+def exempts(view: object, method: str) -> bool:
     return any(bears(layer, _EXEMPT) for layer in layers(view, method))

@@ -176,12 +176,12 @@ def covers(guard: ViewGuard, method: str) -> bool:
     return method not in SAFE_METHODS or method in guard.methods
 
 
-def guards_of(view: Any, method: str) -> Iterator[ViewGuard]:
+def guards_of(view: object, method: str) -> Iterator[ViewGuard]:
     """Return the guards around a view function, or one that `as_view` made, outermost first."""
     return (guard for guard, _ in guards_and_subjects(view, method))
 
 
-def guards_and_subjects(view: Any, method: str) -> Iterator[tuple[ViewGuard, Any]]:
+def guards_and_subjects(view: object, method: str) -> Iterator[tuple[ViewGuard, object]]:
     """Return the guards around a view, outermost first, and the function that each is put around.
 
     The function is None for a guard around a class as a whole.
@@ -202,7 +202,7 @@ def guards_and_subjects(view: Any, method: str) -> Iterator[tuple[ViewGuard, Any
             )
 
 
-def layers(view: Any, method: str | None = None) -> Iterator[Any]:
+def layers(view: object, method: str | None = None) -> Iterator[object]:
     """Return a view and all that it wraps; with a method, also that method of its class."""
     view_class = getattr(view, "view_class", None)
     while view is not None:
@@ -214,10 +214,10 @@ def layers(view: Any, method: str | None = None) -> Iterator[Any]:
             yield from layers(getattr(view_class, name, None))
 
 
-def is_guard(layer: Any) -> bool:
+def is_guard(layer: object) -> bool:
     return bears(layer, _GUARD)
 
 
-def bears(view: Any, mark: str) -> bool:
+def bears(view: object, mark: str) -> bool:
     """Whether a mark is the view's own, and not a copy by `functools.wraps`."""
     return getattr(view, mark, None) is view
