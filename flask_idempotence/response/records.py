@@ -80,7 +80,7 @@ class RecordOfAnotherRequest(UnreadableRecord):
 
 
 class Slot(NamedTuple):
-    """A place in the store: its key, and the fingerprint (16 bytes) of the request at it."""
+    """A place in the store: its key, and the fingerprint (16 bytes) of its request."""
 
     key: str
     fingerprint: bytes = NO_FINGERPRINT

@@ -1,4 +1,4 @@
-"""Connections of the store's own, each checked out within a deadline, and given up on at it."""
+"""Connections of the store's own, each checked out and given up on within a deadline."""
 
 from __future__ import annotations
 
