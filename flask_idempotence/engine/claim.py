@@ -229,7 +229,7 @@ class Claim:
             self.result = max(self.result, Verdict.FINAL)
             self.transaction.roll_back()
         else:
-            self.transaction.view_returned()
+            self.transaction.is_view_over = True
 
     # The verdict
 

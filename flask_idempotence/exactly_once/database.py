@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
@@ -31,7 +31,7 @@ _ISOLATING_BEGIN = frozenset({"psycopg", "psycopg2"})
 a pooler is shared with other clients."""
 
 
-def database_of(session: Session) -> Engine:
+def engine_of(session: Session) -> Engine:
     """Return the engine of a session's default bind.
 
     Raises:
@@ -49,26 +49,24 @@ def checked_store(store: Store, database: Engine) -> SqlStore:
     Raises:
         ConfigurationError: it is none.
     """
-    if not isinstance(store, SqlStore) or not _is_same(database, store.engine):
-        raise ConfigurationError(
-            "within= needs the store in the session's own database: set IDEMPOTENCE_STORAGE_URI "
-            "to the same URL, or pass store=SqlStore(engine) with the session's engine."
-        )
-    return store
-
-
-def _is_same(one: Engine, other: Engine) -> bool:
-    return one is other or one.pool is other.pool or _place(one.url) == _place(other.url)
+    if isinstance(store, SqlStore):
+        ours = store.engine
+        if ours.pool is database.pool or _place(ours.url) == _place(database.url):
+            return store
+    raise ConfigurationError(
+        "within= needs the store in the session's own database: set IDEMPOTENCE_STORAGE_URI "
+        "to the same URL, or pass store=SqlStore(engine) with the session's engine."
+    )
 
 
 def _place(url: URL) -> tuple[object, ...]:
-    database = url.database
-    if url.get_backend_name() == "sqlite":
-        return ("sqlite", str(Path(database or "").resolve()))
-    if url.get_backend_name() in MYSQL:
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        return (backend, Path(url.database or "").resolve())
+    if backend in MYSQL:
         # Flask-SQLAlchemy adds a charset, which changes nothing here.
-        return ("mysql", url.host, url.port, database, url.query.get("unix_socket"))
-    return (url.get_backend_name(), url.host, url.port, database, url.query)
+        return ("mysql", url.host, url.port, url.database, url.query.get("unix_socket"))
+    return (backend, url.host, url.port, url.database, url.query)
 
 
 def begin(session: Session) -> Connection:
@@ -114,9 +112,12 @@ def restart(connection: Connection) -> None:
 def _isolate(connection: Connection) -> None:
     by_itself = commits_by_itself(connection)
     name = connection.dialect.name
-    if name in MYSQL and _level_of(connection.engine) != _ISOLATION:
-        # Of the next transaction, which has not begun: no statement was sent.
-        connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
+    if name in MYSQL:
+        level = connection.engine.get_execution_options().get("isolation_level")
+        level = level or getattr(connection.dialect, "_on_connect_isolation_level", None)
+        if level != _ISOLATION:
+            # Of the next transaction, which has not begun: no statement was sent.
+            connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
     if by_itself:
         # Some drivers then send neither a COMMIT nor a ROLLBACK of their own.
         for end in ("commit", "rollback"):
@@ -124,12 +125,6 @@ def _isolate(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
     if name == "postgresql":
         connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
-
-
-def _level_of(engine: Engine) -> str | None:
-    """Return the isolation level that an engine was given; None where it was given none."""
-    level: str | None = engine.get_execution_options().get("isolation_level")
-    return level or getattr(engine.dialect, "_on_connect_isolation_level", None)
 
 
 @cache
@@ -169,22 +164,15 @@ def is_outage(error: Exception) -> bool:
 
     An error of the driver that SQLAlchemy has not wrapped comes from an event of its pool.
     """
-    if isinstance(error, OSError | PoolTimeout) or _is_of_driver(error):
-        return True
-    number = (
-        mysql.error_number(error.orig) if isinstance(error, DBAPIError) and error.orig else None
-    )
-    if number is not None:  # of MySQL, where OperationalError is the class of all other errors
-        return mysql.is_outage(number)
-    return isinstance(error, OperationalError) or (
-        isinstance(error, DBAPIError) and error.connection_invalidated
-    )
-
-
-def _is_of_driver(error: Exception) -> bool:
+    if isinstance(error, DBAPIError):
+        number = mysql.error_number(error.orig) if error.orig else None
+        if number is not None:  # of MySQL, where OperationalError is the class of all other errors
+            return mysql.is_outage(number)
+        return isinstance(error, OperationalError) or error.connection_invalidated
     # Whichever driver: its package is a module of DB-API 2.0 (PEP 249).
-    module: Any = sys.modules.get(type(error).__module__.partition(".")[0])
-    return hasattr(module, "apilevel") and isinstance(error, module.Error)
+    module = sys.modules.get(type(error).__module__.partition(".")[0])
+    of_driver = getattr(module, "Error", ()) if hasattr(module, "apilevel") else ()
+    return isinstance(error, (OSError, PoolTimeout, of_driver))
 
 
 def text_of(error: Exception) -> str:

@@ -30,11 +30,12 @@ class TransactionFactory:
 
     session: Callable[[], Session]
     of_thread: bool
-    _open: Callable[[Session, Store | None], Transaction]
 
     def __call__(self, store: Store | None) -> Transaction:
         """Open a transaction beside a claim in a store, or with None without a claim."""
-        return self._open(self.session(), store)
+        from .transaction import Transaction  # noqa: PLC0415 - an extra
+
+        return Transaction(self.session(), store)
 
 
 def watch_sessions() -> None:
@@ -62,7 +63,7 @@ def transaction_factory(label: str, within: object) -> TransactionFactory | None
         from sqlalchemy.orm import Session, sessionmaker  # noqa: PLC0415 - an extra
         from sqlalchemy.util import ThreadLocalRegistry  # noqa: PLC0415 - an extra
 
-        from .transaction import Transaction  # noqa: PLC0415 - an extra
+        from . import transaction  # noqa: F401, PLC0415 - an extra; it registers its listeners
     except ImportError:
         raise ConfigurationError(
             f'{label} needs SQLAlchemy: pip install "flask-idempotence[sql]".'
@@ -79,6 +80,6 @@ def transaction_factory(label: str, within: object) -> TransactionFactory | None
 
     if callable(within) and not isinstance(within, sessionmaker | type):
         of_thread = isinstance(getattr(within, "registry", None), ThreadLocalRegistry)
-        return TransactionFactory(lambda: checked(within()), of_thread, Transaction)
+        return TransactionFactory(lambda: checked(within()), of_thread)
     session = checked(within)
-    return TransactionFactory(lambda: session, of_thread=False, _open=Transaction)
+    return TransactionFactory(lambda: session, of_thread=False)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import secrets
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.elements import (
     ReleaseSavepointClause,
@@ -31,7 +31,6 @@ _CLAUSES = (SavepointClause, ReleaseSavepointClause, RollbackToSavepointClause)
 
 _LOCK_TIMEOUT, _DEADLOCK = 1205, 1213
 """Errors by which InnoDB may undo a whole transaction, and does."""
-
 
 _MISSING = 1305
 """ER_SP_DOES_NOT_EXIST"""
@@ -74,9 +73,8 @@ class Savepoint:
         if connection.dialect.name == "sqlite":
             self._changes = self._driver.total_changes
             event.listen(connection, "before_cursor_execute", self._defer, retval=True)
-        if connection.engine not in _watched:
-            event.listen(connection.engine, "handle_error", _note_error, retval=True)
-            _watched.add(connection.engine)
+        if not event.contains(connection.dialect, "handle_error", _note_error):
+            event.listen(connection.dialect, "handle_error", _note_error, retval=True)
         _savepoints[connection] = self
         self.nested = session.begin_nested()
         session.connection()
@@ -99,8 +97,7 @@ class Savepoint:
 
     def release(self) -> bool:
         """Leave the writes behind it to the session's transaction; return whether it was there."""
-        inner: Any
-        while (inner := self._session.get_nested_transaction()) is not self.nested:
+        while (inner := self._session.get_nested_transaction()) not in (None, self.nested):
             inner.commit()
         try:
             self._core.commit()
@@ -141,9 +138,8 @@ class Savepoint:
     def _judge(self, error: DBAPIError) -> None:
         """Note why it is not there; raise an error that has another cause."""
         cause = error.orig or error
-        by = (
-            None if self.undone_by is None else error_number(self.undone_by.orig or self.undone_by)
-        )
+        undone_by = self.undone_by
+        by = None if undone_by is None else error_number(undone_by.orig or undone_by)
         if by == _LOCK_TIMEOUT:
             with closing(self._driver.cursor()) as cursor:
                 cursor.execute("SELECT @@innodb_rollback_on_timeout")
@@ -165,21 +161,25 @@ class Savepoint:
     def _status(self) -> int | None:
         return getattr(getattr(self._driver, "info", None), "transaction_status", None)
 
-    def _rename(self, _connection: Connection, clause: Any, *more: Any) -> tuple[Any, Any, Any]:
+    def _rename(
+        self, _connection: Connection, clause: object, *more: object
+    ) -> tuple[object, ...]:
         if isinstance(clause, _CLAUSES):
             clause.ident = self._prefix + clause.ident
             self._name = self._name or clause.ident
-        return clause, more[0], more[1]
+        return clause, *more[:2]
 
     def _defer(
-        self, _connection: Connection, _cursor: Any, statement: str, parameters: Any, *_more: Any
-    ) -> tuple[str, Any]:
+        self, _connection: object, _cursor: object, statement: str, parameters: object, *_: object
+    ) -> tuple[str, object]:
         is_own = statement.endswith(self._name)
         if is_own and statement.startswith("SAVEPOINT"):
             self._is_pending = not self._driver.in_transaction
         if self._is_pending and is_own:
             return "-- deferred", parameters
-        if self._is_pending and not self._driver.in_transaction and _begins(statement):
+        word = first_word(statement) if self._is_pending else None
+        is_writing = word in _BEGINNING or (word == "WITH" and may_write(statement))
+        if is_writing and not self._driver.in_transaction:
             self._note_changes()
             self._is_pending = False
             self._driver.execute("BEGIN")
@@ -187,13 +187,7 @@ class Savepoint:
         return statement, parameters
 
 
-def _begins(statement: str) -> bool:
-    word = first_word(statement)
-    return word in _BEGINNING or (word == "WITH" and may_write(statement))
-
-
 _savepoints: WeakKeyDictionary[Connection, Savepoint] = WeakKeyDictionary()
-_watched: WeakSet[Engine] = WeakSet()
 
 
 def _note_error(context: ExceptionContext) -> BaseException | None:

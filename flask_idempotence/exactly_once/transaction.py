@@ -19,23 +19,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, event
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from ..errors import COMMITTED_BELOW, ConfigurationError, StoreError
 from ..stores.base import Completion, Outcome
-from .database import (
-    begin,
-    checked_store,
-    database_of,
-    is_outage,
-    join,
-    restart,
-    store_errors,
-    text_of,
-    undo,
-)
+from . import database
+from .database import is_outage, store_errors, text_of, undo
 from .savepoint import Savepoint
 from .writes import has_written, joined_connection, note_undone
 
@@ -51,8 +42,12 @@ class Transaction:
     """The transaction of one guarded view or block, committed when that is settled.
 
     Args:
-        session: the session in which the view writes.
+        session: the session in which the view writes, then an attribute.
         store: the claim's, a table in the session's own database; None for no claim.
+
+    Attributes:
+        is_view_over: whether the application may roll back: the guard's commit then fails.
+        is_committed_below: whether it was committed below the session.
 
     Raises:
         ConfigurationError: they do not go together, or something is written already.
@@ -61,13 +56,13 @@ class Transaction:
 
     def __init__(self, session: Session, store: Store | None) -> None:
         self.session = session
+        self.is_view_over = False
         self.is_committed_below = False
+        self.savepoint: Savepoint | None = None
         self._is_over = False
-        self._is_view_over = False
         self._goes_on = False
-        self._savepoint: Savepoint | None = None
-        database = database_of(session)
-        self._store = None if store is None else checked_store(store, database)
+        engine = database.engine_of(session)
+        self._store = None if store is None else database.checked_store(store, engine)
         if _OPEN in session.info:
             raise ConfigurationError(
                 "Another guard commits this session already: guards with the same within= session "
@@ -79,22 +74,18 @@ class Transaction:
                     "The session has writes from before its guard, which would be committed or "
                     "rolled back with the view: commit them first, or write in the view."
                 )
-            self._joined = self._open(session)
+            while (nested := session.get_nested_transaction()) is not None:
+                nested.commit()  # it has only read
+            joined = joined_connection(session)
+            if joined is not None and joined.invalidated:  # and a new one may be another tenant's
+                undo(session)
+                raise StoreError("The connection broke before the view.", sent=False)
+            if joined is not None and joined.dialect.name == "sqlite":
+                # A transaction that has read keeps writers off, and so the claim.
+                database.join(joined)
+        self._joined = joined
         if self._store is not None:
             self._store.know_schema()
-
-    @staticmethod
-    def _open(session: Session) -> Connection | None:
-        """Return the connection that the session has already, ready for a claim beside it."""
-        while (nested := session.get_nested_transaction()) is not None:
-            nested.commit()  # it has only read
-        joined = joined_connection(session)
-        if joined is not None and joined.invalidated:  # and a new one may be another tenant's
-            undo(session)
-            raise StoreError("The connection broke before the view.", sent=False)
-        if joined is not None and joined.dialect.name == "sqlite":
-            join(joined)  # a transaction that has read keeps writers off, and so the claim
-        return joined
 
     def begin(self) -> None:
         """Begin, on the session's connection.
@@ -108,14 +99,14 @@ class Transaction:
             if not self._was_open:
                 session.begin()
             if self._joined is None:
-                self._connection = begin(session)
+                self._connection = database.begin(session)
             else:
                 self._connection = self._joined
                 if self._connection.dialect.name != "sqlite":
-                    self._goes_on = join(self._connection)
+                    self._goes_on = database.join(self._connection)
                 session.expire_all()  # as it is at the time of the claim
             self._root = session.get_transaction()
-            self._savepoint = Savepoint(session)
+            self.savepoint = Savepoint(session)
         session.info[_OPEN] = self
 
     def commit(self, completion: Completion | None) -> Outcome:
@@ -132,7 +123,7 @@ class Transaction:
                 unknown; else it has not.
             Exception: the view's writes cannot be committed, and are rolled back.
         """
-        self._give_back()
+        self.give_back()
         session = self.session
         try:
             with store_errors():
@@ -154,7 +145,7 @@ class Transaction:
         return self._send_commit(completion)
 
     def _whole(self) -> Savepoint:
-        savepoint = self._savepoint
+        savepoint = self.savepoint
         if savepoint is None or self.session.get_transaction() is not self._root:
             raise ConfigurationError(_NOT_YOURS.format(did="ended its transaction"))
         if self._connection.invalidated:
@@ -188,25 +179,16 @@ class Transaction:
         except StoreError:
             raise StoreError(text_of(error), sent=True) from error
 
-    def is_ended_by_commit(self) -> bool:
-        """Whether a commit of the session's, which begins now, is not one of the view's own."""
-        nested = self.session.get_nested_transaction()
-        return self._savepoint is None or nested in (None, self._savepoint.nested)
-
-    def view_returned(self) -> None:
-        """Let the application roll back from now on; the guard's commit then fails."""
-        self._is_view_over = True
-
     def roll_back(self) -> None:
         """Undo the view's writes, once: after that the session is the application's again."""
         was_over = self._is_over
-        self._give_back()
+        self.give_back()
         if not was_over:
             self._undo()
 
     def _undo(self) -> None:
         """Leave the transaction as the guard has found it, as far as it is still there."""
-        savepoint, is_there = self._savepoint, False
+        savepoint, is_there = self.savepoint, False
         if savepoint is not None:
             with suppress(Exception):
                 if self.session.get_transaction() is self._root:
@@ -216,24 +198,15 @@ class Transaction:
                 savepoint.end()
                 if is_there:
                     if not self._goes_on:
-                        restart(self._connection)
+                        database.restart(self._connection)
                     note_undone(self.session, self._connection)
                     return
         undo(self.session)
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """Return the session to the application."""
         self._is_over = True
         self.session.info.pop(_OPEN, None)
-
-    def rolled_back(self) -> None:
-        """Return the session to the application, which has rolled back on its own.
-
-        Raises:
-            ConfigurationError: its view is still running.
-        """
-        if not self._is_view_over:
-            raise ConfigurationError(_NOT_YOURS.format(did="rolled it back"))
-        self._give_back()
 
 
 _NOT_YOURS = (
@@ -254,12 +227,19 @@ _BROKEN = (
 @event.listens_for(Session, "before_commit")
 def _refuse_commit(session: Session) -> None:
     transaction: Transaction | None = session.info.get(_OPEN)
-    if transaction is not None and transaction.is_ended_by_commit():
+    if transaction is None:
+        return
+    nested = session.get_nested_transaction()
+    # The view may commit savepoints of its own.
+    if nested is None or (transaction.savepoint and nested is transaction.savepoint.nested):
         raise ConfigurationError(_NOT_YOURS.format(did="committed it"))
 
 
 @event.listens_for(Session, "after_soft_rollback")
 def _refuse_rollback(session: Session, ended: SessionTransaction) -> None:
     transaction: Transaction | None = session.info.get(_OPEN)
-    if transaction is not None and ended.parent is None:
-        transaction.rolled_back()
+    if transaction is None or ended.parent is not None:
+        return
+    if not transaction.is_view_over:
+        raise ConfigurationError(_NOT_YOURS.format(did="rolled it back"))
+    transaction.give_back()

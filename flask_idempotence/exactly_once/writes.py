@@ -7,10 +7,10 @@ its transaction.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Connection, event, text
 from sqlalchemy.orm import Session
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ _NOT_READING = {
 
 _statements: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 """Statements that may have written, on each connection where they are counted."""
-
-_watched: WeakSet[Engine] = WeakSet()
 
 
 def has_written(session: Session, *, besides: Connection | None = None) -> bool:
@@ -86,8 +84,7 @@ def first_word(statement: str) -> str | None:
 def may_write(statement: str) -> bool:
     """Return whether a statement may leave anything that a rollback would undo."""
     word = first_word(statement)
-    writing = _NOT_READING.get(word or "")
-    if writing is not None:
+    if writing := _NOT_READING.get(word or ""):
         return writing.search(statement) is not None
     return word not in _READING
 
@@ -107,14 +104,14 @@ def _changes_on(connection: Connection) -> int | None:
         return 0 if commits_by_itself(connection) else _statements_on(connection)
     if connection.dialect.name != "sqlite":
         return None
-    driver: Any = connection.connection.dbapi_connection
-    count: int | None = getattr(driver, "total_changes", None)  # an async driver has none
+    # An async driver has none.
+    count: int | None = getattr(connection.connection.dbapi_connection, "total_changes", None)
     return count
 
 
 def commits_by_itself(connection: Connection) -> bool:
     """Return whether a driver commits every statement on its own."""
-    driver: Any = connection.connection.dbapi_connection
+    driver = connection.connection.dbapi_connection
     get_autocommit = getattr(driver, "get_autocommit", None)  # of PyMySQL and mysqlclient
     if get_autocommit is not None:
         return bool(get_autocommit())
@@ -123,14 +120,13 @@ def commits_by_itself(connection: Connection) -> bool:
 
 def _statements_on(connection: Connection) -> int:
     """Return how many statements that may write it has executed since the first call."""
-    if connection.engine not in _watched:
-        event.listen(connection.engine, "before_cursor_execute", _count)
-        _watched.add(connection.engine)
+    if connection not in _statements:
+        event.listen(connection, "before_cursor_execute", _count)
     return _statements.setdefault(connection, 0)
 
 
 def _count(connection: Connection, _cursor: object, statement: str, *_more: object) -> None:
-    if connection in _statements and may_write(statement):
+    if may_write(statement):
         _statements[connection] += 1
 
 
