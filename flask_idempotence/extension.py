@@ -41,7 +41,7 @@ from .response.frameworks import register_with_apiflask
 from .response.records import Records
 from .response.refusals import Refusal
 from .stores import Store, open_store
-from .stores.broadcast import BroadcastingStore
+from .stores.base import BroadcastingStore
 from .web.routes import make_blueprint, token_url_faults
 from .web.templating import FUNCTIONS
 

@@ -26,7 +26,7 @@ from modes import key_mode, lock_mode
 from flask_idempotence.engine.publisher import Publisher, channel_of
 from flask_idempotence.signals import claimed, emit
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.broadcast import BroadcastingStore
+from flask_idempotence.stores.base import BroadcastingStore
 
 LIMITS = {"nobody listens": 1.05, "watched": 1.10}
 """A guarded request with the setting, of one without, at most."""

@@ -24,7 +24,7 @@ from ..engine.figures import PASSED_ON
 from ..engine.publisher import channel_of
 from ..errors import StoreError
 from ..signals import ALL_SIGNALS
-from ..stores.broadcast import BroadcastingStore, Subscription
+from ..stores.base import BroadcastingStore, Subscription
 from ..stores.process import start_daemon
 from . import kind_of
 from .context import as_json, state_of, this_app

@@ -26,7 +26,7 @@ from flask import Flask
 
 from ..errors import StoreError
 from ..signals import ALL_SIGNALS
-from ..stores.broadcast import BroadcastingStore
+from ..stores.base import BroadcastingStore
 from ..stores.process import call_at_exit, call_in_children
 from .figures import PASSED_ON
 

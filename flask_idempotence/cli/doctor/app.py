@@ -13,7 +13,7 @@ from ...errors import StoreError
 from ...guards.checks import faults_when_finished
 from ...guards.whole_app import guard_to_come
 from ...guards.wrapping import covers, guards_of, is_guard, layers
-from ...stores.broadcast import BroadcastingStore
+from ...stores.base import BroadcastingStore
 from ...web.routes import token_url_faults
 from .. import kind_of
 from .store import Check, DoctorContext, Finding, error, note, ok, warning

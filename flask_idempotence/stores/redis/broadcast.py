@@ -5,7 +5,7 @@ from __future__ import annotations
 from redis.exceptions import RedisError
 
 from ...errors import StoreError
-from ..broadcast import BroadcastingStore, Subscription
+from ..base import BroadcastingStore, Subscription
 from .connection.link import Link, deadline, pack
 from .connection.replies import checked
 from .inspection import Inspection
