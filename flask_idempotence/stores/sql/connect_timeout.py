@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
 
 _LEAST = 2
 """Seconds: libpq and psycopg take less than two as two."""
@@ -28,7 +29,7 @@ _ARGUMENTS = {
 """The arguments by which a driver limits connecting."""
 
 
-def _relax(connection: Any, _record: object) -> None:
+def _relax(connection: DBAPIConnection, _record: object) -> None:
     """Lift a limit that would hold for statements, too; there is no public way."""
     if hasattr(connection, "_usock"):  # of pg8000
         connection._usock.settimeout(None)  # noqa: SLF001

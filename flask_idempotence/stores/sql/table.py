@@ -31,7 +31,7 @@ class _KeyBytes(sa.TypeDecorator[str]):
     def process_bind_param(self, value: str | None, _dialect: Dialect) -> bytes | None:
         return None if value is None else value.encode()
 
-    def process_result_value(self, value: Any | None, _dialect: Dialect) -> str | None:
+    def process_result_value(self, value: bytes | None, _dialect: Dialect) -> str | None:
         return None if value is None else bytes(value).decode()
 
 
