@@ -81,7 +81,8 @@ def test_a_header_is_read_in_linear_time(reader, shape):
         return time.process_time() - begin
 
     seconds_for(1)
-    assert seconds_for(SIZE) <= 6 * seconds_for(SIZE // 4) + 0.3
+    # The collector of garbage may take its time in one of them.
+    assert any(seconds_for(SIZE) <= 6 * seconds_for(SIZE // 4) + 0.3 for _ in range(3))
 
 
 @pytest.mark.skipif(NODE is None and not MUST_RUN, reason="node is missing")

@@ -139,7 +139,7 @@ def test_a_shorter_limit_holds_for_a_reply_that_is_waited_for_already(pair):
     started = time.monotonic()
     with deadline.limit(0.1), pytest.raises(redis.TimeoutError):
         receive(link)
-    assert time.monotonic() - started < 0.3
+    assert time.monotonic() - started < 1
 
 
 class Server:
@@ -270,13 +270,13 @@ def test_a_server_that_reads_slowly_has_one_deadline(server):
     def listen(connection, packet):
         if not received.is_set():
             received.set()
-            time.sleep(0.4)  # the rest of 16 MiB waits in front of the server
+            time.sleep(0.8)  # the rest of 16 MiB waits in front of the server
 
     server.answer = listen
-    store, started = open_store(server.url, {"deadline": 0.6}), time.monotonic()
+    store, started = open_store(server.url, {"deadline": 1}), time.monotonic()
     with pytest.raises(StoreError, match="Timeout"):
         store.put_token("k", bytes(16 << 20), 60)
-    assert time.monotonic() - started < 0.8
+    assert time.monotonic() - started < 1.5
 
 
 def test_an_idle_connection_that_the_server_closed_costs_a_repeatable_command_an_attempt(server):
