@@ -108,7 +108,7 @@ def test_there_are_examples_and_none_is_overlooked():
 @pytest.mark.parametrize(
     "command",
     [
-        "pip install uv && uv run flask --app example_app run",
+        "pip install uv && uv run --no-default-groups --group example flask --app example_app run",
         "pip install uv && uv run pytest",
     ],
 )

@@ -16,17 +16,18 @@ HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
 class FlaskRun(ServerProcess):
-    """The example under `flask run`, as the README starts it."""
+    """The example under `flask run`, with the packages of the tests or by another command."""
 
-    def __init__(self, *, env):
-        self._environment = env
+    COMMAND = (sys.executable, "-m", "flask", "--app", "example_app", "run")
+
+    def __init__(self, *, env, command=COMMAND):
+        self._environment, self._command = env, command
 
     def start(self):
         self.port = free_port()
         self.url = f"http://{HOST}:{self.port}"
-        command = [sys.executable, "-m", "flask", "--app", "example_app", "run"]
-        command += ["--port", str(self.port)]
-        self._launch(command, self._answers, 30, cwd=ROOT, env=self._environment)
+        command = [*self._command, "--port", str(self.port)]
+        self._launch(command, self._answers, 60, cwd=ROOT, env=self._environment)
 
     def _answers(self):
         with closing(http.client.HTTPConnection(HOST, self.port, timeout=5)) as connection:
