@@ -29,6 +29,7 @@ html_title = f"{project} {release}"
 html_short_title = project
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_favicon = "_static/favicon.svg"
+html_logo = "../example_app/static/pictures/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]

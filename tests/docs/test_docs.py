@@ -133,6 +133,14 @@ def test_the_site_has_few_pages_and_a_short_sidebar():
     assert 30 < len(links) <= 36
 
 
+def test_the_landing_page_leads_to_few_pages_and_needs_no_redis():
+    page = text_of(ROOT / "docs" / "index.md")
+    assert len(re.findall(r"\]\(", page)) <= 15
+    listings = "".join(re.findall(r"(?ms)^```python\n(.*?)^```$", page))
+    assert "STORAGE_URI" not in re.sub("#.*", "", listings)
+    assert "pip install flask-idempotence\n" in page
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_that_a_page_links_to_is_there(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text_of(page)):
