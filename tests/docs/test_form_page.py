@@ -1,0 +1,59 @@
+"""The shop of docs/how-to/protect-a-form.md, when the form is old, empty or without a store."""
+
+import re
+
+import pytest
+from helpers.pages import FORM_PAGE, run_blocks
+from helpers.repository import text_of
+
+EMPTY = re.search(r'<input type="hidden".*?>', text_of(FORM_PAGE))[0]
+"""The field of the page that needs no store."""
+
+
+@pytest.fixture
+def shop(monkeypatch, tmp_path):
+    """Run the shop and its error handler; return a function that makes a signed-in client."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def make(**replaced):
+        return run_blocks(FORM_PAGE, 2, replaced)
+
+    return make
+
+
+def sign_in(names):
+    client = names["app"].test_client()
+    client.get("/login")
+    return client
+
+
+def fields_of(page):
+    found = re.findall(r'name="(\w+)"[^>]* value="([^"]+)"', page.text)
+    return dict(found)
+
+
+def test_a_form_without_a_token_comes_back_with_one_and_with_its_input(shop):
+    client = sign_in(shop())
+    form = fields_of(client.get("/checkout")) | {"address": "1 High Street"}
+    del form["idempotence_token"]
+    refused = client.post("/checkout", data=form)
+    assert refused.status_code == 400
+    assert "Please press Order again." in refused.text
+    assert client.post("/checkout", data=fields_of(refused)).location == "/orders/1"
+
+
+def test_a_form_that_is_too_old_comes_back_with_its_input(shop):
+    client = sign_in(names := shop())
+    names["app"].config["WTF_CSRF_TIME_LIMIT"] = -1
+    refused = client.post("/checkout", data=fields_of(client.get("/checkout")) | {"address": "A"})
+    assert "The CSRF token has expired." in refused.text
+    names["app"].config["WTF_CSRF_TIME_LIMIT"] = 3600
+    assert client.post("/checkout", data=fields_of(refused)).location == "/orders/1"
+
+
+def test_without_a_store_the_form_is_a_503_unless_its_field_is_empty(shop):
+    away = {"memory://": "redis://localhost:1/0"}
+    assert sign_in(shop(**away)).get("/checkout").status_code == 503
+    page = sign_in(shop(**away, **{"{{ idempotence_field() }}": EMPTY})).get("/checkout")
+    assert (page.status_code, fields_of(page).keys()) == (200, {"csrf_token"})
+    assert EMPTY in page.text

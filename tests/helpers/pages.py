@@ -1,0 +1,24 @@
+"""Applications of the pages: their blocks of code, run."""
+
+from helpers.http_transcripts import blocks
+from helpers.repository import ROOT, text_of
+
+FORM_PAGE = ROOT / "docs" / "how-to" / "protect-a-form.md"
+
+
+def run_blocks(page, count, replaced=()):
+    """Run a page's first blocks of Python, and return their names.
+
+    Args:
+        page: its path.
+        count: the number of blocks.
+        replaced: texts of the code, and their replacements.
+    """
+    names = {"__name__": "example"}
+    for block in blocks(text_of(page))[0][:count]:
+        code = block.text
+        for text, other in dict(replaced).items():
+            assert text in text_of(page)
+            code = code.replace(text, other)
+        exec(compile(code, str(page), "exec"), names)
+    return names
