@@ -102,7 +102,7 @@ def test_of_mariadb(facts_of, mariadb):
         oldest=(10, 6),
         is_primary=True,
         survives_crash=False,
-        durability="innodb_flush_log_at_trx_commit is 0, sync_binlog is 0",
+        durability="innodb_flush_log_at_trx_commit is 2, sync_binlog is 0",
         expired=EXPIRED,
     )
 

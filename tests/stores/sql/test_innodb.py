@@ -307,7 +307,7 @@ class TestFacts:
         assert (10, 6) <= facts.version < (100,)
         assert facts.is_primary
         assert not facts.survives_crash  # the tests' server does not flush
-        assert "innodb_flush_log_at_trx_commit is 0" in facts.durability
+        assert "innodb_flush_log_at_trx_commit is 2" in facts.durability
 
     def test_say_that_a_replica_takes_no_writes(self, fresh_mariadb):
         with store_at(fresh_mariadb.new_database()) as store:
