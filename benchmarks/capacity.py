@@ -164,6 +164,27 @@ def page_with(text: str, constants: dict) -> str:
     )
 
 
+def check(constants: dict, nodes: list) -> int:
+    """Print what the nodes of a filled cluster took beside what was predicted.
+
+    Returns:
+        1 where the prediction is off by more than a fiftieth, else 0.
+    """
+    worst, mean = 0.0, sum(node.keys.total() for node in nodes) / len(nodes)
+    print("| node | keys | of the mean | predicted | used | off by |\n|" + " --- |" * 6)
+    for number, node in enumerate(nodes, 1):
+        held = node.keys.total()
+        predicted = sum(
+            count * with_tables(constants["usage"][kind], held, cluster=True)
+            for kind, count in node.keys.items()
+        )
+        error = predicted / node.used - 1
+        worst = max(worst, abs(error))
+        told = f"{bytes_told(predicted)} | {bytes_told(node.used)} | {error:+.1%}"
+        print(f"| {number} | {held:,} | {held / mean:.1%} | {told} |")
+    return 1 if worst > 0.02 else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -186,7 +207,7 @@ def main() -> int:
             CONSTANTS.write_text(json.dumps(capacity_costs.measure(), indent=2) + "\n")
     constants = json.loads(CONSTANTS.read_text())
     if asked.check:
-        return capacity_costs.check(constants)
+        return check(constants, capacity_costs.filled_nodes())
     if asked.docs:
         PAGE.write_text(page_with(PAGE.read_text(), constants))
     elif asked.requests_per_second:

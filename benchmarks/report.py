@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Measure everything once more, and write docs/reports/benchmarks/report.md with its charts.
 
-    uv run --group bench python benchmarks/report.py            # all of it, in half an hour
+    uv run --group bench python benchmarks/report.py            # all of it, in 20 minutes
     uv run --group bench python benchmarks/report.py --quick    # whether it works; elsewhere
 
-Parts: each mode on each store (modes); where the rest goes (breakdown); the throughput of a whole
-service, which needs wrk (service); growth with live keys (growth), simultaneous duplicates
-(duplicates), bodies (bodies), and the comparison with peers (peers), which installs them and is
-left out with --quick. A part that is measured alone replaces its own section. `python -m
-benchmarks.peers --help` says how to compare with some of the peers only.
+Parts: each mode on each store (modes); the throughput of a whole service, which needs wrk
+(service); and the comparison with peers (peers), which installs them and is left out with --quick.
+A part that is measured alone replaces its own section. `python -m benchmarks.peers --help` tells
+how to compare with some of the peers only.
 """
 
 import argparse
@@ -23,29 +22,36 @@ from importlib.metadata import version
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
+import service
 from measuring.machine import machine, processor_times, stolen_since
-from reporting import breakdown, every_mode, growth, key_requests
-from reporting.page import page
-from reporting.stores import Stores, open_stores
-from service import duplicates, throughput
+from measuring.stores import Stores, open_stores, requests_for
+from modes.comparison import CASES, compare
+from reporting import page
 
 ROOT = Path(__file__).parents[1]
 DIRECTORY = ROOT / "docs" / "reports" / "benchmarks"
 PACKAGES = ("flask", "redis")
 REQUESTS, QUICK_REQUESTS = 3000, 20
 
-Measure = Callable[[Stores, int, bool], list[dict]]
-PARTS: dict[str, Measure] = {
-    "modes": lambda stores, requests, _: every_mode.measure(stores, requests),
-    "breakdown": lambda stores, requests, _: breakdown.measure(stores, requests),
-    "service": lambda stores, _, quick: throughput.measure(
-        stores.redis, *((1, 1) if quick else (15, 2)), views=("database",)
-    ),
-    "growth": lambda stores, requests, quick: growth.measure(
-        stores, requests, 10_000 if quick else 1_000_000
-    ),
-    "duplicates": lambda stores, _, quick: duplicates.measure(stores, 1 if quick else 5),
-    "bodies": lambda stores, requests, _: key_requests.bodies(stores, requests),
+
+def _modes(stores: Stores, requests: int, _: bool) -> list[dict]:
+    """Measure each case on each store, in databases with fewer requests."""
+    uris = stores.uris()
+    return [
+        compare(case, name, uri, requests_for(name, requests))
+        for case in CASES
+        for name, uri in uris.items()
+    ]
+
+
+def _service(stores: Stores, _: int, quick: bool) -> list[dict]:
+    rounds, seconds = (1, 1) if quick else (15, 2)
+    return service.measure(stores.redis, rounds, seconds, views=("database",))
+
+
+PARTS: dict[str, Callable[[Stores, int, bool], list[dict]]] = {
+    "modes": _modes,
+    "service": _service,
 }
 PEERS = "peers"
 """The part that keeps its results in files of its own, and writes them into a page of its own."""
@@ -87,8 +93,7 @@ def _measure(part: str, stores: Stores, arguments: argparse.Namespace) -> dict:
     rows = PARTS[part](stores, arguments.requests, arguments.quick)
     told["stolen"] = stolen_since(before)
     print(f"{part}: {len(rows)} rows in {time.monotonic() - began:.0f} s")
-    has_databases = part in {"modes", "growth"}
-    return {"machine": told, "rows": rows, "left out": stores.left_out if has_databases else []}
+    return {"machine": told, "rows": rows, "left out": stores.left_out if part == "modes" else []}
 
 
 def _arguments() -> argparse.Namespace:

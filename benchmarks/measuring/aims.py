@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from measuring.pages import table
+
 MISSED = "MISSED"
 
 
@@ -47,10 +49,8 @@ class Table:
 
     def in_markdown(self) -> str:
         """Return the table for a page."""
-        head = ["", "aim", *self.columns, ""]
-        lines = [head, ["---"] * len(head)]
-        lines += [[name, bound, *values, word] for name, bound, values, word in self._lines()]
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        lines = [[name, bound, *values, word] for name, bound, values, word in self._lines()]
+        return table(["", "aim", *self.columns, ""], lines)
 
     def _lines(self) -> Iterable[tuple[str, str, list[str], str]]:
         for name, cells in self._aims.items():

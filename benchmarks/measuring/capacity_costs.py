@@ -1,13 +1,13 @@
-"""What a key and an operation cost a server, and whether a cluster agrees with the prediction."""
+"""What a key and an operation cost a server, and a cluster that is filled with keys."""
 
 import os
 import random
 import socket
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
-import capacity
 import redis
 from measuring.redis_costs import Shop, _maker, _order, _used, by_hash
 from redis.crc import key_slot
@@ -111,38 +111,27 @@ def _batches(items: list, size: int):
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
-def check(constants: dict) -> int:
-    """Fill a cluster with keys of three kinds, and compare what its nodes say with what was said.
+@dataclass(frozen=True)
+class Node:
+    """A node of a filled cluster: its keys by their kind, and the bytes by which it grew."""
 
-    Returns:
-        1 where the prediction is off by more than a fiftieth, else 0.
-    """
-    kinds = {"lock": "lock", "100": "key", "1000": "key"}
-    values = _samples(kinds)
+    keys: Counter
+    used: int
+
+
+def filled_nodes() -> list[Node]:
+    """Fill a cluster with locks and with records of two sizes; return its nodes."""
+    values = _samples(("lock", "100", "1000"))
     with Cluster(timeout=15) as cluster:
         clients = {node.port: node.client() for node in cluster.primaries}
         empty = {port: _used_memory(client) for port, client in clients.items()}
         counts = _fill(cluster, clients, values)
-        used = {port: _used_memory(client) for port, client in clients.items()}
-        held = {port: client.dbsize() for port, client in clients.items()}
-    errors = []
-    print("| node | keys | of the mean | predicted | used | off by |\n|" + " --- |" * 6)
-    for number, port in enumerate(clients, 1):
-        predicted = sum(
-            count
-            * capacity.with_tables(
-                constants["usage"][kind], sum(counts[port].values()), cluster=True
-            )
-            for kind, count in counts[port].items()
-        )
-        actual = used[port] - empty[port]
-        errors.append(predicted / actual - 1)
-        mean = held[port] / (sum(held.values()) / len(held))
-        print(
-            f"| {number} | {held[port]:,} | {mean:.1%} | {capacity.bytes_told(predicted)} "
-            f"| {capacity.bytes_told(actual)} | {errors[-1]:+.1%} |"
-        )
-    return 1 if max(map(abs, errors)) > 0.02 or sum(held.values()) != KEYS else 0
+        if sum(client.dbsize() for client in clients.values()) != KEYS:
+            raise RuntimeError("Some keys are missing.")
+        return [
+            Node(counts[port], _used_memory(client) - empty[port])
+            for port, client in clients.items()
+        ]
 
 
 def _used_memory(client: redis.Redis) -> int:
@@ -150,7 +139,7 @@ def _used_memory(client: redis.Redis) -> int:
     return told["used_memory"] - told["mem_clients_normal"]  # buffers of the filling
 
 
-def _samples(kinds: dict) -> dict:
+def _samples(kinds: tuple) -> dict:
     """Return for each kind the name of the endpoint and the value that the library stores."""
     with RedisServer() as server, server.client() as client:
         shop, told = Shop(server.url), {}

@@ -10,10 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from measuring.aims import Table, missed_in
-from measuring.pages import write_part
+from measuring.pages import replace_part
 from measuring.timing import Spread
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reports" / "aims.md"
 
 
 def parser_of(description: str, requests: int = 5000) -> argparse.ArgumentParser:
@@ -65,7 +66,9 @@ def finish(report: dict | list, arguments: argparse.Namespace, tables: Mapping[s
         table.show(title)
     if arguments.docs:
         command = Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix()
-        write_part(command, "\n".join(table.in_markdown() for table in tables.values()))
+        part = "\n\n".join(table.in_markdown() for table in tables.values())
+        text = replace_part(PAGE.read_text(encoding="utf-8"), command, part)
+        PAGE.write_text(text, encoding="utf-8")
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     count = missed_in(report)

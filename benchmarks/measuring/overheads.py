@@ -1,74 +1,21 @@
 """Each mode against lines written by hand, the store alone, and a view without a guard."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from flask import Flask
 from helpers.servers.processes import RedisServer
 from measuring.aims import aim, verdict
 from measuring.command import microseconds, row_of, versions_of
 from measuring.redis_costs import memory, round_trips
-from measuring.timing import Variant, difference, interleave, ratio
-from modes import key_mode, lock_mode, refusals, token_mode
-from modes.order_app import answer, application, orders, plain, storage
+from measuring.timing import Variant, difference, interleave
+from modes import lock_mode
+from modes.comparison import CASES, UNGUARDED, Case, compare
+from modes.order_app import answer, application, orders, storage
 from redis.utils import HIREDIS_AVAILABLE
 
 from flask_idempotence import Idempotence, no_repeat_submit
 
-Build = Callable[[str], Variant]
 MEMORY = "memory://"
 UNGUARDED_LIMIT = 2.0
 """Microseconds by which the extension may delay a route without a guard."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A request to a guarded view, and the greatest ratio to each of its yardsticks."""
-
-    name: str
-    ours: Build
-    limits: tuple[tuple[str, Build, float], ...]
-
-
-def _unguarded(_: str) -> Variant:
-    return plain()
-
-
-def _unguarded_with_key(_: str) -> Variant:
-    return plain(key_mode.first_requests)
-
-
-HAND, FLOOR, UNGUARDED = "by hand", "floor", "unguarded"
-ON_REDIS = (
-    Case(
-        "lock, first",
-        lock_mode.ours,
-        ((HAND, lock_mode.by_hand, 1.03), (FLOOR, lock_mode.floor, 1.15)),
-    ),
-    Case(
-        "token, spent",
-        token_mode.ours,
-        ((HAND, token_mode.by_hand, 1.05), (FLOOR, token_mode.floor, 1.15)),
-    ),
-    Case(
-        "key, first",
-        key_mode.ours,
-        ((HAND, key_mode.by_hand, 1.03), (FLOOR, key_mode.floor, 1.15)),
-    ),
-    Case(
-        "replay",
-        key_mode.our_replay,
-        ((HAND, key_mode.replay_by_hand, 0.95), (FLOOR, key_mode.replay_floor, 1.20)),
-    ),
-    Case("lock, refused", refusals.our_lock, ((HAND, refusals.lock_by_hand, 1.03),)),
-    Case("key, refused", refusals.our_key, ((HAND, refusals.key_by_hand, 1.03),)),
-)
-IN_MEMORY = (
-    Case("lock, first", lock_mode.ours, ((UNGUARDED, _unguarded, 1.30),)),
-    Case("token, spent", token_mode.ours, ((UNGUARDED, _unguarded, 1.40),)),
-    Case("key, first", key_mode.ours, ((UNGUARDED, _unguarded_with_key, 1.50),)),
-    Case("replay", key_mode.our_replay, ((UNGUARDED, _unguarded_with_key, 1.30),)),
-)
 
 
 def measure(sockets: list[str], requests: int) -> dict:
@@ -91,39 +38,37 @@ def measure(sockets: list[str], requests: int) -> dict:
         urls = {"tcp": server.url, "unix": server.unix_url}
         suffix = ", hiredis" if HIREDIS_AVAILABLE else ""
         report["redis"] = [
-            _compare(case, urls[socket], socket + suffix, requests)
+            _compare(case, case.limits, urls[socket], socket + suffix, requests)
             for socket in sockets
-            for case in ON_REDIS
+            for case in CASES
+            if case.limits
         ]
     if not HIREDIS_AVAILABLE:  # neither redis-py nor its parser is concerned
         report["memory_store"] = [
-            *(_compare(case, MEMORY, "memory", requests) for case in IN_MEMORY),
+            *(
+                _compare(case, {UNGUARDED: case.in_memory}, MEMORY, "memory", requests)
+                for case in CASES
+                if case.in_memory
+            ),
             _unguarded_route(requests),
         ]
     return report
 
 
-def _compare(case: Case, uri: str, at: str, requests: int) -> dict:
+def _compare(case: Case, limits: dict[str, float], uri: str, at: str, requests: int) -> dict:
     """Measure one case, show it, and return its part of the report."""
-    ours = case.ours(uri)
-    others = [build(uri) for _, build, _ in case.limits]
-    title = f"{case.name}, {at}"
-    interleave(title, [ours, *others], requests)
-    rows = []
-    for (name, _, limit), other in zip(case.limits, others, strict=True):
-        spread = ratio(ours, other)
-        row = aim(f"{case.name} / {name}", spread.median, limit, at=at)
-        rows.append({**row, "spread": row_of(spread, 3)})
-    group = {"title": title, "variants": _times([ours, *others]), "ratios": rows}
+    told = compare(case, at, uri, requests)
+    name = f"{case.mode}, {case.what}"
+    rows = [
+        {
+            **aim(f"{name} / {other}", told["ratios"][other]["median"], limit, at=at),
+            "spread": told["ratios"][other],
+        }
+        for other, limit in limits.items()
+    ]
+    group = {"title": f"{name}, {at}", "times": told["times"], "ratios": rows}
     _show_group(group)
     return group
-
-
-def _times(variants: list[Variant]) -> list[dict]:
-    return [
-        {"name": variant.name, **row_of(microseconds(variant.nanoseconds), 1)}
-        for variant in variants
-    ]
 
 
 def _unguarded_route(requests: int) -> dict:
@@ -141,8 +86,8 @@ def _unguarded_route(requests: int) -> dict:
         at="memory",
     )
     row["spread"] = {name: value / 1000 for name, value in row_of(spread, 0).items()}
-    times = _times([within, without])
-    group = {"title": "a route without a guard", "variants": times, "ratios": [row]}
+    times = {one.name: row_of(microseconds(one.nanoseconds), 1) for one in (within, without)}
+    group = {"title": "a route without a guard", "times": times, "ratios": [row]}
     _show_group(group)
     return group
 
@@ -159,8 +104,8 @@ def _with_another_route(name: str, has_extension: bool) -> Flask:
 
 def _show_group(group: dict) -> None:
     print(f"\n{group['title']:<44}  median     p10     p90")
-    for row in group["variants"]:
-        print(f"  {row['name']:<42} {row['median']:7.1f} {row['p10']:7.1f} {row['p90']:7.1f} µs")
+    for name, row in group["times"].items():
+        print(f"  {name:<42} {row['median']:7.1f} {row['p10']:7.1f} {row['p90']:7.1f} µs")
     for row in group["ratios"]:
         median, p10, p90 = row["spread"].values()
         aimed = f"aim {row['limit']:.2f}  {verdict(row['missed'])}"

@@ -1,23 +1,23 @@
-"""The tables of benchmarks on a page of the documentation."""
-
-from pathlib import Path
-
-PAGE = Path(__file__).parents[2] / "docs" / "reports" / "aims.md"
+"""Tables of benchmarks, and the parts of pages that they are written into."""
 
 
-def write_part(command: str, part: str) -> None:
-    """Replace the part of the page that a benchmark writes."""
-    PAGE.write_text(with_part(PAGE.read_text(encoding="utf-8"), command, part), encoding="utf-8")
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines
+    )
 
 
-def with_part(text: str, command: str, part: str) -> str:
-    """Return a text with the part of a benchmark between its marks.
+def replace_part(text: str, name: str, part: str) -> str:
+    """Return a page with the text between two marks replaced.
 
     Raises:
-        ValueError: the text has no such marks.
+        ValueError: the page has no such marks.
     """
-    begin, end = f"<!-- begin: {command} --docs -->\n", f"<!-- end: {command} -->\n"
-    before, mark, rest = text.partition(begin)
-    if not mark or end not in rest:
-        raise ValueError(f"{PAGE.name} has no marks for {command}")
-    return f"{before}{begin}\n{part}\n{end}{rest.partition(end)[2]}"
+    begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
+    before, found, rest = text.partition(begin)
+    _, also_found, after = rest.partition(end)
+    if not (found and also_found):
+        raise ValueError(f"no marks for {name!r}")
+    return f"{before}{begin}\n{part}\n\n{end}{after}"

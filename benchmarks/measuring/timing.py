@@ -78,16 +78,15 @@ class Server:
 
 def interleave(title: str, variants: list[Variant], requests: int) -> None:
     """Send each variant so many requests, one of each in turn, in random order."""
-    progress = _Progress(title, requests)
     _run_block(variants, min(BLOCK, requests))  # warms everything up, and is not counted
     for variant in variants:
         variant.blocks.clear()
-    done = 0
-    while done < requests:
-        count = min(BLOCK, requests - done)
-        _run_block(variants, count)
-        done += count
-        progress.show(done)
+    shown = time.monotonic()
+    for done in range(0, requests, BLOCK):
+        if time.monotonic() > shown + 2:
+            shown = time.monotonic()
+            print(f"... {title}: {done} of {requests}", file=sys.stderr, flush=True)
+        _run_block(variants, min(BLOCK, requests - done))
 
 
 def _run_block(variants: list[Variant], count: int) -> None:
@@ -142,41 +141,13 @@ def ratio(one: Variant, other: Variant) -> Spread:
     return Spread(whole, of_blocks.p10, of_blocks.p90)
 
 
-def added(one: Variant, other: Variant, bare: Variant) -> Spread:
-    """Compare what two variants add to a third, by the medians; all were interleaved."""
-    of_blocks = Spread.of(
-        [
-            _added(mine, base) / _added(its, base)
-            for mine, its, base in zip(one.blocks, other.blocks, bare.blocks, strict=True)
-        ]
-    )
-    base = bare.nanoseconds
-    whole = _added(one.nanoseconds, base) / _added(other.nanoseconds, base)
-    return Spread(whole, of_blocks.p10, of_blocks.p90)
-
-
 def difference(one: Variant, other: Variant) -> Spread:
     """Return the nanoseconds by which one variant is slower than another, by the medians."""
     of_blocks = Spread.of(
-        [_added(mine, its) for mine, its in zip(one.blocks, other.blocks, strict=True)]
+        [
+            statistics.median(mine) - statistics.median(its)
+            for mine, its in zip(one.blocks, other.blocks, strict=True)
+        ]
     )
-    whole = _added(one.nanoseconds, other.nanoseconds)
+    whole = statistics.median(one.nanoseconds) - statistics.median(other.nanoseconds)
     return Spread(whole, of_blocks.p10, of_blocks.p90)
-
-
-def _added(times: list[int], base: list[int]) -> float:
-    return statistics.median(times) - statistics.median(base)
-
-
-class _Progress:
-    EVERY = 2.0
-
-    def __init__(self, title: str, total: int):
-        self._title, self._total = title, total
-        self._shown = time.monotonic()
-
-    def show(self, done: int) -> None:
-        now = time.monotonic()
-        if now > self._shown + self.EVERY:
-            self._shown = now
-            print(f"... {self._title}: {done} of {self._total}", file=sys.stderr, flush=True)

@@ -40,10 +40,6 @@ def bare_store(uri: str) -> BareStore:
         from modes.bare_table import InTable  # noqa: PLC0415 - needs SQLAlchemy
 
         return InTable(uri)
-    if uri.startswith(("mysql", "mariadb")):
-        from modes.bare_mysql import InMySql  # noqa: PLC0415 - the same
-
-        return InMySql(uri)
     return OnRedis(uri)
 
 

@@ -1,9 +1,9 @@
 """The compared libraries: requirements, and set-up here."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from . import ROOT
+
 HEADER = "Idempotency-Key"
 
 

@@ -17,12 +17,15 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from .catalogue import PEERS, ROOT
-from .correctness import observe
+from measuring.pages import replace_part
+
+from . import ROOT
+from .catalogue import PEERS
 from .environments import Environments
+from .scenarios import observe
 from .serving import Postgres, RedisServer, Stage
 from .speed import measure
-from .tables import OURS, page_parts, parts_of, replace_part
+from .tables import OURS, page_parts, parts_of
 
 ENVIRONMENTS = Path(tempfile.gettempdir()) / "idempotence-peers"
 PAGES = (ROOT / "docs" / "comparison.md", ROOT / "docs" / "reports" / "peers.md")

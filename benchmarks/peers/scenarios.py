@@ -3,6 +3,8 @@
 import contextlib
 import http.client
 import json
+import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -14,7 +16,7 @@ from pathlib import Path
 import redis
 
 from .catalogue import Peer
-from .serving import Reply, Service
+from .serving import Reply, Service, Stage
 
 DUPLICATES = 8
 ROUNDS = 5
@@ -217,3 +219,20 @@ SCENARIOS: dict[str, Callable[[Bench], dict]] = {
         cookie,
     )
 }
+
+
+def observe(stage: Stage, peer: Peer) -> dict[str, dict]:
+    """Return what was seen of a peer, by scenario."""
+    seen = {}
+    with tempfile.TemporaryDirectory() as ledger, stage.redis.client() as store:
+        environ = stage.environ(peer, PEERS_LEDGER=ledger, PEERS_LEASE=str(LEASE))
+        (Path(ledger) / "plan.json").write_text('[["pay", 0]]')
+        python = stage.environments.of(peer)
+        with Service(peer, python, environ) as one, Service(peer, python, environ) as twin:
+            bench = Bench(peer, (one, twin), Path(ledger), store)
+            for name, scenario in SCENARIOS.items():
+                if name == "cookie" and not peer.cookies:
+                    continue
+                print(f"... {peer.title}: {name}", file=sys.stderr, flush=True)
+                seen[name] = scenario(bench)
+    return seen

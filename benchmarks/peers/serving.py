@@ -4,17 +4,15 @@ import http.client
 import json
 import os
 import subprocess
-import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from .catalogue import ROOT, Peer
-from .environments import POSTGRES, SERVICES, Environments
-
-sys.path += [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 from helpers.servers.processes import HOST, RedisServer, ServerProcess, free_port
 from measuring.machine import machine
+
+from .catalogue import Peer
+from .environments import POSTGRES, SERVICES, Environments
 
 WORKERS = 2
 THREADS = 16

@@ -10,14 +10,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import redis
+from measuring.timing import BLOCK
 from redis.client import Monitor
 
-from .catalogue import ROOT, Peer
+from .catalogue import Peer
 from .environments import SERVICES
 from .serving import Stage
-
-sys.path.append(str(ROOT / "benchmarks"))
-from measuring.timing import BLOCK
 
 KINDS = ("first", "replay")
 STEPS = {"first": "fill", "replay": "again"}

@@ -2,14 +2,13 @@
 
 import re
 import statistics
-import sys
 from collections.abc import Iterable
 
-from .catalogue import PEERS, ROOT, Peer
-from .verdicts import SIGNS, Verdict, judge
-
-sys.path.append(str(ROOT / "benchmarks"))
 from measuring.machine import in_words
+from measuring.pages import table
+
+from .catalogue import PEERS, Peer
+from .verdicts import SIGNS, Verdict, judge
 
 OURS = PEERS[0].name
 
@@ -93,14 +92,6 @@ def page_parts(report: dict) -> dict[str, str]:
         about = f"{in_words(told['machine'])} {told['requests']:,} requests of each kind."
         parts["speed"] = f"{speed(told['measured'], titles, OURS)}\n\n{about}"
     return parts
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines
-    )
 
 
 def summary(judged: dict[str, dict[str, Verdict]]) -> str:
@@ -210,17 +201,3 @@ def legend() -> str:
 def parts_of(text: str) -> list[str]:
     """Return the names of the parts of a page that are between marks."""
     return re.findall("<!-- begin: (.+?) -->", text)
-
-
-def replace_part(text: str, name: str, part: str) -> str:
-    """Return a page with the text between two marks replaced.
-
-    Raises:
-        ValueError: the page has no such marks.
-    """
-    begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
-    before, found, rest = text.partition(begin)
-    _, also_found, after = rest.partition(end)
-    if not (found and also_found):
-        raise ValueError(f"no marks for {name!r}")
-    return f"{before}{begin}\n{part}\n\n{end}{after}"

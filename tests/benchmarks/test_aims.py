@@ -7,8 +7,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from measuring.aims import Table, aim, missed_in, rows_of
-from measuring.pages import PAGE, with_part
-from measuring.timing import Variant, added, difference, ratio
+from measuring.command import PAGE
+from measuring.pages import replace_part
+from measuring.timing import Variant, difference, ratio
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,6 @@ def test_a_limit_itself_keeps_the_aim(value, limit, at_least, missed):
     assert aim("lock", value, limit, at_least=at_least)["missed"] is missed
 
 
-SERVICE = ("throughput", "threads", "expiry")
 REPORT = {
     "parts": [
         [aim("lock", 1.0, 1.03, at="tcp"), aim("lock", 1.2, 1.03, at="unix")],
@@ -52,24 +52,12 @@ def test_the_table_of_a_page_has_as_many_cells_in_every_line():
     assert {line.count("|") for line in lines} == {6}
 
 
-def test_a_benchmark_replaces_its_own_part_of_the_page():
-    page = "above\n<!-- begin: a.py --docs -->\nold\n<!-- end: a.py -->\nbelow\n"
-    once = with_part(page, "a.py", "| new |\n")
-    assert once == page.replace("old\n", "\n| new |\n\n")
-    assert with_part(once, "a.py", "| new |\n") == once
-    with pytest.raises(ValueError, match="no marks for b"):
-        with_part(page, "b.py", "")
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["overhead.py", "powertools.py", *(f"service/{name}.py" for name in SERVICE)],
-)
+@pytest.mark.parametrize("command", ["overhead.py", "service.py"])
 def test_the_page_has_a_part_for_each_benchmark(command):
     text = PAGE.read_text(encoding="utf-8")
     command = f"benchmarks/{command}"
     assert (PAGE.parents[2] / command).exists()
-    assert with_part(text, command, "new\n").count("\nnew\n") == 1
+    assert replace_part(text, command, "new").count("\nnew\n") == 1
 
 
 def test_every_figure_beyond_its_limit_counts():
@@ -77,14 +65,12 @@ def test_every_figure_beyond_its_limit_counts():
 
 
 def test_variants_are_compared_by_their_medians():
-    one, other, bare = (
+    one, other = (
         Variant(name, None, list, blocks=blocks)
         for name, blocks in {
             "one": [[30, 30, 90], [36, 36, 90]],
             "other": [[20, 20, 90], [24, 24, 90]],
-            "bare": [[10, 10, 90], [12, 12, 90]],
         }.items()
     )
     assert ratio(one, other).median == pytest.approx(1.5)
     assert difference(one, other).median == 12
-    assert added(one, other, bare).median == pytest.approx(2.0)

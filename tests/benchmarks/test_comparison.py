@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT))
-from benchmarks.peers import tables  # noqa: E402 - it is beside the tests
+sys.path += [str(ROOT), str(ROOT / "benchmarks")]
+from measuring.pages import replace_part, table  # noqa: E402 - it is beside the tests
+
+from benchmarks.peers import tables  # noqa: E402 - the same
 from benchmarks.peers.command import PAGES  # noqa: E402 - the same
 from benchmarks.peers.verdicts import (  # noqa: E402 - the same
     DIFFERS,
@@ -144,7 +146,7 @@ def test_the_rule_knows_every_situation_that_the_page_tells_of():
 
 
 def test_a_table_has_as_many_cells_in_every_line():
-    lines = tables.table(["", "a|b"], [["one", "x | y"], ["two", ""]]).splitlines()
+    lines = table(["", "a|b"], [["one", "x | y"], ["two", ""]]).splitlines()
     assert lines[2] == "| one | x &#124; y |"
     assert {line.count("|") for line in lines} == {3}
 
@@ -190,11 +192,11 @@ def test_added_times_are_told_with_quartiles_and_as_ratios_of_the_same_round():
 
 def test_a_part_of_a_page_is_replaced_and_the_rest_is_left():
     page = "above\n<!-- begin: x -->\nold\n<!-- end: x -->\nbelow\n"
-    once = tables.replace_part(page, "x", "new")
+    once = replace_part(page, "x", "new")
     assert once == "above\n<!-- begin: x -->\n\nnew\n\n<!-- end: x -->\nbelow\n"
-    assert tables.replace_part(once, "x", "new") == once
+    assert replace_part(once, "x", "new") == once
     with pytest.raises(ValueError, match="no marks for 'y'"):
-        tables.replace_part(page, "y", "new")
+        replace_part(page, "y", "new")
 
 
 def test_the_page_tells_what_was_measured_and_nothing_by_hand():
@@ -207,6 +209,6 @@ def test_the_page_tells_what_was_measured_and_nothing_by_hand():
     for file in PAGES:
         page = file.read_text(encoding="utf-8")
         for name in tables.parts_of(page):
-            assert tables.replace_part(page, name, parts[name]) == page, "--tables writes it anew"
+            assert replace_part(page, name, parts[name]) == page, "--tables writes it anew"
             shown.append(name)
     assert sorted(shown) == sorted(parts)

@@ -1,18 +1,15 @@
-"""The yardsticks of the benchmarks: what is written by hand works, and the stopwatch is right."""
+"""The yardsticks of the benchmarks: what is written by hand works."""
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from flask import Flask
 from sqlalchemy import create_engine
 
 from flask_idempotence import SqlStore
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-from measuring.stopwatch import Stopwatch
 from modes.bare_stores import bare_store
 
 OWNER, STRANGER = b"o" * 16, b"s" * 16
@@ -63,29 +60,3 @@ def test_a_token_is_taken_once(store):
     store.put_tokens(tokens, 60)
     assert [store.take_token(token) for token in tokens] == [True, True, True]
     assert [store.take_token(token) for token in tokens] == [False, False, False]
-
-
-def test_the_stopwatch_takes_each_step_without_those_inside_it(monkeypatch):
-    now = 0
-
-    def passes(nanoseconds):
-        nonlocal now
-        now += nanoseconds
-
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: now)
-    app = Flask(__name__)
-    stopwatch = Stopwatch(app)
-    inner = stopwatch.on("inner", lambda: passes(5))
-
-    def steps():
-        passes(100)
-        inner()
-        inner()
-        passes(20)
-
-    outer = stopwatch.on("outer", steps)
-    outer()  # outside a request nothing is taken
-    monkeypatch.setattr(app, "wsgi_app", lambda environ, start_response: outer())
-    stopwatch.wsgi_app({}, None)
-    stopwatch.wsgi_app({}, None)
-    assert stopwatch.requests == [{"outer": 120, "inner": 10}] * 2

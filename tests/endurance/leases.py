@@ -1,6 +1,5 @@
 """Ten thousand leases at once in the keeper of one process."""
 
-import importlib.util
 import os
 import threading
 import time
@@ -8,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers.held_leases import HeldLeases
+
 from .processes import MEBIBYTE, usage_of
 from .stores import open_server
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "keeper.py"
 BATCH = 1000
 
 
@@ -52,11 +52,8 @@ def play(
     seconds: float,
 ) -> Leases:
     """Hold so many leases, and look at each of them in the store again and again."""
-    specification = importlib.util.spec_from_file_location("keeper_benchmark", BENCHMARK)
-    benchmark = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(benchmark)
     with open_server(kind, directory) as server:
-        measured = benchmark.Measured(server.url, lease=lease)
+        measured = HeldLeases(server.url, lease=lease)
         threads, memory = threading.active_count(), usage_of(os.getpid()).uss
         measured.hold(count, over=lease / 3)
         report(f"{count} leases of {lease:g} s are held")
@@ -76,7 +73,7 @@ def play(
         lost=measured.lost,
         missing=max(last, looks.missing),
         shortest=min(looks.shortest),
-        latest=measured.batches.latest,
+        latest=measured.renewals.latest,
         share=share,
         longest_claim=max(looks.claims),
         threads=(threads, looks.threads),
@@ -107,7 +104,7 @@ class Looks:
     def look(self) -> int:
         """Return how many leases are not in the store as they should be."""
         began = time.monotonic()
-        self._measured._claim(f"other:{len(self.claims)}")
+        self._measured.claim(f"other:{len(self.claims)}")
         self.claims.append(time.monotonic() - began)
         self._measured.engine.keeper.unwatch(self._measured.holds.pop())
         self.threads = max(self.threads, threading.active_count() - 1)  # this one

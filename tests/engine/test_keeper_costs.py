@@ -1,9 +1,7 @@
 """What the keeper costs while it holds a thousand leases on a real Redis."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+from helpers.held_leases import HeldLeases
 
 pytestmark = pytest.mark.lifecycle
 
@@ -14,21 +12,17 @@ TEN_TIMES = 30.0 / LEASE
 
 
 @pytest.fixture
-def measured(redis_url):
-    path = Path(__file__).parents[2] / "benchmarks" / "keeper.py"
-    spec = importlib.util.spec_from_file_location("keeper_benchmark", path)
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
-    measured = benchmark.Measured(redis_url, lease=LEASE)
-    yield measured
-    measured.end()
+def leases(redis_url):
+    leases = HeldLeases(redis_url, lease=LEASE)
+    yield leases
+    leases.end()
 
 
-def test_a_thousand_leases_of_thirty_seconds_cost_less_than_a_twentieth_of_a_core(measured):
-    measured.hold(LEASES, over=LEASE / 3)
-    measured.batches.renewals = 0
-    share = measured.share(2 * LEASE)
+def test_a_thousand_leases_of_thirty_seconds_cost_less_than_a_twentieth_of_a_core(leases):
+    leases.hold(LEASES, over=LEASE / 3)
+    leases.renewals.pipelines = 0
+    share = leases.share(2 * LEASE)
     assert share / TEN_TIMES < 0.05
-    assert measured.lost == 0
+    assert leases.lost == 0
     # Six thirds of a lease, and in each what is due within a twelfth of it shares a pipeline.
-    assert 6 <= measured.batches.renewals <= 30
+    assert 6 <= leases.renewals.pipelines <= 30

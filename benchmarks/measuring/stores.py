@@ -1,4 +1,4 @@
-"""The stores of the report: servers that are started for it, and temporary files."""
+"""The stores of the benchmarks: servers that are started for it, and temporary files."""
 
 import tempfile
 from collections.abc import Iterator

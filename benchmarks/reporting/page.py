@@ -4,9 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from measuring.machine import conditions, hardware
-from reporting.page import scale
-from reporting.page.breakdown import breakdown
-from reporting.page.modes import modes
+from reporting.sections import modes, service
 
 TITLE = "# Benchmark report"
 INTRODUCTION = """\
@@ -23,7 +21,8 @@ uv run --group bench python benchmarks/report.py
 - Requests go directly to the application, without a network; Redis and the databases are on the
   same machine.
 
-[Overhead](../../overhead.md) has memory, shards and network."""
+[Overhead](../../overhead.md) has memory, shards and network. [Earlier measurements](earlier.md)
+has live keys, simultaneous duplicates, bodies, and each step of a request."""
 BESIDE_PEERS = """\
 ## Compared with other libraries
 
@@ -32,14 +31,7 @@ results are in [`peers-correctness.json`](peers-correctness.json) and
 [`peers-speed.json`](peers-speed.json)."""
 
 Section = Callable[[list[dict], Path], list[str]]
-SECTIONS: dict[str, Section] = {
-    "modes": modes,
-    "breakdown": breakdown,
-    "service": scale.service,
-    "growth": scale.growth,
-    "duplicates": scale.duplicates,
-    "bodies": scale.bodies,
-}
+SECTIONS: dict[str, Section] = {"modes": modes, "service": service}
 
 
 def write(report: dict, directory: Path) -> None:

@@ -6,7 +6,6 @@ import matplotlib as mpl
 
 mpl.use("svg")
 from matplotlib import pyplot
-from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 GREY = "#808080"
@@ -27,46 +26,6 @@ mpl.rcParams.update(
         "legend.frameon": False,
     }
 )
-
-Series = dict[str, list[tuple[float, float]]]
-"""Points of lines, by the name of the line."""
-
-
-def lines(
-    file: Path,
-    series: Series,
-    *,
-    across: str,
-    up: str,
-    logarithmic: bool = False,
-    in_pairs: bool = False,
-) -> None:
-    """Draw lines over a logarithmic axis.
-
-    Args:
-        file: where to.
-        series: the lines.
-        across: what the horizontal axis tells.
-        up: what the vertical axis tells.
-        logarithmic: whether the vertical axis is logarithmic too.
-        in_pairs: whether two lines that follow each other share a colour; the second is dashed.
-    """
-    figure, axes = pyplot.subplots(figsize=(7, 3.2))
-    for number, (name, points) in enumerate(series.items()):
-        look = {"color": COLOURS[number // 2 if in_pairs else number], "label": name}
-        look["linestyle"] = "--" if in_pairs and number % 2 else "-"
-        axes.plot(*zip(*points, strict=True), marker="o", markersize=4, **look)
-    axes.set_xscale("log")
-    _in_plain_numbers(axes.xaxis, steps=(1,))
-    if logarithmic:
-        axes.set_yscale("log")
-        _in_plain_numbers(axes.yaxis)
-    else:
-        axes.set_ylim(bottom=0)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    _save(figure, file)
 
 
 def bars(
@@ -91,19 +50,11 @@ def bars(
     axes.invert_yaxis()
     if logarithmic:
         axes.set_xscale("log")
-        _in_plain_numbers(axes.xaxis)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(up)
     axes.margins(x=0.1)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    _save(figure, file)
-
-
-def _in_plain_numbers(axis: Axis, steps: tuple[int, ...] = (1, 2, 5)) -> None:
-    axis.set_major_locator(LogLocator(subs=steps))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _save(figure: pyplot.Figure, file: Path) -> None:
     figure.savefig(file, transparent=True, bbox_inches="tight", metadata={"Date": None})
     pyplot.close(figure)

@@ -1,16 +1,15 @@
-"""The sections on each mode on each store, and on the aims."""
+"""The sections of the report."""
 
 from pathlib import Path
 
-from reporting.page import charts
-from reporting.page.tables import spread, table
-from reporting.stores import MEMORY
+from measuring.pages import table
+from measuring.stores import MEMORY, REDIS
+from modes.comparison import BY_HAND, FIRST, FLOOR, OTHERS, UNGUARDED
+from reporting import charts
 
-AIMS = {"by hand": 1.05, "floor": 1.15, "unguarded": 1.35}
+AIMS = {BY_HAND: 1.05, FLOOR: 1.15, UNGUARDED: 1.35}
 """The most that a guarded request may take, as a ratio to each; `unguarded` is meant in memory,
 the others where the store is a server or a file."""
-
-OTHERS = ("unguarded", "by hand", "floor")
 
 
 def modes(rows: list[dict], directory: Path) -> list[str]:
@@ -21,14 +20,14 @@ def modes(rows: list[dict], directory: Path) -> list[str]:
         [
             *(row[name] for name in ("mode", "what", "store")),
             *(f"{row['times'][name]['median']:.0f}" for name in ("ours", *OTHERS)),
-            *(spread(row["ratios"][name]) for name in OTHERS),
+            *(_spread(row["ratios"][name]) for name in OTHERS),
         ]
         for row in rows
     ]
     by_hand, unguarded = directory / "modes-by-hand.svg", directory / "modes.svg"
-    charts.bars(by_hand, *_bars(rows, "by hand"), "times the view by hand")
+    charts.bars(by_hand, *_bars(rows, BY_HAND), "times the view by hand")
     up = "times the view without a guard"
-    charts.bars(unguarded, *_bars(rows, "unguarded"), up, logarithmic=True)
+    charts.bars(unguarded, *_bars(rows, UNGUARDED), up, logarithmic=True)
     return [
         "## Each mode on each store",
         "- *Ours*: the guarded view. It reads its JSON and answers; a slower view does not make "
@@ -47,6 +46,7 @@ def modes(rows: list[dict], directory: Path) -> list[str]:
         "![Ratio to the view without a guard, by mode and store](modes.svg)",
         table(head, body),
         *_aims(rows),
+        *_where_the_time_goes(rows),
     ]
 
 
@@ -66,7 +66,7 @@ def _aims(rows: list[dict]) -> list[str]:
         for name in dict.fromkeys(_name(row) for row in rows):
             cells = []
             for store in stores:
-                is_meant = (store == MEMORY) is (against == "unguarded")
+                is_meant = (store == MEMORY) is (against == UNGUARDED)
                 median = found[name, store][against]["median"]
                 counted += is_meant
                 kept += is_meant and median <= aim
@@ -88,3 +88,54 @@ def _verdict(median: float, aim: float) -> str:
 
 def _name(row: dict) -> str:
     return f"{row['mode']}: {row['what']}"
+
+
+def _where_the_time_goes(rows: list[dict]) -> list[str]:
+    body = []
+    for row in rows:
+        if row["store"] == REDIS:
+            ours, bare, floor = (row["times"][of]["median"] for of in ("ours", UNGUARDED, FLOOR))
+            added, commands = ours - bare, floor - bare
+            cells = [f"{commands:.0f}", f"{added - commands:.0f}", f"{commands / added:.0%}"]
+            runs = row["what"] == FIRST
+            body.append([_name(row), f"{added:.0f}", *(cells if runs else [""] * len(cells))])
+    return [
+        "## Where the time goes",
+        "Mostly into the store's commands. On Redis over TCP, *added* is the time beyond the view "
+        "without a guard, and *commands* what the floor adds: the same ones, sent by redis-py. A "
+        "floor that does not run the view has no such share.",
+        table(["request", "added, µs", "commands, µs", "the rest, µs", "share of commands"], body),
+    ]
+
+
+def service(rows: list[dict], directory: Path) -> list[str]:
+    """Tell throughput and latency of a whole service."""
+    if not rows:
+        return ["## A whole service", "Not measured: `wrk` is not installed."]
+    rate, p50, p99 = "requests a second", "p50, ms", "p99, ms"
+    body = []
+    for row in rows:
+        share = _spread(row["of the unguarded"])
+        cells = [f"{row[rate]:,}", share, str(row[p50]), str(row[p99])]
+        body.append([row["view"], row["guard"], *cells])
+    views = list(dict.fromkeys(row["view"] for row in rows))
+    rates = {(row["guard"], row["view"]): row[rate] for row in rows}
+    guards = dict.fromkeys(row["guard"] for row in rows)
+    series = {guard: [rates[guard, view] for view in views] for guard in guards}
+    charts.bars(directory / "service.svg", views, series, rate)
+    return [
+        "## A whole service",
+        "Gunicorn with two workers of eight threads, Redis over TCP, `wrk` with sixteen "
+        "connections, all on the same two cores. The view *database* reads JSON, waits for 5 ms "
+        "and answers; *plain* has no guard; *floor* sends the lock's command through redis-py and "
+        "nothing else. They take turns in rounds. A ratio is the median over the rounds, in "
+        "parentheses the 10th to 90th percentile, to the unguarded view of the same round.",
+        "[The aims](../aims.md#a-whole-service) has a view that does nothing but read JSON, "
+        "from a run of its own: `benchmarks/service.py`, which needs an idle machine.",
+        "![Requests a second, by view and guard](service.svg)",
+        table(["view", "guard", rate, "of the unguarded", p50, p99], body),
+    ]
+
+
+def _spread(row: dict) -> str:
+    return f"{row['median']:.2f} ({row['p10']:.2f} to {row['p90']:.2f})"

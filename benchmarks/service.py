@@ -4,8 +4,8 @@
 Gunicorn with two workers, wrk and Redis share the machine's cores. Each route gets its requests in
 turn, in rounds; every request has a body and a key of its own, and must be answered with 200.
 
-    uv run python benchmarks/service/throughput.py                  # threads
-    uv run --with gevent python benchmarks/service/throughput.py    # and greenlets
+    uv run python benchmarks/service.py                  # threads
+    uv run --with gevent python benchmarks/service.py    # and greenlets
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tests")]
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from helpers.servers.processes import HOST, Gunicorn, RedisServer
 from measuring.aims import Table, aim, rows_of
 from measuring.command import add_report_arguments, finish, positive, quiet, row_of, versions_of

@@ -1,0 +1,116 @@
+"""Each mode, first request and repeat, on one store: against no guard, by hand, and the floor."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from measuring.command import microseconds, row_of
+from measuring.timing import Variant, interleave, ratio
+from modes import key_mode, lock_mode, refusals, token_mode
+from modes.order_app import plain
+
+Build = Callable[[str], Variant]
+FIRST, REFUSED = "first request", "repeat, refused"
+UNGUARDED, BY_HAND, FLOOR = OTHERS = ("unguarded", "by hand", "floor")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request to a guarded view, and what it is compared with.
+
+    Attributes:
+        limits: the greatest ratio on Redis to some of the others, by their names.
+        in_memory: the greatest ratio in memory to the view without a guard, if that has an aim.
+    """
+
+    mode: str
+    what: str
+    ours: Build
+    by_hand: Build
+    floor: Build
+    limits: dict[str, float] = field(default_factory=dict)
+    in_memory: float | None = None
+
+
+CASES = (
+    Case(
+        "lock",
+        FIRST,
+        lock_mode.ours,
+        lock_mode.by_hand,
+        lock_mode.floor,
+        limits={BY_HAND: 1.03, FLOOR: 1.15},
+        in_memory=1.30,
+    ),
+    Case(
+        "lock",
+        REFUSED,
+        refusals.our_lock,
+        refusals.lock_by_hand,
+        lock_mode.repeat_floor,
+        limits={BY_HAND: 1.03},
+    ),
+    Case(
+        "token",
+        FIRST,
+        token_mode.ours,
+        token_mode.by_hand,
+        token_mode.floor,
+        limits={BY_HAND: 1.05, FLOOR: 1.15},
+        in_memory=1.40,
+    ),
+    Case(
+        "token",
+        REFUSED,
+        refusals.refused(token_mode.ours),
+        refusals.refused(token_mode.by_hand),
+        token_mode.repeat_floor,
+    ),
+    Case(
+        "key",
+        FIRST,
+        key_mode.ours,
+        key_mode.by_hand,
+        key_mode.floor,
+        limits={BY_HAND: 1.03, FLOOR: 1.15},
+        in_memory=1.50,
+    ),
+    Case(
+        "key",
+        "replay",
+        key_mode.our_replay,
+        key_mode.replay_by_hand,
+        key_mode.replay_floor,
+        limits={BY_HAND: 0.95, FLOOR: 1.20},
+        in_memory=1.30,
+    ),
+    Case(
+        "key",
+        REFUSED,
+        refusals.our_key,
+        refusals.key_by_hand,
+        key_mode.replay_floor,
+        limits={BY_HAND: 1.03},
+    ),
+)
+
+
+def compare(case: Case, store: str, uri: str, requests: int) -> dict:
+    """Send so many requests of each variant in turn; return times in microseconds, and ratios."""
+    ours = case.ours(uri)
+    others = {
+        UNGUARDED: plain(key_mode.first_requests) if case.mode == "key" else plain(),
+        BY_HAND: case.by_hand(uri),
+        FLOOR: case.floor(uri),
+    }
+    interleave(f"{case.mode}, {case.what}, {store}", [ours, *others.values()], requests)
+    return {
+        "mode": case.mode,
+        "what": case.what,
+        "store": store,
+        "requests": requests,
+        "times": {
+            name: row_of(microseconds(variant.nanoseconds), 1)
+            for name, variant in {"ours": ours, **others}.items()
+        },
+        "ratios": {name: row_of(ratio(ours, variant), 3) for name, variant in others.items()},
+    }
