@@ -4,6 +4,7 @@ from helpers.http_transcripts import blocks
 from helpers.repository import ROOT, text_of
 
 FORM_PAGE = ROOT / "docs" / "how-to" / "protect-a-form.md"
+PAYMENTS_PAGE = ROOT / "docs" / "how-to" / "payments-api.md"
 
 
 def run_blocks(page, count, replaced=()):
