@@ -1,5 +1,8 @@
 """The errors of a wrong guard, as whole texts: each names the argument and the remedy."""
 
+from functools import partial
+from math import inf, nan
+
 import pytest
 from helpers.apps import make_app
 from sqlalchemy.orm import scoped_session, sessionmaker
@@ -46,8 +49,10 @@ NO_ASYNC = "cannot be an async function."
 ARGUMENTS = [
     (idempotent, {"required": 1}, "idempotent(required=...) must be True or False."),
     (idempotent, {"ttl": 0}, f"idempotent(ttl=...): {POSITIVE}"),
-    (idempotent, {"ttl": "60"}, f"idempotent(ttl=...): {NO_DURATION}"),
-    (idempotent, {"key": "X Order"}, "idempotent(key='X Order') is not the name of a header."),
+    *(
+        (idempotent, {"key": name}, f"idempotent(key={name!r}) is not the name of a header.")
+        for name in ("", "X Order", "X-Key:", "Schlüssel", "X-Key\n")
+    ),
     (idempotent, {"key": 7}, "idempotent(key=...) must be a header's name or a function."),
     (idempotent, {"key": later}, f"idempotent(key=...) {NO_ASYNC}"),
     (
@@ -56,17 +61,23 @@ ARGUMENTS = [
         "idempotent(key_pattern=...): Must be a string with a regular expression.",
     ),
     (idempotent, {"ignore": "item"}, f"idempotent(ignore=...) {NAMES}"),
-    (
-        idempotent,
-        {"compare": True},
-        "idempotent(compare=...) must be a function or False; leave it out to compare the whole "
-        "request.",
+    *(
+        (
+            idempotent,
+            {"compare": value},
+            "idempotent(compare=...) must be a function or False; leave it out to compare the "
+            "whole request.",
+        )
+        for value in (True, 0, 1, "", ["order"])
     ),
     (idempotent, {"compare": later}, f"idempotent(compare=...) {NO_ASYNC}"),
-    (
-        idempotent,
-        {"compare": str, "ignore": ["item"]},
-        f"idempotent(ignore=...) {WHOLE_REQUEST}",
+    *(
+        (
+            idempotent,
+            {"compare": compare, "ignore": ["item"]},
+            f"idempotent(ignore=...) {WHOLE_REQUEST}",
+        )
+        for compare in (str, False)
     ),
     (
         idempotent,
@@ -84,7 +95,6 @@ ARGUMENTS = [
         "idempotent(remember=...) must be one of 'final', 'success' or a function.",
     ),
     (idempotent, {"remember": later}, f"idempotent(remember=...) {NO_ASYNC}"),
-    (idempotent, {"wait": -1}, f"idempotent(wait=...): {NOT_NEGATIVE}"),
     (idempotent, {"on_store_error": "retry"}, f"idempotent{POLICY}"),
     (
         idempotent,
@@ -108,7 +118,6 @@ ARGUMENTS = [
         "no_repeat_submit(interval=0) needs key=, a function that returns the subject of the "
         "lock. Without it, a repeat is a double click: give an interval in seconds.",
     ),
-    (no_repeat_submit, {"interval": -1}, f"no_repeat_submit(interval=...): {POSITIVE}"),
     (
         no_repeat_submit,
         {"interval": -1, "key": str},
@@ -121,11 +130,14 @@ ARGUMENTS = [
     (no_repeat_submit, {"failed": True}, "no_repeat_submit(failed=...) must be callable."),
     (no_repeat_submit, {"failed": later}, f"no_repeat_submit(failed=...) {NO_ASYNC}"),
     (no_repeat_submit, {"shared": 1}, "no_repeat_submit(shared=...) must be True or False."),
-    (
-        no_repeat_submit,
-        {"shared": True},
-        "no_repeat_submit(shared=True) needs key=, a function that returns the subject of the "
-        "lock, such as an order's id: without it, one sender could lock out all others.",
+    *(
+        (
+            no_repeat_submit,
+            {"shared": True, **options},
+            "no_repeat_submit(shared=True) needs key=, a function that returns the subject of the "
+            "lock, such as an order's id: without it, one sender could lock out all others.",
+        )
+        for options in ({}, {"only": ["order"]}, {"interval": 0})
     ),
     (
         no_repeat_submit,
@@ -133,20 +145,25 @@ ARGUMENTS = [
         "no_repeat_submit(wait=...) needs key=: a request that waits for its turn runs, and so "
         "would the second of a double click.",
     ),
-    (no_repeat_submit, {"key": str, "wait": -1}, f"no_repeat_submit(wait=...): {NOT_NEGATIVE}"),
     (no_repeat_submit, {"methods": "GET"}, f"no_repeat_submit(methods=...) {NAMES}"),
-    (
-        no_repeat_submit,
-        {"methods": ["GETS", "FETCH", "GET"]},
-        "no_repeat_submit(methods=...) takes safe methods, such as 'GET', not 'FETCH', 'GETS'. "
-        "Unsafe methods are guarded anyway.",
+    *(
+        (
+            no_repeat_submit,
+            {"methods": methods},
+            f"no_repeat_submit(methods=...) takes safe methods, such as 'GET', not {wrong}. "
+            "Unsafe methods are guarded anyway.",
+        )
+        for methods, wrong in ((["GETS", "FETCH", "GET"], "'FETCH', 'GETS'"), ([1], "1"))
     ),
     (no_repeat_submit, {"on_store_error": "retry"}, f"no_repeat_submit{POLICY}"),
-    (
-        one_time_token,
-        {"purpose": "a b"},
-        "one_time_token(purpose='a b'): A token's purpose is 1 to 64 letters, digits, '_', '.' "
-        "and '-'.",
+    *(
+        (
+            one_time_token,
+            {"purpose": purpose},
+            f"one_time_token(purpose={purpose!r}): A token's purpose is 1 to 64 letters, digits, "
+            "'_', '.' and '-'.",
+        )
+        for purpose in ("", "a b", "x" * 65, 1, True, b"pay", ["pay"])
     ),
     (one_time_token, {"on_store_error": "retry"}, f"one_time_token{POLICY}"),
     *(
@@ -171,7 +188,6 @@ ARGUMENTS = [
     ),
     (mail, {"ttl": 0}, f"once(ttl=...): {POSITIVE}"),
     (mail, {"ttl": None}, f"once(ttl=...): {NO_DURATION}"),
-    (mail, {"wait": -1}, f"once(wait=...): {NOT_NEGATIVE}"),
     (mail, {"within": "session"}, f"once(within=...) {NO_SESSION}"),
     (lock, {"lease": 0}, f"lock(lease=...): {POSITIVE}"),
     (
@@ -180,7 +196,6 @@ ARGUMENTS = [
         "lock(lease=...): Must be 0.5 seconds or more: a shorter lease may end before its first "
         "renewal has been answered.",
     ),
-    (lock, {"wait": -1}, f"lock(wait=...): {NOT_NEGATIVE}"),
     *(
         (
             lambda name=name, make=make: make(wait=1)(later),
@@ -199,6 +214,27 @@ ARGUMENTS = [
         "view's session.",
     ),
 ]
+
+
+NO_DURATIONS = {"5": NO_DURATION, True: NO_DURATION, nan: None, inf: None, 1e15: None, -1: None}
+DURATIONS = [
+    (idempotent, "ttl", POSITIVE),
+    (idempotent, "wait", NOT_NEGATIVE),
+    (no_repeat_submit, "interval", POSITIVE),
+    (partial(no_repeat_submit, key=str), "wait", NOT_NEGATIVE),
+    (mail, "ttl", POSITIVE),
+    (mail, "wait", NOT_NEGATIVE),
+    (lock, "lease", POSITIVE),
+    (lock, "wait", NOT_NEGATIVE),
+]
+
+
+@pytest.mark.parametrize(("call", "name", "range_"), DURATIONS)
+def test_of_a_duration(call, name, range_):
+    for value, text in NO_DURATIONS.items():
+        with pytest.raises(ConfigurationError) as caught:
+            call(**{name: value})
+        assert str(caught.value).endswith(f"({name}=...): {text or range_}")
 
 
 @pytest.mark.parametrize(("call", "options", "text"), ARGUMENTS)
@@ -228,11 +264,14 @@ AGAINST_SETTINGS = [
         {},
         "takes a token of this application for a key: leave idempotent(key_pattern=...) out.",
     ),
-    (
-        {**TOKEN, "ttl": 30},
-        {},
-        "takes a token for a key. Its ttl must be more than the 30 seconds by which clocks may "
-        "differ.",
+    *(
+        (
+            TOKEN | options,
+            settings,
+            "takes a token for a key. Its ttl must be more than the 30 seconds by which clocks "
+            "may differ.",
+        )
+        for options, settings in (({"ttl": 30}, {}), ({}, {"KEY_TTL": 30}))
     ),
 ]
 

@@ -9,13 +9,11 @@ import flask_smorest
 import pytest
 from flask import Blueprint
 from flask.views import MethodView
-from flask_login import LoginManager, UserMixin, login_required, login_user
 from helpers.apps import make_app
 from marshmallow import Schema, fields
 
 from flask_idempotence import (
     Idempotence,
-    RepeatSubmit,
     idempotent,
     no_repeat_submit,
     one_time_token,
@@ -92,20 +90,6 @@ def test_a_restx_abort_may_be_submitted_again():
     assert (statuses(app), len(runs)) == ([409, 409, 409], 3)
 
 
-def test_a_restx_error_handler_of_its_own_sees_the_refusal():
-    app = make_app()
-    api = flask_restx.Api(app, doc=False)
-
-    @api.errorhandler(RepeatSubmit)
-    def refuse(error):
-        return {"told": error.description, "again_in": error.retry_after}, error.code
-
-    orders = type("Orders", (flask_restx.Resource,), {"post": locked(lambda self: "done")})
-    api.add_resource(orders, "/orders")
-    second = answers(app)[1]
-    assert (second.status_code, second.json["told"]) == (409, MESSAGE)
-
-
 class OrderSchema(Schema):
     thing = fields.String(required=True)
     amount = fields.Integer(load_default=1)
@@ -178,111 +162,6 @@ def test_a_restful_resource_replays_what_it_answered():
     assert runs == [1]
 
 
-@pytest.fixture
-def members():
-    """An application with a login, guarded views, and the list of their runs."""
-    idempotence = Idempotence()
-    app, app.runs = make_app(idempotence=idempotence), []
-    manager = LoginManager(app)
-
-    @manager.user_loader
-    def load_user(name):
-        user = UserMixin()
-        user.id = name
-        return user
-
-    @manager.request_loader
-    def load_from_request(request):
-        return load_user(request.headers["X-User"]) if "X-User" in request.headers else None
-
-    @app.post("/login/<name>")
-    def login(name):
-        return {"done": login_user(load_user(name))}
-
-    @app.post("/orders")
-    @login_required
-    @locked
-    def order():
-        app.runs.append("order")
-        return "ordered"
-
-    @app.post("/visits")
-    @locked
-    def visit():
-        app.runs.append("visit")
-        return "welcome"
-
-    @app.post("/checkout")
-    @one_time_token()
-    def checkout():
-        app.runs.append("checkout")
-        return "paid"
-
-    return app
-
-
-def signed_in(app, name):
-    client = app.test_client()
-    assert client.post(f"/login/{name}").json == {"done": True}
-    return client
-
-
-def test_two_signed_in_users_behind_one_address_do_not_block_each_other(members):
-    ann, bob = signed_in(members, "ann"), signed_in(members, "bob")
-    found = [client.post("/orders").status_code for client in (ann, bob, ann, bob)]
-    assert found == [200, 200, 409, 409]
-    assert signed_in(members, "ann").post("/orders").status_code == 409
-    assert members.runs == ["order", "order"]
-
-
-def test_a_user_who_is_known_without_a_session_is_one_as_well(members):
-    for name in ("ann", "bob"):
-        assert statuses(members, headers={"X-User": name}) == [200, 409, 409]
-    assert members.runs == ["order", "order"]
-
-
-def test_the_login_check_outside_the_guard_refuses_first(members):
-    signed_in(members, "ann").post("/orders")
-    assert statuses(members) == [401, 401, 401]
-    assert members.runs == ["order"]
-
-
-def test_guests_are_told_apart_by_their_address(members):
-    here, there = ({"environ_base": {"REMOTE_ADDR": f"192.0.2.{host}"}} for host in (1, 2))
-    assert statuses(members, "/visits", **here) == [200, 409, 409]
-    assert statuses(members, "/visits", **there) == [200, 409, 409]
-    assert members.runs == ["visit"] * 2
-
-
-def test_a_guests_token_is_good_after_the_login_and_at_another_address(members):
-    client = members.test_client()
-    headers = {"Idempotence-Token": client.get("/token").json["token"]}
-    client.post("/login/ann")
-    sent = {"headers": headers, "environ_base": {"REMOTE_ADDR": "192.0.2.9"}}
-    found = [client.post("/checkout", **sent).status_code for _ in range(2)]
-    assert (found, members.runs) == ([200, 409], ["checkout"])
-
-
-def test_a_users_token_is_nobody_elses_and_stays_unspent(members):
-    ann = signed_in(members, "ann")
-    headers = {"Idempotence-Token": ann.get("/token").json["token"]}
-    for stranger in (signed_in(members, "bob"), members.test_client()):
-        assert stranger.post("/checkout", headers=headers).status_code == 403
-    assert [ann.post("/checkout", headers=headers).status_code for _ in range(2)] == [200, 409]
-    assert members.runs == ["checkout"]
-
-
-def test_a_login_by_hand_counts_as_well():
-    app, runs = make_app(), []
-    app.add_url_rule("/orders", "order", locked(lambda: runs.append(1) or ""), methods=["POST"])
-    for name, user in [("user_id", 1), ("user_id", 2), ("_user_id", 3), ("_user_id", 4)]:
-        client = app.test_client()
-        with client.session_transaction() as session:
-            session[name] = user
-        assert [client.post("/orders").status_code for _ in range(2)] == [200, 409]
-    assert runs == [1] * 4
-
-
 @pytest.mark.parametrize("how", ["decorators", "a decorated method"])
 def test_a_method_view_is_guarded(how):
     runs = []
@@ -336,18 +215,6 @@ def test_the_same_view_under_two_blueprints_and_two_endpoints_is_four_views():
     paths = [f"/{name}/inner/{end}" for name in ("eu", "us") for end in ("order", "reorder")]
     assert [statuses(app, path) for path in paths] == [[200, 409, 409]] * 4
     assert len(runs) == 4
-
-
-def test_views_made_in_a_loop_do_not_block_each_other():
-    app, runs = make_app(), []
-    for thing in ("tea", "coffee", "cake"):
-
-        def order(thing=thing):
-            return runs.append(thing) or thing
-
-        app.add_url_rule(f"/{thing}", thing, locked(order), methods=["POST"])
-    found = [statuses(app, f"/{thing}") for thing in ("tea", "coffee", "cake")]
-    assert (found, runs) == ([[200, 409, 409]] * 3, ["tea", "coffee", "cake"])
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from flask import request
 from helpers.apps import make_app
 from helpers.keeper_harness import leased_claim
+from helpers.request_bodies import FORM, JSON, PARTS, part
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
 
@@ -82,14 +83,26 @@ def test_a_token_in_a_form_leaves_the_raw_body_to_the_view(read):
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-def test_a_body_that_a_hook_has_eaten_is_an_error_and_no_repeat(chunked):
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [(JSON, b'{"a": 1}'), (FORM, b"a=1"), (PARTS, part("a", "1") + b"--x--\r\n")],
+)
+@pytest.mark.parametrize(
+    "read",
+    [lambda: request.stream.read() and None, lambda: request.get_data(cache=False) and None],
+)
+def test_a_body_that_a_hook_has_eaten_is_an_error_and_no_repeat(read, content_type, body, chunked):
     app = guarded_app()
-    app.before_request(lambda: request.stream.read() and None)
-    how = {"wsgi.input": io.BytesIO(b'{"a": 1}'), "CONTENT_TYPE": "application/json"}
+
+    @app.before_request
+    def eat():
+        _ = request.stream.read() if read == "stream" else request.get_data(cache=False)
+
+    how = {"wsgi.input": io.BytesIO(body), "CONTENT_TYPE": content_type}
     if chunked:
         how |= {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
     else:
-        how |= {"CONTENT_LENGTH": "8"}
+        how |= {"CONTENT_LENGTH": str(len(body))}
     with pytest.raises(ConfigurationError, match="was read before its guard"):
         app.test_client().post("/", environ_overrides=how)
 
@@ -124,12 +137,6 @@ def test_an_empty_chunked_body_is_nothing_special():
     assert codes == [200, 409]
 
 
-def test_a_key_that_json_is_not_made_of_is_an_error_that_says_so():
-    app = guarded_app(no_repeat_submit(key=lambda: b"bytes"))
-    with pytest.raises(ConfigurationError, match="'order' must return a value that JSON"):
-        app.test_client().post("/")
-
-
 def test_a_claim_is_held_until_the_response_is_finished_and_no_longer():
     app, held = guarded_app(no_repeat_submit(0.6)), []
 
@@ -146,11 +153,6 @@ def test_a_claim_is_held_until_the_response_is_finished_and_no_longer():
     app.teardown_request(note)
     assert app.test_client().post("/").status_code == 200
     assert held == ["yes", "no"]
-
-
-def test_an_interval_beyond_all_clocks_is_refused():
-    with pytest.raises(ConfigurationError, match="at most"):
-        no_repeat_submit(1e15)
 
 
 def test_the_encoding_of_a_ready_client_is_not_ours(redis_server, redis_url):

@@ -1,9 +1,8 @@
 """A token that the server has issued, used as a key: every later caller gets the first result."""
 
 import pytest
-from helpers.apps import KeyedApp, make_app, verdict
+from helpers.apps import KeyedApp, verdict
 
-from flask_idempotence import ConfigurationError, idempotent
 from flask_idempotence.testing import record_signals
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -187,13 +186,3 @@ def test_a_rotated_secret_leaves_tokens_and_what_came_of_them_as_they_are():
     keyed.in_header(token)
     keyed.app.config.update(SECRET_KEY="a new one", SECRET_KEY_FALLBACKS=[keyed.app.secret_key])
     assert verdict(keyed.in_header(token)) == "replay of 200"
-
-
-@pytest.mark.parametrize("said_by", ["the route", "the setting"])
-def test_too_short_a_memory_is_refused_by_name(said_by):
-    route = said_by == "the route"
-    app = make_app(IDEMPOTENCE_KEY_TTL=86400 if route else 30)
-    guard = idempotent(key="Idempotence-Token", ttl=30 if route else None)
-    app.add_url_rule("/", "pay", guard(lambda: "done"), methods=["POST"])
-    with pytest.raises(ConfigurationError, match=r"'pay'.*ttl.*30 seconds"):
-        app.test_client().post("/")

@@ -13,7 +13,6 @@ from helpers.apps import make_app
 from helpers.servers.processes import Gunicorn, all_at_once
 
 from flask_idempotence import (
-    ConfigurationError,
     Idempotence,
     MemoryStore,
     claimed,
@@ -106,32 +105,6 @@ def test_it_works_bare_and_keeps_the_view_recognisable():
     assert [client.post("/").status_code for _ in range(3)] == [200, 409, 409]
 
 
-def test_a_lazy_message_is_spoken_when_it_is_needed():
-    class Lazy:
-        spoken = "too early"
-
-        def __str__(self):
-            return self.spoken
-
-    lazy = Lazy()
-    shop = Shop(5, lazy)
-    lazy.spoken = "S'il vous plaît"
-    shop.post()
-    assert shop.post().json["detail"] == "S'il vous plaît"
-
-
-def test_the_status_of_duplicates_is_a_setting():
-    shop = Shop(5, settings={"IDEMPOTENCE_DUPLICATE_STATUS": 429})
-    assert shop.codes({}, {}) == [200, 429]
-    assert shop.post().json["status"] == 429
-
-
-def test_the_base_of_problem_types_is_a_setting():
-    shop = Shop(5, settings={"IDEMPOTENCE_PROBLEM_BASE": "https://example.com/problems/"})
-    shop.post()
-    assert shop.post().json["type"] == "https://example.com/problems/repeat-submit"
-
-
 def test_a_browser_gets_a_page_and_an_api_client_a_problem_document():
     shop = Shop(5, "Once <b>only</b>.")
     shop.post()
@@ -201,26 +174,6 @@ class TestArguments:
         assert Shop(5).codes(*[{"method": "GET"}] * 3) == [200] * 3
         shop = Shop(5, methods=("get",))
         assert shop.codes(*[{"method": "GET"}] * 2, *[{}] * 2) == [200, 409, 200, 409]
-
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"interval": 0},
-            {"interval": -1},
-            {"interval": "5"},
-            {"interval": True},
-            {"interval": float("nan")},
-            {"interval": float("inf")},
-            {"only": "item"},
-            {"ignore": "item"},
-            {"methods": "GET"},
-            {"key": "X-Order"},
-            {"failed": True},
-        ],
-    )
-    def test_what_cannot_work_is_refused_at_once(self, options):
-        with pytest.raises(ConfigurationError, match=next(iter(options))):
-            no_repeat_submit(**options)
 
 
 class TestSlowViews:

@@ -15,7 +15,6 @@ from helpers.servers.faults import Proxy
 from helpers.servers.processes import all_at_once
 
 from flask_idempotence import (
-    ConfigurationError,
     LeaseLost,
     Running,
     StoreUnavailable,
@@ -125,23 +124,6 @@ def test_a_decorator_without_its_name_fails_when_it_is_applied(site):
         @site.idempotence.lock
         def work():
             """Is never defined."""
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"lease": 0}, "lease"),
-        ({"lease": 0.4}, "0.5"),
-        ({"lease": -1}, "lease"),
-        ({"lease": "5"}, "lease"),
-        ({"lease": True}, "lease"),
-        ({"wait": -1}, "wait.*0 or more"),
-        ({"wait": "5"}, "wait"),
-    ],
-)
-def test_a_duration_that_is_none_is_refused(site, options, reason):
-    with pytest.raises(ConfigurationError, match=reason):
-        site.idempotence.lock("stock", **options)
 
 
 def test_it_is_good_for_one_with_statement(site):
@@ -256,17 +238,6 @@ def test_what_does_its_work_later_is_refused(site):
     with site.app.app_context(), pytest.raises(TypeError, match=r"lock\(\) decorates"):
         site.idempotence.lock("report")(lambda: iter(steps()))()
     assert attempt(site, "report") == "free"
-
-
-@pytest.mark.parametrize("name", ["lock", "once"])
-def test_an_async_function_that_would_block_its_loop_is_refused(site, name):
-    decorate = getattr(site.idempotence, name)
-    ids = {"id": "1"} if name == "once" else {}
-
-    async def work(): ...
-
-    with pytest.raises(ConfigurationError, match="event loop"):
-        decorate("report", **ids, wait=1)(work)
 
 
 # Its lease

@@ -11,7 +11,6 @@ from helpers.servers.processes import all_at_once
 from helpers.store_assertions import values_of
 
 from flask_idempotence import (
-    ConfigurationError,
     Idempotence,
     MemoryStore,
     StoreError,
@@ -148,17 +147,6 @@ def test_the_decorator_may_stand_bare_or_take_the_purpose_first():
     assert (runs, bare.__name__) == (["bare", "pay"], "bare")
 
 
-@pytest.mark.parametrize("purpose", ["", "pay now", "x" * 65, 1, True, b"pay", ["pay"]])
-def test_what_is_no_purpose_is_refused_by_the_decorator(purpose):
-    with pytest.raises(ConfigurationError, match="A token's purpose is 1 to 64 letters"):
-        one_time_token(purpose)
-
-
-def test_a_class_is_no_view_function():
-    with pytest.raises(TypeError, match="For a class-based view, decorate its methods"):
-        one_time_token(Shop)
-
-
 def test_a_field_that_stands_twice_is_one_token_if_it_says_the_same():
     shop = Shop()
     token = shop.token()
@@ -220,11 +208,14 @@ def test_every_single_changed_character_is_a_forgery():
 
 
 class TestLifetime:
-    def test_an_old_token_has_expired(self):
+    @pytest.mark.parametrize(
+        ("age", "answer"), [(298, "ok"), (302, "400 token-expired"), (331, "400 token-expired")]
+    )
+    def test_it_is_good_until_its_time_is_over(self, age, answer):
         shop = Shop()
         token = shop.token()
-        shop.clock.advance(331)
-        assert shop.slug(token) == "400 token-expired"
+        shop.clock.advance(age)
+        assert shop.slug(token) == answer
 
     def test_its_refusal_bears_the_key_that_its_issue_had(self):
         shop = Shop()
@@ -235,18 +226,6 @@ class TestLifetime:
         assert signals.names == ["token_issued", "rejected"]
         issued, rejected = (arguments["key"] for _, arguments in signals.events)
         assert rejected == issued
-
-    def test_right_after_its_lifetime_it_has_expired_too(self):
-        shop = Shop()
-        token = shop.token()
-        shop.clock.advance(302)
-        assert shop.slug(token) == "400 token-expired"
-
-    def test_until_then_it_is_good(self):
-        shop = Shop()
-        token = shop.token()
-        shop.clock.advance(298)
-        assert shop.slug(token) == "ok"
 
     @pytest.mark.parametrize("skew", [-3600, -29, 29, 3600])
     def test_the_clocks_of_issuing_machines_may_differ(self, skew):
