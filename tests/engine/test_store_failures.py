@@ -14,7 +14,6 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from flask_idempotence import (
-    ConfigurationError,
     Idempotence,
     MemoryStore,
     RedisStore,
@@ -413,9 +412,3 @@ class TestRoute:
         client = app.test_client()
         assert client.post("/allow").status_code == 200
         assert client.post("/reject").status_code == 503
-
-    @pytest.mark.parametrize("guard", [no_repeat_submit, one_time_token])
-    @pytest.mark.parametrize("wrong", ["ignore", True, ""])
-    def test_anything_else_is_refused(self, guard, wrong):
-        with pytest.raises(ConfigurationError, match=f"{guard.__name__}.*'reject', 'allow'"):
-            guard(on_store_error=wrong)

@@ -46,6 +46,8 @@ NAMES = "takes a collection of names, not one string."
 WHOLE_REQUEST = "chooses from the whole request, which compare= replaces: leave one of them out."
 NO_ASYNC = "cannot be an async function."
 
+BAD_SCOPES = ["", "a b", "a:b", "a*", "ä", "a\n", "a" * 65, "{a}", "a/b", None, 7, b"a"]
+
 ARGUMENTS = [
     (idempotent, {"required": 1}, "idempotent(required=...) must be True or False."),
     (idempotent, {"ttl": 0}, f"idempotent(ttl=...): {POSITIVE}"),
@@ -53,7 +55,10 @@ ARGUMENTS = [
         (idempotent, {"key": name}, f"idempotent(key={name!r}) is not the name of a header.")
         for name in ("", "X Order", "X-Key:", "Schlüssel", "X-Key\n")
     ),
-    (idempotent, {"key": 7}, "idempotent(key=...) must be a header's name or a function."),
+    *(
+        (idempotent, {"key": key}, "idempotent(key=...) must be a header's name or a function.")
+        for key in (7, b"X-Key")
+    ),
     (idempotent, {"key": later}, f"idempotent(key=...) {NO_ASYNC}"),
     (
         idempotent,
@@ -79,20 +84,26 @@ ARGUMENTS = [
         )
         for compare in (str, False)
     ),
-    (
-        idempotent,
-        {"on_repeat": "again"},
-        "idempotent(on_repeat=...) must be one of 'replay', 'reject'.",
+    *(
+        (
+            idempotent,
+            {"on_repeat": value},
+            "idempotent(on_repeat=...) must be one of 'replay', 'reject'.",
+        )
+        for value in ("again", "")
     ),
     (
         idempotent,
         {"guarantee": "maybe"},
         "idempotent(guarantee=...) must be one of 'at-least-once', 'at-most-once'.",
     ),
-    (
-        idempotent,
-        {"remember": "all"},
-        "idempotent(remember=...) must be one of 'final', 'success' or a function.",
+    *(
+        (
+            idempotent,
+            {"remember": value},
+            "idempotent(remember=...) must be one of 'final', 'success' or a function.",
+        )
+        for value in ("all", True)
     ),
     (idempotent, {"remember": later}, f"idempotent(remember=...) {NO_ASYNC}"),
     (idempotent, {"on_store_error": "retry"}, f"idempotent{POLICY}"),
@@ -155,7 +166,10 @@ ARGUMENTS = [
         )
         for methods, wrong in ((["GETS", "FETCH", "GET"], "'FETCH', 'GETS'"), ([1], "1"))
     ),
-    (no_repeat_submit, {"on_store_error": "retry"}, f"no_repeat_submit{POLICY}"),
+    *(
+        (no_repeat_submit, {"on_store_error": value}, f"no_repeat_submit{POLICY}")
+        for value in ("retry", "", True)
+    ),
     *(
         (
             one_time_token,
@@ -174,17 +188,26 @@ ARGUMENTS = [
         )
         for value in ("false", 1, None)
     ),
-    (
-        once,
-        {"scope": "a b"},
-        "once(scope): must be 1 to 64 letters, digits, '_', '.' and '-'.",
+    *(
+        (
+            once,
+            {"scope": scope},
+            "once(scope): must be 1 to 64 letters, digits, '_', '.' and '-'.",
+        )
+        for scope in BAD_SCOPES
     ),
-    (once, {}, "once() takes an id, or as a decorator a function key= that returns it."),
-    (
-        once,
-        {"key": later},
-        "once(key=...) must be a function, not an async one, that takes the arguments of the "
-        "decorated function and returns the id.",
+    *(
+        (call, {}, "once() takes an id, or as a decorator a function key= that returns it.")
+        for call in (once, partial(mail, key=str))
+    ),
+    *(
+        (
+            once,
+            {"key": key},
+            "once(key=...) must be a function, not an async one, that takes the arguments of the "
+            "decorated function and returns the id.",
+        )
+        for key in (later, "order", 7)
     ),
     (mail, {"ttl": 0}, f"once(ttl=...): {POSITIVE}"),
     (mail, {"ttl": None}, f"once(ttl=...): {NO_DURATION}"),
@@ -216,7 +239,15 @@ ARGUMENTS = [
 ]
 
 
-NO_DURATIONS = {"5": NO_DURATION, True: NO_DURATION, nan: None, inf: None, 1e15: None, -1: None}
+NO_DURATIONS = {
+    "5": NO_DURATION,
+    b"5": NO_DURATION,
+    True: NO_DURATION,
+    nan: None,
+    inf: None,
+    1e15: None,
+    -1: None,
+}
 DURATIONS = [
     (idempotent, "ttl", POSITIVE),
     (idempotent, "wait", NOT_NEGATIVE),
@@ -244,20 +275,30 @@ def test_of_an_argument(call, options, text):
     assert str(caught.value) == text
 
 
-TOKEN = {"key": "Idempotence-Token"}
+TOKEN, MOST = {"key": "Idempotence-Token"}, {"guarantee": "at-most-once"}
 AGAINST_SETTINGS = [
-    (
-        {"guarantee": "at-most-once"},
-        {"ON_STORE_ERROR": "allow"},
-        "is guarded at-most-once, which cannot be kept with on_store_error='allow' (route or "
-        "setting): the view would run unguarded. Give the route on_store_error='reject', or "
-        "choose guarantee='at-least-once'.",
+    *(
+        (
+            options,
+            settings,
+            "is guarded at-most-once, which cannot be kept with on_store_error='allow' (route or "
+            "setting): the view would run unguarded. Give the route on_store_error='reject', or "
+            "choose guarantee='at-least-once'.",
+        )
+        for options, settings in (
+            (MOST, {"ON_STORE_ERROR": "allow"}),
+            ({"on_store_error": "allow"}, {"KEY_GUARANTEE": "at-most-once"}),
+        )
     ),
-    (
-        {"remember": "success"},
-        {"KEY_GUARANTEE": "at-most-once"},
-        "is guarded at-most-once, which remembers every response: leave idempotent(remember=...) "
-        "out, or choose guarantee='at-least-once'.",
+    *(
+        (
+            {"remember": remember, **options},
+            settings,
+            "is guarded at-most-once, which remembers every response: leave "
+            "idempotent(remember=...) out, or choose guarantee='at-least-once'.",
+        )
+        for remember in ("final", "success", str)
+        for options, settings in (({}, {"KEY_GUARANTEE": "at-most-once"}), (MOST, {}))
     ),
     (
         {**TOKEN, "key_pattern": "a"},

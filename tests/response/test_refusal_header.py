@@ -3,8 +3,6 @@
 import contextlib
 import time
 
-import flask_restx
-import flask_smorest
 import pytest
 from flask import abort, request
 from helpers.apps import make_app
@@ -74,26 +72,6 @@ def with_header(text, header):
 def refused(app, path="/orders"):
     """Return the answer to the second of two equal submits."""
     return [app.test_client().post(path) for _ in range(2)][1]
-
-
-@pytest.mark.parametrize("handler", [None, lambda error: ({"told": "no"}, error.code)])
-def test_a_restx_resource_says_it_too(handler):
-    app = make_app()
-    api = flask_restx.Api(app, doc=False)
-    if handler is not None:
-        api.errorhandler(RepeatSubmit)(handler)
-    orders = type("Orders", (flask_restx.Resource,), {"post": locked(lambda self: "done")})
-    api.add_resource(orders, "/orders")
-    answer = refused(app)
-    assert (answer.status_code, answer.headers[HEADER]) == (409, "repeat-submit")
-
-
-def test_smorests_own_error_handler_says_it_too():
-    app = make_app(API_TITLE="shop", API_VERSION="1", OPENAPI_VERSION="3.0.2")
-    flask_smorest.Api(app)
-    app.add_url_rule("/orders", "order", locked(lambda: "done"), methods=["POST"])
-    answer = refused(app)
-    assert (answer.json["code"], answer.headers[HEADER]) == (409, "repeat-submit")
 
 
 @pytest.mark.parametrize("status", [200, 201, 429])

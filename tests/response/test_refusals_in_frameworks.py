@@ -252,6 +252,7 @@ def test_an_error_handler_of_restx_wins(kind, place):
     namespace.add_resource(resource, "/orders")
     answer = refused(app, "repeat-submit", "*/*")
     assert (answer.status_code, answer.json["mine"]) == (409, "repeat-submit")
+    assert answer.headers[HEADER] == "repeat-submit"
 
 
 def test_the_errors_of_restful_by_name_are_kept():

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 from flask import Response, abort, request
-from helpers.apps import FAILURES, SUCCESSES, KeyedApp, fail, killed, verdict
+from helpers.apps import FAILURES, KeyedApp, fail, killed, verdict
 
 from flask_idempotence import current_guard
 from flask_idempotence.testing import record_signals
@@ -90,15 +90,6 @@ def test_a_status_is_remembered_or_not_whoever_made_it(rules, how):
 def test_every_status_there_is_is_final_or_transient():
     statuses = range(200, 600)
     assert run_again("final", "returned", statuses) == TRANSIENT.intersection(statuses)
-
-
-@pytest.mark.parametrize("rules", sorted(RULES.keys() - {"a predicate"}))
-@pytest.mark.parametrize("way", SUCCESSES)
-def test_a_success_is_run_once_and_replayed(rules, way):
-    keyed = KeyedApp(SUCCESSES[way], **RULES[rules])
-    first, *repeats = outcomes(keyed)
-    assert repeats == [f"replay of {first}"] * 2
-    assert keyed.runs == 1
 
 
 FINAL = {

@@ -154,8 +154,10 @@ def test_a_field_that_stands_twice_is_one_token_if_it_says_the_same():
         shop.client.post("/checkout", data={"idempotence_token": [token, token]}).status_code
         == 200
     )
-    two = {"idempotence_token": [shop.token(), shop.token()]}
+    tokens = [shop.token(), shop.token()]
+    two = {"idempotence_token": tokens}
     assert shop.client.post("/checkout", data=two).json["type"].endswith("token-invalid")
+    assert [shop.slug(token) for token in tokens] == ["ok", "ok"]
 
 
 def test_a_request_without_a_token_is_told_that_it_needs_one():
@@ -188,9 +190,16 @@ def test_garbage_and_forgeries_never_reach_the_store():
         f"{unique}.{'A' * 30}.{signature}",
         other.token(),
         "a" * 1_000_000,
+        good + "A" * 2**20,
+        good + "é",
+        f"{unique}.{stamp[:-1]}{'AB'[stamp[-1] == 'A']}.{signature}",
+        f"{unique[::-1]}.{stamp}.{signature}",
+        "\0",
     ]
     for forgery in forgeries:
         assert shop.slug(forgery) == "400 token-invalid", forgery[:80]
+        in_form = shop.client.post("/checkout", data={"idempotence_token": forgery})
+        assert in_form.json["type"].endswith("token-invalid"), forgery[:80]
     assert shop.store.asked == 0
     assert shop.slug(good) == "ok"
 
@@ -379,7 +388,9 @@ class TestByHand:
             with pytest.raises(TokenSpent):
                 shop.idempotence.redeem_token(token, purpose="invoice")
 
-    @pytest.mark.parametrize("token", ["", "\ud800", "\x00", None, 7, b"bytes", "é" * 10])
+    @pytest.mark.parametrize(
+        "token", ["", "\ud800", "\x00", None, 7, b"bytes", ["list"], "é" * 10, "٣" * 10]
+    )
     def test_whatever_is_no_token_is_invalid(self, token):
         shop = Shop()
         with shop.app.app_context(), pytest.raises(TokenInvalid):
