@@ -34,6 +34,9 @@ ENGLISH = {
     r"(?i:\b(?:go|goes|going|gone|went) on\b)": '"continues", "proceeds"',
     r"(?i:\bgood-?bye\b)": '"exit"',
     r"(?i:\bby itself\b)": '"automatically", "alone"',
+    r"(?i:\bwins over\b)": '"takes precedence over"',
+    r"(?i:\bin truth\b(?!\.\w))": '"really", or leave it out',
+    r"(?i:\bto no effect\b)": '"without success"',
 }
 IN_CHINESE = {
     r"线上的?(?:报文|请求|响应|字节|格式)": "实际的 HTTP 报文（线上指生产环境）",
