@@ -2,7 +2,6 @@
 """Turn a load into memory, shards and network, from what a key and an operation cost.
 
 With no option it computes from the constants in capacity.json. `--measure` measures those anew,
-`--check` fills a cluster of three nodes with 300,000 keys and tells how far off the prediction is.
 `--docs` writes the table into docs/overhead.md.
 """
 
@@ -10,7 +9,6 @@ import argparse
 import json
 import math
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,10 +130,10 @@ def table(constants: dict, loads: list[tuple[str, Load]] = LOADS) -> str:
         cells = (
             name,
             _count(what.keys),
-            bytes_told(what.memory),
+            _bytes_told(what.memory),
             f"{what.cores:.2g}" if what.cores < 10 else f"{what.cores:.0f}",
             f"{what.shards:,}",
-            f"{bytes_told(what.network)}/s",
+            f"{_bytes_told(what.network)}/s",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -148,7 +146,7 @@ def _count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def bytes_told(number: float) -> str:
+def _bytes_told(number: float) -> str:
     for power, name in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
         if number >= 1000**power:
             return f"{number / 1000**power:.3g} {name}"
@@ -164,33 +162,11 @@ def page_with(text: str, constants: dict) -> str:
     )
 
 
-def check(constants: dict, nodes: list) -> int:
-    """Print what the nodes of a filled cluster took beside what was predicted.
-
-    Returns:
-        1 where the prediction is off by more than a fiftieth, else 0.
-    """
-    worst, mean = 0.0, sum(node.keys.total() for node in nodes) / len(nodes)
-    print("| node | keys | of the mean | predicted | used | off by |\n|" + " --- |" * 6)
-    for number, node in enumerate(nodes, 1):
-        held = node.keys.total()
-        predicted = sum(
-            count * with_tables(constants["usage"][kind], held, cluster=True)
-            for kind, count in node.keys.items()
-        )
-        error = predicted / node.used - 1
-        worst = max(worst, abs(error))
-        told = f"{bytes_told(predicted)} | {bytes_told(node.used)} | {error:+.1%}"
-        print(f"| {number} | {held:,} | {held / mean:.1%} | {told} |")
-    return 1 if worst > 0.02 else 0
-
-
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--measure", action="store_true", help="measure the constants")
-    parser.add_argument("--check", action="store_true", help="compare with a real cluster")
     parser.add_argument("--docs", action="store_true", help="write the table into the page")
     parser.add_argument("--mode", choices=("key", "lock", "token"), default="key")
     parser.add_argument("--requests-per-second", type=float, metavar="N")
@@ -200,14 +176,11 @@ def main() -> int:
         "--ttl", type=float, help="seconds: of the record (a day), the lock (1), the token (300)"
     )
     asked = parser.parse_args()
-    if asked.measure or asked.check:
+    if asked.measure:
         from measuring import capacity_costs  # noqa: PLC0415 - needs the servers of the tests
 
-        if asked.measure:
-            CONSTANTS.write_text(json.dumps(capacity_costs.measure(), indent=2) + "\n")
+        CONSTANTS.write_text(json.dumps(capacity_costs.measure(), indent=2) + "\n")
     constants = json.loads(CONSTANTS.read_text())
-    if asked.check:
-        return check(constants, capacity_costs.filled_nodes())
     if asked.docs:
         PAGE.write_text(page_with(PAGE.read_text(), constants))
     elif asked.requests_per_second:
@@ -218,8 +191,7 @@ def main() -> int:
         print(table(constants, [(f"{asked.requests_per_second:,.0f} ({asked.mode})", load)]))
     else:
         print(table(constants))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,101 +3,138 @@
 
 The same request goes, in turn and in one process, to a guarded view, to a view that only sends
 the store's commands ("floor"), and to the lines that a developer would write by hand. A Redis
-server is started on loopback. The round trips to it are counted, and the bytes of each key.
-
-Everything is measured over TCP and over a Unix socket, in one process without hiredis and in
-another with it; the options choose one of each. Where hiredis is not installed, `uv run --with
-hiredis` adds it to the second process. The table at the end has a line for each aim.
+server is started on loopback, and the bytes of each key are told. `uv run --with hiredis` measures
+redis-py with its other parser. The table at the end has a line for each aim.
 """
 
-import argparse
-import importlib.util
-import json
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from measuring.aims import Table, rows_of
-from measuring.command import finish, parser_of, quiet
+from flask import Flask
 
-HERE = Path(__file__).resolve()
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from helpers.servers.processes import RedisServer
+from measuring.aims import Table, aim, rows_of, verdict
+from measuring.command import finish, microseconds, parser_of, quiet, row_of, versions_of
+from measuring.redis_costs import memory
+from measuring.timing import Variant, difference, interleave
+from modes import lock_mode
+from modes.comparison import CASES, UNGUARDED, Case, compare
+from modes.order_app import answer, application, orders, storage
+from redis.utils import HIREDIS_AVAILABLE
+
+from flask_idempotence import Idempotence, no_repeat_submit
+
+MEMORY = "memory://"
 SOCKETS = ("tcp", "unix")
-TITLES = {"redis": "on Redis", "memory_store": "on the memory store"}
+UNGUARDED_LIMIT = 2.0
+"""Microseconds by which the extension may delay a route without a guard."""
 
 
 def main() -> int:
     """Run the benchmark from the command line; return the status to exit with."""
-    arguments = _arguments()
-    quiet()
-    if arguments.part:
-        _measure_part(arguments)
-        return 0
-    wanted = (False, True) if arguments.hiredis is None else (arguments.hiredis,)
-    report = [part for has_hiredis in wanted for part in _in_child(has_hiredis, arguments)]
-    return finish(report, arguments, _tables(report))
-
-
-def _tables(report: list[dict]) -> dict[str, Table]:
-    """Return a table for each kind of store that was measured, by its title."""
-    parts = {title: [one[part] for one in report if part in one] for part, title in TITLES.items()}
-    return {title: Table(rows_of(rows)) for title, rows in parts.items() if rows}
-
-
-def _arguments() -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("--socket", choices=SOCKETS, help="the socket (default: each)")
-    parser.add_argument(
-        "--hiredis",
-        action=argparse.BooleanOptionalAction,
-        help="whether redis-py parses with hiredis (default: each)",
-    )
-    parser.add_argument("--part", type=Path, help=argparse.SUPPRESS)  # of a child process
-    return parser.parse_args()
-
-
-def _in_child(has_hiredis: bool, arguments: argparse.Namespace) -> list[dict]:
-    """Measure with or without hiredis in a process of its own; return its report, if any."""
-    python = _python(has_hiredis)
-    if not python:
-        print("\nleft out: with hiredis, since neither hiredis nor uv is installed")
-        return []
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        command = [*python, str(HERE), "--hiredis" if has_hiredis else "--no-hiredis"]
-        command += ["--requests", str(arguments.requests), "--part", file.name]
-        command += ["--socket", arguments.socket] if arguments.socket else []
-        subprocess.run(command, check=True, env=_environment(), cwd=HERE.parent)
-        return [json.loads(Path(file.name).read_text(encoding="utf-8"))]
-
-
-def _python(has_hiredis: bool) -> list[str]:
-    if not has_hiredis or importlib.util.find_spec("hiredis"):
-        return [sys.executable]
-    uv = shutil.which("uv")
-    return [uv, "run", "--quiet", "--with", "hiredis", "python"] if uv else []
-
-
-def _environment() -> dict[str, str]:
-    """Return an environment in which every child starts the same Redis server."""
-    from helpers.servers.processes import (  # noqa: PLC0415 - a child may import redis-py late only
-        BINARY_VARIABLE,
-        redis_binary,
-    )
-
-    return {**os.environ, BINARY_VARIABLE: redis_binary()}
-
-
-def _measure_part(arguments: argparse.Namespace) -> None:
-    if not arguments.hiredis:
-        sys.modules["hiredis"] = None  # redis-py looks for it once, when it is imported
-    from measuring import overheads  # noqa: PLC0415 - imports redis-py
-
+    arguments = parser.parse_args()
+    quiet()
     sockets = [arguments.socket] if arguments.socket else SOCKETS
-    report = overheads.measure(sockets, arguments.requests)
-    arguments.part.write_text(json.dumps(report), encoding="utf-8")
+    report = _measure(sockets, arguments.requests)
+    titles = {"redis": "on Redis", "memory_store": "on the memory store"}
+    tables = {title: Table(rows_of(report[part])) for part, title in titles.items()}
+    return finish(report, arguments, tables)
+
+
+def _measure(sockets: Sequence[str], requests: int) -> dict:
+    """Measure everything over each socket, and show it as it comes; return the report."""
+    report: dict = {"requests": requests}
+    with RedisServer() as server:
+        report["versions"] = versions_of(
+            "flask", "werkzeug", "redis", "itsdangerous", Redis=server.version
+        )
+        report["memory"] = memory(server.url)
+        _show_memory(report["memory"])
+        urls = {"tcp": server.url, "unix": server.unix_url}
+        suffix = ", hiredis" if HIREDIS_AVAILABLE else ""
+        report["redis"] = [
+            _compare(case, case.limits, urls[socket], socket + suffix, requests)
+            for socket in sockets
+            for case in CASES
+            if case.limits
+        ]
+    report["memory_store"] = [
+        *(
+            _compare(case, {UNGUARDED: case.in_memory}, MEMORY, "memory", requests)
+            for case in CASES
+            if case.in_memory
+        ),
+        _unguarded_route(requests),
+    ]
+    return report
+
+
+def _compare(case: Case, limits: dict[str, float], uri: str, at: str, requests: int) -> dict:
+    """Measure one case, show it, and return its part of the report."""
+    told = compare(case, at, uri, requests)
+    name = f"{case.mode}, {case.what}"
+    rows = [
+        {
+            **aim(f"{name} / {other}", told["ratios"][other]["median"], limit, at=at),
+            "spread": told["ratios"][other],
+        }
+        for other, limit in limits.items()
+    ]
+    group = {"title": f"{name}, {at}", "times": told["times"], "ratios": rows}
+    _show_group(group)
+    return group
+
+
+def _unguarded_route(requests: int) -> dict:
+    """Measure a route without a guard, in an application with the extension and in one without."""
+    within, without = (
+        Variant(name, _with_another_route(name, has_extension), orders)
+        for name, has_extension in (("with the extension", True), ("without it", False))
+    )
+    interleave("a route without a guard", [within, without], requests)
+    spread = difference(within, without)
+    row = aim(
+        "no guard, µs added by the extension",
+        spread.median / 1000,
+        UNGUARDED_LIMIT,
+        at="memory",
+    )
+    row["spread"] = {name: value / 1000 for name, value in row_of(spread, 0).items()}
+    times = {one.name: row_of(microseconds(one.nanoseconds), 1) for one in (within, without)}
+    group = {"title": "a route without a guard", "times": times, "ratios": [row]}
+    _show_group(group)
+    return group
+
+
+def _with_another_route(name: str, has_extension: bool) -> Flask:
+    """Return an application with an unguarded route, and another that is guarded if it can be."""
+    app = application(name, **(storage(MEMORY) if has_extension else {}))
+    other = no_repeat_submit(interval=lock_mode.INTERVAL)(answer) if has_extension else answer
+    app.add_url_rule("/other", "other", other, methods=["POST"])
+    if has_extension:
+        Idempotence(app)
+    return app
+
+
+def _show_group(group: dict) -> None:
+    print(f"\n{group['title']:<44}  median     p10     p90")
+    for name, row in group["times"].items():
+        print(f"  {name:<42} {row['median']:7.1f} {row['p10']:7.1f} {row['p90']:7.1f} µs")
+    for row in group["ratios"]:
+        median, p10, p90 = row["spread"].values()
+        aimed = f"aim {row['limit']:.2f}  {verdict(row['missed'])}"
+        print(f"  {row['aim']:<42} {median:7.3f} {p10:7.3f} {p90:7.3f}    {aimed}")
+
+
+def _show_memory(rows: list[dict]) -> None:
+    print(f"\n{'MEMORY USAGE of one key, bytes':<40} {'':>7}     aim")
+    for row in rows:
+        count = f"{row['bytes']:7d} {row['limit']:7d}"
+        print(f"  {row['record']:<38} {count}  {verdict(row['missed'])}  {row['key']}")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,16 @@
 #!/usr/bin/env python3
-"""Measure everything once more, and write docs/reports/benchmarks/report.md with its charts.
+"""Measure modes and a service once more, and write docs/reports/benchmarks/report.md.
 
     uv run --group bench python benchmarks/report.py            # all of it, in 20 minutes
     uv run --group bench python benchmarks/report.py --quick    # whether it works; elsewhere
 
-Parts: each mode on each store (modes); the throughput of a whole service, which needs wrk
-(service); and the comparison with peers (peers), which installs them and is left out with --quick.
-A part that is measured alone replaces its own section. `python -m benchmarks.peers --help` tells
-how to compare with some of the peers only.
+Parts: each mode on each store (modes), and the throughput of a whole service, which needs wrk
+(service). A part that is measured alone replaces its own section.
 """
 
 import argparse
 import json
 import logging
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,8 +25,7 @@ from measuring.stores import Stores, open_stores, requests_for
 from modes.comparison import CASES, compare
 from reporting import page
 
-ROOT = Path(__file__).parents[1]
-DIRECTORY = ROOT / "docs" / "reports" / "benchmarks"
+DIRECTORY = Path(__file__).parents[1] / "docs" / "reports" / "benchmarks"
 PACKAGES = ("flask", "redis")
 REQUESTS, QUICK_REQUESTS = 3000, 20
 
@@ -53,8 +49,6 @@ PARTS: dict[str, Callable[[Stores, int, bool], list[dict]]] = {
     "modes": _modes,
     "service": _service,
 }
-PEERS = "peers"
-"""The part that keeps its results in files of its own, and writes them into a page of its own."""
 
 
 def main() -> int:
@@ -67,16 +61,12 @@ def main() -> int:
     file = directory / "report.json"
     report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     began = time.monotonic()
-    wanted = arguments.only or [*PARTS, *([] if arguments.quick else [PEERS])]
     with open_stores() as stores:
         for line in stores.left_out:
             print(line)
-        for part in PARTS:
-            if part in wanted:
-                report[part] = _measure(part, stores, arguments)
-                file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    if PEERS in wanted:
-        subprocess.run([sys.executable, "-m", "benchmarks.peers"], check=True, cwd=ROOT)
+        for part in arguments.only or PARTS:
+            report[part] = _measure(part, stores, arguments)
+            file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     page.write(report, directory)
     print(f"written in {time.monotonic() - began:.0f} s: {directory / 'report.md'}")
     return 0
@@ -103,7 +93,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=[*PARTS, PEERS],
+        choices=[*PARTS],
         metavar="PART",
         help="measure this part; may be repeated. One of: %(choices)s",
     )

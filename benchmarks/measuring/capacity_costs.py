@@ -1,20 +1,15 @@
-"""What a key and an operation cost a server, and a cluster that is filled with keys."""
+"""What a key and an operation cost a Redis server."""
 
 import os
-import random
 import socket
 import sys
-from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import redis
-from measuring.redis_costs import Shop, _maker, _order, _used, by_hash
-from redis.crc import key_slot
+from measuring.redis_costs import Shop, json_of, maker, used
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from helpers.servers.processes import HOST, RedisServer
-from helpers.servers.topologies import Cluster
 
 from flask_idempotence.stores.redis.lua import CLAIM, COMPLETE, RENEW, TAKE_TOKEN
 
@@ -22,7 +17,6 @@ SIZES = (0, 100, 1_000, 10_000, 100_000)
 OPERATIONS = 20_000
 CONNECTIONS = 32
 ROUNDS = 5  # of which the quickest counts
-KEYS = 300_000
 ASKS = bytes(16)
 _PACK = redis.Connection().pack_command
 
@@ -43,10 +37,10 @@ def usage(server: RedisServer) -> dict:
     told = {}
     with server.client() as client:
         for size in SIZES:
-            body = _order(size) if size >= 100 else b""
-            told[str(size)] = _used(client, _maker(shop, body))["bytes"]
-        told["lock"] = _used(client, lambda: shop.order(b'{"order": 1}'))["bytes"]
-        told["token"] = _used(client, shop.token)["bytes"]
+            body = json_of(size) if size >= 100 else b""
+            told[str(size)] = used(client, maker(shop, body))["bytes"]
+        told["lock"] = used(client, lambda: shop.order(b'{"order": 1}'))["bytes"]
+        told["token"] = used(client, shop.token)["bytes"]
         client.flushall()
     return told
 
@@ -66,13 +60,13 @@ def costs(server: RedisServer) -> dict:
         keys = [f"idempotence:2:key:create_document:{os.urandom(16).hex()}" for _ in owners]
         both = list(zip(keys, owners, strict=True))
         steps = {
-            "claim": [by_hash(CLAIM, key, owner, ASKS, 30_000, 0) for key, owner in both],
-            "renew": [by_hash(RENEW, key, owner, 30_000) for key, owner in both],
-            "refusal": [by_hash(CLAIM, key, b"x" * 16, ASKS, 30_000, 0) for key in keys],
-            "complete": [by_hash(COMPLETE, key, owner, ASKS, record, ms) for key, owner in both],
-            "replay": [by_hash(CLAIM, key, b"x" * 16, ASKS, 30_000, 0) for key in keys],
+            "claim": [_by_hash(CLAIM, key, owner, ASKS, 30_000, 0) for key, owner in both],
+            "renew": [_by_hash(RENEW, key, owner, 30_000) for key, owner in both],
+            "refusal": [_by_hash(CLAIM, key, b"x" * 16, ASKS, 30_000, 0) for key in keys],
+            "complete": [_by_hash(COMPLETE, key, owner, ASKS, record, ms) for key, owner in both],
+            "replay": [_by_hash(CLAIM, key, b"x" * 16, ASKS, 30_000, 0) for key in keys],
             "put": [("SET", f"{key}t", b"T", "PX", 300_000) for key in keys],
-            "take": [by_hash(TAKE_TOKEN, f"{key}t", b"") for key in keys],
+            "take": [_by_hash(TAKE_TOKEN, f"{key}t", b"") for key in keys],
         }
         told = {name: _cost(server, client, commands) for name, commands in steps.items()}
         client.flushall()
@@ -80,6 +74,11 @@ def costs(server: RedisServer) -> dict:
         "microseconds": {name: round(time, 1) for name, (time, _) in told.items()},
         "wire": {name: round(size) for name, (_, size) in told.items()},
     }
+
+
+def _by_hash(script, key, *arguments):
+    """Return the command that runs a script on a key."""
+    return ("EVALSHA", script.digest, 1, key, *arguments)
 
 
 def _cost(server: RedisServer, client: redis.Redis, commands: list) -> tuple[float, float]:
@@ -109,65 +108,3 @@ def _one_round(client: redis.Redis, links: list, packed: list) -> tuple[float, f
 
 def _batches(items: list, size: int):
     return (items[first : first + size] for first in range(0, len(items), size))
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node of a filled cluster: its keys by their kind, and the bytes by which it grew."""
-
-    keys: Counter
-    used: int
-
-
-def filled_nodes() -> list[Node]:
-    """Fill a cluster with locks and with records of two sizes; return its nodes."""
-    values = _samples(("lock", "100", "1000"))
-    with Cluster(timeout=15) as cluster:
-        clients = {node.port: node.client() for node in cluster.primaries}
-        empty = {port: _used_memory(client) for port, client in clients.items()}
-        counts = _fill(cluster, clients, values)
-        if sum(client.dbsize() for client in clients.values()) != KEYS:
-            raise RuntimeError("Some keys are missing.")
-        return [
-            Node(counts[port], _used_memory(client) - empty[port])
-            for port, client in clients.items()
-        ]
-
-
-def _used_memory(client: redis.Redis) -> int:
-    told = client.info("memory")
-    return told["used_memory"] - told["mem_clients_normal"]  # buffers of the filling
-
-
-def _samples(kinds: tuple) -> dict:
-    """Return for each kind the name of the endpoint and the value that the library stores."""
-    with RedisServer() as server, server.client() as client:
-        shop, told = Shop(server.url), {}
-        for kind in kinds:
-            make = (
-                (lambda: shop.order(b'{"order": 1}'))
-                if kind == "lock"
-                else _maker(shop, _order(int(kind)))
-            )
-            key = _used(client, make)["key"]
-            told[kind] = key.rpartition(":")[0], client.get(key)
-        return told
-
-
-def _fill(cluster: Cluster, clients: dict, values: dict) -> dict:
-    some = random.Random(1)
-    slots = {}
-    for first, last, (_, port, *_), *_ in cluster.nodes[0].call("CLUSTER", "SLOTS"):
-        slots |= dict.fromkeys(range(first, last + 1), port)
-    counts = {port: Counter() for port in clients}
-    for kind, (name, value) in values.items():
-        for chunk in _batches([value] * (KEYS // len(values)), 1000):
-            pipes = {port: client.pipeline(transaction=False) for port, client in clients.items()}
-            for one in chunk:
-                key = f"{name}:{some.getrandbits(128):032x}"
-                port = slots[key_slot(key.encode())]
-                pipes[port].set(key, one, px=3_600_000)
-                counts[port][kind] += 1
-            for pipe in pipes.values():
-                pipe.execute()
-    return counts

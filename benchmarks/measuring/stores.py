@@ -1,12 +1,17 @@
-"""The stores of the benchmarks: servers that are started for it, and temporary files."""
+"""The stores of the benchmarks: servers that are started for them, and temporary files."""
 
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import sqlalchemy
+from helpers.servers.postgres import PostgresServer
 from helpers.servers.processes import RedisServer
+
+from flask_idempotence import SqlStore
 
 MEMORY, REDIS, REDIS_UNIX = "memory", "Redis, TCP", "Redis, Unix socket"
 SQLITE, POSTGRESQL = "SQLite", "PostgreSQL"
@@ -25,15 +30,13 @@ class Stores:
         redis: a Redis server.
         directory: for the files of SQLite.
         postgres: a PostgreSQL server, or None.
-        has_sql: whether SQLAlchemy is installed.
         left_out: says of each store that is not there why.
         versions: of what is there, by name.
     """
 
     redis: RedisServer
     directory: Path
-    postgres: object | None = None
-    has_sql: bool = False
+    postgres: PostgresServer | None = None
     left_out: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     _files: int = 0
@@ -45,19 +48,14 @@ class Stores:
 
     def databases(self) -> list[str]:
         """Return the names of the databases that are there."""
-        names = [SQLITE] if self.has_sql else []
-        return [*names, POSTGRESQL] if self.postgres else names
+        return [SQLITE, POSTGRESQL] if self.postgres else [SQLITE]
 
     def new_table(self, name: str) -> str:
         """Make an empty table in a database of its own; return the URI."""
-        from sqlalchemy import create_engine  # noqa: PLC0415 - may not be installed
-
-        from flask_idempotence import SqlStore  # noqa: PLC0415 - needs SQLAlchemy
-
         self._files += 1
         sqlite = f"sqlite:///{self.directory}/{self._files}.db"
         uri = self.postgres.new_database() if name == POSTGRESQL else sqlite
-        store = SqlStore(create_engine(uri), deadline=10)
+        store = SqlStore(sqlalchemy.create_engine(uri), deadline=10)
         store.create_table()
         store.close()
         store.engine.dispose()
@@ -76,26 +74,17 @@ def open_stores() -> Iterator[Stores]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         redis = stack.enter_context(RedisServer())
-        stores = Stores(redis, directory, versions={"Redis": redis.version})
-        _add_databases(stores, stack)
+        versions = {"Redis": redis.version, "SQLAlchemy": sqlalchemy.__version__}
+        versions[SQLITE] = sqlite3.sqlite_version
+        stores = Stores(redis, directory, versions=versions)
+        _add_postgres(stores, stack)
         yield stores
 
 
-def _add_databases(stores: Stores, stack: ExitStack) -> None:
+def _add_postgres(stores: Stores, stack: ExitStack) -> None:
     try:
-        import sqlite3  # noqa: PLC0415 - not part of every Python
-
-        import sqlalchemy  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        stores.left_out.append(f"SQLite and PostgreSQL were left out: {error}.")
-        return
-    stores.has_sql = True
-    stores.versions |= {"SQLAlchemy": sqlalchemy.__version__, SQLITE: sqlite3.sqlite_version}
-    try:
-        from helpers.servers.postgres import PostgresServer  # noqa: PLC0415 - needs psycopg
-
         stores.postgres = stack.enter_context(PostgresServer(**DURABLE))
-    except (ImportError, RuntimeError) as error:
+    except RuntimeError as error:
         reason = str(error).splitlines()[0]
         stores.left_out.append(f"PostgreSQL was left out, since it cannot be started: {reason}")
         return

@@ -30,7 +30,7 @@ REPORT = {
         [aim("lock", 1.0, 1.03, at="tcp"), aim("lock", 1.2, 1.03, at="unix")],
         {"rows": [aim("key", 0.9, 0.6, at="unix", at_least=True)]},
     ],
-    "round_trips": [{"step": "lock", "missed": True}, {"step": "key", "missed": False}],
+    "memory": [{"record": "lock", "missed": True}, {"record": "key", "missed": False}],
 }
 
 
