@@ -15,8 +15,8 @@ from flask import Flask
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from helpers.servers.processes import RedisServer
-from measuring.aims import Table, aim, rows_of, verdict
-from measuring.command import finish, microseconds, parser_of, quiet, row_of, versions_of
+from measuring.aims import aim, verdict
+from measuring.command import finish, microseconds, parser_of, positive, quiet, row_of, versions_of
 from measuring.redis_costs import memory
 from measuring.timing import Variant, difference, interleave
 from modes import lock_mode
@@ -35,14 +35,19 @@ UNGUARDED_LIMIT = 2.0
 def main() -> int:
     """Run the benchmark from the command line; return the status to exit with."""
     parser = parser_of(__doc__)
+    parser.add_argument(
+        "--requests",
+        type=positive,
+        default=5000,
+        metavar="N",
+        help="requests of each variant (default: %(default)s)",
+    )
     parser.add_argument("--socket", choices=SOCKETS, help="the socket (default: each)")
     arguments = parser.parse_args()
     quiet()
     sockets = [arguments.socket] if arguments.socket else SOCKETS
     report = _measure(sockets, arguments.requests)
-    titles = {"redis": "on Redis", "memory_store": "on the memory store"}
-    tables = {title: Table(rows_of(report[part])) for part, title in titles.items()}
-    return finish(report, arguments, tables)
+    return finish(report, arguments, report["redis"], report["memory_store"])
 
 
 def _measure(sockets: Sequence[str], requests: int) -> dict:

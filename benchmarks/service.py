@@ -8,7 +8,6 @@ turn, in rounds; every request has a body and a key of its own, and must be answ
     uv run --with gevent python benchmarks/service.py    # and greenlets
 """
 
-import argparse
 import importlib.util
 import json
 import os
@@ -21,8 +20,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from helpers.servers.processes import HOST, Gunicorn, RedisServer
-from measuring.aims import Table, aim, rows_of
-from measuring.command import add_report_arguments, finish, positive, quiet, row_of, versions_of
+from measuring.aims import aim
+from measuring.command import finish, parser_of, positive, quiet, row_of, versions_of
 from measuring.timing import Spread
 
 CONNECTIONS = 16
@@ -151,11 +150,7 @@ def _aims(row: dict, at: str) -> list[dict]:
 
 def main() -> int:
     """Run the benchmark from the command line; return the status to exit with."""
-    parser = add_report_arguments(
-        argparse.ArgumentParser(
-            description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=positive, default=10, metavar="N")
     parser.add_argument("--seconds", type=positive, default=2, metavar="N", help="of each round")
     parser.add_argument("--workers", choices=WORKERS, help="the worker class (default: each)")
@@ -175,7 +170,7 @@ def main() -> int:
             )
         report[worker] = [{**row, "aims": _aims(row, worker)} for row in rows]
         _show(worker, rows)
-    return finish(report, arguments, {"a fast view, of the unguarded": Table(rows_of(report))})
+    return finish(report, arguments, report)
 
 
 def _show(worker: str, rows: list[dict]) -> None:

@@ -1,10 +1,6 @@
 """Aims: a figure, its limit, and one line that says whether it was kept."""
 
-from collections.abc import Iterable
-
 from measuring.pages import table
-
-MISSED = "MISSED"
 
 
 def aim(name: str, value: float, limit: float, *, at: str = "", at_least: bool = False) -> dict:
@@ -24,40 +20,23 @@ def aim(name: str, value: float, limit: float, *, at: str = "", at_least: bool =
 
 def verdict(missed: bool) -> str:
     """Return the word for an aim."""
-    return MISSED if missed else "kept"
+    return "MISSED" if missed else "kept"
 
 
-class Table:
-    """Aims by name, with a column for each circumstance.
-
-    Args:
-        rows: rows of `aim`, each of which is one cell.
-    """
-
-    def __init__(self, rows: Iterable[dict]):
-        self._aims: dict[str, dict[str, dict]] = {}
-        for row in rows:
-            self._aims.setdefault(row["aim"], {})[row["at"]] = row
-        self.columns = list(dict.fromkeys(at for cells in self._aims.values() for at in cells))
-
-    def show(self, title: str) -> None:
-        """Print a line for each aim."""
-        head = "".join(f" {at:>14}" for at in self.columns)
-        print(f"\n{title:<38} {'aim':>9}{head}")
-        for name, bound, values, word in self._lines():
-            print(f"  {name:<36} {bound:>9}{''.join(f' {value:>14}' for value in values)}  {word}")
-
-    def in_markdown(self) -> str:
-        """Return the table for a page."""
-        lines = [[name, bound, *values, word] for name, bound, values, word in self._lines()]
-        return table(["", "aim", *self.columns, ""], lines)
-
-    def _lines(self) -> Iterable[tuple[str, str, list[str], str]]:
-        for name, cells in self._aims.items():
-            first = next(iter(cells.values()))
-            bound = f"{'≥' if first['at_least'] else '≤'} {first['limit']:.2f}"
-            values = [f"{cells[at]['value']:.3f}" if at in cells else "" for at in self.columns]
-            yield name, bound, values, verdict(any(row["missed"] for row in cells.values()))
+def table_of(report: object) -> str:
+    """Return a line for each aim in a report, with a column for each circumstance."""
+    aims: dict[str, dict[str, dict]] = {}
+    for row in rows_of(report):
+        aims.setdefault(row["aim"], {})[row["at"]] = row
+    columns = list(dict.fromkeys(at for cells in aims.values() for at in cells))
+    lines = []
+    for name, cells in aims.items():
+        first = next(iter(cells.values()))
+        bound = f"{'≥' if first['at_least'] else '≤'} {first['limit']:.2f}"
+        values = [f"{cells[at]['value']:.3f}" if at in cells else "" for at in columns]
+        word = verdict(any(row["missed"] for row in cells.values()))
+        lines.append([name, bound, *values, word])
+    return table(["", "aim", *columns, ""], lines)
 
 
 def rows_of(report: object) -> list[dict]:

@@ -5,11 +5,10 @@ import json
 import logging
 import platform
 import sys
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from measuring.aims import Table, missed_in
+from measuring.aims import missed_in, table_of
 from measuring.pages import replace_part
 from measuring.timing import Spread
 
@@ -17,23 +16,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reports" / "aims.md"
 
 
-def parser_of(description: str, requests: int = 5000) -> argparse.ArgumentParser:
-    """Return a parser with the arguments that every benchmark of requests has."""
+def parser_of(description: str) -> argparse.ArgumentParser:
+    """Return a parser with the arguments of a report: --check, --docs and --json."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--requests",
-        type=positive,
-        default=requests,
-        metavar="N",
-        help="requests of each variant (default: %(default)s)",
-    )
-    return add_report_arguments(parser)
-
-
-def add_report_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add the arguments of a report: --check, --docs and --json."""
     parser.add_argument(
         "--check", action="store_true", help="end with status 1 if an aim is missed"
     )
@@ -56,18 +43,17 @@ def quiet() -> None:
     logging.getLogger("flask_idempotence").setLevel(logging.ERROR)
 
 
-def finish(report: dict | list, arguments: argparse.Namespace, tables: Mapping[str, Table]) -> int:
-    """Print the tables of the aims, and write them and the report where they are wanted.
+def finish(report: object, arguments: argparse.Namespace, *parts: object) -> int:
+    """Print a table of the aims in each part, and write all where it is wanted.
 
     Returns:
         The status to exit with.
     """
-    for title, table in tables.items():
-        table.show(title)
+    tables = "\n\n".join(map(table_of, parts))
+    print(f"\n{tables}")
     if arguments.docs:
         command = Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix()
-        part = "\n\n".join(table.in_markdown() for table in tables.values())
-        text = replace_part(PAGE.read_text(encoding="utf-8"), command, part)
+        text = replace_part(PAGE.read_text(encoding="utf-8"), command, tables)
         PAGE.write_text(text, encoding="utf-8")
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

@@ -10,6 +10,7 @@ import time
 from typing import Protocol
 
 import redis
+from modes.bare_table import InTable
 from modes.order_app import load
 
 Found = int | list
@@ -37,8 +38,6 @@ def bare_store(uri: str) -> BareStore:
     if uri.startswith("memory:"):
         return InMemory()
     if uri.startswith(("sqlite", "postgresql")):
-        from modes.bare_table import InTable  # noqa: PLC0415 - needs SQLAlchemy
-
         return InTable(uri)
     return OnRedis(uri)
 

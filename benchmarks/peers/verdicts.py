@@ -7,6 +7,7 @@ caller may dislike, but can live with. Otherwise it holds.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 HOLDS, DIFFERS, FAILS, SKIPPED = "holds", "differs", "fails", "skipped"
 SIGNS = {HOLDS: "✓", DIFFERS: "≈", FAILS: "✗", SKIPPED: "n/a"}
@@ -84,15 +85,7 @@ def _another_body(seen: dict) -> Verdict:
     return Verdict(DIFFERS, f"refused, {second['status']}")
 
 
-def _aborted(seen: dict) -> Verdict:
-    return _after_failure(seen, HOLDS)
-
-
-def _transient(seen: dict) -> Verdict:
-    return _after_failure(seen, DIFFERS)
-
-
-def _after_failure(seen: dict, remembered: str) -> Verdict:
+def _after_failure(remembered: str, seen: dict) -> Verdict:
     """Judge the retry of a request that failed: to remember it is good for some failures."""
     first, second = seen["answers"]
     before = "" if first["status"] == seen["wanted"] else f"{first['status']} at first; then "
@@ -155,9 +148,9 @@ _JUDGES: dict[str, Callable[[dict], Verdict]] = {
     "duplicates": _duplicates,
     "another_user": _another_user,
     "another_body": _another_body,
-    "aborted": _aborted,
-    "busy": _transient,
-    "failed": _transient,
+    "aborted": partial(_after_failure, HOLDS),
+    "busy": partial(_after_failure, DIFFERS),
+    "failed": partial(_after_failure, DIFFERS),
     "killed": _killed,
     "slow": _slow,
     "cookie": _cookie,
