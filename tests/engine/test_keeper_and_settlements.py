@@ -35,13 +35,6 @@ class Renewing(MemoryStore):
 
 
 class TestKeeper:
-    def test_a_view_that_is_given_up_is_logged_as_an_error(self, caplog):
-        harness = KeeperHarness(Renewing(), lease=10, max_hold=60)
-        harness.hold(lease=10)
-        harness.pass_time(80)
-        told = [record for record in caplog.records if "IDEMPOTENCE_MAX_HOLD" in record.message]
-        assert [record.levelname for record in told] == ["ERROR"]
-
     def test_a_store_that_is_away_is_not_asked_more_often_than_every_half_second(self):
         def away():
             raise StoreError("away")
@@ -51,29 +44,6 @@ class TestKeeper:
         harness.hold(lease=6)
         harness.pass_time(4, step=0.05)
         assert 3 <= store.asked <= 5
-
-    def test_a_settlement_waits_no_longer_than_the_renewal_takes(self):
-        under_way, go_on = threading.Event(), threading.Event()
-
-        def slow():
-            under_way.set()
-            go_on.wait(5)
-
-        harness = KeeperHarness(Renewing(slow), lease=30)
-        hold = harness.hold(lease=1)
-        harness.clock.advance(0.5)
-        ticking = threading.Thread(target=harness.keeper.tick)
-        waiting = threading.Thread(
-            target=harness.keeper.unwatch, args=[hold], kwargs={"timeout": 5}
-        )
-        ticking.start()
-        assert under_way.wait(5)
-        waiting.start()
-        time.sleep(0.1)
-        go_on.set()
-        waiting.join(2)
-        assert not waiting.is_alive()
-        ticking.join()
 
     def test_a_short_lease_wakes_the_keeper_out_of_a_long_sleep(self):
         app = make_app(store=Renewing())
@@ -101,7 +71,7 @@ class TestKeeper:
         keeper.tick()
         assert done == [1]
 
-    def test_a_keeper_that_could_not_start_is_alive_after_the_next_work(self, monkeypatch):
+    def test_a_keeper_that_could_not_start_is_alive_after_the_next_work(self, monkeypatch, caplog):
         app = make_app(store=Renewing())
         keeper = app.extensions["idempotence"].engine.keeper
 
@@ -110,6 +80,7 @@ class TestKeeper:
 
         monkeypatch.setattr(threading.Thread, "start", refuse)
         keeper.watch(leased_claim(app, 0.6, time.monotonic()))
+        assert "leases are not being renewed" in caplog.text
         monkeypatch.undo()
         keeper.watch(hold := leased_claim(app, 0.6, time.monotonic()))
         assert keeper._thread.is_alive()

@@ -5,7 +5,6 @@ import threading
 
 import pytest
 from flask import (
-    Flask,
     Response,
     abort,
     after_this_request,
@@ -16,7 +15,6 @@ from helpers.apps import make_app
 from helpers.keeper_harness import leased_claim
 
 from flask_idempotence import (
-    Idempotence,
     LeaseLost,
     MemoryStore,
     StoreError,
@@ -160,18 +158,14 @@ class TestPathArguments:
 
 class TestTokenUrl:
     def test_the_same_path_on_another_subdomain_is_no_collision(self):
-        app = Flask("shop", subdomain_matching=True)
-        app.config.update(SECRET_KEY="s", SERVER_NAME="example.com")
-        Idempotence(app)
+        app = make_app(subdomain_matching=True, SERVER_NAME="example.com")
         app.add_url_rule("/token", "own", lambda: "own", subdomain="api")
         client = app.test_client()
         assert client.get("/token", base_url="http://example.com").status_code == 200
         assert client.get("/token", base_url="http://api.example.com").text == "own"
 
     def test_it_answers_on_every_host_where_hosts_are_matched(self):
-        app = Flask("shop", host_matching=True, static_host="a.example")
-        app.config.update(SECRET_KEY="s")
-        Idempotence(app)
+        app = make_app(host_matching=True)
         for host in ("a.example", "b.example"):
             answer = app.test_client().get("/token", base_url=f"http://{host}")
             assert answer.status_code == 200
@@ -220,24 +214,6 @@ def test_the_garbage_collector_may_find_a_dropped_response_anywhere():
 
 
 class TestKeeperInTrouble:
-    def test_a_keeper_that_could_not_start_starts_with_the_next_work(self, monkeypatch, caplog):
-        app = make_app()
-        keeper = app.extensions["idempotence"].engine.keeper
-        app.add_url_rule("/<x>", "view", no_repeat_submit(5)(lambda x: {}), methods=["POST"])
-        start = threading.Thread.start
-
-        def refuse(thread):
-            if "keeper" in thread.name:
-                raise RuntimeError("can't start new thread")
-            start(thread)
-
-        monkeypatch.setattr(threading.Thread, "start", refuse)
-        assert post(app, "/1") == 200
-        assert "leases are not being renewed" in caplog.text
-        monkeypatch.undo()
-        assert post(app, "/2") == 200
-        assert keeper._thread is not None
-
     def test_its_thread_is_never_started_while_its_lock_is_held(self, monkeypatch):
         """Where threads are greenlets, starting one switches to it, and it wants the lock."""
         app, held = make_app(), []

@@ -1,7 +1,8 @@
 """Rules that are easily broken: who asks, what a lock counts, how a refusal looks."""
 
 import pytest
-from flask import Flask, request
+from flask import request
+from guards.lock.test_lock import Shop
 from helpers.apps import make_app
 from helpers.servers.processes import HOST, free_port
 
@@ -34,9 +35,7 @@ class TestWhoAsks:
         ]
 
     def test_the_subdomain_counts_where_the_application_matches_subdomains(self):
-        app = Flask("shop", subdomain_matching=True)
-        app.config.update(SECRET_KEY="s", SERVER_NAME="example.com")
-        Idempotence(app)
+        app = make_app(subdomain_matching=True, SERVER_NAME="example.com")
         view = no_repeat_submit(60)(lambda tenant: {})
         app.add_url_rule("/", "view", view, methods=["POST"], subdomain="<tenant>")
         identities = app.extensions["idempotence"].engine.services.identities
@@ -47,9 +46,7 @@ class TestWhoAsks:
         assert len(found) == 2
 
     def test_a_users_token_is_of_the_host_that_it_was_issued_on(self):
-        app = Flask("shop", host_matching=True, static_host="a.example")
-        app.config.update(SECRET_KEY="s")
-        Idempotence(app)
+        app = make_app(host_matching=True)
         view = one_time_token()(lambda host: {})
         app.add_url_rule("/", "view", view, methods=["POST"], host="<host>")
         client, alice = app.test_client(), {"Authorization": "Bearer alice"}
@@ -83,46 +80,31 @@ class TestWhoAsks:
 
 
 class TestLock:
-    @pytest.fixture
-    def clock(self):
-        return FakeClock()
-
-    def shop(self, clock, view=lambda keeper: None, **options):
-        """Return a client of a locked view on a clock that stands still; the test ticks."""
-        app = make_app(store=MemoryStore(clock=clock))
-        clock.rule(app)
-        keeper = app.extensions["idempotence"].engine.keeper
-        keeper._schedule = lambda at: None
-        guard = no_repeat_submit(**options)
-        app.add_url_rule("/", "view", guard(lambda: view(keeper) or {}), methods=["POST"])
-        return app.test_client()
-
     @pytest.mark.parametrize(("interval", "lease"), [(0.1, 0.5), (0.5, 0.5), (5, 5), (90, 30)])
-    def test_the_first_lease_is_the_interval_within_its_bounds(self, clock, interval, lease):
-        client = self.shop(clock, interval=interval)
-        with record_signals(client.application) as signals:
-            client.post("/")
+    def test_the_first_lease_is_the_interval_within_its_bounds(self, interval, lease):
+        shop = Shop(interval)
+        with record_signals(shop.app) as signals:
+            shop.post()
         assert signals.events[0][1]["lease"] == lease
 
     @pytest.mark.parametrize(("interval", "took"), [(0.4, 0.1), (120, 5)])
-    def test_an_interval_that_is_no_lease_is_counted_from_the_claim(self, clock, interval, took):
-        client = self.shop(clock, lambda keeper: clock.advance(took), interval=interval)
-        assert client.post("/").status_code == 200
-        clock.advance(interval - took - 0.01)
-        assert client.post("/").status_code == 409
-        clock.advance(0.02)
-        assert client.post("/").status_code == 200
+    def test_an_interval_that_is_no_lease_is_counted_from_the_claim(self, interval, took):
+        shop = Shop(interval, in_view=lambda shop: shop.clock.advance(took))
+        assert shop.codes({}) == [200]
+        shop.clock.advance(interval - took - 0.01)
+        assert shop.codes({}) == [409]
+        shop.clock.advance(0.02)
+        assert shop.codes({}) == [200]
 
-    def test_a_repeat_of_a_slow_view_is_told_the_interval_and_not_the_lease(self, clock):
+    def test_a_repeat_of_a_slow_view_is_told_the_interval_and_not_the_lease(self):
         told = []
 
-        def slow(keeper):
-            clock.advance(0.5)
-            keeper.tick()
-            told.append(client.application.test_client().post("/").headers["Retry-After"])
+        def slow(shop):
+            shop.clock.advance(0.5)
+            shop.keeper.tick()
+            told.append(shop.post().headers["Retry-After"])
 
-        client = self.shop(clock, slow, interval=1)
-        client.post("/")
+        Shop(1, in_view=slow).post()
         assert told == ["1"]
 
     def test_a_guarded_get_includes_head(self):
@@ -185,23 +167,16 @@ class TestRefusals:
 
 class TestLeases:
     def test_a_lease_that_was_made_sure_of_is_held_for_the_interval_after_the_view(self):
-        clock = FakeClock()
-        app = make_app(store=MemoryStore(clock=clock))
-        clock.rule(app)
-        app.extensions["idempotence"].engine.keeper._schedule = lambda at: None
-
-        def careful():
+        def careful(shop):
             current_guard.ensure_held()
-            clock.advance(0.8)
-            return {}
+            shop.clock.advance(0.8)
 
-        app.add_url_rule("/", "view", no_repeat_submit(1)(careful), methods=["POST"])
-        client = app.test_client()
-        assert client.post("/").status_code == 200
-        clock.advance(0.9)
-        assert client.post("/").status_code == 409
-        clock.advance(0.2)
-        assert client.post("/").status_code == 200
+        shop = Shop(1, in_view=careful)
+        assert shop.codes({}) == [200]
+        shop.clock.advance(0.9)
+        assert shop.codes({}) == [409]
+        shop.clock.advance(0.2)
+        assert shop.codes({}) == [200]
 
     def test_a_lease_is_counted_from_before_it_was_asked_for(self):
         clock, answers_late = FakeClock(), [0.6]

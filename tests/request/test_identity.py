@@ -1,7 +1,7 @@
 """Who asks: the sources, their order, and what is made of them."""
 
 import pytest
-from flask import Flask, request, session
+from flask import request, session
 from flask_jwt_extended import JWTManager, create_access_token, jwt_required
 from helpers.apps import make_app
 from helpers.repository import renewed_cookies
@@ -188,9 +188,7 @@ def test_without_any_source_all_are_one():
 
 
 def test_the_host_counts_where_the_application_matches_hosts():
-    app = Flask("hosts", host_matching=True, static_host="static.example")
-    app.config["SECRET_KEY"] = "a secret for the tests"
-    Idempotence(app)
+    app = make_app(host_matching=True)
     identities = app.extensions["idempotence"].engine.services.identities
     found = set()
     for host in ("a.example", "b.example", "A.example"):

@@ -10,8 +10,6 @@ from helpers.applications.login_apps import ADDRESS, CountingApp
 
 from flask_idempotence import ConfigurationError
 
-pytestmark = pytest.mark.parametrize("guard", ["key", "lock"])
-
 SITE = {"environ": {"REMOTE_USER": "site"}}
 
 
@@ -30,23 +28,23 @@ class TestALoginOfTheWholeSite:
     """Basic authentication by the server or in the application, and users behind it."""
 
     @pytest.mark.parametrize("header", ["X-Api-Key", "Authorization"])
-    def test_of_the_server_hides_no_credentials(self, guard, header):
+    def test_of_the_server_hides_no_credentials(self, header):
         users = [{**SITE, **by_header(header, f"Bearer {name}")} for name in "ab"]
-        assert CountingApp(guard).tells_apart(*users)
+        assert CountingApp().tells_apart(*users)
 
-    def test_of_the_server_hides_no_session(self, guard):
-        counter = CountingApp(guard)
+    def test_of_the_server_hides_no_session(self):
+        counter = CountingApp()
         users = [{**SITE, **signed_in(counter, user_id=name)} for name in "ab"]
         assert counter.tells_apart(*users)
 
-    def test_of_the_server_alone_is_a_user_at_any_address(self, guard):
+    def test_of_the_server_alone_is_a_user_at_any_address(self):
         attempts = [{**SITE, "address": address} for address in (ADDRESS, "192.0.2.2")]
-        assert CountingApp(guard).takes_for_one(*attempts)
+        assert CountingApp().takes_for_one(*attempts)
 
-    def test_of_the_application_hides_no_session(self, guard):
+    def test_of_the_application_hides_no_session(self):
         auth = HTTPBasicAuth()
         auth.verify_password(lambda name, password: name if password else None)
-        counter = CountingApp(guard, checks=[auth.login_required])
+        counter = CountingApp(checks=[auth.login_required])
         users = [{"auth": ("site", "x"), **signed_in(counter, user_id=name)} for name in "ab"]
         assert counter.tells_apart(*users)
 
@@ -54,37 +52,37 @@ class TestALoginOfTheWholeSite:
 class TestAMappingWithoutAnId:
     """It may hold a role, which others have, too."""
 
-    def test_in_a_session(self, guard):
-        counter = CountingApp(guard)
+    def test_in_a_session(self):
+        counter = CountingApp()
         clients = [signed_in(counter, user={"role": "admin"}) for _ in range(2)]
         addresses = ({"address": ADDRESS}, {"address": "192.0.2.2"})
         assert counter.tells_apart(
             *[{**client, **address} for client, address in zip(clients, addresses, strict=True)]
         )
 
-    def test_beside_another_name_in_the_session(self, guard):
-        counter = CountingApp(guard)
+    def test_beside_another_name_in_the_session(self):
+        counter = CountingApp()
         users = [signed_in(counter, user={"role": "admin"}, email=name) for name in "ab"]
         assert counter.tells_apart(*users)
 
-    def test_from_a_login_library(self, guard):
+    def test_from_a_login_library(self):
         auth = HTTPTokenAuth()
         auth.verify_token(lambda token: {"role": "admin"})
-        counter = CountingApp(guard, checks=[auth.login_required])
+        counter = CountingApp(checks=[auth.login_required])
         assert counter.tells_apart(*[by_header("Authorization", f"Bearer {n}") for n in "ab"])
 
 
 class TestTheAccountOfAUser:
     @pytest.mark.parametrize("name", ["tenant_id", "account_id", "org_id", "tenant"])
-    def test_in_the_session(self, guard, name):
-        counter = CountingApp(guard)
+    def test_in_the_session(self, name):
+        counter = CountingApp()
         users = [signed_in(counter, user_id=1, **{name: account}) for account in "ab"]
         assert counter.tells_apart(*users)
 
     @pytest.mark.parametrize("claim", ["iss", "tenant", "tenant_id", "org_id", "tid"])
-    def test_in_the_claims_of_a_token(self, guard, claim):
+    def test_in_the_claims_of_a_token(self, claim):
         settings = {"JWT_SECRET_KEY": "a secret for the tests of 32 bytes"}
-        counter = CountingApp(guard, checks=[jwt_required()], **settings)
+        counter = CountingApp(checks=[jwt_required()], **settings)
         JWTManager(counter.app)
         with counter.app.app_context():
             tokens = [
@@ -105,8 +103,8 @@ class TestTheAccountOfAUser:
             ({"id": 7, "tenant": ["a"]}, {"id": 7, "tenant": ["b"]}),
         ],
     )
-    def test_in_a_mapping(self, guard, one, other):
-        counter = CountingApp(guard)
+    def test_in_a_mapping(self, one, other):
+        counter = CountingApp()
         assert counter.tells_apart(signed_in(counter, user=one), signed_in(counter, user=other))
 
     @pytest.mark.parametrize(
@@ -119,8 +117,8 @@ class TestTheAccountOfAUser:
             (["=7", "iss", "a"], {"id": "7", "iss": "a"}),
         ],
     )
-    def test_of_a_loader(self, guard, one, other):
-        counter, users = CountingApp(guard), [one, other]
+    def test_of_a_loader(self, one, other):
+        counter, users = CountingApp(), [one, other]
         counter.idempotence.identity_loader(lambda: users[int(request.headers["X-User"])])
         assert counter.tells_apart(*[by_header("X-User", number) for number in "01"])
 
@@ -131,9 +129,9 @@ class TestTheAccountOfAUser:
             (("7", {"tenant_id": "acme"}), ('["=7","tenant_id","acme"]', {})),
         ],
     )
-    def test_of_a_token_is_no_part_of_its_subject(self, guard, one, other):
+    def test_of_a_token_is_no_part_of_its_subject(self, one, other):
         settings = {"JWT_SECRET_KEY": "a secret for the tests of 32 bytes"}
-        counter = CountingApp(guard, checks=[jwt_required()], **settings)
+        counter = CountingApp(checks=[jwt_required()], **settings)
         JWTManager(counter.app)
         with counter.app.app_context():
             tokens = [
@@ -142,9 +140,9 @@ class TestTheAccountOfAUser:
             ]
         assert counter.tells_apart(*[by_header("Authorization", f"Bearer {t}") for t in tokens])
 
-    def test_a_name_in_the_session_is_no_part_of_another(self, guard):
+    def test_a_name_in_the_session_is_no_part_of_another(self):
         names = ["user", "user.id", "user.id=7"]
-        counter = CountingApp(guard, IDEMPOTENCE_IDENTITY_SESSION_KEYS=names)
+        counter = CountingApp(IDEMPOTENCE_IDENTITY_SESSION_KEYS=names)
         held = [{"user": {"id": "7=8"}}, {"user.id": "7=8"}, {"user.id=7": "8"}]
         users = [signed_in(counter, **each) for each in held]
         for one, other in itertools.combinations(users, 2):
@@ -158,8 +156,8 @@ class TestTheAccountOfAUser:
             ({"SCRIPT_NAME": "/a b"}, {"SCRIPT_NAME": "/a%20b"}),
         ],
     )
-    def test_the_place_of_an_application_has_one_reading(self, guard, one, other):
-        counter = CountingApp(guard)
+    def test_the_place_of_an_application_has_one_reading(self, one, other):
+        counter = CountingApp()
         assert counter.tells_apart({"environ": one}, {"environ": other})
 
 
@@ -173,12 +171,12 @@ class Masked(str):
 
 
 class TestAnObjectFromALoader:
-    def test_counts_by_the_whole_of_a_text_that_masks_itself(self, guard):
-        counter = CountingApp(guard)
+    def test_counts_by_the_whole_of_a_text_that_masks_itself(self):
+        counter = CountingApp()
         counter.idempotence.identity_loader(lambda: Masked(request.headers["X-Secret"]))
         assert counter.tells_apart(by_header("X-Secret", "a"), by_header("X-Secret", "b"))
 
-    def test_counts_by_its_id_and_not_by_its_text(self, guard):
+    def test_counts_by_its_id_and_not_by_its_text(self):
         class User:
             is_authenticated = True
 
@@ -188,22 +186,22 @@ class TestAnObjectFromALoader:
             def __str__(self):
                 return "Mr Smith"
 
-        counter, asking = CountingApp(guard), []
+        counter, asking = CountingApp(), []
         counter.idempotence.identity_loader(lambda: User(asking[-1]))
         for user, expected in ((1, True), (2, True), (1, False)):
             asking.append(user)
             assert (counter.verdicts({}) == [200]) is expected
 
-    def test_that_is_not_signed_in_is_nobody(self, guard):
+    def test_that_is_not_signed_in_is_nobody(self):
         class Anonymous:
             is_authenticated = False
 
-        counter = CountingApp(guard)
+        counter = CountingApp()
         counter.idempotence.identity_loader(Anonymous)
         assert counter.tells_apart({"address": ADDRESS}, {"address": "192.0.2.2"})
 
-    def test_without_an_id_is_refused(self, guard):
-        counter = CountingApp(guard)
+    def test_without_an_id_is_refused(self):
+        counter = CountingApp()
         counter.idempotence.identity_loader(object)
         with pytest.raises(ConfigurationError, match=r"returned a object.* Return the user's id"):
             counter.send()

@@ -3,10 +3,9 @@
 import logging
 
 import pytest
-from flask import Flask
 from helpers.apps import make_app
 
-from flask_idempotence import Idempotence, idempotent, one_time_token
+from flask_idempotence import idempotent, one_time_token
 
 VALUE = "hunter2-hunter2"
 
@@ -107,9 +106,7 @@ def test_a_form_field_of_almost_the_right_name_is_told(caplog, sent):
 
 
 def test_it_is_told_in_whole_app_mode_too(caplog):
-    app = Flask("shop")
-    app.config.update(SECRET_KEY="of this test", TESTING=True, IDEMPOTENCE_KEY_ALL_ROUTES=True)
-    Idempotence(app)
+    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
     app.add_url_rule("/pay", "pay", lambda: "paid", methods=["POST"])
     app.test_client().post("/pay", headers={"X-Idempotency-Key": VALUE})
     assert len(told(caplog)) == 1

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import requests
-from flask import Flask, jsonify
+from flask import jsonify
 from helpers.apps import make_app
 from helpers.callers.http_callers import serving
 from helpers.once_operations import elsewhere
@@ -173,10 +173,7 @@ def test_at_most_once_remembers_it_as_it_does_a_409():
 
 def test_the_client_goes_on_until_the_first_request_is_done(call, pauses):
     """The second of two requests with one key is sent 201 with the header, and comes back."""
-    settings = {"SECRET_KEY": "a secret", "IDEMPOTENCE_DUPLICATE_STATUS": IN_PROGRESS}
-    app, runs = Flask("shop"), []
-    app.config.update(settings)
-    Idempotence(app)
+    app, runs = make_app(IDEMPOTENCE_DUPLICATE_STATUS=IN_PROGRESS), []
     is_running, may_end = threading.Event(), threading.Event()
 
     @app.post("/orders")

@@ -52,11 +52,6 @@ def test_the_block_is_what_current_guard_is_about(once_app):
             assert guard() == (None, None)
 
 
-def test_another_caller_within_the_block_is_told_that_it_runs(once_app):
-    assert "running" in nested(once_app, "1", "1")
-    assert once_app.runs == 1
-
-
 def nested(once_app, outer, inner):
     with once_app.app.app_context(), once_app.once(outer) as job:
         once_app.runs += job.first

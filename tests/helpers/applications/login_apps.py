@@ -19,7 +19,7 @@ class CountingApp:
         checks: decorators outside the guard, such as a login check.
     """
 
-    def __init__(self, guard, *, checks=(), rule="/", **settings):
+    def __init__(self, guard="key", *, checks=(), rule="/", **settings):
         self.idempotence = Idempotence()
         self.app = make_app(idempotence=self.idempotence, **settings)
         self.guard, self.checks, self.runs = guard, checks, 0
