@@ -62,3 +62,13 @@ def redis_py(session: nox.Session, version: str) -> None:
         *(f"{folder}/test_{name}.py" for name in names),
         external=True,
     )
+
+
+@nox.session(python=False)
+def outages(session: nox.Session) -> None:
+    """Run the outages of store and broker that `.ci/run` leaves out."""
+    session.run(
+        *("uv", "run", "--group", "queue", "pytest", "-q", "--dist", "load"),
+        *("-m", "queue and deep"),
+        external=True,
+    )

@@ -94,8 +94,15 @@ def started(name, away, constants, directory, request):
         yield broker, {"store": {store}, "broker": {server}, "both": {server, store}}[away]
 
 
-@pytest.mark.parametrize("ends", [False, True], ids=["workers stay", "workers end"])
-@pytest.mark.parametrize(("name", "away"), OUTAGES)
+@pytest.mark.parametrize(
+    ("name", "away", "ends"),
+    [
+        # Half of them alone are -m queue: each consumer, each outage, and both ends of workers.
+        pytest.param(*outage, ends, marks=pytest.mark.deep if (n + ends) % 2 else ())
+        for n, outage in enumerate(OUTAGES)
+        for ends in (False, True)
+    ],
+)
 def test_no_message_is_lost_while_store_or_broker_is_away(tmp_path, request, name, away, ends):
     """Each takes effect, once if no worker ends: those at work, and those that wait."""
     is_celery_on_redis = name in {"celery", "autoretry_for"}
