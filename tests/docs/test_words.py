@@ -139,8 +139,11 @@ def test_strings_and_comments_use_words_of_the_field(folder):
     refuse(texts, ENGLISH)
 
 
-def test_the_scripts_of_the_gateway_use_words_of_the_field():
-    refuse(read(files(ROOT / "docs" / "gateway", "lua", "conf"), prose_of_script), ENGLISH)
+@pytest.mark.parametrize(
+    ("folder", "endings"), [("gateway", ("lua", "conf")), ("deploy", ("conf", "service", "yaml"))]
+)
+def test_configuration_files_use_words_of_the_field(folder, endings):
+    refuse(read(files(ROOT / "docs" / folder, *endings), prose_of_script), ENGLISH)
 
 
 def test_the_pages_in_chinese_use_one_word_for_a_thing():
