@@ -1,38 +1,26 @@
-"""A profile of the package's own locks: waits, holds, and receives while one is held."""
+"""A profile of the package's own locks: which are taken, and receives while one is held."""
 
 import socket
 import sys
 import threading
-import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
 from unittest import mock
 
 PACKAGE = "flask_idempotence"
-
-
-@dataclass
-class Usage:
-    """The use of all locks that one class made; times are in seconds."""
-
-    taken: int = 0
-    waited: float = 0.0
-    longest_wait: float = 0.0
-    longest_hold: float = 0.0
 
 
 class LockProfile:
     """Watches the locks that the package makes while this lasts.
 
     Attributes:
-        usage: of each lock, by the class that made it.
+        taken: how often each lock was taken, by the class that made it.
         receivers: the identifiers of the threads that received from a socket.
         held_in_receive: receives from a socket by threads that held a lock, by that lock.
     """
 
     def __init__(self):
-        self.usage: dict[str, Usage] = {}
+        self.taken = Counter()
         self.receivers: set[int] = set()
         self.held_in_receive = Counter()
         self._held = threading.local()
@@ -76,26 +64,15 @@ class LockProfile:
 class _ProfiledLock:
     def __init__(self, profile: LockProfile, name: str, lock):
         self._profile, self._name, self._lock = profile, name, lock
-        self._usage = profile.usage.setdefault(name, Usage())
-        self._since = 0.0
 
     def acquire(self, blocking=True, timeout=-1):
-        began = time.perf_counter()
         if not self._lock.acquire(blocking, timeout):
             return False
-        # Locks of one name share a usage, which may lose a count: a profile, no ledger.
-        self._since = time.perf_counter()
-        waited = self._since - began
-        usage = self._usage
-        usage.taken += 1
-        usage.waited += waited
-        usage.longest_wait = max(usage.longest_wait, waited)
+        self._profile.taken[self._name] += 1  # may lose a count: a profile, no ledger
         self._profile.held().append(self._name)
         return True
 
     def release(self):
-        usage = self._usage
-        usage.longest_hold = max(usage.longest_hold, time.perf_counter() - self._since)
         self._profile.held().remove(self._name)
         self._lock.release()
 

@@ -28,8 +28,6 @@ class Counts:
         lost_claims: those that the new primary does not know: the next caller is granted them.
         completions: completions that were confirmed.
         lost_completions: those that the new primary does not know as done.
-        failures: operations without an answer.
-        away: seconds from the failure until the first claim that was granted after it.
         slowest: seconds that the slowest operation took.
     """
 
@@ -37,14 +35,7 @@ class Counts:
     lost_claims: int = 0
     completions: int = 0
     lost_completions: int = 0
-    failures: int = 0
-    away: float = 0.0
     slowest: float = 0.0
-
-    def __add__(self, other: "Counts") -> "Counts":
-        longest = {"away": max(self.away, other.away), "slowest": max(self.slowest, other.slowest)}
-        summed = {name: getattr(self, name) + getattr(other, name) for name in vars(self)}
-        return Counts(**{**summed, **longest})
 
 
 @dataclass
@@ -55,7 +46,6 @@ class _Load:
     wait_replicas: int
     claimed: list = field(default_factory=list)  # (when, key)
     completed: list = field(default_factory=list)
-    failures: list = field(default_factory=list)
     slowest: float = 0.0
     ends: bool = False
 
@@ -99,7 +89,6 @@ class _Load:
         try:
             return call(*arguments)
         except StoreError:
-            self.failures.append(time.monotonic())
             time.sleep(0.005)
             return None
         finally:
@@ -131,7 +120,7 @@ def fail_over(
             load.ends = True
             for worker in workers:
                 worker.join()
-        return _count(load, load.store(), died)
+        return _count(load, load.store())
 
 
 def fail(group: SentinelGroup, cut_off: int, *, while_cut=lambda: time.sleep(CUT_FOR)) -> float:
@@ -177,15 +166,12 @@ def _cut(primary, away, attached) -> None:
         raise RuntimeError("The replicas could not be cut off.")
 
 
-def _count(load: _Load, store, died: float) -> Counts:
+def _count(load: _Load, store) -> Counts:
     counts = Counts(
         claims=len(load.claimed),
         completions=len(load.completed),
-        failures=len(load.failures),
         slowest=round(load.slowest, 2),
     )
-    later = [when for when, _ in load.claimed if when > died]
-    counts.away = round(min(later) - died, 2)
     # Asking must not depend on replicas: what is granted now was lost before.
     store._wait_replicas = 0
     for _, key in load.claimed:

@@ -166,8 +166,8 @@ class Nginx(ServerProcess):
         return [line for line in lines if "[error]" in line and "idempotence" in line]
 
 
-def application(redis_url, folder, *, workers=1, **environment):
-    """The example of `gateway_app`, on workers with threads."""
+def application(redis_url, folder, **environment):
+    """The example of `gateway_app`, on a worker with threads."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     environment = {
         "GATEWAY_TEST": str(folder),
@@ -178,7 +178,7 @@ def application(redis_url, folder, *, workers=1, **environment):
     }
     return Gunicorn(
         "helpers.applications.gateway_app:make_app()",
-        workers=workers,
+        workers=1,
         threads=16,
         env=environment,
         cwd=ROOT,
