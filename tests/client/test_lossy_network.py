@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-import requests
 from flask import request
 from helpers.apps import make_app
 from helpers.callers.http_callers import CALLERS, hang_up, serving
@@ -115,73 +114,8 @@ def test_a_hundred_asynchronous_operations_over_it_have_each_their_effect_once(s
     assert network.lost > 50
 
 
-def test_two_users_with_the_same_key_have_each_their_own_order(call, shop):
-    with serving(Unreliable(shop)) as url:
-        for user in ("Bearer a", "Bearer b", "Bearer a", "Bearer b"):
-            send_order(call, url, 1, user, **{"Idempotency-Key": "order-1"})
-    assert shop.effects == {("Bearer a", 1): 1, ("Bearer b", 1): 1}
-
-
-def test_a_replay_is_told_from_the_first_answer(call, shop):
-    with serving(Unreliable(shop, losses=0)) as url:
-        told = [send_order(call, url, 1, **{"Idempotency-Key": "order-1"}) for _ in range(2)]
-    assert told == [False, True]
-
-
-def test_the_same_key_with_another_order_stops_at_once(call, pauses, shop):
-    headers = {"Idempotency-Key": "order-1", "X-Operation": "0"}
-    with serving(Unreliable(shop, losses=0)) as url:
-        answers = [
-            call("POST", f"{url}/orders", json={"order": order}, headers=headers)
-            for order in (1, 2)
-        ]
-    assert [answer.status_code for answer in answers] == [201, 422]
-    assert pauses == []
-
-
-def test_a_request_that_still_runs_is_waited_for(call, pauses):
-    app, runs = make_app(), []
-    begun, go_on = threading.Event(), threading.Event()
-
-    @app.post("/slow")
-    @idempotent(required=True)
-    def slow():
-        runs.append(1)
-        begun.set()
-        assert go_on.wait(10)
-        return "done", 201
-
-    key = {"Idempotency-Key": "slow"}
-    with serving(app) as url, ThreadPoolExecutor(1) as threads:
-        first = threads.submit(requests.post, f"{url}/slow", headers=key, timeout=10)
-
-        def finish():
-            go_on.set()
-            first.result(10)
-
-        pauses.meanwhile = finish
-        assert begun.wait(10)
-        answer = call("POST", f"{url}/slow", headers=key)
-    assert (answer.status_code, was_replayed(answer)) == (201, True)
-    assert runs == [1]
-    assert pauses == [1]  # Retry-After
-
-
-def test_a_locked_route_is_not_submitted_again_when_its_interval_is_over(call, pauses):
-    app, runs = make_app(), []
-
-    @app.post("/vote")
-    @no_repeat_submit(5)
-    def vote():
-        runs.append(1)
-        return "counted"
-
-    with serving(app) as url:
-        assert [call("POST", f"{url}/vote").status_code for _ in range(2)] == [200, 409]
-    assert (runs, pauses) == ([1], [])
-
-
 REFUSERS = {
+    "the problem document": ({}, {}),
     "the handler of the page": (
         {
             RepeatSubmit: lambda error: (

@@ -74,11 +74,6 @@ def test_every_refusal_and_its_page_have_the_text_of_the_setting(monkeypatch, sl
             assert document["title"] == REFUSALS[slug].title
 
 
-def test_a_slug_without_a_text_keeps_its_own():
-    answer = refused(locked_app(IDEMPOTENCE_MESSAGES={"key-missing": TEXT}))
-    assert answer.json["detail"] == RepeatSubmit.description
-
-
 @pytest.mark.parametrize(
     ("of_the_route", "of_messages", "of_the_lock", "shown"),
     [

@@ -107,7 +107,7 @@ def test_another_request_with_the_key_is_refused_without_waiting():
     assert (verdict(queue.repeat(body=2)), queue.sleeps) == ("key-reused", [])
 
 
-@pytest.mark.parametrize("wait", [0.05, 0.12, 0.3, 1, 4.76, 10, 29])
+@pytest.mark.parametrize("wait", [0.05, 4.76, 29])
 def test_a_repeat_gives_up_after_the_time_that_it_was_given(wait):
     queue = Queue(wait=wait, looks=1000)
     answer = queue.repeat()
@@ -134,7 +134,7 @@ def test_a_signal_says_how_long_it_has_waited(signal, first, looks):
     assert waited[-1] >= 0.25
 
 
-@pytest.mark.parametrize("wait", [0.05, 0.06, 0.12, 0.26, 1, 4.76, 10, 29])
+@pytest.mark.parametrize("wait", [0.05, 0.06, 4.76, 29])
 def test_pauses_grow_and_are_never_shorter_than_50_milliseconds(wait):
     queue = Queue(wait=wait, looks=1000)
     queue.repeat()

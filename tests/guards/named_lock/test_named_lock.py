@@ -126,20 +126,6 @@ def test_a_decorator_without_its_name_fails_when_it_is_applied(site):
             """Is never defined."""
 
 
-def test_it_is_good_for_one_with_statement(site):
-    lock = site.idempotence.lock("stock")
-    with site.app.app_context():
-        with lock:
-            pass
-        with pytest.raises(RuntimeError, match="one with statement"):
-            lock.__enter__()
-
-
-def test_it_needs_an_application_context(site):
-    with pytest.raises(RuntimeError, match="application context"):
-        site.idempotence.lock("stock").__enter__()
-
-
 # Within itself
 
 
@@ -329,31 +315,6 @@ def rival_key(site):
 
 
 # Waiting
-
-
-def test_who_waits_takes_it_when_it_is_free(site):
-    def let_go(seconds):
-        site.clock.advance(seconds)
-        waits.append(seconds)
-        if len(waits) == 4:
-            over.set()
-            holder.join()
-
-    taken, over, waits = threading.Event(), threading.Event(), []
-    site.engine.sleep = let_go
-    holder = threading.Thread(target=hold, args=(site, taken, over))
-    holder.start()
-    assert taken.wait(10)
-    assert attempt(site, wait=60) == "free"
-    assert len(waits) == 4
-
-
-def test_who_waits_takes_it_when_the_lease_of_a_dead_holder_is_over(site):
-    site.store.claim(rival_key(site), b"r" * 16, bytes(16), 20, 0)
-    waits = []
-    site.engine.sleep = lambda seconds: (waits.append(seconds), site.clock.advance(seconds))
-    assert attempt(site, wait=60) == "free"
-    assert 20 <= sum(waits) <= 21.1
 
 
 @pytest.mark.parametrize("wait", [timedelta(seconds=0.3), timedelta(seconds=3)])
