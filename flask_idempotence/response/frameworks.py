@@ -19,8 +19,8 @@ def payload_of(
 ) -> dict[str, object] | None:
     """Return the payload of an error for the framework that looks for one, or None.
 
-    None, too, where a handler of the application's Flask-RESTX API answers: the payload would win
-    over its answer.
+    None, too, where a handler of the application's Flask-RESTX API answers: the payload would
+    replace its answer.
     """
     if not request:
         return None

@@ -92,7 +92,7 @@ def _check_address(context: DoctorContext) -> Finding:
     if fixed:
         return warning(
             f"Both ProxyFix and IDEMPOTENCE_IP_HEADER ({config.ip_header}) are in use.",
-            "The header wins. If the proxy does not overwrite it, clients choose their address.",
+            "The header counts. If the proxy does not overwrite it, clients choose their address.",
             "Keep one of the two.",
         )
     return note(
