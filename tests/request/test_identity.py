@@ -68,12 +68,6 @@ def test_a_session_comes_before_credentials_and_address(name):
     assert site.post(address="192.0.2.1", Authorization="Bearer x") == 200
 
 
-def test_the_name_of_a_scheme_is_not_case_sensitive():
-    site = Site()
-    assert site.post(Authorization="Bearer abc") == 200
-    assert site.post(Authorization="bearer abc") == 409
-
-
 def test_forwarded_headers_are_believed_from_nobody():
     site = Site()
     assert site.post(X_Forwarded_For="1.1.1.1", X_Real_IP="1.1.1.1") == 200

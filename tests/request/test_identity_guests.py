@@ -102,13 +102,6 @@ def test_a_user_does_not_become_a_guest_by_the_key():
     assert CountingApp("key").tells_apart({**strong}, {**strong, "headers": {"X-Tenant-ID": "b"}})
 
 
-def test_a_body_that_differs_is_told():
-    app = make_app()
-    app.add_url_rule("/", "view", idempotent()(lambda: "done"), methods=["POST"])
-    sent = [{"headers": {"Idempotency-Key": STRONG[0]}, "data": body} for body in "ab"]
-    assert [verdict(app.test_client().post("/", **each)) for each in sent] == [200, "key-reused"]
-
-
 def test_the_lock_has_no_key_and_goes_by_the_address():
     counter = CountingApp("lock")
     assert counter.tells_apart({"key": STRONG[0], **V6}, {"key": STRONG[0], **V4})

@@ -155,19 +155,6 @@ class TestCurrentGuard:
         assert (seen, signals.count("lease_lost")) == (["second", False], 1)
         assert keyed.send().text == "second"
 
-    def test_a_view_that_does_not_ask_answers_and_changes_nothing(self):
-        def slow():
-            if keyed.runs > 1:
-                return "second"
-            keyed.clock.advance(31)
-            return f"first after {keyed.send().text}"
-
-        keyed = KeyedApp(slow)
-        with record_signals(keyed.app) as signals:
-            assert keyed.send().text == "first after second"
-        assert signals.count("lease_lost") == 1
-        assert keyed.send().text == "second"
-
     def test_a_view_that_runs_ten_leases_is_held_throughout(self):
         seen = []
 
