@@ -113,6 +113,8 @@ class TestTheAccountOfAUser:
             ({"id": "7", "tenant_id": "acme"}, {"id": '7 ["tenant_id","acme"]'}),
             ({"id": "7", "tenant_id": "acme"}, '@[".id=7","tenant_id","acme"]'),
             ({"id": "7", "iss": "a", "org_id": "b"}, {"id": "7", "iss": 'a","org_id","b'}),
+            ({"id": "7", "iss": "a", "org_id": "b"}, {"id": "7", "iss": "a org_id b"}),
+            ({"id": "7", "iss": "a", "org_id": "b"}, {"id": "7", "iss": "aorg_idb"}),
             ({"id": "7"}, ["id", "7"]),
             (["=7", "iss", "a"], {"id": "7", "iss": "a"}),
         ],
