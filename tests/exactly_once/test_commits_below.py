@@ -211,4 +211,4 @@ def test_a_kill_right_after_such_a_commit_goes_unnoticed_as_the_page_says(pay_ap
     sleep(1.1)
     assert (site.post().status_code, site.count()) == (201, 2)
     page = (folder.parent / "docs" / "how-to" / "exactly-once.md").read_text()
-    assert "cannot be noticed" in page
+    assert "between such a commit and the end of its view cannot be detected" in page
