@@ -9,7 +9,7 @@ from helpers.servers.processes import all_at_once, until
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
 
-CHANNEL = "idempotence:watch"
+CHANNEL = "idempotence:broadcast"  # nobody else subscribes to it
 
 
 @contextmanager
