@@ -92,22 +92,26 @@ def is_of_mysql(driver):
     return driver in ("pymysql", "mysqldb")
 
 
-@pytest.fixture
-def books(request, driver):
-    server = request.getfixturevalue("mariadb" if is_of_mysql(driver) else "postgres")
+@contextlib.contextmanager
+def books_on(server, driver):
     books = Books(server, driver)
     yield books
     books.site.close()
     books.site.store.close()
+
+
+@pytest.fixture
+def books(request, driver):
+    server = "mariadb" if is_of_mysql(driver) else "postgres"
+    with books_on(request.getfixturevalue(server), driver) as books:
+        yield books
 
 
 @pytest.fixture
 def fresh_books(request, driver):
-    server = request.getfixturevalue("fresh_mariadb" if is_of_mysql(driver) else "fresh_postgres")
-    books = Books(server, driver)
-    yield books
-    books.site.close()
-    books.site.store.close()
+    server = "fresh_mariadb" if is_of_mysql(driver) else "fresh_postgres"
+    with books_on(request.getfixturevalue(server), driver) as books:
+        yield books
 
 
 def is_empty(store):

@@ -14,6 +14,7 @@ import pytest
 from flask import abort, got_request_exception, request
 from helpers.payment_database import PaymentApp, pay, payments
 from helpers.servers.mariadb import MariaDbServer
+from helpers.servers.pgbouncer import PgBouncer, pgbouncer_binary
 from helpers.servers.postgres import PostgresServer
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -53,8 +54,6 @@ def postgresql():
 
 @pytest.fixture
 def pooler(postgresql):
-    from helpers.servers.pgbouncer import PgBouncer, pgbouncer_binary  # noqa: PLC0415
-
     if pgbouncer_binary() is None and "CI" not in os.environ:
         pytest.skip("pgbouncer: not found")
     with PgBouncer(postgresql, server_login_retry=1) as pooler:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from helpers.payment_database import PaymentApp, errors_as_text, metadata, pay
+from helpers.payment_database import Payment, PaymentApp, errors_as_text, metadata, pay
 from sqlalchemy import create_engine, select, text
 from sqlalchemy.exc import IntegrityError
 
@@ -26,8 +26,6 @@ FAILURES = {
 
 
 def refused_flush(session):
-    from helpers.payment_database import Payment  # noqa: PLC0415
-
     session.add(Payment(id=1))  # without its amount
     session.flush()
 

@@ -5,12 +5,13 @@ import re
 import shutil
 
 import pytest
+from helpers.callers.node import MUST_RUN
 from helpers.repository import README, text_of
 from helpers.servers.example import FlaskRun, ask, run_lab
 
 pytestmark = [
     pytest.mark.servers,
-    pytest.mark.skipif(not shutil.which("uv"), reason="uv: not found"),
+    pytest.mark.skipif(not shutil.which("uv") and not MUST_RUN, reason="uv: not found"),
 ]
 
 MEGABYTE = 1024 * 1024
