@@ -60,3 +60,12 @@ def idempotence_ran_once() -> Callable[[Flask, str], AbstractContextManager[None
     from flask_idempotence.testing import assert_ran_once
 
     return assert_ran_once
+
+
+@pytest.fixture
+def idempotence_database() -> Iterator[str]:
+    """The URL of a new SQLite file with the extension's table, for a session and its store."""
+    from flask_idempotence.testing import temporary_database
+
+    with temporary_database() as url:
+        yield url

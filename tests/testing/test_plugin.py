@@ -97,6 +97,48 @@ def test_a_minute_passes(idempotence_clock, idempotence_ran_once):
         client.post("/orders")
 """
 
+WITHIN = """
+from pathlib import Path
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
+from flask_idempotence.testing import temporary_database
+
+@pytest.fixture
+def shop(idempotence_database):
+    app = create_app(IDEMPOTENCE_STORAGE_URI=idempotence_database)
+    engine = create_engine(idempotence_database)
+    session = Session(engine)
+    session.execute(text("CREATE TABLE payments (id INTEGER PRIMARY KEY)"))
+    session.commit()
+
+    @app.post("/payments/<int:status>")
+    @idempotent(required=True, within=session)
+    def pay(status):
+        session.execute(text("INSERT INTO payments DEFAULT VALUES"))
+        return "Paid.", status
+
+    app.count = lambda: session.execute(text("SELECT COUNT(*) FROM payments")).scalar_one()
+    yield app
+    session.close()
+    engine.dispose()
+
+@pytest.mark.parametrize(("status", "payments"), [(201, 1), (404, 0)])
+def test_a_view_within_its_session(shop, status, payments):
+    client = shop.test_client()
+    key = {"Idempotency-Key": "a-key-of-the-tests"}
+    answers = [client.post(f"/payments/{status}", headers=key) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [status, status]
+    assert answers[1].headers["Idempotent-Replayed"] == "true"
+    assert shop.count() == payments
+
+def test_each_has_a_file_that_goes_with_it(idempotence_database):
+    with temporary_database() as url:
+        assert url != idempotence_database
+        file = Path(url.removeprefix("sqlite:///"))
+        assert file.read_bytes().startswith(b"SQLite")
+    assert not file.parent.exists()
+"""
+
 IN_A_HURRY = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
 
 
@@ -136,6 +178,7 @@ def results(tmp_path_factory, redis_server):
     for name, uri in uris.items():
         files[name] = ON_A_SERVER.format(uri=uri) + TESTS.format(second=409)
     files |= {"methods": UNITTEST, "own fixtures": OWN_FIXTURES, "fixtures": FIXTURES}
+    files["within"] = WITHIN
     return results_of(folder, files)
 
 
@@ -153,6 +196,9 @@ class TestMemoryStores:
 
     def test_and_the_clock_are_at_hand_as_fixtures(self, results):
         assert results["fixtures"] == PASSED
+
+    def test_a_database_for_a_session_and_its_store_is_at_hand_as_a_fixture(self, results):
+        assert results["within"] == ["PASSED"] * 3
 
     def test_are_empty_in_the_workers_of_xdist_but_for_tests_with_the_mark(self, tmp_path):
         emptied = APPS["module"] + TESTS.format(second=200)

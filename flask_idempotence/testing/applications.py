@@ -1,14 +1,20 @@
-"""A one-time token for a test client."""
+"""What the tests of an application need: a token, an empty store, a database for `within=`."""
 
 from __future__ import annotations
 
-from flask import Response, current_app, request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+
+from flask import Flask, Response, current_app, request
 from flask.testing import FlaskClient
 
 from ..engine.engine import engine_of
 from ..engine.tokens import issue_token
 from ..request.proxies import actual
 from ..request.tokens import PURPOSE_RULE, is_purpose
+from ..stores.base import inspectable
+from ..stores.uris import open_store
 
 _ASKED = "flask_idempotence.testing.token"
 
@@ -57,3 +63,41 @@ def token_for(client: FlaskClient, purpose: str | None = None) -> str:
             "before_request function refuses the client, sign it in first."
         )
     return tokens[0]
+
+
+def clear_store(app: Flask) -> int:
+    """Remove the claims, records and tokens of an application: the keys under its own prefix.
+
+    Args:
+        app: an application on which the extension is registered.
+
+    Returns:
+        How many keys were removed.
+
+    Raises:
+        ConfigurationError: its store cannot be listed.
+    """
+    state = app.extensions["idempotence"]
+    removed: int = inspectable(state.store).clear(f"{state.config.prefix}:")
+    return removed
+
+
+@contextmanager
+def temporary_database() -> Iterator[str]:
+    """Make an SQLite file with the extension's table for a block, and give its URL.
+
+    For a view with `within=`: set both the session's database and `IDEMPOTENCE_STORAGE_URI` to
+    the URL. Each block has a new file, in a directory that is removed with it.
+
+    Example:
+        with temporary_database() as url:
+            app = create_app(SQLALCHEMY_DATABASE_URI=url, IDEMPOTENCE_STORAGE_URI=url)
+
+    Raises:
+        ConfigurationError: SQLAlchemy is not installed.
+    """
+    # An application may still have the file open; Windows would not remove it then.
+    with TemporaryDirectory(prefix="idempotence-", ignore_cleanup_errors=True) as directory:
+        url = f"sqlite:///{directory}/test.db"
+        open_store(url, {}).create_table()  # type: ignore[attr-defined]  # it is an SqlStore
+        yield url
