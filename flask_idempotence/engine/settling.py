@@ -51,6 +51,12 @@ _logger = logging.getLogger("flask_idempotence")
 _LOOKS_STREAMED = (ClosingIterator, chain)
 _BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
 
+_CONSTRAINED = (
+    "Flask-Idempotence: a constraint of the database has refused what a view with within= wrote, "
+    "and the client gets a %d. For a duplicate of a unique index, write in "
+    "session.begin_nested(), catch IntegrityError around it, and answer 409: %s"
+)
+
 
 class Settling:
     """Settles the claims of one application, each exactly once."""
@@ -99,6 +105,9 @@ class Settling:
                 self._finish(claim, response, is_streamed=is_streamed and is_read)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
+            is_constrained = claim.transaction is not None and claim.transaction.is_constrained
+            if is_constrained and response.status_code >= 500:
+                _logger.warning(_CONSTRAINED, response.status_code, claim.attempt)
         if note.replayed == response.status_code:
             response.headers.setdefault(REPLAYED_HEADER, "true")
         if note.headers:
@@ -258,6 +267,7 @@ class Settling:
                 on_unknown=lambda: is_sent.append(True),
             )
         except Exception as error:  # noqa: BLE001 - the caller answers with it
+            transaction.note_error(error)
             # Once a COMMIT was sent and its answer is not known, the claim must not be given up.
             if not is_sent:
                 claim.result, claim.by_hand = Verdict.FAILED, None

@@ -12,8 +12,13 @@ import traceback
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from flask import has_request_context
+from flask.globals import request_ctx
+
 from ..config.settings import REJECT, Config
 from ..errors import StoreError
+from ..request.proxies import actual
+from ..response.headers import note_on
 from ..response.refusals import StoreUnavailable
 from ..signals import store_failed
 from ..stores.process import call_in_children
@@ -26,6 +31,9 @@ T = TypeVar("T")
 LOG_EVERY = 5.0
 """Seconds between two log lines about a store that does not answer."""
 
+_RUN_VIEWS = frozenset({"claim", "take_token"})
+"""Operations without whose answer a view runs unguarded, where the policy is to allow it."""
+
 
 class FailurePolicy:
     """Calls the store, and applies the policy where it does not answer.
@@ -34,7 +42,7 @@ class FailurePolicy:
     see `before_view`. After it has run, its answer goes out in any case: see `after_view`.
 
     Every failure is a signal. In an outage each request fails, so the log gets a line for the
-    first failure, and then one every few seconds.
+    first failure, then one every few seconds, and one when the store answers again.
 
     Attributes:
         instruments: measure the calls; their exceptions are logged, never passed on.
@@ -50,7 +58,9 @@ class FailurePolicy:
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._next_line_at = float("-inf")
-        self._withheld = 0
+        self._withheld = self._refused = self._unguarded = 0
+        self._failing_since: float | None = None
+        self._has_warned = False
 
     def before_view(
         self,
@@ -68,17 +78,21 @@ class FailurePolicy:
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
         try:
-            return self._timed(operation, call) if self.instruments else call()
+            answer = self._timed(operation, call) if self.instruments else call()
         except StoreError as error:
-            self._report(attempt, operation, error)
+            is_refused = (attempt.on_store_error or self._default) == REJECT
+            self._report(attempt, operation, error, is_refused=is_refused)
             if on_unknown is not None and error.sent:
                 on_unknown()
-            if (attempt.on_store_error or self._default) == REJECT:
+            if is_refused:
                 raise StoreUnavailable from error
             return None
         except Exception as error:
             clear_locals(error)
             raise
+        if self._failing_since is not None:
+            self._note_answer(operation)
+        return answer
 
     def after_view(self, attempt: Attempt, operation: str, call: Callable[[], T]) -> T | None:
         """Call the store where the result can no longer change the answer.
@@ -86,7 +100,7 @@ class FailurePolicy:
         Returns the known part where some servers did not answer; None for no answer.
         """
         try:
-            return self._timed(operation, call) if self.instruments else call()
+            answer = self._timed(operation, call) if self.instruments else call()
         except StoreError as error:
             self._report(attempt, operation, error)
             known: T | None = error.answers  # type: ignore[assignment]  # the same type as `call`'s
@@ -94,6 +108,9 @@ class FailurePolicy:
         except Exception as error:
             clear_locals(error)
             raise
+        if self._failing_since is not None:
+            self._note_answer(operation)
+        return answer
 
     def _timed(self, operation: str, call: Callable[[], T]) -> T:
         error: StoreError | None = None
@@ -116,23 +133,68 @@ class FailurePolicy:
             except Exception:
                 _logger.exception("An instrument failed.")
 
-    def _report(self, attempt: Attempt, operation: str, error: StoreError) -> None:
+    def _report(
+        self,
+        attempt: Attempt,
+        operation: str,
+        error: StoreError,
+        *,
+        is_refused: bool | None = None,
+    ) -> None:
+        """Log a failure and send its signal; `is_refused` is None after the view."""
         clear_locals(error)
+        is_counted = is_refused is not None and (is_refused or operation in _RUN_VIEWS)
+        is_counted = is_counted and _meets_outage_first()
         now = self._clock()
         with self._lock:
+            if self._failing_since is None:
+                self._failing_since, self._has_warned = now, False
+            self._refused += is_counted and is_refused is True
+            self._unguarded += is_counted and is_refused is False
             is_due, withheld = now >= self._next_line_at, self._withheld
             self._withheld = 0 if is_due else withheld + 1
             if is_due:
-                self._next_line_at = now + LOG_EVERY
+                self._next_line_at, self._has_warned = now + LOG_EVERY, True
         if is_due:
+            rejects = (attempt.on_store_error or self._default) == REJECT
+            # The class alone: the error's text may hold addresses.
+            kind = str(error).partition(":")[0]
             _logger.warning(
-                "The store did not answer: operation=%s %s (%s)%s",
+                "Flask-Idempotence: the store does not answer; %s until it does. Run "
+                "'flask idempotence doctor'. (operation=%s %s)%s",
+                "guarded requests get 503" if rejects else "guarded views run unguarded",
                 operation,
-                attempt,
-                error,
-                f"; {withheld} more times since the last such line" if withheld else "",
+                kind if kind.isidentifier() and kind != str(error) else type(error).__name__,
+                f" {withheld} more times since the last such line." if withheld else "",
             )
         attempt.emit(store_failed, operation=operation, error=error)
+
+    def _note_answer(self, operation: str) -> None:
+        """Log the end of an outage, unless its beginning has had no line yet: that comes first."""
+        if operation == "begin":  # which may send nothing to the store
+            return
+        now = self._clock()
+        with self._lock:
+            since, refused, unguarded = self._failing_since, self._refused, self._unguarded
+            if since is None or not (self._has_warned or now >= self._next_line_at):
+                return
+            self._failing_since, self._refused, self._unguarded = None, 0, 0
+        _logger.warning(
+            "Flask-Idempotence: the store answers again, %.1f seconds after its first failure; "
+            "requests refused: %d, run unguarded: %d.",
+            now - since,
+            refused,
+            unguarded,
+        )
+
+
+def _meets_outage_first() -> bool:
+    """Whether a request meets the outage at its first guard: nested ones count as one."""
+    if not has_request_context():
+        return True
+    note = note_on(actual(request_ctx).request)
+    is_first, note.has_met_outage = not note.has_met_outage, True
+    return is_first
 
 
 def clear_locals(error: BaseException) -> None:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sqlalchemy import event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
 from ..errors import COMMITTED_BELOW, ConfigurationError, StoreError
@@ -48,6 +48,7 @@ class Transaction:
     Attributes:
         is_view_over: whether the application may roll back: the guard's commit then fails.
         is_committed_below: whether it was committed below the session.
+        is_constrained: whether a constraint, such as a unique index, has refused it.
 
     Raises:
         ConfigurationError: they do not go together, or something is written already.
@@ -58,6 +59,7 @@ class Transaction:
         self.session = session
         self.is_view_over = False
         self.is_committed_below = False
+        self.is_constrained = False
         self.savepoint: Savepoint | None = None
         self._is_over = False
         self._goes_on = False
@@ -178,6 +180,10 @@ class Transaction:
             return self._store.look_up(completion.key, completion.owner) == "record"
         except StoreError:
             raise StoreError(text_of(error), sent=True) from error
+
+    def note_error(self, error: Exception) -> None:
+        """Note an error that the view, or the commit, has raised."""
+        self.is_constrained = isinstance(error, IntegrityError)
 
     def roll_back(self) -> None:
         """Undo the view's writes, once: after that the session is the application's again."""

@@ -133,7 +133,9 @@ def _run_claimed(settling: Settling, request: Request, claim: Claim, call: Calla
     try:
         value = call()
         raised = False
-    except Exception:
+    except Exception as error:
+        if claim.transaction is not None:
+            claim.transaction.note_error(error)
         raise
     except BaseException:
         settling.abandon(claim)

@@ -32,6 +32,7 @@ class RequestNote:
         replayed: the status of the remembered response that answers it; 0 until it is certain, and
             None for no replay.
         has_refused: whether a guard has refused; the view may continue.
+        has_met_outage: whether the store has not answered a guard of it.
         headers: those of the response that is sent, even if a hook replaces the response.
         may_be_stored: whether caches may store a page whose headers are sent before its body is
             made.
@@ -40,6 +41,7 @@ class RequestNote:
     claims: list[Any] = field(default_factory=list)
     replayed: int | None = None
     has_refused: bool = False
+    has_met_outage: bool = False
     headers: dict[str, str] = field(default_factory=dict)
     may_be_stored: bool = False
 

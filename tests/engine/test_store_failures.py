@@ -1,5 +1,6 @@
 """The store does not answer: what each path costs, and what it does."""
 
+import re
 import socketserver
 import threading
 import time
@@ -302,6 +303,36 @@ def test_a_restarted_server_is_found_again(fresh_redis):
     fresh_redis.restart()
     assert shop.client.post("/lock").status_code == 200  # nothing was persisted
     assert shop.client.post("/lock").status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("setting", "status", "consequence", "counted"),
+    [
+        ("reject", 503, "guarded requests get 503", "requests refused: 3, run unguarded: 0."),
+        ("allow", 200, "guarded views run unguarded", "requests refused: 0, run unguarded: 3."),
+    ],
+)
+def test_the_log_tells_when_an_outage_begins_and_ends(
+    fresh_redis, caplog, setting, status, consequence, counted
+):
+    shop = Shop(fresh_redis.url, IDEMPOTENCE_ON_STORE_ERROR=setting)
+    assert shop.client.post("/lock").status_code == 200
+    fresh_redis.kill()
+    began = time.monotonic()
+    for _ in range(3):
+        assert shop.client.post("/lock").status_code == status
+        time.sleep(0.1)
+    fresh_redis.restart()
+    assert shop.client.post("/lock").status_code == 200
+    took = time.monotonic() - began
+    first, last = (line for line in caplog.messages if "the store" in line)
+    assert first == (
+        f"Flask-Idempotence: the store does not answer; {consequence} until it does. "
+        "Run 'flask idempotence doctor'. (operation=claim ConnectionError)"
+    )
+    told, seconds, how_many = re.split(r"(\d+\.\d) seconds after its first failure; ", last)
+    assert (told, how_many) == ("Flask-Idempotence: the store answers again, ", counted)
+    assert 0.3 <= float(seconds) <= took
 
 
 def test_a_full_or_read_only_server_is_a_store_that_does_not_answer(fresh_redis):

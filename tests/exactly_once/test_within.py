@@ -14,6 +14,14 @@ from flask_idempotence import ConfigurationError, current_guard
 from flask_idempotence.testing import record_signals
 
 
+class Base(DeclarativeBase):
+    pass
+
+
+class Payment(Base):
+    __table__ = payments.to_metadata(Base.metadata)
+
+
 def test_a_payment_and_its_answer_are_committed_together(pay_app):
     site = pay_app()
     first = site.post(amount=7)
@@ -175,13 +183,32 @@ def test_a_rival_s_row_that_stands_in_the_way_is_the_view_s_own_error(pay_app):
     assert (site.runs, site.count()) == (3, 1)
 
 
-def test_a_flush_that_fails_when_the_guard_commits_is_answered_by_the_application(url, pay_app):
-    class Base(DeclarativeBase):
-        pass
+def constraint_lines(caplog):
+    return [line for line in caplog.messages if "constraint of the database" in line]
 
-    class Payment(Base):
-        __table__ = payments.to_metadata(Base.metadata)
 
+@pytest.mark.parametrize("flushes", [True, False], ids=["in the view", "at the commit"])
+@pytest.mark.parametrize("handled", [True, False], ids=["handler for all", "no handler"])
+def test_a_duplicate_that_ends_in_a_500_is_logged_with_the_cure(pay_app, caplog, flushes, handled):
+    def view(session):
+        session.add(Payment(amount=1, reference="A"))
+        if flushes:
+            session.flush()
+        return "paid", 201
+
+    site = pay_app(view, handlers={Exception: lambda error: ("no", 500)} if handled else {})
+    assert site.post(key="one").status_code == 201
+    assert constraint_lines(caplog) == []
+    assert site.post(key="two").status_code == 500
+    [line] = constraint_lines(caplog)
+    assert line.startswith(
+        "Flask-Idempotence: a constraint of the database has refused what a view with within= "
+        "wrote, and the client gets a 500. For a duplicate of a unique index, write in "
+        "session.begin_nested(), catch IntegrityError around it, and answer 409: mode=key "
+    )
+
+
+def test_a_flush_that_fails_when_the_guard_commits_is_answered_by_the_application(pay_app, caplog):
     def view(session):
         session.add(Payment(amount=1, reference="A"))
         return "paid", 201
@@ -190,6 +217,7 @@ def test_a_flush_that_fails_when_the_guard_commits_is_answered_by_the_applicatio
     assert site.post(key="one").status_code == 201
     answer = site.post(key="two")
     assert (answer.status_code, answer.text) == (409, "taken")
+    assert constraint_lines(caplog) == []
     assert site.count() == 1
     assert site.post(key="two").status_code == 409
     assert site.runs == 3  # it was given free

@@ -2,11 +2,13 @@
 
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.apps import make_app
 
-from flask_idempotence import StoreError
+from flask_idempotence import MemoryStore, StoreError, StoreUnavailable, no_repeat_submit
 from flask_idempotence.config.settings import Config
 from flask_idempotence.engine.claim import Attempt
 from flask_idempotence.engine.store_calls import LOG_EVERY, FailurePolicy
@@ -22,14 +24,17 @@ class Outage:
         self.policy = FailurePolicy(Config(), self.clock)
         self._caplog = caplog
 
-    def fail(self, times=1, operation="renew"):
+    def fail(self, times=1, operation="renew", text="away"):
         def away():
-            raise StoreError("away")
+            raise StoreError(text)
 
         for _ in range(times):
             assert (
                 self.policy.after_view(Attempt(self.app, "lock", "pay"), operation, away) is None
             )
+
+    def answer(self, operation="renew"):
+        assert self.policy.after_view(Attempt(self.app, "lock", "pay"), operation, int) == 0
 
     def lines(self):
         return [record.getMessage() for record in self._caplog.records]
@@ -40,11 +45,30 @@ def outage(caplog):
     return Outage(caplog)
 
 
-def test_the_first_failure_is_told_at_once_and_whole(outage):
+def begins(cause="operation=claim StoreError", more=""):
+    return (
+        "Flask-Idempotence: the store does not answer; guarded requests get 503 until it does. "
+        f"Run 'flask idempotence doctor'. ({cause}){more}"
+    )
+
+
+def ends(seconds, refused=0, unguarded=0):
+    return (
+        f"Flask-Idempotence: the store answers again, {seconds:.1f} seconds after its first "
+        f"failure; requests refused: {refused}, run unguarded: {unguarded}."
+    )
+
+
+def test_the_first_failure_is_told_at_once_with_consequence_and_remedy(outage):
     outage.fail(operation="claim")
-    assert outage.lines() == [
-        "The store did not answer: operation=claim mode=lock endpoint=pay key=None (away)"
-    ]
+    assert outage.lines() == [begins()]
+
+
+def test_the_line_names_the_cause_s_class_and_no_address(outage):
+    outage.fail(text="ConnectionError: Error 111 connecting to 10.1.2.3:6379.", operation="claim")
+    outage.clock.advance(LOG_EVERY)
+    outage.fail(text="No answer of 10.1.2.3:6379.", operation="claim")
+    assert outage.lines() == [begins("operation=claim ConnectionError"), begins()]
 
 
 def test_then_there_is_a_line_every_few_seconds_that_says_how_many_there_were(outage):
@@ -57,7 +81,96 @@ def test_then_there_is_a_line_every_few_seconds_that_says_how_many_there_were(ou
     outage.fail(100)
     first, second = outage.lines()
     assert "more" not in first
-    assert second.endswith("(away); 119 more times since the last such line")
+    assert second == begins(
+        "operation=renew StoreError", " 119 more times since the last such line."
+    )
+
+
+def test_its_end_is_told_once_with_its_length(outage):
+    outage.fail()
+    outage.clock.advance(2.5)
+    outage.answer("begin")  # a session's, which may have sent nothing
+    assert len(outage.lines()) == 1
+    outage.answer()
+    outage.answer()
+    assert outage.lines()[1:] == [ends(2.5)]
+
+
+def test_a_store_that_fails_now_and_then_has_two_lines_every_few_seconds(outage):
+    for _ in range(100):
+        outage.fail()
+        outage.answer()
+    assert outage.lines() == [begins("operation=renew StoreError"), ends(0)]
+    outage.clock.advance(LOG_EVERY)
+    outage.answer()  # the second outage began at once, without a line
+    assert outage.lines()[2:] == [ends(LOG_EVERY)]
+
+
+def requests_in_an_outage(setting, caplog, *, guards=1):
+    """Send five requests in an outage of 7 seconds, one after it; return statuses and lines."""
+    store, clock = MemoryStore(max_entries=1), FakeClock()
+    app = make_app(store=store, TESTING=False, IDEMPOTENCE_ON_STORE_ERROR=setting)
+    clock.rule(app)
+
+    def view():
+        return "done"
+
+    for number in range(guards):
+        view = no_repeat_submit(interval=1, key=lambda number=number: number)(view)
+    app.add_url_rule("/", "view", view, methods=["POST"])
+    client, claim = app.test_client(), store.claim
+
+    def away(*_):
+        raise StoreError("ConnectionError: away")
+
+    store.claim = away
+    statuses = []
+    for _ in range(5):
+        statuses.append(client.post("/").status_code)
+        clock.advance(1.4)
+    store.claim = claim
+    statuses.append(client.post("/").status_code)
+    lines = [record for record in caplog.records if "Flask-Idempotence: the s" in record.message]
+    assert {(line.name, line.levelname) for line in lines} == {("flask_idempotence", "WARNING")}
+    return statuses, [line.message for line in lines]
+
+
+def test_its_end_says_how_many_requests_were_refused(caplog):
+    statuses, lines = requests_in_an_outage("reject", caplog)
+    assert statuses == [503] * 5 + [200]
+    assert lines[0] == begins("operation=claim ConnectionError")
+    assert "3 more times" in lines[1]
+    assert lines[2:] == [ends(7, refused=5)]
+
+
+@pytest.mark.parametrize("guards", [1, 2])
+def test_or_ran_unguarded_each_counted_once(guards, caplog):
+    statuses, lines = requests_in_an_outage("allow", caplog, guards=guards)
+    assert statuses == [200] * 6
+    assert lines[0] == begins("operation=claim ConnectionError").replace(
+        "guarded requests get 503", "guarded views run unguarded"
+    )
+    assert lines[2:] == [ends(7, unguarded=5)]
+
+
+def test_threads_in_an_outage_are_each_counted_and_its_end_is_told_once(outage):
+    barrier, lines = threading.Barrier(8), outage.lines
+
+    def refuse(_):
+        def away():
+            raise StoreError("away")
+
+        barrier.wait(timeout=10)
+        for _ in range(50):
+            with pytest.raises(StoreUnavailable):
+                outage.policy.before_view(Attempt(outage.app, "lock", "pay"), "claim", away)
+        barrier.wait(timeout=10)
+        for _ in range(50):
+            outage.policy.before_view(Attempt(outage.app, "lock", "pay"), "claim", int)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(refuse, range(8)))
+    assert lines() == [begins(), ends(0, refused=400)]
 
 
 def test_one_that_comes_alone_is_told_as_the_first_was(outage):
