@@ -53,13 +53,13 @@ def unpack(sdist: Path, place: Path) -> Path:
 @nox.parametrize("version", ["5.3.*", "6.*", "7.*"])
 def redis_py(session: nox.Session, version: str) -> None:
     """Run the tests of connections on the releases of redis-py between oldest and newest."""
-    folder = "tests/stores/redis"
-    names = ("redis_py", "replies", "tls", "topologies", "cluster")
+    stores = (f"tests/stores/redis/test_{name}.py" for name in ("redis_py", "replies", "tls"))
+    groups = (f"tests/proofs/topologies/test_{name}.py" for name in ("topologies", "cluster"))
     session.run(
         *("uv", "run", "--isolated", "--with", f"redis=={version}", "pytest", "-q"),
         *("-m", "topology or not topology", "-W", "default::DeprecationWarning"),
         *("-k", "redis_py or replies or rotation or ready_client or slot_on_its_way"),
-        *(f"{folder}/test_{name}.py" for name in names),
+        *(*stores, *groups),
         external=True,
     )
 

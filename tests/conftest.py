@@ -30,23 +30,24 @@ if importlib.util.find_spec("sqlalchemy") is None:
         [
             "stores/sql",
             "exactly_once",
-            "cli/test_database_commands.py",
-            "endurance",
             "guards/key/test_payment_callbacks.py",
-            "partitions/test_partitions.py",
-            "servers/test_payment_notifications.py",
+            "proofs/commands/test_database_commands.py",
+            "proofs/databases",
+            "proofs/endurance",
+            "proofs/partitions/test_partitions.py",
+            "proofs/servers/test_payment_notifications.py",
         ],
         "sqlalchemy: not installed",
     )
 
 if importlib.util.find_spec("gevent") is None:
-    LEFT_OUT["servers/test_gevent.py"] = "gevent: not installed"
+    LEFT_OUT["proofs/servers/test_gevent.py"] = "gevent: not installed"
 
 if importlib.util.find_spec("mutmut") is None:
-    LEFT_OUT["mutation"] = "the group mutation: not installed"
+    LEFT_OUT["proofs/mutation"] = "the group mutation: not installed"
 
 if importlib.util.find_spec("stripe") is None:
-    LEFT_OUT["clients"] = "the group clients: not installed"
+    LEFT_OUT["proofs/clients"] = "the group clients: not installed"
 
 try:
     binary = redis_binary()

@@ -1,5 +1,5 @@
 // What the script stands on in these tests: a realm of its own, timers that are written down and
-// fire at once (those of half a minute when the test says so), and as much of a page as a form needs. Real browsers come in tests/browser.
+// fire at once (those of half a minute when the test says so), and as much of a page as a form needs. Real browsers come in tests/proofs/browser.
 import { readFileSync } from "node:fs";
 import vm from "node:vm";
 

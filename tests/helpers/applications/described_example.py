@@ -1,4 +1,4 @@
-"""The example, with a description of its guarded views, for `tests/openapi/test_fuzzing.py`."""
+"""The example, with a description of its guarded views, for `tests/proofs/fuzzing`."""
 
 import os
 from pathlib import Path

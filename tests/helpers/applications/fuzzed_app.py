@@ -1,4 +1,4 @@
-"""The described application that `tests/openapi/test_fuzzing.py` starts."""
+"""The described application that `tests/proofs/fuzzing/test_fuzzing.py` starts."""
 
 import os
 

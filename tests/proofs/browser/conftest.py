@@ -1,0 +1,78 @@
+"""A real browser, and the shop that it visits."""
+
+import pytest
+from proofs.browser.browsers import nothing_to_drive, start_browser
+from proofs.browser.shop import Shop
+
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError:
+    sync_playwright = None
+
+
+@pytest.fixture(scope="session")
+def launch():
+    """Return a function that starts a browser of the system, or gives the one that runs."""
+    if sync_playwright is None:
+        nothing_to_drive("playwright (uv run --group browser)")
+    with sync_playwright() as playwright:
+        running = {}
+
+        def start(name, *, keeps_pages, scripts):
+            which = (name, keeps_pages, scripts)
+            if which not in running:
+                options = {"keeps_pages": keeps_pages, "scripts": scripts}
+                running[which] = start_browser(playwright, name, **options)
+            return running[which]
+
+        yield start
+        for browser in running.values():
+            browser.close()
+
+
+@pytest.fixture
+def browser_name():
+    """Chromium, where a test does not say `in_each_browser`."""
+    return "chromium"
+
+
+@pytest.fixture
+def visit(launch, browser_name):
+    """Return a function that opens a visitor's first tab; nothing may go wrong on its pages."""
+    contexts, problems = [], []
+
+    def note_error(said):
+        # For Firefox, a request that another site does not allow is an error of the page.
+        if "Same Origin Policy disallows" not in str(said.error):
+            problems.append(str(said.error))
+
+    def note_violation(said):
+        if "Content Security Policy" in said.text or "Trusted" in said.text:
+            problems.append(said.text)
+
+    def open_tab(*, keeps_pages=True, java_script_enabled=True, **options):
+        if browser_name == "chromium":
+            options["java_script_enabled"] = java_script_enabled
+            java_script_enabled = True
+        browser = launch(browser_name, keeps_pages=keeps_pages, scripts=java_script_enabled)
+        context = browser.new_context(**options)
+        contexts.append(context)
+        context.set_default_timeout(10_000)
+        context.on("weberror", note_error)
+        context.on("console", note_violation)
+        context.add_init_script(
+            "addEventListener('pageshow', event => { globalThis.kept = event.persisted })"
+        )
+        return context.new_page()
+
+    yield open_tab
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+@pytest.fixture
+def shop():
+    """The shop, on a port of its own."""
+    with Shop() as running:
+        yield running

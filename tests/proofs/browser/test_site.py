@@ -1,0 +1,163 @@
+"""The documentation in a browser: on a phone, in the dark, by the keyboard, searched, copied."""
+
+import importlib.util
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from helpers.repository import ROOT
+from proofs.browser.axe import violations
+from proofs.browser.conftest import nothing_to_drive
+
+pytestmark = pytest.mark.browser
+
+DOCS = ROOT / "docs"
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if DOCS / "reports" not in page.parents]
+BEYOND = """() => Math.max(...[document.documentElement, ...document.querySelectorAll(
+  ".main, .content, .article-container, article")].map((box) => box.scrollWidth - innerWidth))"""
+"""Pixels by which a page, or what holds its text, is too wide. Code and tables may scroll."""
+
+PHONE = {"width": 360, "height": 780}
+DESKTOP = {"width": 1280, "height": 800}
+SOURCE = "https://github.com/flask-idempotence/flask-idempotence/blob/main/docs"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Build the pages, and return their folder."""
+    for package in ("sphinx", "myst_parser", "furo", "sphinx_copybutton", "sphinx_inline_tabs"):
+        if importlib.util.find_spec(package) is None:
+            nothing_to_drive(f"{package} (uv run --group browser --group docs)")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", DOCS, folder]
+    subprocess.run(command, check=True, timeout=300)
+    return folder
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="module")
+def url(site):
+    """Serve the site, because a search reads the pages that it has found."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=site)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def pages_of(site):
+    pages = sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
+    assert len(pages) > 30
+    return pages
+
+
+def test_no_page_is_wider_than_a_phone(visit, site):
+    page = visit(viewport=PHONE)
+    wide = []
+    for path in pages_of(site):
+        page.goto(path.as_uri())
+        beyond = page.evaluate(BEYOND)
+        if beyond > 0:
+            wide.append((path.name, beyond))
+    assert wide == []
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", DESKTOP), ("dark", PHONE)])
+def test_no_page_violates_wcag(visit, site, scheme, size):
+    page = visit(viewport=size, color_scheme=scheme)
+    listings = site / "_modules"  # all alike, so one of them will do
+    pages = [path for path in pages_of(site) if not path.is_relative_to(listings)]
+    found = {}
+    for path in [*pages, listings / "flask_idempotence" / "extension.html"]:
+        page.goto(path.as_uri())
+        found[path.name] = violations(page)
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+def test_every_page_links_to_its_source(visit, site):
+    page = visit()
+    for path in PAGES:
+        name = path.relative_to(DOCS)
+        page.goto((site / name).with_suffix(".html").as_uri())
+        link = page.get_by_title("View this page").get_attribute("href")
+        assert link.removesuffix("?plain=true") == f"{SOURCE}/{name.as_posix()}"
+
+
+def test_the_reference_links_to_the_source_of_a_class(visit, site):
+    page = visit()
+    page.goto((site / "reference" / "api.html").as_uri())
+    page.locator(".viewcode-link").first.click()
+    page.wait_for_url("**/_modules/flask_idempotence/extension.html#Idempotence")
+    assert page.locator("pre", has_text="class Idempotence").is_visible()
+
+
+def test_the_button_copies_the_command_of_a_block_and_not_its_output(visit, url):
+    page = visit(permissions=["clipboard-read", "clipboard-write"])
+    page.goto(f"{url}/reference/cli.html")
+    blocks = page.locator(".highlight pre")
+    assert page.locator("button.copybtn").count() == blocks.count() > 5
+    block = page.locator(".highlight-console", has_text="idempotence doctor").first
+    block.hover()
+    block.get_by_role("button").click()
+    page.locator("button.copybtn.success").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.strip() == "flask --app shop idempotence doctor"
+
+
+def test_the_tabs_of_a_page_are_reached_by_the_keyboard(visit, site):
+    page = visit()
+    page.goto((site / "index.html").as_uri())
+    codes = page.locator(".tab-content pre")
+
+    def shown():
+        return [code.inner_text().splitlines()[0] for code in codes.all() if code.is_visible()]
+
+    assert shown() == ["from flask_idempotence import one_time_token"]
+    page.get_by_label("Token", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    assert shown() == ["from flask_idempotence import idempotent"]
+    page.get_by_text("Once", exact=True).first.click()
+    assert shown() == ['@idempotence.once("invoice", key=lambda order: order["id"])']
+
+
+def test_a_page_names_its_language(site):
+    for path in PAGES:
+        language = "zh-CN" if path.parent.name == "zh" else "en"
+        page = (site / path.relative_to(DOCS)).with_suffix(".html").read_text(encoding="utf-8")
+        assert f'<html class="no-js" lang="{language}"' in page, path
+
+
+def test_all_tabs_in_the_sources_are_tabs_on_the_site(site):
+    for path in PAGES:
+        tabs = path.read_text(encoding="utf-8").count("<!-- tabs -->")
+        page = (site / path.relative_to(DOCS)).with_suffix(".html").read_text(encoding="utf-8")
+        assert page.count('class="tab-set ') == tabs, path
+
+
+@pytest.mark.parametrize(("scheme", "picture"), [("light", "lab.png"), ("dark", "lab-dark.png")])
+def test_the_lab_is_shown_in_the_colours_of_the_page(visit, site, scheme, picture):
+    page = visit(viewport=PHONE, color_scheme=scheme)
+    page.goto((site / "index.html").as_uri())
+    pictures = page.locator("article img:not(.logo)")
+    shown = [each for each in pictures.all() if each.is_visible()]
+    assert [each.get_attribute("src") for each in shown] == [f"_images/example-{picture}"]
+    assert pictures.count() == 2
+    assert shown[0].get_attribute("alt")
+    assert shown[0].evaluate("image => image.complete && image.naturalWidth > 0")
+
+
+def test_a_word_leads_to_its_page(visit, url):
+    page = visit()
+    page.goto(f"{url}/search.html?q=fingerprint")
+    found = page.locator("#search-results li", has_text="Identity").first
+    found.locator("p.context").wait_for()  # with the lines around it
+    found.get_by_role("link").first.click()
+    page.wait_for_url(f"{url}/identity.html*")

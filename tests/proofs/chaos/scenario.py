@@ -1,0 +1,73 @@
+"""An application, its clients and its faults, brought together; a history comes of it."""
+
+import time
+from pathlib import Path
+
+from helpers.repository import ROOT
+from helpers.servers.processes import Gunicorn
+
+from .faults import Workers, schedule
+from .history import History, faults_in, runs_in, stalls_in
+from .journal import read_journal
+from .load import Load
+
+LEASE = 3.0
+INTERVAL = 2.0
+MARGIN = 5.0
+"""Seconds that are granted beyond the lease: how long Redis or a worker may take to be itself."""
+
+PATIENCE = 60.0
+"""Seconds after the last fault in which every client must have had a final answer."""
+
+WORKERS = 4
+
+
+def application(directory: Path, url: str, lease: float = LEASE) -> Gunicorn:
+    """Return the application on several workers; Gunicorn itself must not kill who is stopped."""
+    environment = {"STORE": url, "LEASE": str(lease), "INTERVAL": str(INTERVAL)}
+    return Gunicorn(
+        "proofs.chaos.application:app",
+        workers=WORKERS,
+        threads=16,
+        env={**environment, "JOURNAL": str(directory)},
+        cwd=ROOT / "tests",
+        extra=("--timeout=120", "--log-level=warning"),
+    )
+
+
+def play(store, directory: Path, *, seconds: float, seed: int) -> History:
+    """Let the clients work while faults strike, then have them finish and look at every key.
+
+    Args:
+        store: the servers behind the application, as a context, with what can be done to them.
+        directory: for the journal.
+        seconds: for which faults strike, each kind at least once however slow the machine is.
+        seed: of the cases and of the faults.
+    """
+    with store, application(directory, store.url) as server:
+        workers = Workers(server, directory)
+        load = Load(server.port, seed, long_work=2.2 * LEASE)
+        kinds = [*workers.kinds, *store.kinds]
+        plan, struck = schedule(seed, kinds, LEASE), 0
+        load.start()
+        try:
+            until = time.monotonic() + seconds
+            while time.monotonic() < until or struck < len(kinds):
+                coming, struck = plan(), struck + 1
+                time.sleep(coming.pause)
+                (store if coming.kind in store.kinds else workers).do(coming)
+        finally:
+            workers.end()
+            load.end(within=PATIENCE)
+        time.sleep(LEASE + MARGIN)
+        load.probe()
+    lines = read_journal(directory)
+    return History(
+        attempts=load.attempts,
+        runs=runs_in(lines),
+        faults=[*store.faults, *workers.faults, *faults_in(lines)],
+        stalls=stalls_in(lines),
+        given_up=load.given_up,
+        lease=LEASE,
+        interval=INTERVAL,
+    )

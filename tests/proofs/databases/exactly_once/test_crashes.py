@@ -1,0 +1,248 @@
+"""Processes that are killed on their way, and answers that are lost: the effect exactly once."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from helpers.killed_process import LEASE, STEPS
+from helpers.payment_database import PaymentApp
+from helpers.repository import ROOT
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import until
+from sqlalchemy import event, text
+
+pytestmark = pytest.mark.database
+
+DEATHS = 30
+"""At each step."""
+
+COMMITS = {
+    "postgres": b"Q\0\0\0\x0bCOMMIT",
+    "mariadb": b"\x07\0\0\0\x03COMMIT",
+}
+"""As it stands on the wire; BEGIN ISOLATION LEVEL READ COMMITTED ends alike."""
+
+LOCK_WAITS = {
+    "postgres": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+    "mariadb": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
+
+COMMITTED = ("after the commit", "before the answer")
+
+
+class Children:
+    """The process that has the children, and what it says of them."""
+
+    def __init__(self, url):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "helpers.killed_process", url],
+            cwd=ROOT / "tests",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._said = {}
+        self._count = 0
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self):
+        for line in self._process.stdout:
+            said = json.loads(line)
+            self._queue(said.pop("number")).put(said)
+
+    def _queue(self, number):
+        return self._said.setdefault(number, queue.Queue())
+
+    def send(self, step, key, amount=1):
+        """Have a child send a request; returns its number and its process id."""
+        number, self._count = self._count, self._count + 1
+        order = json.dumps({"step": step, "key": key, "amount": amount})
+        self._process.stdin.write(order + "\n")
+        self._process.stdin.flush()
+        return number, self._queue(number).get(timeout=60)["pid"]
+
+    def answer(self, number):
+        """Return what a child was answered; nothing for one that was killed."""
+        return self._queue(number).get(timeout=60)
+
+    def answers(self, step, amounts, at_once=5):
+        """Have a request sent for each amount, a few at once, and return what came of them."""
+        found = []
+        for first in range(0, len(amounts), at_once):
+            some = amounts[first : first + at_once]
+            numbers = [self.send(step, f"key-{amount}", amount)[0] for amount in some]
+            found += [self.answer(number) for number in numbers]
+        return found
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+        self._process.stdout.close()
+
+
+@pytest.fixture(params=COMMITS)
+def product(request):
+    return request.param
+
+
+@pytest.fixture
+def server(request, product):
+    return request.getfixturevalue(product)
+
+
+@pytest.fixture
+def commit(product):
+    return COMMITS[product]
+
+
+@pytest.fixture
+def url(server):
+    return server.new_database()
+
+
+@pytest.fixture
+def pay_app(url):
+    site = PaymentApp(url)
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def children(url, pay_app):
+    those = Children(url)
+    yield those
+    those.close()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_process_killed_at_any_step_pays_exactly_once(children, pay_app, step):
+    amounts = list(range(1, DEATHS + 1))
+    assert children.answers(step, amounts) == [{}] * DEATHS
+    paid = Counter(pay_app.amounts())
+    assert [paid[amount] for amount in amounts] == [int(step in COMMITTED)] * DEATHS
+    time.sleep(LEASE + 0.1)
+    answers = children.answers("none", amounts)
+    assert [each["status"] for each in answers] == [201] * DEATHS
+    assert [each["replayed"] for each in answers] == [step in COMMITTED] * DEATHS
+    assert [pay_app.amount_of(each["json"]["number"]) for each in answers] == amounts
+    assert sorted(pay_app.amounts()) == amounts
+
+
+def test_a_process_frozen_past_its_lease_is_rolled_back_when_it_wakes(children, pay_app):
+    number, pid = children.send("frozen", "one", 7)
+    assert until(lambda: is_stopped(pid), 30)
+    time.sleep(LEASE + 0.1)
+    rival, _ = children.send("none", "one", 7)
+    assert children.answer(rival)["status"] == 201
+    os.kill(pid, signal.SIGCONT)
+    late = children.answer(number)
+    assert (late["status"], late["json"]["type"]) == (409, "urn:flask-idempotence:lease-lost")
+    assert pay_app.amounts() == [7]
+    again, _ = children.send("none", "one", 7)
+    assert children.answer(again)["replayed"] is True
+
+
+def is_stopped(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.fixture
+def proxy(server):
+    with Proxy(server) as proxy:
+        yield proxy
+
+
+def through(proxy, url):
+    return url.rpartition("@")[0] + f"@127.0.0.1:{proxy.port}/" + url.rpartition("/")[2]
+
+
+def test_a_commit_whose_answer_is_lost_is_found_to_be_done(proxy, commit, url, pay_app):
+    site = PaymentApp(through(proxy, url))
+    site.post(key="warm", amount=1)
+    proxy.drop_next_replies(1, after=commit)
+    answer = site.post(amount=7)
+    assert answer.status_code == 201
+    assert pay_app.amount_of(answer.json["number"]) == 7
+    again = site.post(amount=7)
+    assert (again.json, again.headers["Idempotent-Replayed"]) == (answer.json, "true")
+    assert (site.runs, pay_app.amounts()) == (2, [1, 7])
+    site.close()
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_undecidable_commit_is_503_and_leaves_the_claim_alone(
+    proxy, commit, url, pay_app, arrives
+):
+    site = PaymentApp(through(proxy, url), settings={"IDEMPOTENCE_LEASE": 2})
+    real = site.session().commit
+
+    def cut_off():
+        if arrives:
+            proxy.drop_next_replies(1, after=commit)
+            event.listen(site.engine, "handle_error", lambda _: proxy.refuse())
+        else:
+            proxy.refuse()
+        real()
+
+    def view(session):
+        session().commit = cut_off
+        return site.pay(session, 7)
+
+    site._view = view
+    answer = site.post()
+    assert answer.status_code == 503
+    assert answer.json["type"] == "urn:flask-idempotence:store-unavailable"
+    (key,) = pay_app.store.scan("")
+    assert pay_app.store.peek(key).kind == ("record" if arrives else "claim")
+    assert pay_app.amounts() == ([7] if arrives else [])
+    proxy.accept()
+    site._view = None
+    assert until(lambda: pay_app.post().status_code == 201, 10)
+    assert len(pay_app.amounts()) == 1
+    site.close()
+
+
+def test_a_database_that_is_away_before_the_commit_is_503_and_frees_the_claim(proxy, url, pay_app):
+    site = PaymentApp(through(proxy, url))
+
+    def view(session):
+        paid = site.pay(session, 7)
+        session.flush()
+        proxy.refuse()
+        return paid
+
+    site._view = view
+    answer = site.post()
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    proxy.accept()
+    assert until(lambda: list(pay_app.store.scan("")) == [], 10)  # the keeper has released it
+    assert pay_app.post(amount=8).status_code == 201
+    assert pay_app.amounts() == [8]
+    site.close()
+
+
+def test_looking_a_commit_up_waits_for_what_is_being_decided(product, pay_app):
+    store = pay_app.store
+    key, owner = "idempotence:2:key:pay:" + "0" * 32, b"o" * 16
+    store.claim(key, owner, b"f" * 16, 30, 0)
+    with pay_app.engine.connect() as connection:
+        store.complete_in(connection, key, owner, b"f" * 16, b"record", 60)
+        found = []
+        looking = threading.Thread(target=lambda: found.append(store.look_up(key, owner)))
+        looking.start()
+        each_anew = pay_app.engine.execution_options(isolation_level="AUTOCOMMIT")
+        with each_anew.connect() as watching:
+            waits = text(LOCK_WAITS[product])
+            assert until(lambda: watching.scalar(waits) == 1, 4)
+        assert found == []
+        connection.commit()
+        looking.join()
+    assert found == ["record"]

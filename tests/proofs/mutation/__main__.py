@@ -1,0 +1,62 @@
+"""Mutate the engine, the guards and the stores, and count which changes the tests find.
+
+uv run --directory tests --group mutation python -m proofs.mutation --minutes 60
+uv run --directory tests --group mutation python -m proofs.mutation --resume /tmp/mutants --again
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from .report import report
+from .steps import mutate, note_calls, try_mutants
+
+FOLDERS = (
+    "engine",
+    "guards",
+    "stores",
+    "exactly_once",
+    "response",
+    "observability",
+    "cli",
+    "config",
+    "testing",
+    "model",
+    "request",
+    "web",
+)
+TESTS = [f"tests/{folder}" for folder in FOLDERS]
+KINDS = "database or topology or lifecycle or not browser"
+"""With the slow tests of stores and processes; a kind that is not named here is left out."""
+
+
+def main() -> None:
+    """Read the arguments, and take the steps that are left."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--resume", type=Path, help="the directory of a run that was begun")
+    parser.add_argument("--again", action="store_true", help="more tests on what was not found")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders or files of tests")
+    parser.add_argument("--minutes", type=float, default=60, help="begin no mutant after so long")
+    parser.add_argument("--size", type=int, help="how many mutants; without it, all")
+    parser.add_argument("--seed", type=int, default=18, help="of the sample")
+    parser.add_argument("--forks", type=int, default=4, help="mutants that are tried at a time")
+    parser.add_argument("--quick", type=float, default=12, help="seconds of tests for a mutant")
+    parser.add_argument("--full", type=float, default=120, help="the same with --again")
+    options = vars(parser.parse_args())
+    directory = options.pop("resume") or Path(tempfile.mkdtemp(prefix="mutation-"))
+    directory = directory.resolve()
+    sys.stderr.write(f"Results: {directory}\n")
+    tests = options.pop("tests")
+    if not (directory / "notes" / "mutants.json").exists():
+        mutate(directory)
+    if not list((directory / "notes").glob("calls-*.json")):
+        note_calls(directory, KINDS, tests, options["forks"])
+    until = time.time() + 60 * options.pop("minutes")
+    try_mutants(directory, KINDS, tests, until=until, **options)
+    sys.stdout.write(f"{report(directory)}\n")
+
+
+if __name__ == "__main__":
+    main()

