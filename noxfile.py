@@ -65,10 +65,12 @@ def redis_py(session: nox.Session, version: str) -> None:
 
 
 @nox.session(python=False)
-def outages(session: nox.Session) -> None:
-    """Run the outages of store and broker that `.ci/run` leaves out."""
+@nox.parametrize("kind", ["queue", "partition", "browser"])
+def rest(session: nox.Session, kind: str) -> None:
+    """Run the proofs of which `.ci/run` takes a sample."""
+    groups = {"queue": ["queue"], "browser": ["browser", "docs"]}.get(kind, [])
     session.run(
-        *("uv", "run", "--group", "queue", "pytest", "-q", "--dist", "load"),
-        *("-m", "queue and deep"),
+        *("uv", "run", *(f"--group={group}" for group in groups), "pytest", "-q"),
+        *("-n", "2", "--dist", "load", "-m", f"{kind} and deep"),
         external=True,
     )

@@ -30,9 +30,11 @@ def start_browser(playwright, name, *, keeps_pages, scripts):
         return _start_firefox(playwright, path, keeps_pages=keeps_pages, scripts=scripts)
     # Playwright switches the back/forward cache off, which people have on.
     ignored = ["--disable-back-forward-cache"] if keeps_pages else None
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # root cannot have one
+    arguments = ["--disable-dev-shm-usage"]  # containers have little of it, and pages crash
+    if os.geteuid() == 0:
+        arguments.append("--no-sandbox")  # root cannot have one
     return playwright.chromium.launch(
-        executable_path=path, args=sandbox, ignore_default_args=ignored
+        executable_path=path, args=arguments, ignore_default_args=ignored
     )
 
 

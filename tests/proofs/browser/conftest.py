@@ -57,7 +57,7 @@ def visit(launch, browser_name):
         browser = launch(browser_name, keeps_pages=keeps_pages, scripts=java_script_enabled)
         context = browser.new_context(**options)
         contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(30_000)
         context.on("weberror", note_error)
         context.on("console", note_violation)
         context.add_init_script(

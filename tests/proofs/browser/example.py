@@ -48,7 +48,7 @@ def url(running):
 @pytest.fixture
 def expect(visit):
     """Playwright's assertions, with a longer time-out."""
-    sync_api.expect.set_options(timeout=15_000)
+    sync_api.expect.set_options(timeout=30_000)
     return sync_api.expect
 
 

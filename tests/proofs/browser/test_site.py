@@ -70,13 +70,27 @@ def test_no_page_is_wider_than_a_phone(visit, site):
     assert wide == []
 
 
-@pytest.mark.parametrize(("scheme", "size"), [("light", DESKTOP), ("dark", PHONE)])
-def test_no_page_violates_wcag(visit, site, scheme, size):
+KINDS = [
+    *("index", "search", "tutorial", "settings", "guarantees", "catalogue", "zh/index"),
+    *("how-to/protect-a-form", "reference/api", "reference/cli"),
+    "_modules/flask_idempotence/extension",
+]
+"""A page of each kind: tabs, tables, listings, pictures, generated text, Chinese."""
+
+EVERY = pytest.param("light", DESKTOP, None, marks=pytest.mark.deep)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "size", "names"), [("light", DESKTOP, KINDS), ("dark", PHONE, KINDS), EVERY]
+)
+def test_no_page_violates_wcag(visit, site, scheme, size, names):
     page = visit(viewport=size, color_scheme=scheme)
-    listings = site / "_modules"  # all alike, so one of them will do
-    pages = [path for path in pages_of(site) if not path.is_relative_to(listings)]
+    if names is None:
+        pages = [path for path in pages_of(site) if "_modules" not in path.parts]
+    else:
+        pages = [site / f"{name}.html" for name in names]
     found = {}
-    for path in [*pages, listings / "flask_idempotence" / "extension.html"]:
+    for path in pages:
         page.goto(path.as_uri())
         found[path.name] = violations(page)
     assert {name: each for name, each in found.items() if each} == {}

@@ -3,6 +3,8 @@
 `python -m proofs.partitions` runs all faults with and without `wait_replicas`, and for longer.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from .checks import CHECKS, NOT_PROMISED
@@ -17,8 +19,30 @@ pytestmark = [pytest.mark.partition, pytest.mark.usefixtures("needs_network")]
 WAITING = Safety(wait_replicas=1, min_replicas=True)
 """As docs/choose-a-topology.md says."""
 
+BOTH = {"loss", "no-majority"}
+"""Faults in which sentinels may promote the replica that has not confirmed; both must."""
+
 LONG = {"none", "delay", "delay-4s", "clock-5s"}
 """Faults of the report, and one with a test of its own."""
+
+
+OFTEN = {
+    "loss",
+    "no-majority",
+    "primary-paused",
+    "split-brain",
+    "standby-away",
+    "taken-over",
+    "unconfirmed",
+    "unheard",
+}
+"""Faults of every run; `-m "partition and deep"` runs the others."""
+
+
+def each_of(faults):
+    """Parameters, of which those that are rarely run have the mark `deep`."""
+    marks = {name: () if name in OFTEN else pytest.mark.deep for name in faults}
+    return [pytest.param(name, marks=mark) for name, mark in marks.items()]
 
 
 @pytest.fixture
@@ -37,9 +61,10 @@ def violations(history, checks):
     return {name: told for name, told in found.items() if told}
 
 
-@pytest.mark.parametrize("fault", [name for name in FAULTS if name not in LONG])
+@pytest.mark.parametrize("fault", each_of(sorted(FAULTS.keys() - LONG)))
 def test_what_holds_where_a_replica_is_waited_for(run, fault):
-    history = run(FAULTS[fault], WAITING)
+    safety = replace(WAITING, wait_replicas=2) if fault in BOTH else WAITING
+    history = run(FAULTS[fault], safety)
     assert violations(history, CHECKS) == {}
     assert figures_of(history).runs > 50
 
@@ -51,14 +76,14 @@ def test_a_deadline_of_thirteen_round_trips_is_enough_for_a_slow_network(run):
     assert figures.refused < figures.requests / 50  # with one second it is about a half
 
 
-@pytest.mark.parametrize("fault", ["split-brain", "primary-paused"])
+@pytest.mark.parametrize("fault", each_of(["split-brain", "primary-paused"]))
 def test_what_holds_on_a_cluster_where_a_replica_is_waited_for(run, fault):
     history = run(FAULTS[fault], Safety(wait_replicas=1), servers=ClusterHosts)
     assert violations(history, CHECKS) == {}
     assert figures_of(history).runs > 50
 
 
-@pytest.mark.parametrize("fault", POSTGRES_FAULTS)
+@pytest.mark.parametrize("fault", each_of(POSTGRES_FAULTS))
 def test_what_holds_on_postgresql_with_a_synchronous_standby(run, fault):
     history = run(POSTGRES_FAULTS[fault], Safety(), servers=PostgresHosts)
     assert violations(history, CHECKS) == {}
