@@ -39,7 +39,8 @@ class Refusal(IdempotenceError, HTTPException):
         code: the status.
         slug: the last part of the problem's `type`.
         title: the fixed summary of the problem type.
-        description: the problem's `detail`.
+        description: the text of the page, for a client that prefers HTML, else the problem's
+            `detail`.
         retry_after: whole seconds for the `Retry-After` header, or None for no such header.
         problem_base: the first part of the problem's `type`.
     """
@@ -106,8 +107,11 @@ class Refusal(IdempotenceError, HTTPException):
         """Apply the settings, and keep the headers on a response that a hook replaces."""
         self.problem_base = config.problem_base
         self.code = config.statuses.get(self.slug, self.code)
-        if config.messages and not self.is_worded:
-            self.description = self._made(config.messages.get(self.slug)) or self.description
+        if not self.is_worded:
+            text = self._made(config.messages.get(self.slug))
+            if text is None and has_request_context() and _prefers_html(request.environ):
+                text = PAGE_TEXTS.get(self.slug)
+            self.description = text or self.description
         if has_request_context():
             note_on(request).has_refused = True
             after_this_request(self.keep_headers)
@@ -194,6 +198,36 @@ def _prefers_html(environ: WSGIEnvironment | None) -> bool:
 def _html_is_preferred(sent: str) -> bool:
     accept = parse_accept_header(sent, MIMEAccept)
     return accept["text/html"] > max(accept["application/json"], accept[PROBLEM_TYPE])
+
+
+_AGAIN = "Please go back, reload the page and try again."
+
+PAGE_TEXTS = {
+    "token-missing": f"This form could not be sent. {_AGAIN}",
+    "token-invalid": f"This form is not valid any more. {_AGAIN}",
+    "token-expired": f"This page was open for too long. {_AGAIN}",
+    "token-not-yours": f"This page was opened by another user. {_AGAIN}",
+    "token-spent": "This has already been sent. To send it again, go back and reload the page.",
+    "key-missing": f"This form could not be sent. {_AGAIN}",
+    "key-invalid": f"This form could not be sent. {_AGAIN}",
+    "key-reused": (
+        "This form has been sent before, with other input. To send it again, go back and reload "
+        "the page."
+    ),
+    "key-in-progress": "This is still being processed. Please try again in a moment.",
+    "key-repeated": "This has already been done.",
+    "outcome-unknown": (
+        "This was interrupted, and we do not know whether it took effect. Please check before you "
+        "send it again."
+    ),
+    "response-not-stored": (
+        "This has already been done, but its result cannot be shown again. Please look it up."
+    ),
+    "store-unavailable": "We cannot process this right now. Please try again soon.",
+}
+"""Texts for people, on the pages of clients that prefer HTML, where a class's own is for programs.
+
+`IDEMPOTENCE_MESSAGES` replaces both."""
 
 
 class _PassingRefusal(Refusal):

@@ -11,7 +11,9 @@ from markupsafe import Markup
 from ..config.settings import Config
 from ..engine.engine import engine_of
 from ..engine.tokens import issue_token
+from ..errors import ConfigurationError
 from ..request.proxies import actual
+from ..request.tokens import PURPOSE_RULE, is_purpose
 from ..response.headers import forbid_storing
 from .routes import SCRIPT, SCRIPT_ENDPOINT, TOKEN_ENDPOINT, url_on_this_host, version_of
 
@@ -36,23 +38,33 @@ def idempotence_token(purpose: str | None = None) -> str:
     return issue_token(app, page, purpose)
 
 
-def idempotence_field(purpose: str | None = None) -> Markup:
+def idempotence_field(purpose: str | None = None, *, empty: bool = False) -> Markup:
     """Return a hidden input with a new token; it protects a form without any script.
 
     Args:
         purpose: as for `idempotence_token`.
+        empty: leave the token out: the store is not asked, the page may be cached, and the script
+            (`idempotence_script`, on a form with `data-idempotence`) fetches a token when the
+            form is sent.
 
     Raises:
         ValueError, StoreUnavailable, RuntimeError: as for `idempotence_token`.
+        ConfigurationError: an empty field, where `IDEMPOTENCE_TOKEN_URL` is None.
     """
-    token = idempotence_token(purpose)
     config = _config()
+    if empty and config.token_url is None:
+        raise ConfigurationError(
+            "idempotence_field(empty=True): the script fetches the token from "
+            "IDEMPOTENCE_TOKEN_URL, which is None. Set it to a path."
+        )
+    if empty and purpose is not None and not is_purpose(purpose):
+        raise ValueError(PURPOSE_RULE)
     attributes = {
         "type": "hidden",
         "name": config.token_field,
-        "value": token,
+        "value": "" if empty else idempotence_token(purpose),
         "autocomplete": "off",  # a browser must not restore a spent one when it returns to a page
-        "data-idempotence-expires-in": int(config.token_ttl),
+        "data-idempotence-expires-in": None if empty else int(config.token_ttl),
         "data-idempotence-purpose": purpose,
     }
     return _tag("input", attributes)

@@ -1,6 +1,7 @@
 """IDEMPOTENCE_MESSAGES: the texts of refusals, in documents, on pages and in every language."""
 
 import json
+import re
 
 import pytest
 from babel.messages import Catalog
@@ -12,7 +13,7 @@ from helpers.apps import make_app
 from helpers.http_transcripts import BLOCK, TranscriptClient
 from helpers.once_operations import elsewhere
 from helpers.refusal_cases import REFUSAL_CASES, RefusalCase
-from helpers.repository import REFERENCE, REFUSALS, section
+from helpers.repository import REFERENCE, REFUSALS, section, text_of
 from markupsafe import Markup
 
 from flask_idempotence import (
@@ -21,9 +22,12 @@ from flask_idempotence import (
     RepeatSubmit,
     ResponseNotStored,
     Running,
+    TokenMissing,
     no_repeat_submit,
+    one_time_token,
 )
 from flask_idempotence.config.slugs import SLUGS
+from flask_idempotence.response.refusals import PAGE_TEXTS
 
 TEXT = "请勿重复提交 <b>100%s</b> {x} & %(y)s"
 
@@ -55,23 +59,48 @@ def test_the_settings_know_every_refusal():
     assert sorted(SLUGS) == sorted(REFUSALS)
 
 
-@pytest.mark.parametrize("slug", [slug for slug in REFUSALS if slug != "repeat-submit"])
+def body_of(slug, accept):
+    """Return the body of a refusal, refused as its section of the documentation shows."""
+    [asked] = BLOCK.findall(section(REFERENCE / "errors.md", slug))[:1]
+    case = REFUSAL_CASES[slug]()
+    head, _, body = asked[2].partition("\n\n")
+    sent = f"{head.rstrip()}\nAccept: {accept}\n\n{body}"
+    answer = TranscriptClient(case.app, dict(case.names)).exchange(sent)
+    return answer.partition("\n\n")[2]
+
+
+BUT_THE_LOCK = [slug for slug in REFUSALS if slug != "repeat-submit"]
+
+
+@pytest.mark.parametrize("slug", BUT_THE_LOCK)
 def test_every_refusal_and_its_page_have_the_text_of_the_setting(monkeypatch, slug):
     monkeypatch.setattr(RefusalCase, "settings", {"IDEMPOTENCE_MESSAGES": {slug: TEXT}})
-    [asked] = BLOCK.findall(section(REFERENCE / "errors.md", slug))[:1]
-    for accept in ("application/json", "text/html"):
-        case = REFUSAL_CASES[slug]()
-        head, _, body = asked[2].partition("\n\n")
-        sent = f"{head.rstrip()}\nAccept: {accept}\n\n{body}"
-        answer = TranscriptClient(case.app, dict(case.names)).exchange(sent)
-        body = answer.partition("\n\n")[2]
-        if accept == "text/html":
-            escaped = TEXT.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-            assert f"<p>{escaped}</p>" in body
-        else:
-            document = json.loads(body)
-            assert document["detail"] == TEXT
-            assert document["title"] == REFUSALS[slug].title
+    document = json.loads(body_of(slug, "application/json"))
+    assert (document["detail"], document["title"]) == (TEXT, REFUSALS[slug].title)
+    escaped = TEXT.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    assert f"<p>{escaped}</p>" in body_of(slug, "text/html")
+
+
+FOR_PROGRAMMERS = re.compile(r"(?i)\btokens?\b|\bkeys?\b|header|\bfetch|\brequest|response")
+
+
+@pytest.mark.parametrize("slug", BUT_THE_LOCK)
+def test_the_page_of_every_refusal_speaks_to_people(slug):
+    [text] = re.findall(r"<p>(.*)</p>", body_of(slug, "text/html"))
+    shown = re.search(rf"(?m)^\| `{slug}` \| (.*) \|$", text_of(REFERENCE / "errors.md"))
+    assert text == shown[1]
+    assert not FOR_PROGRAMMERS.search(text)
+    assert json.loads(body_of(slug, "*/*"))["detail"] != PAGE_TEXTS.get(slug)
+
+
+def test_an_error_handler_gets_the_text_that_its_client_can_read():
+    app = make_app()
+    app.add_url_rule("/", "pay", one_time_token(lambda: "paid"), methods=["POST"])
+    app.register_error_handler(TokenMissing, lambda error: (error.description, error.code))
+    client = app.test_client()
+    assert "header Idempotence-Token" in client.post("/").text
+    page = client.post("/", headers={"Accept": "text/html"})
+    assert page.text == PAGE_TEXTS["token-missing"]
 
 
 @pytest.mark.parametrize(

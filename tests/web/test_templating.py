@@ -49,15 +49,41 @@ def test_a_token_for_a_purpose():
     assert app.test_client().post("/pay", data=data).status_code == 200
 
 
+def test_an_empty_field_asks_no_store_and_its_page_may_be_stored():
+    away = f"redis://{HOST}:{free_port()}/0"
+    app = page_app(
+        "{{ idempotence_field('pay', empty=True) }}",
+        headers={"Cache-Control": "max-age=600"},
+        IDEMPOTENCE_STORAGE_URI=away,
+        IDEMPOTENCE_TOKEN_FIELD="ticket",
+    )
+    assert page_of(app)["input"] == {
+        "type": "hidden",
+        "name": "ticket",
+        "value": "",
+        "autocomplete": "off",
+        "data-idempotence-purpose": "pay",
+    }
+    assert app.test_client().get("/").headers["Cache-Control"] == "max-age=600"
+
+
+def test_an_empty_field_that_no_script_could_fill_is_a_mistake_of_the_template():
+    template = "{{ idempotence_field(empty=True) }}"
+    with pytest.raises(ConfigurationError, match="IDEMPOTENCE_TOKEN_URL, which is None"):
+        page_app(template, IDEMPOTENCE_TOKEN_URL=None).test_client().get("/")
+
+
 def test_the_bare_token_fits_where_no_field_is():
     app = page_app("<b data-token='{{ idempotence_token() }}'>")
     headers = {"Idempotence-Token": page_of(app)["b"]["data-token"]}
     assert app.test_client().post("/", headers=headers).status_code == 200
 
 
-def test_a_bad_purpose_is_a_mistake_of_the_template():
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_bad_purpose_is_a_mistake_of_the_template(empty):
+    template = "{{ idempotence_field('two words', empty=" + str(empty) + ") }}"
     with pytest.raises(ValueError, match="purpose is 1 to 64 letters"):
-        page_app("{{ idempotence_field('two words') }}").test_client().get("/")
+        page_app(template).test_client().get("/")
 
 
 def test_the_functions_are_there_in_imported_macros_and_outside_requests():
