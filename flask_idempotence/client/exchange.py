@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Callable, MutableMapping
 from concurrent.futures import Future, wait
 from contextvars import copy_context
 from threading import Thread
 from typing import Protocol, TypeVar
 
-from .answers import Answer
-from .retries import Attempts
+from .retries import Answer, Attempts
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
 
 LATE = "No whole answer within the time that Retries(seconds=...) allows."
+
+
+class HasClose(Protocol):
+    """A response of any library."""
+
+    def close(self) -> object:
+        """Give its connection back."""
+
+
+R = TypeVar("R", bound=HasClose)
 
 
 def new_key() -> str:
@@ -43,71 +52,41 @@ def put_key(headers: MutableMapping[str, str], name: str, *, quoted: bool) -> No
     headers[name] = key
 
 
-class HasClose(Protocol):
-    """A response of any library."""
-
-    def close(self) -> object:
-        """Give its connection back."""
-
-
-R = TypeVar("R")
-C = TypeVar("C", bound=HasClose)
-
-
-async def exchange(
+def exchange(
     attempts: Attempts,
-    send: Callable[[float], Awaitable[tuple[R, Answer]] | tuple[R, Answer]],
-    close: Callable[[object], object],
+    send: Callable[[float], tuple[R, Answer]],
     sleep: Callable[[float], object],
     no_answer: tuple[type[Exception], ...],
 ) -> R:
     """Send a request until its answer is final, or one of the errors `no_answer` is.
 
-    `send` makes one attempt within so many seconds. All three block, or return awaitables.
+    `send` makes one attempt within so many seconds.
     """
     while True:
-        response = None
         try:
-            sent = send(attempts.begin())
-            response, answer = sent if isinstance(sent, tuple) else await sent
-            seconds = attempts.wait_after_answer(answer)
+            response, answer = send(attempts.begin())
         except no_answer as error:
             seconds = attempts.wait_after_error(error)
             if seconds is None:
                 raise
         else:
+            seconds = attempts.wait_after_answer(answer)
             if seconds is None:
                 return response
-        if response is not None:
-            await _done(close(response))
-        await _done(sleep(seconds))
-
-
-async def _done(step: object) -> None:
-    if isinstance(step, Awaitable):
-        await step
-
-
-def result_of(exchange: Coroutine[None, None, R]) -> R:
-    """Return the result of an exchange whose steps block, and never suspend it."""
-    try:
-        exchange.send(None)
-    except StopIteration as finished:
-        result: R = finished.value
-        return result
-    raise RuntimeError("A synchronous exchange was suspended.")
+            response.close()
+        sleep(seconds)
 
 
 def within(
-    seconds: float, attempt: Callable[[], tuple[C, Answer]], late: Callable[[], Exception]
-) -> tuple[C, Answer]:
+    seconds: float, attempt: Callable[[], tuple[R, Answer]], late: Callable[[], Exception]
+) -> tuple[R, Answer]:
     """Make an attempt in a thread, and raise the error `late` if it takes longer than it may.
 
     The time-outs of requests and httpx are for single steps: a server that sends a byte now and
     then never meets one, and resolving a name has none. A thread that is late is left behind; its
     own time-outs end it, or the end of the answer, which is closed.
     """
-    done: Future[tuple[C, Answer]] = Future()
+    done: Future[tuple[R, Answer]] = Future()
 
     def run() -> None:
         try:
@@ -119,18 +98,15 @@ def within(
         Thread(target=copy_context().run, args=(run,), daemon=True).start()
     except RuntimeError:  # no threads at the interpreter's exit
         return attempt()
-    in_time = False
     try:
-        wait([done], seconds)
-        in_time = done.done()
-        if not in_time:
+        if not wait([done], seconds).done:
             raise late()
-        return done.result()
-    finally:
-        if not in_time:  # also after a KeyboardInterrupt
-            done.add_done_callback(_close)
+    except BaseException:  # also a KeyboardInterrupt
+        done.add_done_callback(_close)
+        raise
+    return done.result()
 
 
-def _close(done: Future[tuple[C, Answer]]) -> None:
+def _close(done: Future[tuple[R, Answer]]) -> None:
     if done.exception() is None:
         done.result()[0].close()

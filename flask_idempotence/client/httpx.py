@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, closing, suppress
 from functools import partial
-from operator import methodcaller
 
-from .answers import Answer, is_problem
-from .exchange import LATE, exchange, needs_key, put_key, result_of, within
-from .retries import Attempts, Retries
+from .exchange import LATE, exchange, needs_key, put_key, within
+from .retries import Answer, Attempts, Retries, is_problem
 
 try:
     import anyio
@@ -75,30 +73,28 @@ class IdempotentTransport(httpx.BaseTransport):
         self._put_key(request.headers)
         if _is_to_be_kept(request):
             request.read()
-        repeatable = isinstance(request.stream, httpx.ByteStream)
+        attempts = _attempts_at(request, self._retries)
 
         def send(seconds: float) -> tuple[httpx.Response, Answer]:
             attempt = partial(self._attempt, request, seconds)
-            # A body that can be read only once may belong to this thread.
-            return within(seconds, attempt, partial(_late, request)) if repeatable else attempt()
+            if not isinstance(request.stream, httpx.ByteStream):
+                return attempt()  # a body that can be read only once may belong to this thread
+            return within(seconds, attempt, partial(_late, request))
 
-        attempts = _attempts_at(request, self._retries)
-        return result_of(exchange(attempts, send, methodcaller("close"), self._sleep, _NO_ANSWER))
+        return exchange(attempts, send, self._sleep, _NO_ANSWER)
 
     def _attempt(self, request: httpx.Request, seconds: float) -> tuple[httpx.Response, Answer]:
         deadline = time.monotonic() + seconds
         response = self._transport.handle_request(_cut(request, seconds))
         if _is_to_be_read(request, response):
             body = []
-            try:
+            with closing(response):
                 for chunk in response.iter_raw():
                     body.append(chunk)
                     if time.monotonic() > deadline:
                         raise _late(request)
-            finally:
-                response.close()
             response = _whole(response, b"".join(body))
-        return _answered(response)
+        return response, _answer_of(response)
 
     def close(self) -> None:
         """Close the connections."""
@@ -134,23 +130,32 @@ class AsyncIdempotentTransport(httpx.AsyncBaseTransport):
         if _is_to_be_kept(request) and isinstance(request.stream, httpx.AsyncByteStream):
             await request.aread()
 
-        async def send(seconds: float) -> tuple[httpx.Response, Answer]:
-            with anyio.move_on_after(seconds):
-                return await self._attempt(_cut(request, seconds))
-            raise _late(request)
-
         attempts = _attempts_at(request, self._retries)
-        return await exchange(attempts, send, methodcaller("aclose"), self._sleep, _NO_ANSWER)
-
-    async def _attempt(self, request: httpx.Request) -> tuple[httpx.Response, Answer]:
-        response = await self._transport.handle_async_request(request)
-        if _is_to_be_read(request, response):
+        while True:
+            seconds = attempts.begin()
             try:
-                body = b"".join([chunk async for chunk in response.aiter_raw()])
-            finally:
+                with anyio.move_on_after(seconds) as limit:
+                    response = await self._attempt(_cut(request, seconds))
+                if limit.cancelled_caught:
+                    raise _late(request)
+            except _NO_ANSWER as error:
+                wait = attempts.wait_after_error(error)
+                if wait is None:
+                    raise
+            else:
+                wait = attempts.wait_after_answer(_answer_of(response))
+                if wait is None:
+                    return response
                 await response.aclose()
-            response = _whole(response, body)
-        return _answered(response)
+            await self._sleep(wait)
+
+    async def _attempt(self, request: httpx.Request) -> httpx.Response:
+        response = await self._transport.handle_async_request(request)
+        if not _is_to_be_read(request, response):
+            return response
+        async with aclosing(response):
+            body = b"".join([chunk async for chunk in response.aiter_raw()])
+        return _whole(response, body)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -214,9 +219,9 @@ def _whole(response: httpx.Response, body: bytes) -> httpx.Response:
     )
 
 
-def _answered(response: httpx.Response) -> tuple[httpx.Response, Answer]:
+def _answer_of(response: httpx.Response) -> Answer:
     body = b""
     if is_problem(response.headers):
         with suppress(httpx.StreamError):  # a wrapped transport has read it and kept nothing
             body = response.read()
-    return response, Answer(response.status_code, response.headers, body)
+    return Answer(response.status_code, response.headers, body)

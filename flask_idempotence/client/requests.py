@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
-from operator import methodcaller
 from typing import IO, TypeAlias, cast
 
-from .answers import Answer, is_problem
-from .exchange import LATE, exchange, needs_key, put_key, result_of, within
-from .retries import Attempts, Retries
+from .exchange import LATE, exchange, needs_key, put_key, within
+from .retries import Answer, Attempts, Retries, is_problem
 
 try:
     from requests import PreparedRequest, Response, exceptions
@@ -92,20 +90,14 @@ class IdempotentAdapter(BaseAdapter):
 
         def attempt_in_time(seconds: float) -> tuple[Response, Answer]:
             received.clear()
-            if rewind is not None:
-                rewind()
-            # A body that can be read only once may belong to this thread.
-            return within(seconds, partial(attempt, seconds), late) if rewind else attempt(seconds)
+            if rewind is None:
+                return attempt(seconds)  # a body that can be read only once: of this thread
+            rewind()
+            return within(seconds, partial(attempt, seconds), late)
 
-        attempts = Attempts(
-            self._retries,
-            repeatable=rewind is not None,
-            method=str(request.method),
-            url=str(request.url),
-        )
-        return result_of(
-            exchange(attempts, attempt_in_time, methodcaller("close"), self._sleep, _NO_ANSWER)
-        )
+        method, url = str(request.method), str(request.url)
+        attempts = Attempts(self._retries, repeatable=rewind is not None, method=method, url=url)
+        return exchange(attempts, attempt_in_time, self._sleep, _NO_ANSWER)
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,4 +1,4 @@
-"""The rules of retrying, without any network.
+"""The rules of retrying, without any network, and the part of an answer that they need.
 
 urllib3's `Retry` decides by status alone. It cannot distinguish a replay from a first answer, or a
 running request from a final refusal, and does not see an answer that breaks off in its body.
@@ -6,16 +6,20 @@ running request from a final refusal, and does not see an answer that breaks off
 
 from __future__ import annotations
 
+import json
 import logging
 import random
+import re
 import ssl
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from ..errors import PASSING
-from .answers import Answer, was_replayed
+from ..errors import PASSING, SLUGS
 
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """The statuses after which another attempt may fare better."""
@@ -23,7 +27,91 @@ RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 MAX_SECONDS = 86_400.0
 """Most seconds that an attempt may take: sockets refuse a time-out of a month."""
 
+_SLUG = re.compile(r"[\w-]+\Z", re.ASCII)
+_LONGEST_SLUG = 64
+
 _logger = logging.getLogger("flask_idempotence.client")
+
+
+class HasHeaders(Protocol):
+    """A response of requests, httpx, urllib3, or any other library."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers; their names in any case."""
+
+
+def was_replayed(response: HasHeaders) -> bool:
+    """Return whether a response is a replay of the one to an earlier attempt.
+
+    Args:
+        response: a response of requests, httpx, urllib3, or any object with `headers`.
+    """
+    return _value_of(response.headers, "Idempotent-Replayed") == "true"
+
+
+def is_problem(headers: Mapping[str, str]) -> bool:
+    """Whether a body is a problem document (RFC 9457)."""
+    kind = _value_of(headers, "Content-Type").partition(";")[0]
+    return kind.strip() == "application/problem+json"
+
+
+def _value_of(headers: Mapping[str, str], name: str) -> str:
+    return headers.get(name, "").strip().lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer; its headers' names are in any case, its body is used if a problem document."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+    @property
+    def refusal(self) -> str:
+        """The slug of a refusal, or an empty text.
+
+        The header has it. Without one, the type of a problem document has it, if it ends with a
+        slug of this library, under any base.
+        """
+        if slug := _value_of(self.headers, "Idempotence-Refusal"):
+            return slug
+        if not is_problem(self.headers):
+            return ""
+        try:
+            problem = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return ""
+        kind = problem.get("type") if isinstance(problem, dict) else None
+        # The cut keeps the search linear: it would take the square of the type's length.
+        found = _SLUG.search(kind[-_LONGEST_SLUG:]) if isinstance(kind, str) else None
+        return found[0] if found and found[0] in SLUGS else ""
+
+    def retry_after(self, now: float) -> float | None:
+        """Return the seconds that `Retry-After` asks for, or None.
+
+        A date is compared with the answer's own `Date`, since the clocks of two machines differ;
+        without one, with `now`, in seconds since 1970.
+        """
+        value = self.headers.get("Retry-After", "").strip()
+        if value.isascii() and value.isdigit():
+            return float(value)
+        until = _timestamp_of(value)
+        if until is None:
+            return None
+        since = _timestamp_of(self.headers.get("Date", ""))
+        return max(0.0, until - (now if since is None else since))
+
+
+def _timestamp_of(date: str) -> float | None:
+    """Return the seconds since 1970 of an HTTP date, or None where it is malformed."""
+    try:
+        moment = parsedate_to_datetime(date)
+        utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return (utc - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +159,12 @@ class Retries:
             raise ValueError("Retries(first_wait=...) must be from 0 to longest_wait.")
 
     def may_pass(self, answer: Answer) -> bool:
-        """Whether another attempt may get another answer than this."""
-        if answer.is_settled:
+        """Whether another attempt may get another answer than this.
+
+        A replay is final under any status. So is a result that the server's store has not
+        acknowledged (`Idempotent-Stored: false`): another attempt would only wait for the store.
+        """
+        if was_replayed(answer) or _value_of(answer.headers, "Idempotent-Stored") == "false":
             return False
         refusal = answer.refusal
         return refusal in PASSING if refusal else answer.status in self.statuses
@@ -91,10 +183,8 @@ class Attempts:
     """
 
     def __init__(self, retries: Retries, *, repeatable: bool, method: str, url: str) -> None:
-        self._retries = retries
-        self._repeatable = repeatable
-        self._method = method
-        self._url = url
+        self._retries, self._repeatable = retries, repeatable
+        self._method, self._url = method, url
         self._begin = retries.clock()
         self._made = 0
 
@@ -105,12 +195,12 @@ class Attempts:
 
     def wait_after_answer(self, answer: Answer) -> float | None:
         """Return the seconds until the next attempt, or None where this answer is final."""
-        if not self._retries.may_pass(answer):
-            if was_replayed(answer):
-                self._log("Attempt %d of %d at %s: status %d, a replay.", answer.status)
-            return None
-        asked = answer.retry_after(self._retries.now()) or 0.0
-        return self._wait(asked, f"status {answer.status}")
+        if self._retries.may_pass(answer):
+            asked = answer.retry_after(self._retries.now()) or 0.0
+            return self._wait(asked, f"status {answer.status}")
+        if was_replayed(answer):
+            self._log(f"status {answer.status}, a replay.")
+        return None
 
     def wait_after_error(self, error: Exception) -> float | None:
         """Return the seconds until the next attempt, or None where the error is to be raised.
@@ -131,38 +221,28 @@ class Attempts:
         wait = max(asked, self._retries.wait_before(self._made + 1))
         is_last = not self._repeatable or self._made >= self._retries.attempts
         if is_last or wait > self._retries.longest_wait or wait >= self._left():
-            self._log("Attempt %d of %d at %s: %s. Gave up.", reason)
+            self._log(f"{reason}. Gave up.")
             return None
-        self._log("Attempt %d of %d at %s: %s. Again in %.1f s.", reason, wait)
+        self._log(f"{reason}. Again in {wait:.1f} s.")
         return wait
 
-    def _log(self, text: str, *arguments: object) -> None:
-        if _logger.isEnabledFor(logging.INFO):
-            name = _name_of(self._method, self._url)
-            _logger.info(text, self._made, self._retries.attempts, name, *arguments)
+    def _log(self, end: str) -> None:
+        try:
+            parts = urlsplit(self._url)
+        except ValueError:
+            parts = urlsplit("")
+        name = self._method
+        if parts.netloc:  # else an opaque address; user, query and fragment may be secret, too
+            name += f" {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        attempts = self._retries.attempts
+        _logger.info("Attempt %d of %d at %s: %s", self._made, attempts, name, end)
 
     def _left(self) -> float:
         return self._retries.seconds - (self._retries.clock() - self._begin)
 
 
-def _name_of(method: str, url: str) -> str:
-    """Return the method, host and path of a request; user, query and fragment may be secret."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return method
-    if not parts.netloc:  # an opaque address, which may hold anything
-        return method
-    return f"{method} {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def _is_untrusted_certificate(error: BaseException) -> bool:
+def _is_untrusted_certificate(error: BaseException | None) -> bool:
     """Whether an error comes from a certificate that is not trusted, which no attempt changes."""
-    chain: list[BaseException] = [error]
-    for each in chain:
-        if isinstance(each, ssl.SSLCertVerificationError):
-            return True
-        for reason in (each.__cause__, each.__context__):
-            if reason is not None and reason not in chain:
-                chain.append(reason)
-    return False
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None

@@ -12,7 +12,7 @@ from helpers.apps import make_app
 from helpers.callers.node import DECIDE, MUST_RUN, NODE
 
 from flask_idempotence import RepeatSubmit
-from flask_idempotence.client.answers import Answer
+from flask_idempotence.client.retries import Answer
 from flask_idempotence.request.key_header import is_unguessable, parse_key
 from flask_idempotence.response.refusals import PROBLEM_TYPE, Refusal
 

@@ -10,7 +10,7 @@ from helpers.callers.node import DECIDE, MUST_RUN, NODE, SCRIPT
 from helpers.repository import REFERENCE, REFUSALS, text_of
 
 from flask_idempotence.client import Retries
-from flask_idempotence.client.answers import Answer
+from flask_idempotence.client.retries import Answer
 from flask_idempotence.errors import PASSING, SLUGS
 from flask_idempotence.response.headers import REFUSAL_HEADER
 from flask_idempotence.response.refusals import PROBLEM_TYPE
