@@ -11,8 +11,13 @@ from flask import Flask, Request, current_app, has_request_context, request
 from flask.signals import got_request_exception, request_finished, request_started
 
 from .cli import tools
-from .config.reading import read_config
-from .config.runtime import Callbacks, FailedPredicate, IdentityLoader, Switches
+from .config.runtime import (
+    Callbacks,
+    FailedPredicate,
+    IdentityLoader,
+    Switches,
+    read_config,
+)
 from .config.settings import SETTINGS, Config
 from .engine.engine import (
     Engine,

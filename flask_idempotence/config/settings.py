@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import difflib
+import logging
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -13,7 +15,7 @@ from typing import Any, Final, Literal, get_args
 
 from marshmallow import ValidationError, fields, validate
 
-from . import slugs
+from ..errors import SLUGS
 
 NAMESPACE = "IDEMPOTENCE_"
 
@@ -38,6 +40,14 @@ AT_LEAST_ONCE: Final = "at-least-once"
 AT_MOST_ONCE: Final = "at-most-once"
 FINAL: Final = "final"
 SUCCESS: Final = "success"
+
+KEY_IN_PROGRESS = "key-in-progress"
+
+DUPLICATES = ("repeat-submit", "token-spent", "key-repeated")
+"""Refusals that need no further attempt; a single `IDEMPOTENCE_DUPLICATE_STATUS` is for these."""
+
+REPEATS = frozenset({*DUPLICATES, KEY_IN_PROGRESS, "outcome-unknown", "response-not-stored"})
+"""Refusals of requests that have been sent before."""
 
 _SESSION_KEYS = (
     *("_user_id", "user_id", "uid", "username", "user", "account_id", "email", "sub"),
@@ -139,6 +149,63 @@ def within_quotes(pattern: str) -> str:
     return f'^"?(?:{pattern})"?$'
 
 
+def _messages(value: object) -> dict[str, object]:
+    texts = _by_slug(value, SLUGS, "Must be a mapping of slugs to texts.")
+    for slug, text in texts.items():
+        if not _is_text(text):
+            raise ValidationError(
+                f"{slug!r} needs a text: a string that is not blank, or a lazy one with a str() "
+                "of its own."
+            )
+    return texts
+
+
+def _is_text(value: object) -> bool:
+    if isinstance(value, str):
+        return bool(value.strip()) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    # Numbers, collections and functions have the `str()` of all objects.
+    return type(value).__str__ is not object.__str__ and not isinstance(value, bytes | bytearray)
+
+
+def _duplicate_status(value: object) -> int | dict[str, int]:
+    if not isinstance(value, Mapping):
+        return _status(value, "Must be an integer, or a mapping of slugs to integers.")
+    statuses = _by_slug(value, (*DUPLICATES, KEY_IN_PROGRESS), "")
+    return {
+        slug: _status(status, f"{slug!r} needs an integer.") for slug, status in statuses.items()
+    }
+
+
+def _status(value: object, error: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValidationError(error)
+    if not 200 <= value <= 599:
+        raise ValidationError("A status must be from 200 to 599.")
+    return value
+
+
+def _by_slug(value: object, slugs: Collection[str], error: str) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        raise ValidationError(error)
+    for slug in value:
+        if slug not in slugs:
+            meant = str(slug).lower().replace("_", "-")
+            [nearest] = difflib.get_close_matches(meant, slugs, n=1, cutoff=0)
+            raise ValidationError(
+                f"{slug!r} is not one of its slugs: {', '.join(slugs)}. Did you mean {nearest!r}?"
+            )
+    return dict(value)
+
+
+def _log_level(value: object) -> int | str:
+    levels = logging.getLevelNamesMapping()
+    if isinstance(value, str) and value.upper() in levels:
+        return value.upper()
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValidationError(f"Must be the name of a level ({', '.join(levels)}), or its number.")
+    return value
+
+
 _Names = partial(fields.Function, None, _names)
 _Duration = partial(fields.Function, None, lambda value: seconds(value))  # noqa: PLW0108 - one parameter: to two, marshmallow 3 passes a context
 _Wait = partial(fields.Function, None, lambda value: seconds(value, allow_zero=True))
@@ -216,12 +283,12 @@ class Config:
         fields.Function(None, _secret, allow_none=True), None, secret=True
     )
     ignored_args: tuple[str, ...] = _setting(_Names(), ("csrf_token", "idempotence_token"))
-    messages: Mapping[str, object] = _setting(fields.Function(None, slugs.messages), {})
+    messages: Mapping[str, object] = _setting(fields.Function(None, _messages), {})
     duplicate_status: int | Mapping[str, int] = _setting(
-        fields.Function(None, slugs.duplicate_status), 409
+        fields.Function(None, _duplicate_status), 409
     )
     problem_base: str = _setting(fields.String(), "urn:flask-idempotence:")
-    repeat_log_level: int | str = _setting(fields.Function(None, slugs.log_level), "INFO")
+    repeat_log_level: int | str = _setting(fields.Function(None, _log_level), "INFO")
     watch: bool = _setting(fields.Boolean(), False)
     lease: float = _setting(_Duration(validate=validate.Range(min=SHORTEST_LEASE)), 30.0)
     max_hold: float = _setting(_Duration(), 3600.0)
@@ -265,11 +332,17 @@ class Config:
         fields.Function(None, _fernet_keys), (), secret=True
     )
 
+    @property
+    def repeat_level(self) -> int:
+        """The number of the level at which repeats are logged."""
+        level = self.repeat_log_level
+        return level if isinstance(level, int) else logging.getLevelNamesMapping()[level]
+
     @cached_property
     def statuses(self) -> Mapping[str, int]:
         """The statuses that replace those of refusals, by slug."""
         given = self.duplicate_status
-        return dict.fromkeys(slugs.DUPLICATES, given) if isinstance(given, int) else given
+        return dict.fromkeys(DUPLICATES, given) if isinstance(given, int) else given
 
 
 SETTINGS: dict[str, dataclasses.Field[Any]] = {

@@ -15,7 +15,7 @@ from flask import Flask, Response, has_request_context
 from flask.globals import request_ctx
 
 from ..config.runtime import Switches
-from ..config.slugs import REPEATS, number_of
+from ..config.settings import REPEATS
 from ..errors import ConfigurationError
 from ..exactly_once.factory import TransactionFactory
 from ..request.proxies import actual
@@ -75,7 +75,7 @@ class Engine:
         self._requests = itertools.count()
         self._bound: dict[tuple[ViewGuard, str | None], ViewGuard] = {}
         self._has_warned_of_memory = store.shared
-        self._repeat_level = number_of(self.config.repeat_log_level)
+        self._repeat_level = self.config.repeat_level
 
     def is_on(self, app: Flask, toggle: str) -> bool:
         """Whether a mode is switched on; now and then, report settings that were changed late."""

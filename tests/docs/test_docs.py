@@ -35,8 +35,7 @@ from flask_idempotence import (
     one_time_token,
     testing,
 )
-from flask_idempotence.config.settings import SETTINGS
-from flask_idempotence.config.slugs import DUPLICATES
+from flask_idempotence.config.settings import DUPLICATES, SETTINGS
 from flask_idempotence.testing import record_signals
 
 

@@ -26,7 +26,7 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.config.slugs import SLUGS
+from flask_idempotence.errors import SLUGS
 from flask_idempotence.response.refusals import PAGE_TEXTS
 
 TEXT = "请勿重复提交 <b>100%s</b> {x} & %(y)s"

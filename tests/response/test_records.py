@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import flask_idempotence
 from flask_idempotence import ConfigurationError, idempotent
-from flask_idempotence.config.reading import read_config
+from flask_idempotence.config.runtime import read_config
 from flask_idempotence.config.settings import Config
 from flask_idempotence.response.records import (
     RecordOfAnotherRequest,
