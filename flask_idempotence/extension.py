@@ -19,23 +19,16 @@ from .config.runtime import (
     read_config,
 )
 from .config.settings import SETTINGS, Config
-from .engine.engine import (
-    Engine,
-    engine_of,
-    finish_request,
-    note_exception,
-    tear_down_request,
-)
+from .engine.engine import Engine, engine_of, finish_request, note_exception, tear_down_request
 from .engine.guard import Services
 from .engine.publisher import Publisher
-from .engine.tokens import issue_token, redeem_token
 from .errors import ConfigurationError
 from .exactly_once.factory import watch_sessions
 from .guards.blocks import Id, Lock
 from .guards.checks import Fault, close_endpoint, faults_of, faults_when_finished
+from .guards.idempotent import guard_all
 from .guards.once import NO_ID, Once, forget
 from .guards.token import TokenGuard
-from .guards.whole_app import guard_all
 from .request.hashing import Keyring
 from .request.identity import Identities
 from .request.input import watch_input
@@ -246,7 +239,7 @@ class Idempotence:
             ValueError: the purpose has another form.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
-        return issue_token(actual(current_app), _current_request(), purpose)
+        return engine_of(actual(current_app)).issue_token(_current_request(), purpose)
 
     def redeem_token(self, token: str, purpose: str | None = None) -> None:
         """Spend a one-time token in code, without the decorator; return if it is valid.
@@ -259,10 +252,9 @@ class Idempotence:
             TokenError: the token is not valid; each reason has a subclass.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
-        app, current = actual(current_app), _current_request()
-        guard = TokenGuard().bind(engine_of(app).services, None, purpose=purpose)
-        endpoint = None if current is None else current.endpoint
-        redeem_token(app, endpoint, guard, lambda: guard.question_of(token, current))
+        engine, current = engine_of(actual(current_app)), _current_request()
+        guard = TokenGuard().bind(engine.services, None, purpose=purpose)
+        engine.redeem_token(guard, current, lambda: guard.question_of(token, current))
 
 
 class State:

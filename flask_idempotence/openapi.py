@@ -16,10 +16,10 @@ from .config.settings import Config, within_quotes
 from .engine.engine import engine_of
 from .engine.guard import ViewGuard
 from .errors import ConfigurationError
+from .guards.idempotent import guard_to_come
 from .guards.key import KeyGuard
 from .guards.lock import LockGuard
 from .guards.token import TokenGuard
-from .guards.whole_app import guard_to_come
 from .guards.wrapping import covers, guards_of
 from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
 from .response import refusals

@@ -12,7 +12,7 @@ from flask.cli import with_appcontext
 from ..config.settings import NAMESPACE, SETTINGS
 from ..engine.guard import SAFE_METHODS, ViewGuard, arguments_of
 from ..exactly_once.factory import TransactionFactory
-from ..guards.whole_app import exempts, guard_to_come
+from ..guards.idempotent import exempts, guard_to_come
 from ..guards.wrapping import covers, guards_of
 from .context import State, as_json, state_of, this_app
 from .output import print_json, print_table

@@ -11,19 +11,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from flask import Flask, Response, has_request_context
+from flask import Flask, Request, Response, has_request_context
 from flask.globals import request_ctx
 
 from ..config.runtime import Switches
 from ..config.settings import REPEATS
 from ..errors import ConfigurationError
-from ..exactly_once.factory import TransactionFactory
 from ..request.proxies import actual
 from ..request.tokens import Token
 from ..response.headers import NOTE, RequestNote
 from ..response.records import Slot, UnreadableRecord
 from ..response.refusals import Refusal
-from ..signals import claimed, rejected, replayed, token_spent
+from ..signals import claimed, rejected, replayed, token_issued, token_spent
 from ..stores import process
 from ..stores.base import Claimed, ClaimOutcome, Running, Store, TokenOutcome
 from .claim import Attempt, Claim, Owners
@@ -49,6 +48,11 @@ LATE_SETTINGS_EVERY = 64
 """Guarded requests between two searches for settings that were changed late."""
 
 _MOST_BOUND = 10_000
+
+_IN_MEMORY = (
+    "Flask-Idempotence: claims are kept in the memory of this process: other workers do not see "
+    "them, and a restart forgets them. Set IDEMPOTENCE_STORAGE_URI for production."
+)
 
 
 class Engine:
@@ -107,18 +111,14 @@ class Engine:
     ) -> Claim | T | None:
         """Put the question of a bound guard to the store.
 
-        Args:
-            attempt: the attempt.
-            guard: the guard.
-            ask: returns the question; it may refuse.
-            claims: those of the same request, from guards further out.
+        `ask` returns the question; `claims` are those of guards further out, of the same request.
 
         Returns:
             A claim, whose lease is renewed from now on; the reply to a repeat; None where the
             view runs unguarded.
 
         Raises:
-            Refusal: the request is refused.
+            Refusal: the request is refused, by the guard, the question or the store.
         """
         if process.current.id != os.getpid():  # the server ran no hook at the fork
             process.current.notice_fork()
@@ -145,11 +145,6 @@ class Engine:
             attempt.emit(replayed, waited=attempt.waited)
         return found
 
-    def bypass(self, attempt: Attempt, guard: Guard[T]) -> Claim | T | None:
-        """Return the transaction of a view whose mode is off, as a claim without a key."""
-        reason = f"switched off by IDEMPOTENCE_ENABLED or {guard.toggle}"
-        return self.admit(attempt, guard, lambda: Unguarded(reason))
-
     def _enter(
         self,
         attempt: Attempt,
@@ -169,33 +164,32 @@ class Engine:
                 if within is None or (outer is not None and within.session() is outer.session):
                     return None
                 return self._unclaimed(attempt, guard)
-            if guard.within is not None and transaction is None:
-                transaction = self._open(attempt, guard.within, self.store)
+            if guard.within is not None and transaction is None:  # first, for it may be refused
+                opened = partial(guard.within, self.store)
+                transaction = self.policy.before_view(attempt, "begin", opened)
             found = self._claim(attempt, guard, question, slot)
             if found is None:
                 note(attempt, "no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
-                return found if transaction is None else self._begin(found, transaction)
+                return found if guard.within is None else self._begin(found, transaction)
             reply = guard.answer(Finding(question, slot, found))
             if not isinstance(reply, Question):
                 return reply
             question = reply
 
     def slot_of(self, attempt: Attempt, guard: Guard[object], question: Question) -> Slot:
-        """Return the store key and the fingerprint of a question.
-
-        Raises:
-            Refusal: the question has one; signals and log lines have the key by now.
-        """
+        """Return the store key and the fingerprint of a question, or raise its refusal."""
         app, keyring = attempt.app, self.services.keyring
         if not self._has_warned_of_memory:
-            self._warn_of_memory(app)
+            self._has_warned_of_memory = True
+            if not app.debug and not app.testing:
+                _logger.warning(_IN_MEMORY)
         part = guard.part or attempt.endpoint
         key = attempt.key = keyring.store_key(app, attempt.mode, part, question.name)
         if app.debug:
             attempt.traced = question
-        if question.refusal is not None:
+        if question.refusal is not None:  # signals and log lines have the key by now
             raise question.refusal
         if question.content is None:
             return Slot(key)
@@ -221,7 +215,7 @@ class Engine:
     ) -> Claim | ClaimOutcome | TokenOutcome | None:
         """Claim an operation, and wait for a running one as long as the question allows."""
         if question.spends is not None:
-            return self.spend(attempt, guard, question, slot, question.spends)
+            return self._spend(attempt, guard, question, slot, question.spends)
         (key, fingerprint), lease, keep = slot, question.lease, question.keep
         began, pause = self.now(), SHORTEST_PAUSE
         while True:
@@ -255,7 +249,7 @@ class Engine:
         release = partial(self.store.release, key, owner)
         self.keeper.finish(PendingSettlement(attempt, "release", release, until))
 
-    def spend(
+    def _spend(
         self, attempt: Attempt, guard: Guard[object], question: Question, slot: Slot, token: Token
     ) -> Claim | TokenOutcome | None:
         """Take a token out of the store; return a claim if it was there."""
@@ -272,25 +266,66 @@ class Engine:
             raise refusal
         return outcome
 
+    def issue_token(self, request: Request | None, purpose: str | None) -> str:
+        """Issue a token, bound to the request's signed-in user if there is one.
+
+        Raises:
+            ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
+            StoreUnavailable: the store does not answer, and the policy is to reject.
+        """
+        process.current.notice_fork()
+        app, keyring = self.services.app, self.services.keyring
+        token = self.services.tokens.make(app, request, purpose)
+        attempt = Attempt(app, "token", None if request is None else request.endpoint)
+        attempt.key = keyring.store_key(app, "token", purpose or "-", token.name)
+        subject = keyring.subject(app, token.bearer.text)
+        put = partial(self.store.put_token, attempt.key, subject, self.config.token_ttl)
+        # A page keeps working where tokens are switched off.
+        is_on = self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
+        call = self.policy.before_view if is_on else self.policy.after_view
+        try:
+            is_stored = call(attempt, "put_token", lambda: put() is None)
+        except Refusal as refusal:
+            self.announce(refusal, attempt)
+            raise
+        if is_stored:  # else it cannot be spent, and `store_failed` was sent
+            attempt.emit(token_issued, purpose=purpose)
+            note(attempt, "token issued", token.bearer)
+        return token.text
+
+    def redeem_token(
+        self, guard: Guard[object], request: Request | None, ask: Callable[[], Question]
+    ) -> None:
+        """Spend the token of a question, without a view.
+
+        Raises:
+            Refusal: the token cannot be spent.
+        """
+        process.current.notice_fork()
+        endpoint = None if request is None else request.endpoint
+        attempt = Attempt(self.services.app, guard.mode, endpoint)
+        try:
+            question = ask()
+            slot = self.slot_of(attempt, guard, question)
+            found = self._claim(attempt, guard, question, slot)
+            if isinstance(found, TokenOutcome):
+                guard.answer(Finding(question, slot, found))  # which raises
+            note(attempt, "token spent")
+        except Refusal as refusal:
+            self.announce(refusal, attempt)
+            raise
+
     def _unclaimed(self, attempt: Attempt, guard: Guard[object]) -> Claim | None:
         """Return the transaction of a view that is not claimed, as a claim without a key."""
         if guard.within is None:
             return None
-        transaction = self._open(attempt, guard.within, None)
-        claim = Claim(attempt, guard, Question(b""), Slot(""))
-        return self._begin(claim, transaction)
+        transaction = self.policy.before_view(attempt, "begin", partial(guard.within, None))
+        return self._begin(Claim(attempt, guard, Question(b""), Slot("")), transaction)
 
-    def _open(
-        self, attempt: Attempt, within: TransactionFactory, store: Store | None
-    ) -> Transaction:
-        """Open a transaction: before the claim, for it may be refused."""
-        transaction = self.policy.before_view(attempt, "begin", partial(within, store))
+    def _begin(self, claim: Claim, transaction: Transaction | None) -> Claim:
+        """Begin a transaction, which is settled with its claim."""
         if transaction is None:
             raise RuntimeError("A view within= a session never runs without its transaction.")
-        return transaction
-
-    def _begin(self, claim: Claim, transaction: Transaction) -> Claim:
-        """Begin a transaction, which is settled with its claim."""
         claim.transaction = transaction
         try:
             self.policy.before_view(claim.attempt, "begin", transaction.begin)
@@ -317,15 +352,6 @@ class Engine:
     def _log(level: int, end: str, attempt: Attempt) -> None:
         if _logger.isEnabledFor(level):
             _logger.log(level, "Request %s %s%s", end, attempt, attempt.route)
-
-    def _warn_of_memory(self, app: Flask) -> None:
-        self._has_warned_of_memory = True
-        if not app.debug and not app.testing:
-            _logger.warning(
-                "Flask-Idempotence: claims are kept in the memory of this process: other workers "
-                "do not see them, and a restart forgets them. Set IDEMPOTENCE_STORAGE_URI for "
-                "production."
-            )
 
 
 def engine_of(app: Flask) -> Engine:

@@ -235,6 +235,9 @@ class Guard(ABC, Generic[Reply_co]):
     def prepare(self, config: Config, given: Self) -> None:
         """Complete a bound guard, made of the guard that is given."""
 
+    def switched_off(self) -> Unguarded:
+        return Unguarded(f"switched off by IDEMPOTENCE_ENABLED or {self.toggle}")
+
     @abstractmethod
     def answer(self, finding: Finding) -> Reply_co | Question:
         """Answer a request whose operation could not be claimed, or raise a Refusal.
@@ -264,7 +267,7 @@ class Guard(ABC, Generic[Reply_co]):
         return result_failed(response) if is_built_in else response.status_code >= 400
 
 
-def arguments_of(guard: Guard[object]) -> Collection[dataclasses.Field[Any]]:
+def arguments_of(guard: Guard[object] | type[Guard[Any]]) -> Collection[dataclasses.Field[Any]]:
     fields: dict[str, dataclasses.Field[Any]] = getattr(guard, "__dataclass_fields__", {})
     return [field for field in fields.values() if field.metadata]
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
-from datetime import timedelta
 from functools import partial
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from flask import Request
 from marshmallow import ValidationError
@@ -23,17 +22,21 @@ from ..request.fingerprint import canonical
 T = TypeVar("T")
 
 
-def duration(
-    label: str, value: float | timedelta | None, *, allow_zero: bool = False
-) -> float | None:
-    try:
-        return None if value is None else seconds(value, allow_zero=allow_zero)
-    except ValidationError as error:
-        raise ConfigurationError(f"{label}: {error.messages[0]}") from None
+def _converted(convert: Callable[[Any], T]) -> Callable[[str, object], T | None]:
+    """Return the check of an argument that is converted as a setting is; None is fine."""
+
+    def check(label: str, value: object) -> T | None:
+        try:
+            return None if value is None else convert(value)
+        except ValidationError as error:
+            raise ConfigurationError(f"{label}: {error.messages[0]}") from None
+
+    return check
 
 
-wait = partial(duration, allow_zero=True)
-"""Return seconds to wait."""
+duration = _converted(seconds)
+wait = _converted(partial(seconds, allow_zero=True))
+pattern = _converted(key_pattern)
 
 
 def flag(label: str, value: object) -> object:
@@ -82,13 +85,6 @@ def header(label: str, value: object) -> object:
             f"{label.replace('...', repr(value))} is not the name of a header."
         )
     return value
-
-
-def pattern(label: str, value: object) -> str | None:
-    try:
-        return None if value is None else key_pattern(value)
-    except ValidationError as error:
-        raise ConfigurationError(f"{label}: {error.messages[0]}") from None
 
 
 ON_STORE_ERROR = partial(

@@ -109,11 +109,10 @@ class Block(Generic[B]):
         app, guard = engine.services.app, self._guard.bind(engine.services, None)
         question = guard.question(self._text)
         attempt = self._attempt = Attempt(app, guard.mode, self._part, guard.on_store_error)
-        found: Claim | Done | None
-        if engine.is_on(app, guard.toggle):
-            found = engine.admit(attempt, guard, lambda: question, own_blocks(app))
-        else:
-            found = engine.bypass(attempt, guard)
+        is_on = engine.is_on(app, guard.toggle)
+        found: Claim | Done | None = engine.admit(
+            attempt, guard, lambda: question if is_on else guard.switched_off(), own_blocks(app)
+        )
         if isinstance(found, Claim):
             self._claim = found
             enter_block(found)

@@ -1,17 +1,18 @@
-"""The decorator of key mode, and its arguments."""
+"""The decorator of key mode, its arguments, and key mode for a whole application."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
-from flask import Response
+from flask import Flask, Response
 
-from ..config.settings import Guarantee, OnRepeat, OnStoreError, Remember
+from ..config.settings import Config, Guarantee, OnRepeat, OnStoreError, Remember
+from ..errors import ConfigurationError
 from .key import KeyGuard
-from .whole_app import exempt
-from .wrapping import decorator_of
+from .wrapping import bears, decorator_of, guards_of, layers, put_behind
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session, scoped_session
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 V = TypeVar("V")
+
+_EXEMPT = "__idempotence_exempt__"
 
 
 class Idempotent:
@@ -35,7 +38,14 @@ class Idempotent:
         Raises:
             ConfigurationError: it is something else, such as a Blueprint.
         """
-        return exempt(view)
+        if isinstance(view, Flask) or not callable(view):
+            raise ConfigurationError(
+                "idempotent.exempt takes a view function, a class-based view or one of its "
+                f"methods, not a {type(view).__name__}. Decorate each of the views: those of a "
+                "Blueprint are in app.view_functions under its name."
+            )
+        setattr(view, _EXEMPT, view)
+        return view
 
     @overload
     def __call__(self, view: Callable[P, R], /) -> Callable[P, R]: ...
@@ -60,24 +70,7 @@ class Idempotent:
         within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
-    def __call__(
-        self,
-        view: Callable[..., Any] | None = None,
-        /,
-        *,
-        required: bool | None = None,
-        ttl: float | timedelta | None = None,
-        key: str | Callable[[], object] | None = None,
-        key_pattern: str | None = None,
-        ignore: Collection[str] = (),
-        compare: Callable[[], object] | Literal[False] | None = None,
-        on_repeat: OnRepeat | None = None,
-        guarantee: Guarantee | None = None,
-        remember: Remember | Callable[[Response], bool] | None = None,
-        wait: float | timedelta | None = None,
-        on_store_error: OnStoreError | None = None,
-        within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
-    ) -> Any:
+    def __call__(self, view: Callable[..., Any] | None = None, /, **given: Any) -> Any:
         """Run a request with an `Idempotency-Key` once; its repeats get the first response.
 
         Also bare: `@idempotent`. A key belongs to its sender, endpoint and method. The rules are
@@ -120,22 +113,42 @@ class Idempotent:
         Raises:
             ConfigurationError: an argument of the wrong kind.
         """
-        return decorator_of(
-            KeyGuard,
-            view,
-            required=required,
-            ttl=ttl,
-            key=key,
-            key_pattern=key_pattern,
-            ignore=ignore,
-            compare=compare,
-            on_repeat=on_repeat,
-            guarantee=guarantee,
-            remember=remember,
-            wait=wait,
-            on_store_error=on_store_error,
-            within=within,
-        )
+        return decorator_of(KeyGuard, view, given)
 
 
 idempotent: Idempotent = Idempotent()
+
+
+def guard_all(app: Flask, methods: Collection[str]) -> None:
+    """Put every view that answers one of the methods behind a key guard.
+
+    Left out are those that are exempt, and those that have a key guard already.
+    """
+    answered: dict[str, set[str]] = defaultdict(set)
+    for rule in app.url_map.iter_rules():
+        answered[rule.endpoint] |= set(methods).intersection(rule.methods or methods)
+    views: dict[str, Any] = app.view_functions
+    for endpoint, view in views.items():
+        open_to = frozenset(
+            method for method in answered[endpoint] if not _speaks_for_itself(view, method)
+        )
+        if open_to:
+            guard = KeyGuard(only_methods=open_to)
+            views[endpoint] = put_behind(guard, view)
+
+
+def guard_to_come(config: Config, view: object, method: str) -> KeyGuard | None:
+    """Return the guard that the first request puts around a view for a method, if it does."""
+    is_meant = config.key_all_routes and method in config.key_methods
+    if is_meant and not _speaks_for_itself(view, method):
+        return KeyGuard(only_methods=frozenset({method}))
+    return None
+
+
+def _speaks_for_itself(view: object, method: str) -> bool:
+    has_guard = any(guard.mode == KeyGuard.mode for guard in guards_of(view, method))
+    return has_guard or exempts(view, method)
+
+
+def exempts(view: object, method: str) -> bool:
+    return any(bears(layer, _EXEMPT) for layer in layers(view, method))

@@ -146,19 +146,7 @@ def no_repeat_submit(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
-def no_repeat_submit(
-    interval: Any = None,
-    message: object | None = None,
-    *,
-    only: Collection[str] | None = None,
-    ignore: Collection[str] = (),
-    key: Callable[[], object] | None = None,
-    shared: bool = False,
-    wait: float | timedelta | None = None,
-    failed: Callable[[Response], bool] | None = None,
-    methods: Collection[str] | None = None,
-    on_store_error: OnStoreError | None = None,
-) -> Any:
+def no_repeat_submit(interval: Any = None, message: object | None = None, **given: Any) -> Any:
     """Refuse the same request from the same sender while it runs, and for an interval.
 
     Also bare: `@no_repeat_submit`. The client needs nothing. A repeat has the same sender (the
@@ -191,17 +179,4 @@ def no_repeat_submit(
         ConfigurationError: an argument of the wrong kind.
     """
     view, interval = (interval, None) if callable(interval) else (None, interval)
-    return decorator_of(
-        LockGuard,
-        view,
-        interval=interval,
-        message=message,
-        only=only,
-        ignore=ignore,
-        key=key,
-        shared=shared,
-        wait=wait,
-        failed=failed,
-        methods=methods,
-        on_store_error=on_store_error,
-    )
+    return decorator_of(LockGuard, view, given, interval=interval, message=message)

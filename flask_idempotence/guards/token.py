@@ -101,12 +101,7 @@ def one_time_token(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
-def one_time_token(
-    purpose: Any = None,
-    *,
-    restore_on_failure: bool = False,
-    on_store_error: OnStoreError | None = None,
-) -> Any:
+def one_time_token(purpose: Any = None, **given: Any) -> Any:
     """Run a view once for each one-time token that the server has issued.
 
     Also bare: `@one_time_token`. The token travels in the header `IDEMPOTENCE_TOKEN_HEADER`, or in
@@ -124,10 +119,4 @@ def one_time_token(
         ConfigurationError: no token could have such a purpose, or an argument is wrong.
     """
     view, purpose = (purpose, None) if callable(purpose) else (None, purpose)
-    return decorator_of(
-        TokenGuard,
-        view,
-        purpose=purpose,
-        restore_on_failure=restore_on_failure,
-        on_store_error=on_store_error,
-    )
+    return decorator_of(TokenGuard, view, given, purpose=purpose)

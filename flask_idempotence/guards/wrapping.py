@@ -15,7 +15,14 @@ from flask.globals import request_ctx
 from ..engine.claim import Attempt, Claim
 from ..engine.debug_log import note
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import SAFE_METHODS, ViewGuard, result_failed
+from ..engine.guard import (
+    SAFE_METHODS,
+    Question,
+    Unguarded,
+    ViewGuard,
+    arguments_of,
+    result_failed,
+)
 from ..engine.settling import Settling
 from ..request.input import guard_input
 from ..request.proxies import actual
@@ -34,9 +41,13 @@ _GUARD = "__idempotence_guard__"
 _BY = "__idempotence_by__"
 
 
-def decorator_of(kind: type[ViewGuard], view: Callable[..., Any] | None, **given: Any) -> Any:
+def decorator_of(
+    kind: type[ViewGuard], view: Callable[..., Any] | None, given: dict[str, Any], **more: Any
+) -> Any:
     """Return a decorator with these arguments; given a view, return it behind the guard."""
-    guard = kind(**given)
+    if unknown := given.keys() - {argument.name for argument in arguments_of(kind)}:
+        raise TypeError(f"{kind.decorator}() got an unexpected keyword argument {min(unknown)!r}")
+    guard = kind(**given, **more)
 
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
         behind_guard = put_behind(guard, view)
@@ -90,17 +101,17 @@ def run(
     endpoint = request.endpoint
     bound = engine.bound(guard, endpoint)
     attempt = Attempt(app, guard.mode, endpoint, bound.on_store_error)
+    claims: list[Claim] = note_on(request).claims
+    ask: Callable[[], Question | Unguarded] = bound.switched_off
     if engine.is_on(app, guard.toggle):
         guard_input(request.environ)
-        claims = note_on(request).claims
-        try:
-            claim = engine.admit(attempt, bound, partial(bound.question, request), claims)
-        except Refusal:
-            if claims:
-                _note_stopped(engine, app, request, guard)
-            raise
-    else:
-        claim = engine.bypass(attempt, bound)
+        ask = partial(bound.question, request)
+    try:
+        claim = engine.admit(attempt, bound, ask, claims)
+    except Refusal:
+        if claims:
+            _note_stopped(engine, app, request, guard)
+        raise
     if claim is None:
         return call()
     if not isinstance(claim, Claim):

@@ -10,7 +10,6 @@ from flask import Flask, Response, current_app, request
 from flask.testing import FlaskClient
 
 from ..engine.engine import engine_of
-from ..engine.tokens import issue_token
 from ..request.proxies import actual
 from ..request.tokens import PURPOSE_RULE, is_purpose
 from ..stores.base import inspectable
@@ -47,7 +46,7 @@ def token_for(client: FlaskClient, purpose: str | None = None) -> str:
         if _ASKED not in request.environ:
             return None
         current = actual(current_app)
-        tokens.append(issue_token(current, actual(request), purpose))
+        tokens.append(engine_of(current).issue_token(actual(request), purpose))
         return current.response_class(status=204)
 
     # After the functions that sign the user in; without a route, which cannot be added any more.

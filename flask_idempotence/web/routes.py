@@ -12,7 +12,6 @@ from flask import Blueprint, abort, current_app, has_request_context, jsonify, r
 from flask.globals import request_ctx
 
 from ..engine.engine import engine_of
-from ..engine.tokens import issue_token as issue
 from ..guards.checks import Fault
 from ..request.proxies import actual
 from ..request.tokens import PURPOSE_RULE
@@ -83,19 +82,19 @@ def issue_token(**_: str) -> Response:
     app = actual(current_app)
     if request.method == "HEAD":
         return app.response_class(headers={"Cache-Control": "no-store"})
-    config = engine_of(app).config
+    engine = engine_of(app)
     try:
         purpose = request.args.get("purpose")
-        token = issue(app, actual(request), purpose)
+        token = engine.issue_token(actual(request), purpose)
     except UnicodeDecodeError:
         abort(400, PURPOSE_RULE)
     except ValueError as error:
         abort(400, str(error))
     response = jsonify(
         token=token,
-        expires_in=int(config.token_ttl),
-        header=config.token_header,
-        field=config.token_field,
+        expires_in=int(engine.config.token_ttl),
+        header=engine.config.token_header,
+        field=engine.config.token_field,
     )
     response.headers["Cache-Control"] = "no-store"
     return response

@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from ..config.settings import Config
 from ..engine.engine import engine_of
-from ..engine.tokens import issue_token
 from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..request.tokens import PURPOSE_RULE, is_purpose
@@ -35,7 +34,7 @@ def idempotence_token(purpose: str | None = None) -> str:
     page = actual(request) if has_request_context() else None
     if page is not None:
         forbid_storing(page)
-    return issue_token(app, page, purpose)
+    return engine_of(app).issue_token(page, purpose)
 
 
 def idempotence_field(purpose: str | None = None, *, empty: bool = False) -> Markup:

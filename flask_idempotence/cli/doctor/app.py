@@ -11,7 +11,7 @@ from ...config.settings import IDENTITY, Config
 from ...engine.publisher import channel_of
 from ...errors import StoreError
 from ...guards.checks import faults_when_finished
-from ...guards.whole_app import guard_to_come
+from ...guards.idempotent import guard_to_come
 from ...guards.wrapping import covers, guards_of, is_guard, layers
 from ...stores.base import BroadcastingStore
 from ...web.routes import token_url_faults

@@ -20,7 +20,7 @@ from helpers.apps import make_app, verdict
 from helpers.servers.processes import all_at_once, until
 
 from flask_idempotence import ConfigurationError, extension, idempotent, no_repeat_submit
-from flask_idempotence.guards.whole_app import guard_all
+from flask_idempotence.guards.idempotent import guard_all
 from flask_idempotence.guards.wrapping import guards_of
 
 exempt = idempotent.exempt
