@@ -166,7 +166,7 @@ class Engine:
                 return self._unclaimed(attempt, guard)
             if guard.within is not None and transaction is None:  # first, for it may be refused
                 opened = partial(guard.within, self.store)
-                transaction = self.policy.before_view(attempt, "begin", opened)
+                transaction = self.policy.call(attempt, "begin", opened)
             found = self._claim(attempt, guard, question, slot)
             if found is None:
                 note(attempt, "no answer from the store: the view runs unguarded")
@@ -223,7 +223,7 @@ class Engine:
             # A lease is counted from before the call: on the store it begins later, so it never
             # ends there before it ends here.
             now = self.clock()
-            found = self.policy.before_view(
+            found = self.policy.call(
                 attempt,
                 "claim",
                 partial(self.store.claim, key, owner, fingerprint, lease, keep),
@@ -254,7 +254,7 @@ class Engine:
     ) -> Claim | TokenOutcome | None:
         """Take a token out of the store; return a claim if it was there."""
         subject = self.services.keyring.subject(attempt.app, token.bearer.text)
-        outcome = self.policy.before_view(
+        outcome = self.policy.call(
             attempt, "take_token", lambda: self.store.take_token(slot.key, subject)
         )
         if outcome is TokenOutcome.TAKEN or outcome is TokenOutcome.TAKEN_AGAIN:
@@ -281,10 +281,11 @@ class Engine:
         subject = keyring.subject(app, token.bearer.text)
         put = partial(self.store.put_token, attempt.key, subject, self.config.token_ttl)
         # A page keeps working where tokens are switched off.
-        is_on = self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
-        call = self.policy.before_view if is_on else self.policy.after_view
+        is_off = not self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
         try:
-            is_stored = call(attempt, "put_token", lambda: put() is None)
+            is_stored = self.policy.call(
+                attempt, "put_token", lambda: put() is None, after_view=is_off
+            )
         except Refusal as refusal:
             self.announce(refusal, attempt)
             raise
@@ -319,7 +320,7 @@ class Engine:
         """Return the transaction of a view that is not claimed, as a claim without a key."""
         if guard.within is None:
             return None
-        transaction = self.policy.before_view(attempt, "begin", partial(guard.within, None))
+        transaction = self.policy.call(attempt, "begin", partial(guard.within, None))
         return self._begin(Claim(attempt, guard, Question(b""), Slot("")), transaction)
 
     def _begin(self, claim: Claim, transaction: Transaction | None) -> Claim:
@@ -328,7 +329,7 @@ class Engine:
             raise RuntimeError("A view within= a session never runs without its transaction.")
         claim.transaction = transaction
         try:
-            self.policy.before_view(claim.attempt, "begin", transaction.begin)
+            self.policy.call(claim.attempt, "begin", transaction.begin)
         except Exception:
             claim.judge(Verdict.FAILED)
             self.settling.settle(claim)

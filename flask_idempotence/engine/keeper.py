@@ -208,7 +208,7 @@ class Keeper:
                 return self.store.renew(renewals)
 
         try:
-            outcomes = self.policy.after_view(claims[0].attempt, "renew", renew)
+            outcomes = self.policy.call(claims[0].attempt, "renew", renew, after_view=True)
         except Exception:
             _logger.exception("The store raised another error than StoreError.")
             if len(claims) == 1:
@@ -223,7 +223,7 @@ class Keeper:
                 raise LeaseLost
             now = self._clock()
             claim.was_renewed = True
-            outcomes = self.policy.before_view(
+            outcomes = self.policy.call(
                 claim.attempt, "renew", lambda: self.store.renew([self._renewal(claim)])
             )
             if outcomes is None:

@@ -95,8 +95,8 @@ class RetryQueue:
         """Try a settlement; return whether it has ended, also by an error of another kind."""
         outcome = None
         try:
-            outcome = self._policy.after_view(
-                settlement.attempt, settlement.operation, settlement.call
+            outcome = self._policy.call(
+                settlement.attempt, settlement.operation, settlement.call, after_view=True
             )
         except Exception:
             _logger.exception("A settlement failed: %s", settlement.attempt)

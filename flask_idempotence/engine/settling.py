@@ -13,10 +13,11 @@ makes it a failure.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flask import Request, Response
 from flask.globals import request_ctx
@@ -41,7 +42,6 @@ from .debug_log import note_commit, note_settlement
 from .guard import SUCCESSES, Services, Settlement, Verdict, result_failed
 from .keeper import Keeper
 from .retry_queue import PendingSettlement
-from .streams import settle_when_closed
 
 if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction
@@ -135,22 +135,18 @@ class Settling:
         # A file is sent by the server itself, which forgets the response before it begins.
         if is_streamed and not response.direct_passthrough:
             claim.streaming = True
-            settle_when_closed(
-                response,
-                settle=partial(self._settle_stream, claim),
-                abandon=partial(self.abandon, claim),
-                defer=lambda end: None if claim.settled else self._keeper.defer(end),
-            )
+            response.response = body = _WatchedBody(response.response, claim, self)
+            response.call_on_close(body.settle)
+            # Another hook may replace the response, and a HEAD request never opens it.
+            weakref.finalize(response, self._settle_dropped, body).atexit = False
         else:
             self.settle(claim)
 
-    def _settle_stream(self, claim: Claim, has_ended: bool, has_failed: bool) -> None:
-        if has_failed:
-            claim.judge(Verdict.FAILED)
-        # Cut off: the work of the body may be done in part, or its last bytes may be lost.
-        if not has_ended and claim.verdict is not Verdict.KEPT and claim.guard.keeps_records:
-            claim.record = claim.guard.unknown(claim.slot)
-        self.settle(claim)
+    def _settle_dropped(self, body: _WatchedBody) -> None:
+        # In another thread: the garbage collector finalizes a response at any point, where waiting
+        # for a lock is not safe.
+        if not body.claim.settled:
+            self._keeper.defer(body.settle)
 
     def tear_down(
         self, claims: Sequence[Claim], context: int, error: BaseException | None
@@ -260,7 +256,7 @@ class Settling:
             return None
         is_sent: list[bool] = []
         try:
-            outcome = self._policy.before_view(
+            outcome = self._policy.call(
                 claim.attempt,
                 "commit",
                 partial(transaction.commit, self._completion(claim)),
@@ -319,7 +315,7 @@ class Settling:
         if settlement.call == "keep":
             outcome = Outcome.OK
         elif is_quiet:
-            outcome = self._policy.after_view(claim.attempt, settlement.call, send)
+            outcome = self._policy.call(claim.attempt, settlement.call, send, after_view=True)
         if claim.attempt.traced is not None:
             note_settlement(claim, settlement, outcome)
         if outcome is not None:
@@ -373,6 +369,46 @@ class Settling:
             claim.attempt.emit(released if frees else completed)
         elif outcome is Outcome.STALE:
             claim.lose("settle", self._now())
+
+
+class _WatchedBody(Iterator[Any]):
+    """A streamed body, whose end settles a claim: it is made while it is being sent."""
+
+    def __init__(self, body: Iterable[Any], claim: Claim, settling: Settling) -> None:
+        self.claim = claim
+        self._body = body
+        self._parts = iter(body)
+        self._settling = settling
+        self._has_ended = False
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._parts)
+        except StopIteration:
+            self._has_ended = True
+            raise
+        except Exception:
+            self.claim.judge(Verdict.FAILED)
+            raise
+        except BaseException:
+            self._settling.abandon(self.claim)
+            raise
+
+    def close(self) -> None:
+        if hasattr(self._body, "close"):
+            try:
+                self._body.close()
+            except Exception:  # a generator may raise here
+                self.claim.judge(Verdict.FAILED)
+                raise
+
+    def settle(self) -> None:
+        claim = self.claim
+        # Cut off: the work of the body may be done in part, or its last bytes may be lost.
+        is_cut_off = not self._has_ended and claim.verdict is not Verdict.KEPT
+        if is_cut_off and claim.guard.keeps_records:
+            claim.record = claim.guard.unknown(claim.slot)
+        self._settling.settle(claim)
 
 
 def _is_refusal(response: Response) -> bool:

@@ -38,8 +38,8 @@ _RUN_VIEWS = frozenset({"claim", "take_token"})
 class FailurePolicy:
     """Calls the store, and applies the policy where it does not answer.
 
-    Before a view runs, `on_store_error` of its route applies, else `IDEMPOTENCE_ON_STORE_ERROR`:
-    see `before_view`. After it has run, its answer goes out in any case: see `after_view`.
+    Before a view runs, `on_store_error` of its route applies, else `IDEMPOTENCE_ON_STORE_ERROR`.
+    After it has run, its answer goes out in any case.
 
     Every failure is a signal. In an outage each request fails, so the log gets a line for the
     first failure, then one every few seconds, and one when the store answers again.
@@ -62,29 +62,42 @@ class FailurePolicy:
         self._failing_since: float | None = None
         self._has_warned = False
 
-    def before_view(
+    def call(
         self,
         attempt: Attempt,
         operation: str,
         call: Callable[[], T],
         *,
+        after_view: bool = False,
         on_unknown: Callable[[], None] | None = None,
     ) -> T | None:
-        """Call the store to learn whether a view may run; None where it runs unguarded.
+        """Call the store, before a view to learn whether it may run.
 
-        `on_unknown` is called where the operation was sent, and may have taken effect.
+        Args:
+            attempt: at the guard.
+            operation: the name of the call, for signals and measurements.
+            call: the call.
+            after_view: whether the answer can no longer change the response.
+            on_unknown: called where the operation was sent, and may have taken effect.
+
+        Returns:
+            The answer. Where there is none: after the view, the part that some servers have
+            answered, or None; before it, None for a view that runs unguarded.
 
         Raises:
-            StoreUnavailable: the store does not answer, and the policy is to reject.
+            StoreUnavailable: the store does not answer before the view, and the policy is to
+                reject.
         """
         try:
             answer = self._timed(operation, call) if self.instruments else call()
         except StoreError as error:
-            is_refused = (attempt.on_store_error or self._default) == REJECT
-            self._report(attempt, operation, error, is_refused=is_refused)
+            self._report(attempt, operation, error, after_view=after_view)
+            known: T | None = error.answers  # type: ignore[assignment]  # the same type as `call`'s
+            if after_view:
+                return known
             if on_unknown is not None and error.sent:
                 on_unknown()
-            if is_refused:
+            if self._rejects(attempt):
                 raise StoreUnavailable from error
             return None
         except Exception as error:
@@ -94,23 +107,8 @@ class FailurePolicy:
             self._note_answer(operation)
         return answer
 
-    def after_view(self, attempt: Attempt, operation: str, call: Callable[[], T]) -> T | None:
-        """Call the store where the result can no longer change the answer.
-
-        Returns the known part where some servers did not answer; None for no answer.
-        """
-        try:
-            answer = self._timed(operation, call) if self.instruments else call()
-        except StoreError as error:
-            self._report(attempt, operation, error)
-            known: T | None = error.answers  # type: ignore[assignment]  # the same type as `call`'s
-            return known
-        except Exception as error:
-            clear_locals(error)
-            raise
-        if self._failing_since is not None:
-            self._note_answer(operation)
-        return answer
+    def _rejects(self, attempt: Attempt) -> bool:
+        return (attempt.on_store_error or self._default) == REJECT
 
     def _timed(self, operation: str, call: Callable[[], T]) -> T:
         error: StoreError | None = None
@@ -134,29 +132,24 @@ class FailurePolicy:
                 _logger.exception("An instrument failed.")
 
     def _report(
-        self,
-        attempt: Attempt,
-        operation: str,
-        error: StoreError,
-        *,
-        is_refused: bool | None = None,
+        self, attempt: Attempt, operation: str, error: StoreError, *, after_view: bool
     ) -> None:
-        """Log a failure and send its signal; `is_refused` is None after the view."""
+        """Log a failure and send its signal."""
         clear_locals(error)
-        is_counted = is_refused is not None and (is_refused or operation in _RUN_VIEWS)
+        rejects = self._rejects(attempt)
+        is_counted = not after_view and (rejects or operation in _RUN_VIEWS)
         is_counted = is_counted and _meets_outage_first()
         now = self._clock()
         with self._lock:
             if self._failing_since is None:
                 self._failing_since, self._has_warned = now, False
-            self._refused += is_counted and is_refused is True
-            self._unguarded += is_counted and is_refused is False
+            self._refused += is_counted and rejects
+            self._unguarded += is_counted and not rejects
             is_due, withheld = now >= self._next_line_at, self._withheld
             self._withheld = 0 if is_due else withheld + 1
             if is_due:
                 self._next_line_at, self._has_warned = now + LOG_EVERY, True
         if is_due:
-            rejects = (attempt.on_store_error or self._default) == REJECT
             # The class alone: the error's text may hold addresses.
             kind = str(error).partition(":")[0]
             _logger.warning(

@@ -228,13 +228,13 @@ def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in 
     key = engine.slot_of(attempt, guard, guard.question(name_of("once", scope, id=id))).key
     store, policy = inspectable(engine.store), engine.policy
     try:
-        while entry := policy.before_view(attempt, "peek", partial(store.peek, key)):
+        while entry := policy.call(attempt, "peek", partial(store.peek, key)):
             if entry.lease:
                 raise Running(remaining=entry.lease)
             if entry.kind != "record":
                 return False
             discard = partial(store.discard, [(key, entry)])
-            if policy.before_view(attempt, "discard", discard) == [Outcome.OK]:
+            if policy.call(attempt, "discard", discard) == [Outcome.OK]:
                 _logger.info("Forgotten by hand: %s", attempt)
                 return True
             # Another call was faster, and the operation may run again: read its state once more.

@@ -30,11 +30,17 @@ class Outage:
 
         for _ in range(times):
             assert (
-                self.policy.after_view(Attempt(self.app, "lock", "pay"), operation, away) is None
+                self.policy.call(
+                    Attempt(self.app, "lock", "pay"), operation, away, after_view=True
+                )
+                is None
             )
 
     def answer(self, operation="renew"):
-        assert self.policy.after_view(Attempt(self.app, "lock", "pay"), operation, int) == 0
+        assert (
+            self.policy.call(Attempt(self.app, "lock", "pay"), operation, int, after_view=True)
+            == 0
+        )
 
     def lines(self):
         return [record.getMessage() for record in self._caplog.records]
@@ -163,10 +169,10 @@ def test_threads_in_an_outage_are_each_counted_and_its_end_is_told_once(outage):
         barrier.wait(timeout=10)
         for _ in range(50):
             with pytest.raises(StoreUnavailable):
-                outage.policy.before_view(Attempt(outage.app, "lock", "pay"), "claim", away)
+                outage.policy.call(Attempt(outage.app, "lock", "pay"), "claim", away)
         barrier.wait(timeout=10)
         for _ in range(50):
-            outage.policy.before_view(Attempt(outage.app, "lock", "pay"), "claim", int)
+            outage.policy.call(Attempt(outage.app, "lock", "pay"), "claim", int)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(refuse, range(8)))

@@ -286,7 +286,9 @@ class TestStoresOnServers:
         engine = app.extensions["idempotence"].engine
         attempt = Attempt(app, "lock", "view")
         fresh_redis.stop()
-        engine.policy.after_view(attempt, "release", lambda: engine.store.release("k", b"o" * 16))
+        engine.policy.call(
+            attempt, "release", lambda: engine.store.release("k", b"o" * 16), after_view=True
+        )
         idempotence_clock.advance(60)
 
     def test_of_other_tests_do_not_matter(self, redis_url):
