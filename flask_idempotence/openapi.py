@@ -15,7 +15,7 @@ from flask import Flask
 from .config.settings import Config, within_quotes
 from .engine.engine import engine_of
 from .engine.guard import ViewGuard
-from .errors import ConfigurationError
+from .errors import PASSING, ConfigurationError
 from .guards.idempotent import guard_to_come
 from .guards.key import KeyGuard
 from .guards.lock import LockGuard
@@ -54,12 +54,6 @@ _RETRY_AFTER = {
     "description": "Seconds after which the request may be sent again.",
     "schema": {"type": "integer", "minimum": 1},
 }
-_RETRIABLE = (
-    refusals.RepeatSubmit,
-    refusals.KeyInProgress,
-    refusals.LeaseLost,
-    refusals.StoreUnavailable,
-)
 
 
 class IdempotencePlugin(BasePlugin):
@@ -120,8 +114,7 @@ class IdempotencePlugin(BasePlugin):
 
     def _describe(self, operation: _Object, guards: Sequence[ViewGuard], config: Config) -> None:
         for guard in guards:
-            if (parameter := _parameter_of(guard, config)) is not None:
-                _add_parameter(operation, parameter)
+            _add_parameter(operation, guard, config)
         responses = operation.setdefault("responses", {})
         if any(_replays(guard) for guard in guards):
             for status, known in responses.items():
@@ -130,10 +123,9 @@ class IdempotencePlugin(BasePlugin):
                     headers.setdefault(REPLAYED_HEADER, deepcopy(_REPLAYED))
                     responses[status] = response
         by_status: dict[int, dict[type[Refusal], None]] = {}
-        for guard in guards:
-            for error in _errors_of(guard, config):
-                status = config.statuses.get(error.slug, error.code)
-                by_status.setdefault(status, {})[error] = None
+        for error in (error for guard in guards for error in _errors_of(guard, config)):
+            status = config.statuses.get(error.slug, error.code)
+            by_status.setdefault(status, {})[error] = None
         for status, errors in sorted(by_status.items()):
             name, known = _described(responses, status)
             if (response := self._inline(known)) is not None:
@@ -157,7 +149,7 @@ class IdempotencePlugin(BasePlugin):
         headers = response.setdefault("headers", {})
         schema = {"type": "string", "enum": slugs}
         headers.setdefault(REFUSAL_HEADER, {**_REFUSED, "schema": schema})
-        if any(error in _RETRIABLE for error in errors):
+        if not PASSING.union({"repeat-submit"}).isdisjoint(slugs):
             headers.setdefault("Retry-After", deepcopy(_RETRY_AFTER))
         own = self._error_content
         if own is None:
@@ -188,71 +180,51 @@ def _described(responses: Mapping[int | str, _Object], status: int) -> tuple[int
     return status, {}
 
 
-def _parameter_of(guard: ViewGuard, config: Config) -> _Object | None:
-    if isinstance(guard, TokenGuard):
-        return _token_parameter(config, guard.purpose)
-    if not isinstance(guard, KeyGuard) or callable(guard.key):
-        return None
-    if guard.key == config.token_header:
-        return _token_parameter(config, None)
-    own = guard.key_pattern
-    pattern = VALUE_PATTERN if own is None else within_quotes(own)
-    return _header(
-        guard.key,
-        "A new key for every new operation, the same one for its repeats; bare, or as a "
-        f"quoted string. Remembered for {guard.ttl:g} seconds.",
-        required=guard.required,
-        schema={"minLength": 1, "maxLength": LONGEST_VALUE, "pattern": pattern},
-    )
-
-
-def _token_parameter(config: Config, purpose: str | None) -> _Object:
-    issued = "" if purpose is None else f" issued for the purpose `{purpose}`"
-    text = f"A token{issued}, unless the form field `{config.token_field}` holds it."
-    return _header(config.token_header, text, required=False, schema={})
-
-
-def _header(name: str, description: str, *, required: bool, schema: _Object) -> _Object:
-    return {
-        "name": name,
-        "in": "header",
-        "required": required,
-        "description": description,
-        "schema": {"type": "string", **schema},
-    }
-
-
-def _add_parameter(operation: _Object, parameter: _Object) -> None:
+def _add_parameter(operation: _Object, guard: ViewGuard, config: Config) -> None:
+    """Describe the header of a guard, unless the operation describes it."""
+    is_required, schema = False, _Object(type="string")
+    key = guard.key if isinstance(guard, KeyGuard) else None
+    if isinstance(guard, TokenGuard) or key == config.token_header:
+        name, purpose = config.token_header, getattr(guard, "purpose", None)
+        issued = "" if purpose is None else f" issued for the purpose `{purpose}`"
+        text = f"A token{issued}, unless the form field `{config.token_field}` holds it."
+    elif isinstance(guard, KeyGuard) and isinstance(key, str):
+        name, is_required, own = key, guard.required, guard.key_pattern
+        text = (
+            "A new key for every new operation, the same one for its repeats; bare, or as a "
+            f"quoted string. Remembered for {guard.ttl:g} seconds."
+        )
+        pattern = VALUE_PATTERN if own is None else within_quotes(own)
+        schema |= {"minLength": 1, "maxLength": LONGEST_VALUE, "pattern": pattern}
+    else:
+        return
     parameters = operation.setdefault("parameters", [])
     headers = [of for of in parameters if isinstance(of, dict) and of.get("in") == "header"]
-    if all(of["name"].lower() != parameter["name"].lower() for of in headers):
-        parameters.append(parameter)
+    if all(of["name"].lower() != name.lower() for of in headers):
+        parameter = {"name": name, "in": "header", "required": is_required}
+        parameters.append({**parameter, "description": text, "schema": schema})
 
 
 def _errors_of(guard: ViewGuard, config: Config) -> Iterator[type[Refusal]]:
-    if isinstance(guard, KeyGuard):
-        yield from _key_errors(guard, config)
-    elif isinstance(guard, TokenGuard):
+    if isinstance(guard, TokenGuard):
         yield from (refusals.TokenMissing, refusals.TokenInvalid, refusals.TokenExpired)
         yield from (refusals.TokenNotYours, refusals.TokenSpent)
     elif isinstance(guard, LockGuard):
         yield from (refusals.RepeatSubmit, refusals.LeaseLost)
+    elif isinstance(guard, KeyGuard):
+        if guard.required:
+            yield refusals.KeyMissing
+        if guard.key == config.token_header:
+            yield from (refusals.TokenInvalid, refusals.TokenExpired)
+        else:
+            yield refusals.KeyInvalid
+        if guard.compare is not False:
+            yield refusals.KeyReused
+        yield refusals.KeyInProgress
+        yield refusals.ResponseNotStored if _replays(guard) else refusals.KeyRepeated
+        yield from (refusals.OutcomeUnknown, refusals.LeaseLost)
     if config.on_store_error == "reject":
         yield refusals.StoreUnavailable
-
-
-def _key_errors(guard: KeyGuard, config: Config) -> Iterator[type[Refusal]]:
-    if guard.required:
-        yield refusals.KeyMissing
-    if guard.key == config.token_header:
-        yield from (refusals.TokenInvalid, refusals.TokenExpired)
-    else:
-        yield refusals.KeyInvalid
-    if guard.compare is not False:
-        yield refusals.KeyReused
-    yield refusals.KeyInProgress
-    yield refusals.ResponseNotStored if _replays(guard) else refusals.KeyRepeated
-    yield from (refusals.OutcomeUnknown, refusals.LeaseLost)
 
 
 def _replays(guard: ViewGuard) -> bool:
