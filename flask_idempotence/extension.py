@@ -11,13 +11,7 @@ from flask import Flask, Request, current_app, has_request_context, request
 from flask.signals import got_request_exception, request_finished, request_started
 
 from .cli import tools
-from .config.runtime import (
-    Callbacks,
-    FailedPredicate,
-    IdentityLoader,
-    Switches,
-    read_config,
-)
+from .config.runtime import Callbacks, FailedPredicate, IdentityLoader, Switches, read_config
 from .config.settings import SETTINGS, Config
 from .engine.engine import Engine, engine_of, finish_request, note_exception, tear_down_request
 from .engine.guard import Services
@@ -269,15 +263,9 @@ class State:
         self.store = store
         self.given = frozenset(SETTINGS).intersection(app.config)  # before defaults are filled in
         identities, keyring = Identities(config, hooks), Keyring(config)
+        tokens = Tokens(config, identities, keyring)
         services = Services(
-            app,
-            config,
-            hooks,
-            identities,
-            keyring,
-            NearMisses(config),
-            Records(config),
-            Tokens(config, identities, keyring),
+            app, config, hooks, identities, keyring, NearMisses(config), Records(config), tokens
         )
         self.engine = Engine(services, store, Switches(app, config))
         self._lock = threading.Lock()
@@ -295,18 +283,14 @@ class State:
                 close_endpoint(app, fault)
             register_with_apiflask(app, Refusal)
             self.engine.switches.report_foreign(app)
-            _tear_down_first(app)
+            # The function registered last is called first, those of blueprints before the
+            # application's; and none is called after one that has raised.
+            for functions in app.teardown_request_funcs.values():
+                if tear_down_request in functions:
+                    functions.remove(tear_down_request)
+                functions.append(tear_down_request)
             self._is_checked = True
             request_started.disconnect(self.check_once)
-
-
-def _tear_down_first(app: Flask) -> None:
-    # The function registered last is called first, those of blueprints before the application's;
-    # and none is called after one that has raised.
-    for functions in app.teardown_request_funcs.values():
-        if tear_down_request in functions:
-            functions.remove(tear_down_request)
-        functions.append(tear_down_request)
 
 
 def _refuse(faults: Iterable[Fault]) -> None:

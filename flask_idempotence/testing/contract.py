@@ -34,10 +34,10 @@ from ..stores.base import (
 
 THREADS = 32
 
-T = TypeVar("T")
-
 ASKED = b"a" * FINGERPRINT_BYTES
 OTHER = b"b" * FINGERPRINT_BYTES
+
+T = TypeVar("T")
 
 
 class StoreContract:
@@ -75,10 +75,6 @@ class StoreContract:
         assert isinstance(outcome, Running)
         assert 8 < outcome.remaining <= 10
 
-    def test_two_keys_do_not_meet(self, store: Store) -> None:
-        _owned(store)
-        assert store.claim("l", _owner(), ASKED, 10, 0) == Claimed()
-
     def test_one_of_many_simultaneous_callers_is_granted(self, store: Store) -> None:
         outcomes = _at_once(lambda: _rival(store))
         assert outcomes.count(Claimed()) == 1
@@ -90,16 +86,15 @@ class StoreContract:
 
     # the lease
 
-    def test_a_key_is_free_when_the_lease_ends(self, store: Store) -> None:
+    def test_a_key_is_free_when_the_lease_of_a_fraction_of_a_second_ends(
+        self, store: Store
+    ) -> None:
         _owned(store, 0.2)
-        self.advance(0.25)
-        assert _rival(store) == Claimed()
-
-    def test_a_fraction_of_a_second_is_a_lease(self, store: Store) -> None:
-        _owned(store, 0.2)
-        outcome = store.claim("k", _owner(), ASKED, 0.2, 0)
+        outcome = _rival(store)
         assert isinstance(outcome, Running)
         assert 0 < outcome.remaining < 0.201
+        self.advance(0.25)
+        assert _rival(store) == Claimed()
 
     def test_a_kept_claim_says_crashed_when_its_lease_ends(self, store: Store) -> None:
         _owned(store, 0.2, 60)
@@ -119,17 +114,13 @@ class StoreContract:
         self.advance(0.4)
         assert isinstance(_rival(store), Running)
 
-    def test_renewing_may_shorten_a_lease(self, store: Store) -> None:
-        owner = _owned(store)
-        store.renew([Renewal("k", owner, 0.1)])
+    def test_renewing_may_shorten_a_lease_and_keeps_a_kept_claim(self, store: Store) -> None:
+        free, kept = _owned(store), _owner()
+        store.claim("kept", kept, ASKED, 10, 60)
+        store.renew([Renewal("k", free, 0.1), Renewal("kept", kept, 0.1)])
         self.advance(0.2)
         assert _rival(store) == Claimed()
-
-    def test_renewing_keeps_a_kept_claim(self, store: Store) -> None:
-        owner = _owned(store, 10, 60)
-        store.renew([Renewal("k", owner, 0.1)])
-        self.advance(0.2)
-        assert isinstance(store.claim("k", _owner(), ASKED, 10, 60), Crashed)
+        assert isinstance(store.claim("kept", _owner(), ASKED, 10, 60), Crashed)
 
     def test_only_the_owner_of_a_live_claim_renews_it(self, store: Store) -> None:
         owner, late, done = _owned(store), _owner(), _owner()
@@ -242,18 +233,13 @@ class StoreContract:
         entries = [listed.peek(key) for key in "crt"]
         assert [entry.kind for entry in entries if entry] == ["claim", "record", "token"]
         assert [round(entry.expires_in) for entry in entries if entry] == [15, 20, 30]
-        assert [entry.lease and round(entry.lease) for entry in entries if entry] == [
-            10,
-            None,
-            None,
-        ]
+        leases = [entry.lease for entry in entries if entry]
+        assert (round(leases[0] or 0), leases[1:]) == (10, [None, None])
         assert listed.peek("absent") is None
         told = listed.peek_all(["t", "absent", "c"])
         assert [entry and entry.kind for entry in told] == ["token", None, "claim"]
 
-    def test_what_has_taken_the_place_of_what_was_seen_is_not_discarded(
-        self, store: Store
-    ) -> None:
+    def test_an_entry_that_has_taken_the_place_of_one_seen_stays(self, store: Store) -> None:
         listed = _inspectable(store)
         for key, owner in (keys := {"c": _owner(), "r": _owner()}).items():
             store.claim(key, owner, ASKED, 10, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any
 from unittest import mock
@@ -95,22 +95,19 @@ class _Recorder:
 
         @wraps(view)
         def noted(*args: Any, **kwargs: Any) -> Any:
-            call = self._current_call()
-            if call is not None:
-                call.began = True
-                # Others may answer before all of them are passed.
-                guards = wrapping.guards_of(view, request.method)
-                count = sum(wrapping.covers(guard, request.method) for guard in guards)
-                call.guards = max(call.guards, call.passed + count)
+            call = self._current_call() or _Call("")  # else of a request outside the block
+            call.began = True
+            # Others may answer before all of them are passed.
+            guards = wrapping.guards_of(view, request.method)
+            count = sum(wrapping.covers(guard, request.method) for guard in guards)
+            call.guards = max(call.guards, call.passed + count)
             try:
                 return app.ensure_sync(view)(*args, **kwargs)
             except Refusal as refusal:
-                if call is not None:
-                    call.turned_away = f"refused: {refusal.slug}"
+                call.turned_away = f"refused: {refusal.slug}"
                 raise
             except Exception as error:
-                if call is not None:  # with TESTING no response is made of it
-                    call.status = f"{type(error).__name__} raised"
+                call.status = f"{type(error).__name__} raised"  # TESTING: it makes no response
                 raise
 
         return noted
@@ -172,6 +169,7 @@ def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
     recorder.check()
 
 
+@dataclass(eq=False)
 class SignalRecorder:
     """The signals that were sent within a block.
 
@@ -179,8 +177,7 @@ class SignalRecorder:
         events: pairs of a signal's name and its arguments, in order.
     """
 
-    def __init__(self) -> None:
-        self.events: list[tuple[str, dict[str, Any]]] = []
+    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
