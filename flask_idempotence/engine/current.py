@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from operator import attrgetter
 
@@ -55,36 +56,14 @@ def _open_blocks() -> Sequence[tuple[Claim, _Runner]]:
     return [block for block in _blocks.get() if not block[0].settled]
 
 
-def _outlived() -> Sequence[Claim]:
-    """Return the claims of blocks in which this code was started, and that are not its own.
-
-    They have ended, or belong to the parent process. A request that began later is not about them.
-    """
-    if not (blocks := _blocks.get()):
-        return ()
-    here = _runner()
-    return [
-        claim
-        for claim, runner in blocks
-        if claim.settled and runner != here and runner[-1] is here[-1]
-    ]
-
-
 def _runner() -> _Runner:
     """Return the process, the thread, the asyncio task and the request in which this code runs."""
-    current = actual(request) if has_request_context() else None
-    return os.getpid(), threading.get_ident(), _task(), current
-
-
-def _task() -> object:
+    current, task = actual(request) if has_request_context() else None, None
     # A caller that runs a task has imported it; importing it takes longer than this package.
-    asyncio = sys.modules.get("asyncio.tasks")
-    if asyncio is None:
-        return None
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no event loop runs in this thread
-        return None
+    if (asyncio := sys.modules.get("asyncio.tasks")) is not None:
+        with suppress(RuntimeError):  # no event loop runs in this thread
+            task = asyncio.current_task()
+    return os.getpid(), threading.get_ident(), task, current
 
 
 def _around() -> Sequence[Claim]:
@@ -159,7 +138,15 @@ class CurrentGuard:
                 has outlived the block in which it was started, and in a forked child.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
-        for claim in (*_outlived(), *_around()):
+        here = _runner()
+        # Blocks in which this code was started, and that are not its own: they have ended, or
+        # belong to the parent process. A request that began later is not about them.
+        outlived = [
+            claim
+            for claim, runner in _blocks.get()
+            if claim.settled and runner != here and runner[-1] is here[-1]
+        ]
+        for claim in (*outlived, *_around()):
             if claim.owner:
                 engine_of(claim.attempt.app).keeper.ensure_held(claim)
 

@@ -41,17 +41,17 @@ def note(attempt: Attempt, decision: str, identity: Identity | None = None) -> N
 
 
 def _facts(attempt: Attempt, identity: Identity | None) -> Iterator[str]:
-    question = attempt.traced
-    if identity is None and question is not None:
-        identity = question.identity
+    if (question := attempt.traced) is not None:
+        identity = identity or question.identity
     if identity is not None:
         yield f"identity={'+'.join(identity.sources) or 'none'}"
-    if question is not None and question.lease:
-        yield f"lease={question.lease:g}s"
-    if question is not None and question.wait:
-        yield f"wait={question.wait:g}s"
-    if question is not None and attempt.waited:
-        yield f"waited={attempt.waited:.3g}s"
+    if question is not None:
+        if question.lease:
+            yield f"lease={question.lease:g}s"
+        if question.wait:
+            yield f"wait={question.wait:g}s"
+        if attempt.waited:
+            yield f"waited={attempt.waited:.3g}s"
     if attempt.short_key is not None:
         yield f"key={attempt.short_key}"
 
@@ -67,7 +67,7 @@ def note_settlement(claim: Claim, settlement: Settlement, outcome: Outcome | Non
     }
     if claim.owner:
         ends["keep"] = f"held until {claim.lease.length:g} s after the claim"
-    text = f"{_reason(claim)}: {ends[settlement.call]}"
+    text = f"{reason(claim)}: {ends[settlement.call]}"
     if outcome is None:
         text += ", but the store has not acknowledged it"
     elif outcome is Outcome.STALE:
@@ -75,11 +75,7 @@ def note_settlement(claim: Claim, settlement: Settlement, outcome: Outcome | Non
     note(claim.attempt, text)
 
 
-def note_commit(claim: Claim) -> None:
-    note(claim.attempt, f"{_reason(claim)}: committed, with the record")
-
-
-def _reason(claim: Claim) -> str:
+def reason(claim: Claim) -> str:
     if claim.verdict is Verdict.RELEASED:
         return "current_guard.release()"
     if claim.verdict is Verdict.KEPT:

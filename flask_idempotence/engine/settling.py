@@ -38,7 +38,7 @@ from ..response.refusals import LeaseLost, Refusal
 from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Completion, Outcome, Renewal
 from .claim import Claim
-from .debug_log import note_commit, note_settlement
+from .debug_log import note, note_settlement, reason
 from .guard import SUCCESSES, Services, Settlement, Verdict, result_failed
 from .keeper import Keeper
 from .retry_queue import PendingSettlement
@@ -80,7 +80,13 @@ class Settling:
         if claim.settled:
             return response
         if isinstance(response.response, _LOOKS_STREAMED):
-            _make_error_page_whole(response, self._config.key_max_body)
+            # Flask makes an error page by running the error as a WSGI application: it looks
+            # streamed, and is complete. Another such application that a view returned is read as
+            # well, where it declares a length that can be recorded.
+            length = response.content_length
+            is_short = length is not None and length <= self._config.key_max_body
+            if is_short or response.status_code in _BODYLESS:
+                response.make_sequence()
         claim.status, claim.body = response.status_code, response.response
         if _is_refusal(response):
             claim.judge(Verdict.NOT_RUN if claim.is_stopped else Verdict.FAILED)
@@ -279,7 +285,7 @@ class Settling:
         if claim.slot.key and outcome is Outcome.OK:
             claim.attempt.emit(completed)
             if claim.attempt.traced is not None:
-                note_commit(claim)
+                note(claim.attempt, f"{reason(claim)}: committed, with the record")
         return None
 
     def _completion(self, claim: Claim) -> Completion | None:
@@ -415,14 +421,3 @@ def _is_refusal(response: Response) -> bool:
     """Whether a response is the refusal of another guard, under any status: no result."""
     has_refused = note_on(actual(request_ctx).request).has_refused
     return has_refused and REFUSAL_HEADER in response.headers
-
-
-def _make_error_page_whole(response: Response, most: int) -> None:
-    """Read the body of an error page: Flask makes it by running the error as a WSGI application.
-
-    It looks streamed, and is complete. Another WSGI application that a view returned is read as
-    well, where it declares a length that can be recorded.
-    """
-    length = response.content_length
-    if response.status_code in _BODYLESS or (length is not None and length <= most):
-        response.make_sequence()

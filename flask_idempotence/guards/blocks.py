@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeGuard, TypeVar
+from typing import Any, NoReturn, ParamSpec, Self, TypeGuard, TypeVar
 from uuid import UUID
 
 from flask import current_app
@@ -55,9 +55,6 @@ def _plain(id_: object) -> object:
     )
 
 
-B = TypeVar("B", bound="BlockGuard")
-
-
 class BlockGuard(Guard[Done]):
     """The arguments of `once` or `lock` that do not name the operation."""
 
@@ -69,24 +66,22 @@ class BlockGuard(Guard[Done]):
         """Ask for an operation by the text that names it."""
 
 
-class Block(Generic[B]):
+class Block:
     """A claim around a block of code: a context manager and a decorator.
 
     As a context manager it is good for one `with` statement. A block within its own, of the same
     thread, asyncio task and request, is a part of it, and the outermost alone settles.
     """
 
-    _guard: B
+    _guard: BlockGuard
+    _part: str  # stands for the endpoint in store keys
+    _text: bytes  # names the operation
 
     def __init__(self) -> None:
-        self._engine: Engine | None = None
         self._attempt: Attempt | None = None
         self._claim: Claim | None = None
         self._done: Done | None = None
         self._result: Any = None
-
-    _part: str  # stands for the endpoint in store keys
-    _text: bytes  # names the operation
 
     def _of_call(self, *_args: object, **_kwargs: object) -> Self:
         block = copy(self)
@@ -100,12 +95,12 @@ class Block(Generic[B]):
             Running: it is running elsewhere, still after `wait` seconds.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
-        decorator = self._guard.decorator
-        if self._engine is not None:
+        if self._attempt is not None:
             raise RuntimeError(
-                f"{decorator}() is good for one with statement: call it again for the next."
+                f"{self._guard.decorator}() is good for one with statement: call it again for the "
+                "next."
             )
-        self._engine = engine = engine_of(actual(current_app))
+        engine = engine_of(actual(current_app))
         app, guard = engine.services.app, self._guard.bind(engine.services, None)
         question = guard.question(self._text)
         attempt = self._attempt = Attempt(app, guard.mode, self._part, guard.on_store_error)
@@ -127,13 +122,13 @@ class Block(Generic[B]):
         trace: TracebackType | None,
     ) -> None:
         """Settle, if this block has claimed the operation."""
-        if self._engine is not None and self._claim is not None:
+        if self._claim is not None:
             leave_block(self._claim)
-            self._end(self._engine, self._claim, error)
+            self._end(engine_of(self._claim.attempt.app), self._claim, error)
 
-    @abstractmethod
-    def _end(self, engine: Engine, claim: Claim, error: BaseException | None) -> None:
+    def _end(self, engine: Engine, claim: Claim, _error: BaseException | None) -> None:
         """Settle a claim whose block has ended."""
+        engine.settling.settle(claim)
 
     @property
     def _remembered(self) -> Any:
@@ -162,13 +157,11 @@ class Block(Generic[B]):
             return run_async  # type: ignore[return-value]  # R is what it awaits to
 
         @functools.wraps(function)
-        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        def run(*args: P.args, **kwargs: P.kwargs) -> Any:
             with self._of_call(*args, **kwargs) as block:
                 if block._done is not None:
-                    remembered: R = block._remembered
-                    return remembered
-                result = _returned(self._guard.decorator, function(*args, **kwargs))
-                block._result = result
+                    return block._remembered
+                block._result = result = _returned(self._guard, function(*args, **kwargs))
             return result
 
         return run
@@ -209,7 +202,7 @@ class MutexGuard(BlockGuard):
         return Settlement("release")
 
 
-class Lock(Block[MutexGuard]):
+class Lock(Block):
     """A named lock, made by `Idempotence.lock`: a context manager and a decorator.
 
     As a context manager it is good for one `with` statement. It is reentrant: within its own block
@@ -228,12 +221,9 @@ class Lock(Block[MutexGuard]):
     ) -> None:
         super().__init__()
         # Here already: a decorator with a wrong name, or without one, fails when it is applied.
-        self._text: bytes = name_of("mutex", id=name)
+        self._text = name_of("mutex", id=name)
         given: dict[str, Any] = {"lease": lease, "wait": wait}
-        self._guard: MutexGuard = MutexGuard(**given)
-
-    def _end(self, engine: Engine, claim: Claim, _error: BaseException | None) -> None:
-        engine.settling.settle(claim)
+        self._guard = MutexGuard(**given)
 
 
 def _is_async(
@@ -258,13 +248,13 @@ def _is_async(
     return True
 
 
-def _returned(decorator: str, result: R) -> R:
+def _returned(guard: BlockGuard, result: R) -> R:
     """Return the result of a decorated function, unless it stands for work still to be done."""
     if inspect.iscoroutine(result):
         result.close()
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError(
-            f"{decorator}() decorates a function whose work is done when it returns. This one "
-            f"returned {type(result).__name__}, whose work comes later."
+            f"{guard.decorator}() decorates a function whose work is done when it returns. This "
+            f"one returned {type(result).__name__}, whose work comes later."
         )
     return result

@@ -39,18 +39,9 @@ from ..exactly_once.factory import TransactionFactory, transaction_factory
 from ..request.body import read_whole
 from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
 from ..request.key_header import key_in_header, key_of_value
+from ..response import refusals
 from ..response.headers import REPLAYED_HEADER
 from ..response.records import RecordOfAnotherRequest, Slot, UnreadableRecord
-from ..response.refusals import (
-    KeyInProgress,
-    KeyInvalid,
-    KeyMissing,
-    KeyRepeated,
-    KeyReused,
-    OutcomeUnknown,
-    ResponseNotStored,
-    TokenExpired,
-)
 from ..stores.base import Crashed, Done
 from . import arguments
 
@@ -202,7 +193,7 @@ class KeyGuard(ViewGuard):
         if sent is None:
             return self._without_key(request)
         if self._pattern is not None and not self._pattern.fullmatch(sent):
-            raise KeyInvalid(
+            raise refusals.KeyInvalid(
                 f"The idempotency key must match the regular expression {self._pattern.pattern}"
             )
         # A view that begins once, or whose writes are committed, must not find half a body.
@@ -238,24 +229,24 @@ class KeyGuard(ViewGuard):
     def answer(self, finding: Finding) -> Response:
         found = finding.outcome
         if not getattr(found, "matches", True):
-            raise KeyReused
+            raise refusals.KeyReused
         if isinstance(found, Crashed):
-            raise OutcomeUnknown
+            raise refusals.OutcomeUnknown
         if not isinstance(found, Done):
-            raise KeyInProgress
+            raise refusals.KeyInProgress
         records, slot = self.services.records, finding.slot
         if self.on_repeat != "replay" and not records.is_unknown(slot, found.record):
-            raise KeyRepeated
+            raise refusals.KeyRepeated
         # With a content type, so that none is made up: that takes longer than all the rest.
         response = self.services.app.response_class(content_type="")
         try:
             is_whole = records.replay(slot, found.record, response)
         except RecordOfAnotherRequest as error:
-            raise KeyReused from error
+            raise refusals.KeyReused from error
         except UnreadableRecord as error:
-            raise ResponseNotStored from error
+            raise refusals.ResponseNotStored from error
         if not is_whole:
-            raise ResponseNotStored
+            raise refusals.ResponseNotStored
         response.headers[REPLAYED_HEADER] = "true"
         return response
 
@@ -286,7 +277,7 @@ class KeyGuard(ViewGuard):
         # Good for as long as its response is certain to be remembered: a late repeat is refused,
         # and never runs again.
         if tokens.clock() - issued > self.ttl - CLOCK_SKEW:
-            refusal = TokenExpired().because("its response may no longer be remembered")
+            refusal = refusals.TokenExpired().because("its response may no longer be remembered")
             return Question(name, refusal=refusal)
         return name.decode("ascii")
 
@@ -306,7 +297,7 @@ class KeyGuard(ViewGuard):
                 "every new operation."
             )
         if self.required:
-            raise KeyMissing(text)
+            raise refusals.KeyMissing(text)
         return Unguarded("no key, and none is required")
 
 

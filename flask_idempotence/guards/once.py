@@ -94,7 +94,7 @@ class OnceGuard(BlockGuard):
         return self.services.records.remember_unknown(slot, self.ttl)
 
 
-class Once(Block[OnceGuard]):
+class Once(Block):
     """A named operation, made by `Idempotence.once`: a context manager and a decorator.
 
     As a context manager it is good for one `with` statement. Within itself (in the same thread,
@@ -104,6 +104,8 @@ class Once(Block[OnceGuard]):
     Attributes:
         first: whether this block is the first, and does the work.
     """
+
+    _guard: OnceGuard
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class Once(Block[OnceGuard]):
         within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
     ) -> None:
         super().__init__()
-        self._part: str = checked_scope("once", scope)
+        self._part = checked_scope("once", scope)
         if (id is NO_ID) == (key is None):
             raise ConfigurationError(
                 "once() takes an id, or as a decorator a function key= that returns it."
@@ -126,11 +128,10 @@ class Once(Block[OnceGuard]):
                 "once(key=...) must be a function, not an async one, that takes the arguments of "
                 "the decorated function and returns the id."
             )
-        self._text: bytes = b"" if key is not None else name_of("once", scope, id=id)
-        self._key: Callable[..., Id] | None = key
+        self._text = b"" if key is not None else name_of("once", scope, id=id)
+        self._key = key
         given: dict[str, Any] = {"ttl": ttl, "wait": wait, "within": within}
-        self._guard: OnceGuard = OnceGuard(**given)
-
+        self._guard = OnceGuard(**given)
         self.first: bool = False
 
     def _of_call(self, *args: object, **kwargs: object) -> Self:
@@ -161,15 +162,15 @@ class Once(Block[OnceGuard]):
 
     @property
     def _remembered(self) -> Any:
-        if self._done is None or self._engine is None or self._attempt is None:
+        if self._done is None or self._attempt is None:
             return self._result
+        engine, asked = engine_of(self._attempt.app), Slot(self._attempt.key or "")
         try:
-            asked = Slot(self._attempt.key or "")
-            return self._engine.services.records.result(asked, self._done.record)
+            return engine.services.records.result(asked, self._done.record)
         except UnreadableRecord as error:
             _logger.error("A result cannot be read: it is %s: %s", error, self._attempt)
             refusal = ResponseNotStored("The operation is done, but its result is not known.")
-            refusal.apply(self._engine.config)
+            refusal.apply(engine.config)
             raise refusal from None
 
     def __enter__(self) -> Self:

@@ -55,7 +55,7 @@ CHANGES = [
     ),
     Change(
         f"{ENGINE}/engine.py",
-        "Engine.spend",
+        "Engine._spend",
         "if outcome is TokenOutcome.TAKEN or outcome is TokenOutcome.TAKEN_AGAIN:",
         "if outcome is TokenOutcome.TAKEN or outcome is not TokenOutcome.TAKEN_AGAIN:",
         "tests/engine/test_view_exits.py"
