@@ -24,8 +24,7 @@ KEEP = "idempotence_keep"
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark."""
     config.addinivalue_line(
-        "markers",
-        f"{KEEP}: keep the keys that earlier tests have left in memory stores",
+        "markers", f"{KEEP}: keep the keys that earlier tests have left in memory stores"
     )
 
 

@@ -7,7 +7,6 @@ transports for httpx. They are for any server that knows the header, and need th
 
 from __future__ import annotations
 
-from .exchange import new_key
-from .retries import RETRIED_STATUSES, Retries, was_replayed
+from .retries import RETRIED_STATUSES, Retries, new_key, was_replayed
 
 __all__ = ["RETRIED_STATUSES", "Retries", "new_key", "was_replayed"]

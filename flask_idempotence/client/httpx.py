@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing, suppress
 from functools import partial
 
-from .exchange import LATE, exchange, needs_key, put_key, within
-from .retries import Answer, Attempts, Retries, is_problem
+from .retries import LATE, Answer, Attempts, Retries, is_problem, needs_key, put_key, within
 
 try:
     import anyio
@@ -73,7 +72,6 @@ class IdempotentTransport(httpx.BaseTransport):
         self._put_key(request.headers)
         if _is_to_be_kept(request):
             request.read()
-        attempts = _attempts_at(request, self._retries)
 
         def send(seconds: float) -> tuple[httpx.Response, Answer]:
             attempt = partial(self._attempt, request, seconds)
@@ -81,7 +79,7 @@ class IdempotentTransport(httpx.BaseTransport):
                 return attempt()  # a body that can be read only once may belong to this thread
             return within(seconds, attempt, partial(_late, request))
 
-        return exchange(attempts, send, self._sleep, _NO_ANSWER)
+        return _attempts_at(request, self._retries).make(send, self._sleep, _NO_ANSWER)
 
     def _attempt(self, request: httpx.Request, seconds: float) -> tuple[httpx.Response, Answer]:
         deadline = time.monotonic() + seconds

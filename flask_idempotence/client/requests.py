@@ -11,8 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import IO, TypeAlias, cast
 
-from .exchange import LATE, exchange, needs_key, put_key, within
-from .retries import Answer, Attempts, Retries, is_problem
+from .retries import LATE, Answer, Attempts, Retries, is_problem, needs_key, put_key, within
 
 try:
     from requests import PreparedRequest, Response, exceptions
@@ -97,7 +96,7 @@ class IdempotentAdapter(BaseAdapter):
 
         method, url = str(request.method), str(request.url)
         attempts = Attempts(self._retries, repeatable=rewind is not None, method=method, url=url)
-        return exchange(attempts, attempt_in_time, self._sleep, _NO_ANSWER)
+        return attempts.make(attempt_in_time, self._sleep, _NO_ANSWER)
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,4 +1,4 @@
-"""The rules of retrying, without any network, and the part of an answer that they need.
+"""One key for all attempts at a request, the rules of retrying, and one time limit.
 
 urllib3's `Retry` decides by status alone. It cannot distinguish a replay from a first answer, or a
 running request from a final refusal, and does not see an answer that breaks off in its body.
@@ -12,11 +12,15 @@ import random
 import re
 import ssl
 import time
-from collections.abc import Callable, Collection, Mapping
+import uuid
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from concurrent.futures import Future, wait
+from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Protocol
+from threading import Thread
+from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import PASSING, SLUGS
@@ -26,6 +30,10 @@ RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 MAX_SECONDS = 86_400.0
 """Most seconds that an attempt may take: sockets refuse a time-out of a month."""
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
+
+LATE = "No whole answer within the time that Retries(seconds=...) allows."
 
 _SLUG = re.compile(r"[\w-]+\Z", re.ASCII)
 _LONGEST_SLUG = 64
@@ -39,6 +47,41 @@ class HasHeaders(Protocol):
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers; their names in any case."""
+
+
+class HasClose(Protocol):
+    """A response of any library."""
+
+    def close(self) -> object:
+        """Give its connection back."""
+
+
+R = TypeVar("R", bound=HasClose)
+
+
+def new_key() -> str:
+    """Return a new key: a UUID of 122 random bits, as text."""
+    return str(uuid.uuid4())
+
+
+def needs_key(method: str | None) -> bool:
+    """Whether a method is unsafe, so that it must not be carried out twice."""
+    return method is not None and method.upper() not in SAFE_METHODS
+
+
+def put_key(headers: MutableMapping[str, str], name: str, *, quoted: bool) -> None:
+    """Give a request its key: the one that it has, else a new one.
+
+    The key stays with the request: it goes along where the request is redirected, and can be read
+    from it (and sent again with it) when all attempts have failed.
+    Quoted, it is a String of Structured Fields.
+    """
+    key = headers.get(name)
+    if key is None:
+        key = new_key()
+    if quoted and isinstance(key, str) and not key.startswith('"'):
+        key = '"' + re.sub(r'(["\\])', r"\\\1", key) + '"'
+    headers[name] = key
 
 
 def was_replayed(response: HasHeaders) -> bool:
@@ -188,6 +231,30 @@ class Attempts:
         self._begin = retries.clock()
         self._made = 0
 
+    def make(
+        self,
+        send: Callable[[float], tuple[R, Answer]],
+        sleep: Callable[[float], object],
+        no_answer: tuple[type[Exception], ...],
+    ) -> R:
+        """Send the request until its answer is final, or one of the errors `no_answer` is.
+
+        `send` makes one attempt within so many seconds.
+        """
+        while True:
+            try:
+                response, answer = send(self.begin())
+            except no_answer as error:
+                seconds = self.wait_after_error(error)
+                if seconds is None:
+                    raise
+            else:
+                seconds = self.wait_after_answer(answer)
+                if seconds is None:
+                    return response
+                response.close()
+            sleep(seconds)
+
     def begin(self) -> float:
         """Count one more attempt; return for how many seconds it may wait for the server."""
         self._made += 1
@@ -246,3 +313,38 @@ def _is_untrusted_certificate(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error is not None
+
+
+def within(
+    seconds: float, attempt: Callable[[], tuple[R, Answer]], late: Callable[[], Exception]
+) -> tuple[R, Answer]:
+    """Make an attempt in a thread, and raise the error `late` if it takes longer than it may.
+
+    The time-outs of requests and httpx are for single steps: a server that sends a byte now and
+    then never meets one, and resolving a name has none. A thread that is late is left behind; its
+    own time-outs end it, or the end of the answer, which is closed.
+    """
+    done: Future[tuple[R, Answer]] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(attempt())
+        except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
+            done.set_exception(error)
+
+    try:
+        Thread(target=copy_context().run, args=(run,), daemon=True).start()
+    except RuntimeError:  # no threads at the interpreter's exit
+        return attempt()
+    try:
+        if not wait([done], seconds).done:
+            raise late()
+    except BaseException:  # also a KeyboardInterrupt
+        done.add_done_callback(_close)
+        raise
+    return done.result()
+
+
+def _close(done: Future[tuple[R, Answer]]) -> None:
+    if done.exception() is None:
+        done.result()[0].close()

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flask_idempotence.client import RETRIED_STATUSES, Retries, new_key, was_replayed
-from flask_idempotence.client.exchange import needs_key, put_key
-from flask_idempotence.client.retries import Answer, Attempts
+from flask_idempotence.client.retries import Answer, Attempts, needs_key, put_key
 from flask_idempotence.errors import PASSING, SLUGS
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
