@@ -22,6 +22,7 @@ from helpers.callers.http_callers import (
 from helpers.servers.processes import HOST, free_port
 from requests.adapters import HTTPAdapter
 
+from flask_idempotence.client import Retries
 from flask_idempotence.client.httpx import STREAM, AsyncIdempotentTransport, IdempotentTransport
 from flask_idempotence.client.requests import IdempotentAdapter
 
@@ -246,3 +247,43 @@ def test_an_answer_that_is_read_by_and_by_is_not_waited_for(pauses):
             seen.set()
             assert answer.content == b"12"
     assert in_time == [True, True]
+
+
+class Unread(httpx.SyncByteStream):
+    """A body that nobody reads, and whether it was closed."""
+
+    def __init__(self):
+        self.closed = threading.Event()
+
+    def __iter__(self):
+        return iter([b"{}"])
+
+    def close(self):
+        self.closed.set()
+
+
+def test_an_answer_that_is_not_the_last_gives_its_connection_back(pauses):
+    first = Unread()
+    answers = iter([httpx.Response(503, stream=first), httpx.Response(201)])
+    wrapped = httpx.MockTransport(lambda _: next(answers))
+    transport = IdempotentTransport(wrapped, retries=retries_with(pauses), sleep=pauses)
+    with httpx.Client(transport=transport) as client:
+        assert client.post("http://shop.test", extensions={STREAM: True}).status_code == 201
+    assert first.closed.is_set()
+
+
+def test_an_answer_that_comes_too_late_gives_its_connection_back(pauses):
+    late, given_up = Unread(), threading.Event()
+
+    def answer(_):
+        given_up.wait(5)
+        return httpx.Response(201, stream=late)
+
+    rules = Retries(attempts=1, seconds=0.1)
+    transport = IdempotentTransport(httpx.MockTransport(answer), retries=rules, sleep=pauses)
+    with httpx.Client(transport=transport) as client:
+        with pytest.raises(httpx.TimeoutException):
+            client.post("http://shop.test", extensions={STREAM: True})
+        assert not late.closed.is_set()
+        given_up.set()
+        assert late.closed.wait(5)
