@@ -105,6 +105,8 @@ DATABASES = {
     "psycopg",
     "psycopg2",
     "pg8000",
+    "on_postgres",
+    "on_mariadb",
 }
 """Parameters of tests that start PostgreSQL or MariaDB."""
 

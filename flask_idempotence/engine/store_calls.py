@@ -153,9 +153,10 @@ class FailurePolicy:
             # The class alone: the error's text may hold addresses.
             kind = str(error).partition(":")[0]
             _logger.warning(
-                "Flask-Idempotence: the store does not answer; %s until it does. Run "
-                "'flask idempotence doctor'. (operation=%s %s)%s",
+                "Flask-Idempotence: the store does not answer; %s until it does. %s "
+                "(operation=%s %s)%s",
                 "guarded requests get 503" if rejects else "guarded views run unguarded",
+                getattr(error, "remedy", "Run 'flask idempotence doctor'."),
                 operation,
                 kind if kind.isidentifier() and kind != str(error) else type(error).__name__,
                 f" {withheld} more times since the last such line." if withheld else "",

@@ -319,16 +319,6 @@ def test_what_completes_while_somebody_is_asked_is_not_released(app, store, monk
     assert store.peek(key).kind == "record"
 
 
-def test_a_claim_that_another_one_has_taken_is_not_released(app, store):
-    key = "idempotence:2:lock:view:" + "a" * 32
-    store.claim(key, OWNER, NO_FINGERPRINT, 60, 0)
-    seen = store.peek(key)
-    store.release(key, OWNER)
-    store.claim(key, RIVAL, NO_FINGERPRINT, 60, 0)
-    assert [outcome.value for outcome in store.discard([(key, seen)])] == ["stale"]
-    assert store.peek(key) is not None
-
-
 def test_a_release_by_hand_is_logged(app, caplog):
     app.test_client().post("/orders")
     digest = hash_of(app, "lock")

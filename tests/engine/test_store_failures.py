@@ -332,7 +332,7 @@ def test_the_log_tells_when_an_outage_begins_and_ends(
     )
     told, seconds, how_many = re.split(r"(\d+\.\d) seconds after its first failure; ", last)
     assert (told, how_many) == ("Flask-Idempotence: the store answers again, ", counted)
-    assert 0.3 <= float(seconds) <= took
+    assert 0.3 <= float(seconds) <= took + 0.05  # it is rounded
 
 
 def test_a_full_or_read_only_server_is_a_store_that_does_not_answer(fresh_redis):

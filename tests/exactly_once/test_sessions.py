@@ -126,7 +126,7 @@ def test_the_work_of_an_error_handler_stays_pending_until_it_commits_it(pay_app)
         pay(site.session, 7)
         return "no funds", 503
 
-    site = pay_app(view, handlers={ValueError: handle})
+    site = pay_app(view, handlers={ValueError: handle}, deadline=2)
     pending = []
     site.app.after_request(
         lambda response: pending.append(site.session().in_transaction()) or response

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 from flask import abort, jsonify
-from helpers.payment_database import PaymentApp, payments
+from helpers.payment_database import PaymentApp, pay, payments
 from sqlalchemy import Engine, event, insert, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase
@@ -40,85 +40,34 @@ def test_another_body_under_the_same_key_is_refused(pay_app):
     assert site.amounts() == [7]
 
 
-def test_a_failed_result_is_rolled_back_and_remembered_on_its_own(pay_app):
-    def view(session):
-        session.execute(insert(payments).values(amount=3))
-        return jsonify(success=False), 422
-
-    site = pay_app(view)
-    assert [site.post().status_code for _ in range(2)] == [422, 422]
-    assert (site.runs, site.count()) == (1, 0)
+def refused():
+    raise RuntimeError
 
 
-def test_a_success_that_says_no_is_rolled_back(pay_app):
-    def view(session):
-        session.execute(insert(payments).values(amount=3))
-        return jsonify(success=False)
-
-    site = pay_app(view)
-    assert [site.post().status_code for _ in range(2)] == [200, 200]
-    assert (site.runs, site.count()) == (1, 0)
-
-
-@pytest.mark.parametrize("status", [500, 503, 409, 401])
-def test_what_may_be_tried_again_is_rolled_back_and_free(pay_app, status):
-    site = pay_app(
-        lambda session: (str(session.execute(insert(payments).values(amount=3))), status)
-    )
-    assert [site.post().status_code for _ in range(3)] == [status] * 3
-    assert (site.runs, site.count()) == (3, 0)
+OUTCOMES = {
+    "a failed result": (lambda: (jsonify(success=False), 422), 422, 1, []),
+    "a success that says no": (lambda: jsonify(success=False), 200, 1, []),
+    "an abort": (lambda: abort(404), 404, 1, []),
+    **{
+        f"{status}, which may be tried again": (lambda status=status: ("", status), status, 2, [])
+        for status in (500, 503, 409, 401)
+    },
+    "an exception": (refused, 500, 2, []),
+    "an exception that a handler turns into a success": (lambda: {}["none"], 200, 1, []),
+    "a failed result that is kept": (lambda: (current_guard.keep(), "no", 402)[1:], 402, 1, [3]),
+    "a success that is released": (lambda: (current_guard.release(), "no")[1], 200, 2, []),
+}
 
 
-def test_an_exception_is_rolled_back_and_free(pay_app):
-    def view(session):
-        session.execute(insert(payments).values(amount=3))
-        raise RuntimeError
-
-    site = pay_app(view)
-    assert [site.post().status_code for _ in range(2)] == [500, 500]
-    assert (site.runs, site.count()) == (2, 0)
-
-
-def test_an_abort_is_rolled_back_and_remembered(pay_app):
-    def view(session):
-        session.execute(insert(payments).values(amount=3))
-        abort(404)
-
-    site = pay_app(view)
-    assert [site.post().status_code for _ in range(2)] == [404, 404]
-    assert (site.runs, site.count()) == (1, 0)
-
-
-def test_an_exception_that_a_handler_turns_into_a_success_is_rolled_back(pay_app):
-    def view(session):
-        session.execute(insert(payments).values(amount=3))
-        raise KeyError
-
-    site = pay_app(view, handlers={KeyError: lambda error: ("all is well", 200)})
-    assert site.post().status_code == 200
-    assert site.count() == 0
-
-
-def test_keep_commits_a_failed_result(pay_app):
-    def view(session):
-        session.execute(insert(payments).values(amount=3))
-        current_guard.keep()
-        return "declined", 402
-
-    site = pay_app(view)
-    assert [site.post().status_code for _ in range(2)] == [402, 402]
-    assert (site.runs, site.amounts()) == (1, [3])
-
-
-def test_release_rolls_a_success_back(pay_app):
-    def view(session):
-        session.execute(insert(payments).values(amount=3))
-        current_guard.release()
-        return "not this time"
-
-    site = pay_app(view)
-    assert [site.post().status_code for _ in range(2)] == [200, 200]
-    assert (site.runs, site.count()) == (2, 0)
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_what_the_view_returns_or_raises_decides_what_is_committed_and_remembered(
+    pay_app, outcome
+):
+    result, status, runs, amounts = OUTCOMES[outcome]
+    handlers = {KeyError: lambda error: ("all is well", 200)}
+    site = pay_app(lambda session: (pay(session), result())[1], handlers=handlers)
+    assert [site.post().status_code for _ in range(2)] == [status] * 2
+    assert (site.runs, site.amounts()) == (runs, amounts)
 
 
 def test_without_a_key_the_guard_commits_all_the_same(pay_app):

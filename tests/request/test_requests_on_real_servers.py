@@ -136,6 +136,7 @@ def check(port):
     ] * 3
 
 
+@pytest.mark.servers
 @pytest.mark.gunicorn
 def test_gunicorn_drops_headers_with_an_underscore_and_passes_chunks_on(tmp_path):
     (tmp_path / "shop.py").write_text(APP)
@@ -144,6 +145,7 @@ def test_gunicorn_drops_headers_with_an_underscore_and_passes_chunks_on(tmp_path
         check_uploads(server.port)
 
 
+@pytest.mark.servers
 @pytest.mark.gunicorn
 def test_gunicorn_counts_them_where_it_is_told_to(tmp_path):
     (tmp_path / "shop.py").write_text(APP)

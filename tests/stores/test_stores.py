@@ -7,7 +7,7 @@ import threading
 import pytest
 import redis
 from helpers.apps import make_app
-from helpers.store_assertions import documented_user, values_of
+from helpers.store_assertions import documented_user
 
 from flask_idempotence import (
     ConfigurationError,
@@ -40,21 +40,6 @@ class TestMemoryStore(StoreContract):
     def store(self, clock):
         self.advance = clock.advance
         return MemoryStore(clock=clock)
-
-    def test_what_has_expired_is_forgotten_without_being_asked_for(self, store, clock):
-        for number in range(1000):
-            store.claim(f"k{number}", os.urandom(16), NO_FINGERPRINT, 1, 0)
-        clock.advance(1)
-        store.put_token("another", b"", 60)
-        assert len(store) == 1
-
-    def test_renewing_for_ever_does_not_grow_it(self, store, clock):
-        owner = os.urandom(16)
-        store.claim("k", owner, NO_FINGERPRINT, 10, 0)
-        for _ in range(10_000):
-            clock.advance(1)
-            assert store.renew([Renewal("k", owner, 10)]) == [Outcome.OK]
-        assert len(values_of(store)) == 1
 
     def test_a_full_store_refuses_and_evicts_nothing(self, clock):
         store = MemoryStore(max_entries=2, clock=clock)
@@ -147,21 +132,6 @@ class TestRedisStoreAlone:
     def store(self, redis_url):
         return open_store(redis_url, {})
 
-    def test_a_server_that_forgot_the_scripts_is_sent_them_again(self, redis_server, store):
-        owners = [os.urandom(16) for _ in range(3)]
-        for number, owner in enumerate(owners):
-            store.claim(f"k{number}", owner, NO_FINGERPRINT, 10, 0)
-        redis_server.client().script_flush()
-        renewals = [Renewal(f"k{number}", owner, 10) for number, owner in enumerate(owners)]
-        assert store.renew(renewals) == [Outcome.OK] * 3
-        redis_server.client().script_flush()
-        assert store.release("k0", owners[0]) is Outcome.OK
-
-    def test_a_token_is_spent_where_the_scripts_are_unknown(self, redis_server, store):
-        store.put_token("t", b"", 60)
-        redis_server.client().script_flush()
-        assert store.take_token("t", b"").name == "TAKEN"
-
     def test_a_ready_client_is_not_altered(self, redis_server, redis_url):
         client = redis.Redis.from_url(redis_url, decode_responses=True, socket_timeout=77)
         before = dict(client.connection_pool.connection_kwargs)
@@ -195,16 +165,6 @@ class TestRedisStoreAlone:
         renewals = [Renewal(f"k{number}", owner, 10) for number, owner in enumerate(owners)]
         assert store.renew(renewals) == [Outcome.OK, Outcome.STALE, Outcome.OK]
         assert store.renew(renewals[1:2]) == [Outcome.STALE]
-
-    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-    def test_a_child_process_makes_connections_of_its_own(self, store):
-        store.ping()
-        child = os.fork()
-        if child == 0:
-            granted = store.claim("child", os.urandom(16), NO_FINGERPRINT, 10, 0) == Claimed()
-            os._exit(0 if granted else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert isinstance(store.claim("child", os.urandom(16), NO_FINGERPRINT, 10, 0), Running)
 
     def test_a_user_with_the_documented_permissions_will_do(self, redis_server, redis_url):
         behind = redis_server.client()

@@ -368,6 +368,6 @@ def test_a_long_time_is_advanced_in_little(idempotence_clock):
     shop = Shop(IDEMPOTENCE_LEASE=0.5, IDEMPOTENCE_MAX_HOLD=3600)
     with shop.app.app_context(), shop.idempotence.lock("daily"):
         began = time.monotonic()
-        idempotence_clock.advance(3000)
-    assert time.monotonic() - began < 60
+        idempotence_clock.advance(600)
+    assert time.monotonic() - began < 12
     assert clear_store(shop.app) == 0

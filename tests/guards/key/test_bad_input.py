@@ -231,6 +231,7 @@ UPLOADS = {
 }
 
 
+@pytest.mark.servers
 @pytest.mark.gunicorn
 @pytest.mark.parametrize("kind", UPLOADS)
 def test_a_client_that_goes_away_in_mid_upload_leaves_no_claim(service, kind):
@@ -243,6 +244,7 @@ def test_a_client_that_goes_away_in_mid_upload_leaves_no_claim(service, kind):
     assert service.bodies == [PAID]
 
 
+@pytest.mark.servers
 @pytest.mark.gunicorn
 def test_a_chunked_upload_that_breaks_off_leaves_no_claim(service):
     lines = ["Idempotency-Key: k", f"Content-Type: {JSON}", "Transfer-Encoding: chunked"]
@@ -252,6 +254,7 @@ def test_a_chunked_upload_that_breaks_off_leaves_no_claim(service):
     assert (service.bodies, service.store.keys()) == ([], [])
 
 
+@pytest.mark.servers
 @pytest.mark.gunicorn
 def test_a_client_that_goes_away_in_mid_download_leaves_a_settled_request(service):
     with service.connect("/stream", "Idempotency-Key: k", length=0) as connected:
@@ -270,6 +273,7 @@ SEVERAL = {
 }
 
 
+@pytest.mark.servers
 @pytest.mark.gunicorn
 @pytest.mark.parametrize("how", SEVERAL)
 def test_several_lines_with_a_key_are_invalid(service, how):

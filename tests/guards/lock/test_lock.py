@@ -352,6 +352,7 @@ def slow():
 """
 
 
+@pytest.mark.servers
 @pytest.mark.gunicorn
 def test_a_second_click_that_queued_behind_a_slow_view_is_rejected(tmp_path):
     (tmp_path / "queued.py").write_text(QUEUED)

@@ -234,6 +234,7 @@ def pay(order):
 """
 
 
+@pytest.mark.servers
 @pytest.mark.gunicorn
 def test_among_workers_one_runs_or_all_have_their_turn(tmp_path, redis_url):
     (tmp_path / "workers.py").write_text(WORKERS)

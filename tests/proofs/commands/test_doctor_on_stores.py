@@ -77,22 +77,6 @@ def test_a_server_that_hides_what_it_is(fresh_redis):
         assert severity(name, app) == "note", name
 
 
-@pytest.mark.parametrize("resp", [2, 3])
-def test_what_a_server_tells_is_understood_in_both_protocols(fresh_redis, resp):
-    server = fresh_redis.client()
-    server.config_set("appendonly", "yes")
-    server.config_set("appendfsync", "always")
-    server.config_set("maxmemory", "100mb")
-    server.config_set("maxmemory-policy", "allkeys-lru")
-    [facts] = RedisStore(fresh_redis.client(protocol=resp)).facts()
-    version = tuple(map(int, server.info("server")["redis_version"].split(".")))
-    assert facts.version == version
-    assert (facts.logs_writes, facts.log_reaches_disk) == (True, "always")
-    assert (facts.eviction, facts.memory_limit) == ("allkeys-lru", 100 * 2**20)
-    assert (facts.takes_snapshots, facts.replicas, facts.is_primary) == (False, 0, True)
-    assert abs(facts.clock_ahead) < 1
-
-
 @pytest.mark.parametrize(
     ("version", "expected"),
     [((6, 0, 16), "error"), ((5, 0), "error"), ((6, 2, 0), "ok"), ((7, 4, 1), "ok")],
@@ -144,13 +128,6 @@ def test_a_server_that_forgets_at_a_restart(fresh_redis, settings, expected):
 )
 def test_clocks_that_differ(app, ahead, expected):
     assert severity("clock", app, clock_ahead=ahead) == expected
-
-
-def test_the_difference_of_clocks_is_measured(redis_url, redis_server, monkeypatch):
-    now = redis_server.client().time()[0]
-    monkeypatch.setattr("flask_idempotence.stores.redis.inspection.time.time", lambda: now - 100)
-    [facts] = RedisStore(redis_server.client()).facts()
-    assert 99 < facts.clock_ahead < 105
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from helpers.servers.processes import Gunicorn, all_at_once
 
-pytestmark = pytest.mark.gunicorn
+pytestmark = [pytest.mark.gunicorn, pytest.mark.servers]
 
 APP = """
 import os, time

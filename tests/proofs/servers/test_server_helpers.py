@@ -4,24 +4,12 @@ import importlib.util
 import re
 import socket
 import sys
-import threading
 import urllib.request
 from pathlib import Path
 
 import pytest
-import redis
 from helpers.servers import processes as servers
-from helpers.servers.faults import Proxy, SilentServer
 from helpers.servers.processes import Gunicorn, RedisServer, all_at_once, redis_binary
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
-
-def impatient(url):
-    """A client that gives up quickly and never tries twice."""
-    return redis.Redis.from_url(
-        url, socket_timeout=0.3, socket_connect_timeout=0.3, retry=Retry(NoBackoff(), 0)
-    )
 
 
 def put_binary(directory: Path, name: str = "redis-server") -> str:
@@ -98,18 +86,6 @@ def test_without_a_binary_the_error_says_what_to_install(environment):
         assert word in str(caught.value)
 
 
-def test_the_server_answers_on_its_port_and_on_its_unix_socket(redis_server, redis_url):
-    with impatient(redis_url) as client, impatient(redis_server.unix_url) as unix_client:
-        client.set("key", "value")
-        assert unix_client.get("key") == b"value"
-        assert client.config_get("save") == {"save": ""}
-    assert redis_server.version[0].isdigit()
-
-
-def test_redis_url_is_empty(redis_server, redis_url):
-    assert redis_server.client().dbsize() == 0
-
-
 def test_arguments_reach_the_server_and_bad_ones_raise_its_output():
     with RedisServer("--maxmemory", "7mb") as server:
         assert server.client().config_get("maxmemory") == {"maxmemory": str(7 * 1024 * 1024)}
@@ -129,101 +105,6 @@ def test_a_taken_port_is_replaced_by_another(monkeypatch):
         assert ports == []
 
 
-def test_a_paused_server_makes_a_client_time_out_until_it_is_resumed(fresh_redis):
-    with impatient(fresh_redis.url) as client:
-        client.ping()
-        fresh_redis.pause()
-        with pytest.raises(redis.TimeoutError):
-            client.ping()
-        fresh_redis.resume()
-        assert client.ping()
-        fresh_redis.pause()  # a paused one must end, too
-
-
-def test_a_killed_server_is_gone_and_restarts_empty_on_the_same_port(fresh_redis):
-    url = fresh_redis.url
-    with impatient(url) as client:
-        client.set("key", "value")
-        fresh_redis.kill()
-        with pytest.raises(redis.ConnectionError):
-            client.ping()
-        fresh_redis.restart()
-        assert fresh_redis.url == url
-        assert client.get("key") is None
-
-
-def test_the_silent_server_takes_the_connection_and_never_answers():
-    with SilentServer() as silent, impatient(silent.url) as client:
-        for _ in range(2):
-            with pytest.raises(redis.TimeoutError, match="reading"):
-                client.ping()
-
-
-def test_the_proxy_loses_an_answer_after_the_command_took_effect(redis_server, redis_url):
-    with Proxy(redis_server) as proxy, impatient(proxy.url) as client:
-        proxy.drop_next_replies(1, after=b"INCR")
-        assert client.set("other", "1")
-        with pytest.raises(redis.ConnectionError):
-            client.incr("count")
-        assert redis_server.client().get("count") == b"1"
-        assert client.incr("count") == 2
-        proxy.drop_replies = True
-        with pytest.raises(redis.ConnectionError):
-            client.incr("count")
-        assert redis_server.client().get("count") == b"3"
-
-
-def test_the_black_hole_forwards_nothing(redis_server, redis_url):
-    with Proxy(redis_server) as proxy, impatient(proxy.url) as client:
-        client.ping()
-        proxy.black_hole = True
-        for _ in range(2):  # on the open connection, then on a new one
-            with pytest.raises(redis.TimeoutError):
-                client.incr("count")
-        proxy.black_hole = False
-        assert client.incr("count") == 1
-
-
-def test_what_the_proxy_holds_up_arrives_though_its_sender_has_left(redis_server, redis_url):
-    with Proxy(redis_server) as proxy, impatient(proxy.url) as client:
-        client.ping()
-        proxy.delay = 0.6
-        with pytest.raises(redis.TimeoutError):
-            client.incr("count")
-        client.close()
-        behind = redis_server.client()
-        assert behind.get("count") is None
-        assert servers.until(lambda: behind.get("count") == b"1")
-
-
-def test_the_proxy_refuses_and_accepts_again_on_the_same_port(redis_server, redis_url):
-    with Proxy(redis_server) as proxy, impatient(proxy.url) as client:
-        client.ping()
-        proxy.refuse()
-        with pytest.raises(redis.ConnectionError):
-            client.ping()
-        proxy.accept()
-        assert client.ping()
-
-
-def test_all_at_once_returns_in_order_and_runs_all_together():
-    together = threading.Barrier(8)
-
-    def call(number):
-        together.wait(timeout=5)
-        return number
-
-    assert all_at_once([lambda number=number: call(number) for number in range(8)]) == [*range(8)]
-    assert all_at_once([]) == []
-
-
-def test_all_at_once_raises_the_first_error_after_all_have_run():
-    done = []
-    with pytest.raises(ZeroDivisionError):
-        all_at_once([lambda: done.append(1), lambda: 1 / 0, lambda: {}["key"]])
-    assert done == [1]
-
-
 APPLICATION = """
 import os
 
@@ -233,6 +114,7 @@ def app(environ, start_response):
 """
 
 
+@pytest.mark.servers
 @pytest.mark.gunicorn
 def test_gunicorn_serves_when_all_its_workers_are_ready(tmp_path):
     (tmp_path / "small_application.py").write_text(APPLICATION)
@@ -254,6 +136,7 @@ def test_gunicorn_serves_when_all_its_workers_are_ready(tmp_path):
     assert "Listening at" in server.log
 
 
+@pytest.mark.servers
 @pytest.mark.gunicorn
 def test_gunicorn_that_cannot_start_raises_its_output():
     with pytest.raises(RuntimeError, match="no_such_module"), Gunicorn("no_such_module:app"):

@@ -1,6 +1,5 @@
 """A server that speaks TLS; left out where the server to test with was built without it."""
 
-import os
 import shutil
 import ssl
 from types import SimpleNamespace
@@ -11,7 +10,6 @@ from helpers.servers.topologies import TlsServer, make_certificate
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed
 from flask_idempotence.stores.redis.connection.link import TlsContext, _version_of_files
 from flask_idempotence.testing import StoreContract
 
@@ -23,13 +21,8 @@ class TestTlsContract(StoreContract):
         return open_store(tls_url(tls_server), {"deadline": 5})  # 32 handshakes at once
 
 
-def tls_url(server, scheme="rediss"):
-    return f"{scheme}://{HOST}:{server.port}/0?ssl_ca_certs={server.ca}"
-
-
-def test_valkeys_is_the_same(tls_server):
-    store = open_store(tls_url(tls_server, "valkeys"), {})
-    assert store.claim(os.urandom(8).hex(), os.urandom(16), NO_FINGERPRINT, 1, 0) == Claimed()
+def tls_url(server):
+    return f"rediss://{HOST}:{server.port}/0?ssl_ca_certs={server.ca}"
 
 
 def test_a_server_that_nobody_vouches_for_is_not_trusted(tls_server):

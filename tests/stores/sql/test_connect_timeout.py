@@ -102,6 +102,7 @@ def test_behind_a_first_host_that_is_silent_the_next_one_serves(driver, postgres
     store.engine.dispose()
 
 
+@pytest.mark.database  # a silent one, for seconds
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # PyMySQL's, in a cycle
 @pytest.mark.parametrize("scheme", DRIVERS)
 def test_threads_that_connect_end_soon(scheme, silent):

@@ -10,7 +10,7 @@ from helpers.servers.processes import until
 from sqlalchemy import create_engine, text
 
 from flask_idempotence import SqlStore, idempotent, no_repeat_submit, one_time_token
-from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Renewal
 from flask_idempotence.stores.pruning import EVERY
 
 KEY = {"Idempotency-Key": "k"}
@@ -189,6 +189,10 @@ def test_statements_on_mariadb(on_mariadb):
     token = client.get("/token").get_json()["token"]
     headers = {"Idempotence-Token": token}
     assert queries.during(lambda: client.post("/token-guard", headers=headers)) == ["DELETE"]
+    renewals = [Renewal(f"k{number}", os.urandom(16), 60) for number in range(100)]
+    for key, owner, _ in renewals:
+        store.claim(key, owner, NO_FINGERPRINT, 60, 0)
+    assert queries.during(lambda: store.renew(renewals)) == ["UPDATE"]
 
 
 @pytest.fixture(params=["sqlite", "on_postgres", "on_mariadb"])

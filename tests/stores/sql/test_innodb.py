@@ -205,54 +205,6 @@ class TestRowCounts:
         assert claim(counting, "another") == Claimed()
 
 
-class TestRenewals:
-    def test_of_one_length_are_one_statement(self, store):
-        seen = Statements(store)
-        mine = [owner() for _ in range(100)]
-        for number, each in enumerate(mine):
-            store.claim(f"k{number}", each, NO_FINGERPRINT, 60, 0)
-        renewals = [Renewal(f"k{number}", each, 60) for number, each in enumerate(mine)]
-        with seen:
-            assert store.renew(renewals) == [Outcome.OK] * 100
-        assert len(seen.texts) == 1
-
-    def test_keep_what_is_kept_after_the_lease(self, store):
-        mine = owner()
-        store.claim("k", mine, NO_FINGERPRINT, 5, 100)
-        store.renew([Renewal("k", mine, 50), Renewal("gone", mine, 70)])
-        entry = store.peek("k")
-        assert 48 < entry.lease <= 50
-        assert 148 < entry.expires_in <= 150
-
-    def test_of_another_owners_claim_renew_nothing(self, store):
-        mine, other = owner(), owner()
-        store.claim("a", mine, NO_FINGERPRINT, 5, 0)
-        store.claim("b", other, NO_FINGERPRINT, 5, 0)
-        renewals = [Renewal("a", other, 60), Renewal("b", other, 60), Renewal("b", mine, 60)]
-        assert store.renew(renewals) == [Outcome.STALE, Outcome.OK, Outcome.STALE]
-        assert store.peek("a").lease <= 5
-
-
-class Statements:
-    """What a store sends meanwhile."""
-
-    def __init__(self, store):
-        self._cursor = store._executor.run(lambda connection: type(connection._cursor))
-        self.texts = []
-
-    def __enter__(self):
-        real = self._real = self._cursor.execute
-
-        def noted(cursor, query, args=None):
-            self.texts.append(query)
-            return real(cursor, query, args)
-
-        self._cursor.execute = noted
-
-    def __exit__(self, *_):
-        self._cursor.execute = self._real
-
-
 WRONG = {
     "MyISAM": "ENGINE=MyISAM",
     "VARCHAR(200)": f"MODIFY `key` VARCHAR(200) {INSENSITIVE}",
@@ -301,14 +253,6 @@ def test_a_table_of_another_application_is_not_written_to(mariadb, url):
 
 
 class TestFacts:
-    def test_name_the_product_and_its_settings(self, store):
-        [facts] = store.facts()
-        assert facts.product == "MariaDB"
-        assert (10, 6) <= facts.version < (100,)
-        assert facts.is_primary
-        assert not facts.survives_crash  # the tests' server does not flush
-        assert "innodb_flush_log_at_trx_commit is 2" in facts.durability
-
     def test_say_that_a_replica_takes_no_writes(self, fresh_mariadb):
         with store_at(fresh_mariadb.new_database()) as store:
             fresh_mariadb.execute("SET GLOBAL read_only = 1")
@@ -367,20 +311,6 @@ def test_errors_are_known_by_their_numbers(error, number, trouble, outage):
 def test_an_error_without_a_number_leaves_the_effect_unknown(error):
     assert error_number(error) is None
     assert MySQL().trouble(error) is Trouble.UNKNOWN
-
-
-def test_a_repeat_waits_for_no_lock(store):
-    mine = owner()
-    store.claim("k", mine, NO_FINGERPRINT, 60, 0)
-    with store.engine.connect() as connection:
-        store.complete_in(connection, "k", mine, NO_FINGERPRINT, b"r", 60)
-        began = time.monotonic()
-        assert isinstance(claim(store), Running)
-        connection.commit()
-        with connection.begin():
-            connection.execute(text("SELECT 1 FROM flask_idempotence FOR UPDATE"))
-            assert claim(store) == Done(True, b"r")
-        assert time.monotonic() - began < 2
 
 
 def test_claims_of_other_keys_do_not_wait_for_a_transaction(store):

@@ -1,94 +1,18 @@
-"""`within=` on MariaDB: deadlocks, statements that commit, snapshots, writes before a guard."""
-
-import threading
+"""`within=` on MariaDB: statements that commit, snapshots, writes before a guard."""
 
 import pytest
-from helpers.payment_database import Payment, errors_as_text, pay, payments
-from sqlalchemy import create_engine, insert, select, text, update
+from helpers.payment_database import Payment, pay, payments
+from sqlalchemy import insert, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from flask_idempotence.exactly_once.writes import may_write
 
 pytestmark = pytest.mark.database
 
-HEAVY = 50
-
 
 @pytest.fixture
 def url(mariadb):
     return mariadb.new_database()
-
-
-class Rival:
-    """A transaction that has written more, so that a deadlock's victim is the view's.
-
-    It holds the payment 2, and wants the payment 1 while the view wants the payment 2.
-    """
-
-    def __init__(self, url):
-        self._engine = create_engine(url, isolation_level="READ COMMITTED")
-        with self._engine.begin() as connection:
-            rows = [{"amount": number} for number in range(1, HEAVY + 1)]
-            connection.execute(insert(payments), rows)
-        self._connection = self._engine.connect()
-
-    def hold(self):
-        others = payments.c.id.between(2, HEAVY)
-        self._connection.execute(update(payments).where(others).values(amount=1))
-
-    def want(self):
-        self._wanting = threading.Thread(target=self._want)
-        self._wanting.start()
-
-    def _want(self):
-        self._connection.execute(update(payments).where(payments.c.id == 1).values(amount=1))
-        self._connection.rollback()
-
-    def close(self):
-        self._wanting.join(20)
-        self._connection.close()
-        self._engine.dispose()
-
-
-@pytest.fixture
-def rival(url, pay_app):
-    pay_app()  # makes the tables
-    rival = Rival(url)
-    yield rival
-    rival.close()
-
-
-def deadlock(session, rival):
-    """Have a view's transaction chosen as the victim of a deadlock."""
-    session.execute(update(payments).where(payments.c.id == 1).values(amount=7))
-    rival.hold()
-    rival.want()
-    session.execute(update(payments).where(payments.c.id == 2).values(amount=7))
-
-
-def test_a_deadlock_that_a_view_lets_pass_is_rolled_back_and_comes_again(pay_app, rival):
-    site = pay_app(lambda session: (deadlock(session, rival), "paid")[1])
-    assert site.post().status_code == 500
-    assert site.count() == HEAVY
-    assert list(site.store.scan("")) == []
-    site._view = None
-    assert site.post().status_code == 201
-
-
-def test_a_deadlock_that_a_view_has_caught_is_told_and_nothing_is_committed(pay_app, rival):
-    def view(session):
-        pay(session)
-        with pytest.raises(OperationalError, match="1213"):
-            deadlock(session, rival)
-        pay(session)  # in a transaction of its own, as InnoDB has it
-        return "paid", 201
-
-    site = errors_as_text(pay_app(view))
-    answer = site.post()
-    assert answer.status_code == 500
-    assert "rolled back everything" in answer.text
-    assert site.count() == HEAVY
-    assert list(site.store.scan("")) == []
 
 
 def test_a_view_may_go_on_after_a_statement_that_was_refused_alone(pay_app):
