@@ -20,8 +20,8 @@ from .errors import ConfigurationError
 from .exactly_once.factory import watch_sessions
 from .guards.blocks import Id, Lock
 from .guards.checks import Fault, close_endpoint, faults_of, faults_when_finished
-from .guards.idempotent import guard_all
 from .guards.once import NO_ID, Once, forget
+from .guards.placement import place_guards
 from .guards.token import TokenGuard
 from .request.hashing import Keyring
 from .request.identity import Identities
@@ -277,8 +277,7 @@ class State:
             if self._is_checked:
                 return
             faults = [*faults_when_finished(app, self.config), *token_url_faults(app)]
-            if self.config.key_all_routes:
-                guard_all(app, self.config.key_methods)
+            faults += place_guards(app, self.config)
             for fault in {fault.endpoint: fault for fault in reversed(faults)}.values():
                 close_endpoint(app, fault)
             register_with_apiflask(app, Refusal)

@@ -16,9 +16,9 @@ from .config.settings import Config, within_quotes
 from .engine.engine import engine_of
 from .engine.guard import ViewGuard
 from .errors import PASSING, ConfigurationError
-from .guards.idempotent import guard_to_come
 from .guards.key import KeyGuard
 from .guards.lock import LockGuard
+from .guards.placement import guards_to_come
 from .guards.token import TokenGuard
 from .guards.wrapping import covers, guards_of
 from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
@@ -101,14 +101,17 @@ class IdempotencePlugin(BasePlugin):
         engine = engine_of(self._app)
         config = engine.config
         rule = kwargs.get("rule")
-        view = self._app.view_functions.get(rule.endpoint) if rule else kwargs.get("view")
+        views = self._app.view_functions
+        view = views.get(rule.endpoint) if rule else kwargs.get("view")
         if view is None or operations is None:
             return
+        endpoint = next((name for name, each in views.items() if each is view), "")
         for method in _METHODS.intersection(operations):
             verb = method.upper()
             found = [guard for guard in guards_of(view, verb) if covers(guard, verb)]
-            if (whole_app := guard_to_come(config, view, verb)) is not None:
-                found.insert(0, whole_app)
+            found[:0] = [
+                coming.guard for coming in guards_to_come(self._app, config, endpoint, verb)
+            ]
             if guards := [guard.bind(engine.services, None) for guard in found]:
                 self._describe(operations[method], guards, config)
 

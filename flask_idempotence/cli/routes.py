@@ -12,7 +12,7 @@ from flask.cli import with_appcontext
 from ..config.settings import NAMESPACE, SETTINGS
 from ..engine.guard import SAFE_METHODS, ViewGuard, arguments_of
 from ..exactly_once.factory import TransactionFactory
-from ..guards.idempotent import exempts, guard_to_come
+from ..guards.placement import guards_to_come, is_exempt
 from ..guards.wrapping import covers, guards_of
 from .context import State, as_json, state_of, this_app
 from .output import print_json, print_table
@@ -31,7 +31,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Guarded:
-    """A guard of a route; its origin is `route`, or `setting` in whole-app mode."""
+    """A guard of a route; its origin is `route`, a Blueprint's name, or `setting` (whole app)."""
 
     mode: str
     origin: str
@@ -60,10 +60,13 @@ def _routes(app: Flask, state: State) -> Iterator[Route]:
                 for guard in guards_of(view, method)
                 if covers(guard, method)
             ]
-            if (whole_app := guard_to_come(state.config, view, method)) is not None:
-                guards.insert(0, _guarded(app, state, whole_app, "setting"))
+            guards[:0] = [
+                _guarded(app, state, coming.guard, coming.blueprint or "setting")
+                for coming in guards_to_come(app, state.config, rule.endpoint, method)
+            ]
             if guards or method not in SAFE_METHODS:
-                yield Route(method, rule.rule, rule.endpoint, exempts(view, method), guards)
+                exempt = is_exempt(app, rule.endpoint, method)
+                yield Route(method, rule.rule, rule.endpoint, exempt, guards)
 
 
 def _guarded(app: Flask, state: State, guard: ViewGuard, origin: str) -> Guarded:
@@ -108,7 +111,7 @@ def routes(*, as_json: bool, defaults: bool, strict: bool) -> None:
     """Show the guards of each route, and the rules in force.
 
     The command lists every unsafe method, and the safe methods that have a guard. 'none' marks an
-    unguarded method, 'exempt' one behind idempotent.exempt. Guards are listed from the outermost,
+    unguarded method, 'exempt' one with @exempt. Guards are listed from the outermost,
     each rule with its origin: the route, a setting or, with --defaults and in JSON, the default.
     """
     found = _routes(this_app(), state_of(this_app()))
@@ -126,8 +129,10 @@ def _print(routes: list[Route], origins: Sequence[str]) -> None:
     for route in routes:
         guards = []
         for guard in route.guards:
-            by_setting = " (all routes)" if guard.origin == "setting" else ""
-            mode = guard.mode + by_setting + ("" if guard.enabled else " (off)")
+            place = {"route": "", "setting": " (all routes)"}.get(
+                guard.origin, f" (Blueprint {guard.origin})"
+            )
+            mode = guard.mode + place + ("" if guard.enabled else " (off)")
             guards.append((mode, _rules(guard, origins)))
         for mode, rules in guards or [("exempt" if route.exempt else "none", "")]:
             rows.append((route.method, route.rule, route.endpoint, mode, rules))

@@ -278,10 +278,12 @@ class ViewGuard(Guard["Response"]):
     Attributes:
         methods: safe methods that are guarded, too.
         only_methods: the methods that are guarded; None for all but the safe ones.
+        unless: returns whether a request needs no guard.
     """
 
     methods: Collection[str] = frozenset()
     only_methods: Collection[str] | None = None
+    unless: Callable[[], object] | None = None
 
     @abstractmethod
     def question(self, request: Request) -> Question | Unguarded:

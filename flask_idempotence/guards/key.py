@@ -84,6 +84,7 @@ class KeyGuard(ViewGuard):
     ignore: frozenset[str] = argument(arguments.names, ())
     compare: Callable[[], object] | Literal[False] | None = argument(_compared)
     within: TransactionFactory | None = argument(transaction_factory)
+    unless: Callable[[], object] | None = argument(arguments.function)
     on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
     only_methods: frozenset[str] | None = None
 

@@ -25,7 +25,7 @@ from ..request.fingerprint import canonical_request, rule_of, selection_of
 from ..response.refusals import RepeatSubmit
 from ..stores.base import Running
 from . import arguments
-from .wrapping import decorator_of
+from .wrapping import B, Decorator, decorator_of, is_subject
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,6 +63,7 @@ class LockGuard(ViewGuard):
     wait: float | None = argument(arguments.wait)
     failed: Callable[[Response], bool] | None = argument(arguments.function)
     methods: Collection[str] = argument(_methods)
+    unless: Callable[[], object] | None = argument(arguments.function)
     on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
 
     def validate(self) -> None:
@@ -131,6 +132,10 @@ def no_repeat_submit(interval: Callable[P, R]) -> Callable[P, R]: ...
 
 
 @overload
+def no_repeat_submit(interval: B) -> B: ...
+
+
+@overload
 def no_repeat_submit(
     interval: float | timedelta | None = None,
     message: object | None = None,
@@ -142,8 +147,9 @@ def no_repeat_submit(
     wait: float | timedelta | None = None,
     failed: Callable[[Response], bool] | None = None,
     methods: Collection[str] | None = None,
+    unless: Callable[[], object] | None = None,
     on_store_error: OnStoreError | None = None,
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+) -> Decorator: ...
 
 
 def no_repeat_submit(interval: Any = None, message: object | None = None, **given: Any) -> Any:
@@ -172,11 +178,13 @@ def no_repeat_submit(interval: Any = None, message: object | None = None, **give
         failed: takes the response and returns whether it is a failed result. None: the
             application's predicate.
         methods: safe methods that are guarded too, such as `("GET",)`, which includes HEAD.
+        unless: called without arguments once a request, before the sender is identified and the
+            store asked; if it returns true, the view runs unguarded.
         on_store_error: when the store does not answer, `"reject"` the request or `"allow"` it to
             run unguarded. None: the setting `IDEMPOTENCE_ON_STORE_ERROR`.
 
     Raises:
         ConfigurationError: an argument of the wrong kind.
     """
-    view, interval = (interval, None) if callable(interval) else (None, interval)
+    view, interval = (interval, None) if is_subject(interval) else (None, interval)
     return decorator_of(LockGuard, view, given, interval=interval, message=message)

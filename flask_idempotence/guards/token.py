@@ -24,7 +24,7 @@ from ..request.tokens import PURPOSE_RULE, is_purpose
 from ..response.refusals import TokenInvalid, TokenMissing, TokenNotYours, TokenSpent
 from ..stores.base import TokenOutcome
 from . import arguments
-from .wrapping import decorator_of
+from .wrapping import B, Decorator, decorator_of, is_subject
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +46,7 @@ class TokenGuard(ViewGuard):
 
     purpose: str | None = argument(_purpose)
     restore_on_failure: bool = argument(arguments.flag, default=False)
+    unless: Callable[[], object] | None = argument(arguments.function)
     on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
 
     def prepare(self, _config: Config, _given: Self) -> None:
@@ -93,12 +94,17 @@ def one_time_token(purpose: Callable[P, R], /) -> Callable[P, R]: ...
 
 
 @overload
+def one_time_token(purpose: B, /) -> B: ...
+
+
+@overload
 def one_time_token(
     purpose: str | None = None,
     *,
     restore_on_failure: bool = False,
+    unless: Callable[[], object] | None = None,
     on_store_error: OnStoreError | None = None,
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+) -> Decorator: ...
 
 
 def one_time_token(purpose: Any = None, **given: Any) -> Any:
@@ -112,11 +118,13 @@ def one_time_token(purpose: Any = None, **given: Any) -> Any:
         purpose: the purpose for which the token must have been issued; None for no purpose.
         restore_on_failure: put the token back once after a failed result or an exception, with
             the lifetime it had left, so that a form can be corrected and sent again.
+        unless: called without arguments once a request, before the sender is identified and the
+            store asked; if it returns true, the view runs unguarded.
         on_store_error: when the store does not answer, `"reject"` the request or `"allow"` it to
             run unguarded. None: the setting `IDEMPOTENCE_ON_STORE_ERROR`.
 
     Raises:
         ConfigurationError: no token could have such a purpose, or an argument is wrong.
     """
-    view, purpose = (purpose, None) if callable(purpose) else (None, purpose)
+    view, purpose = (purpose, None) if is_subject(purpose) else (None, purpose)
     return decorator_of(TokenGuard, view, given, purpose=purpose)

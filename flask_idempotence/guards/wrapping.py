@@ -7,9 +7,9 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
-from flask import Flask, Request, Response, after_this_request
+from flask import Blueprint, Flask, Request, Response, after_this_request, current_app
 from flask.globals import request_ctx
 
 from ..engine.claim import Attempt, Claim
@@ -24,6 +24,7 @@ from ..engine.guard import (
     result_failed,
 )
 from ..engine.settling import Settling
+from ..errors import ConfigurationError
 from ..request.input import guard_input
 from ..request.proxies import actual
 from ..response.headers import forbid_storing, may_be_stored, note_on
@@ -33,23 +34,46 @@ _logger = logging.getLogger("flask_idempotence")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+B = TypeVar("B", bound=Blueprint)
 
 GUARDED = "__idempotence_guarded__"
 """Marks a view that a decorator has put behind a guard."""
+
+CARRIED = "__idempotence_guards__"
+"""Where a Blueprint has its guards, by mode."""
+
+HAS_SERVED = "__idempotence_served__"
+"""Marks a Blueprint whose guards are around its views."""
 
 _GUARD = "__idempotence_guard__"
 _BY = "__idempotence_by__"
 
 
-def decorator_of(
-    kind: type[ViewGuard], view: Callable[..., Any] | None, given: dict[str, Any], **more: Any
-) -> Any:
-    """Return a decorator with these arguments; given a view, return it behind the guard."""
+class Decorator(Protocol):
+    """A guard with its arguments, for a view function or a Blueprint."""
+
+    @overload
+    def __call__(self, view: Callable[P, R], /) -> Callable[P, R]: ...
+
+    @overload
+    def __call__(self, view: B, /) -> B: ...
+
+
+def is_subject(value: object) -> bool:
+    """Whether the first argument of a decorator is what it guards, and no argument."""
+    return callable(value) or isinstance(value, Blueprint)
+
+
+def decorator_of(kind: type[ViewGuard], view: Any, given: dict[str, Any], **more: Any) -> Any:
+    """Return a decorator with these arguments; given a view or a Blueprint, decorate it."""
     if unknown := given.keys() - {argument.name for argument in arguments_of(kind)}:
         raise TypeError(f"{kind.decorator}() got an unexpected keyword argument {min(unknown)!r}")
     guard = kind(**given, **more)
 
-    def decorate(view: Callable[P, R]) -> Callable[P, R]:
+    def decorate(view: Any) -> Any:
+        if isinstance(view, Blueprint):
+            _carry(view, guard)
+            return view
         behind_guard = put_behind(guard, view)
         # For the check of the order. A bound method or a builtin takes no mark: there, a wrong
         # order goes unnoticed.
@@ -59,6 +83,29 @@ def decorator_of(
 
     setattr(decorate, _BY, guard)
     return decorate if view is None else decorate(view)
+
+
+def _carry(blueprint: Blueprint, guard: ViewGuard) -> None:
+    """Let a Blueprint carry a guard, which the first request puts around its views.
+
+    Raises:
+        ConfigurationError: it carries one of this mode, or has served a request.
+    """
+    known = vars(blueprint)
+    carried = known.setdefault(CARRIED, {})
+    if guard.mode in carried or HAS_SERVED in known:
+        reason = "has such a guard" if guard.mode in carried else "has served a request"
+        raise ConfigurationError(
+            f"{guard.decorator} cannot guard the Blueprint {blueprint.name!r}, which {reason} "
+            "already. Guard it once, where it is made."
+        )
+    carried[guard.mode] = guard
+    with contextlib.suppress(AssertionError):  # it is registered, and takes no functions any more
+        blueprint.before_request(_demand_extension)
+
+
+def _demand_extension() -> None:
+    engine_of(actual(current_app))
 
 
 def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
@@ -102,8 +149,11 @@ def run(
     bound = engine.bound(guard, endpoint)
     attempt = Attempt(app, guard.mode, endpoint, bound.on_store_error)
     claims: list[Claim] = note_on(request).claims
-    ask: Callable[[], Question | Unguarded] = bound.switched_off
-    if engine.is_on(app, guard.toggle):
+    if not engine.is_on(app, guard.toggle):
+        ask: Callable[[], Question | Unguarded] = bound.switched_off
+    elif bound.unless is not None and bound.unless():
+        ask = partial(Unguarded, "unless= says so")
+    else:
         guard_input(request.environ)
         ask = partial(bound.question, request)
     try:

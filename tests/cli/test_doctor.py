@@ -14,6 +14,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from flask_idempotence import (
     Idempotence,
     MemoryStore,
+    exempt,
     idempotent,
     no_repeat_submit,
     one_time_token,
@@ -227,7 +228,7 @@ GUARDS = {"key": idempotent(), "lock": no_repeat_submit(9), "token": one_time_to
     ],
 )
 def test_a_login_check_inside_a_guard(login, whole_app, outer, inner, where):
-    decorators = {**LOGINS, **GUARDS, "exempt": idempotent.exempt, "": undecorated}
+    decorators = {**LOGINS, **GUARDS, "exempt": exempt, "": undecorated}
     outermost, innermost = (decorators[name.format(login=login)] for name in (outer, inner))
     app = production_app(IDEMPOTENCE_KEY_ALL_ROUTES=whole_app)
     app.get("/history")(outermost(innermost(lambda: "read")))

@@ -7,7 +7,7 @@ from flask import Blueprint
 from flask.views import MethodView
 from helpers.apps import make_app
 
-from flask_idempotence import idempotent, no_repeat_submit, one_time_token
+from flask_idempotence import exempt, idempotent, no_repeat_submit, one_time_token
 
 
 def by_order():
@@ -42,7 +42,7 @@ def shop(**settings):
         return ""
 
     @app.post("/exempt")
-    @idempotent.exempt
+    @exempt
     def left_out():
         return ""
 
@@ -129,3 +129,18 @@ def test_strict_passes_a_guard_that_is_switched_off():
     app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True, IDEMPOTENCE_KEY_ENABLED=False)
     app.add_url_rule("/", view_func=by_order, methods=["POST"])
     assert rows(app, "--strict") == [["POST", "/", "by_order", "key (all routes) (off)", ""]]
+
+
+def test_the_guard_of_a_blueprint_is_shown_with_its_name():
+    app, api, orders = make_app(), Blueprint("api", __name__), Blueprint("orders", __name__)
+    orders.add_url_rule("/orders", "create", lambda: "", methods=["POST"])
+    orders.add_url_rule("/search", "search", exempt(lambda: ""), methods=["POST"])
+    no_repeat_submit(3, unless=by_order)(orders)
+    api.register_blueprint(orders)
+    app.register_blueprint(idempotent(api))
+    lock = "route: interval=3.0, unless='by_order()'"
+    assert rows(app, "--strict") == [
+        ["POST", "/orders", "api.orders.create", "lock (Blueprint api.orders)", lock],
+        ["POST", "/orders", "api.orders.create", "key (Blueprint api)", ""],
+        ["POST", "/search", "api.orders.search", "exempt", ""],
+    ]

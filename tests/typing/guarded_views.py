@@ -14,6 +14,7 @@ from flask_idempotence import (
     Refusal,
     Store,
     current_guard,
+    exempt,
     idempotent,
     no_repeat_submit,
     one_time_token,
@@ -107,8 +108,8 @@ def with_purpose(order: int) -> str:
     return str(order)
 
 
-@idempotent.exempt
-def exempt(order: int) -> str:
+@exempt
+def left_out(order: int) -> str:
     return str(order)
 
 
@@ -121,7 +122,7 @@ class Orders(MethodView):
 assert_type(bare(1), str)
 assert_type(with_key(1, loud=True), tuple[str, int])
 assert_type(with_lock(order=1), dict[str, int])
-assert_type(exempt(1), str)
+assert_type(left_out(1), str)
 assert_type(with_choices(), str)
 assert_type(with_key_alone(), str)
 assert_type(with_comparison(), str)
@@ -149,7 +150,7 @@ bare()  # type: ignore
 with_key(1, True)  # type: ignore
 with_lock(1, 2)  # type: ignore
 spent = with_token(order="one")  # type: ignore
-exempt("one")  # type: ignore
+left_out("one")  # type: ignore
 Orders().post("one")  # type: ignore
 idempotent(required="yes")  # type: ignore
 idempotent(compare=True)  # type: ignore

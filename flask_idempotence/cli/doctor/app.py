@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from flask import Flask
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from ...config.settings import IDENTITY, Config
+from ...config.settings import IDENTITY
 from ...engine.publisher import channel_of
 from ...errors import StoreError
 from ...guards.checks import faults_when_finished
-from ...guards.idempotent import guard_to_come
+from ...guards.placement import guards_to_come
 from ...guards.wrapping import covers, guards_of, is_guard, layers
 from ...stores.base import BroadcastingStore
 from ...web.routes import token_url_faults
@@ -180,7 +180,11 @@ def _check_logins(context: DoctorContext) -> Finding:
         rule.endpoint
         for rule in app.url_map.iter_rules()
         for method in rule.methods or ()
-        if _has_login_inside(context.state.config, views.get(rule.endpoint), method)
+        if _has_login_inside(
+            views.get(rule.endpoint),
+            method,
+            bool(guards_to_come(app, context.state.config, rule.endpoint, method)),
+        )
     )
     if not inside:
         return ok("No decorator of Flask-Login is inside a guard.")
@@ -193,8 +197,7 @@ def _check_logins(context: DoctorContext) -> Finding:
     )
 
 
-def _has_login_inside(config: Config, view: object, method: str) -> bool:
-    is_inside = guard_to_come(config, view, method) is not None
+def _has_login_inside(view: object, method: str, is_inside: bool) -> bool:
     for layer in layers(view, method):
         if is_guard(layer):
             own_guard = next(guards_of(layer, method))
