@@ -124,19 +124,17 @@ class _Report(Instrument):
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[str, Counter[tuple[str, ...]]] = {
-            figure.name: Counter() for figure in figures.COUNTERS
-        }
+        self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self._pending = 0  # of this process
 
     def _observe(
         self, figure: Figure, _: metrics.CallbackOptions
     ) -> Iterator[metrics.Observation]:
         with self._lock:
-            counts = list(self._counts[figure.name].items())
-        for labels, count in counts:
-            attributes = dict(zip(figure.labels, labels, strict=True))
-            yield metrics.Observation(count, attributes)
+            counts = list(self._counts.items())
+        for (name, labels), count in counts:
+            if name == figure.name:
+                yield metrics.Observation(count, dict(zip(figure.labels, labels, strict=True)))
 
     def receiver(self, name: str, figure: Figure, labels: Labels) -> Callable[..., None]:
         event, decides = f"idempotence.{name}", name in _DECISIONS
@@ -144,7 +142,7 @@ class _Report(Instrument):
 
         def receive(_: Flask, /, **sent: Any) -> None:
             with self._lock:
-                self._counts[figure.name][labels(sent)] += 1
+                self._counts[figure.name, labels(sent)] += 1
             span = trace.get_current_span()
             if not span.is_recording():
                 return
@@ -152,8 +150,7 @@ class _Report(Instrument):
                 "idempotence.mode": sent["mode"],
                 "idempotence.endpoint": sent["endpoint"] or "",
             }
-            for argument, attribute in passed_on:
-                attributes[attribute] = sent[argument]
+            attributes |= {attribute: sent[argument] for argument, attribute in passed_on}
             if "error" in sent and decides:
                 attributes["idempotence.reason"] = sent["error"].slug
             span.add_event(event, attributes)

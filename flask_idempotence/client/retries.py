@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping
 from concurrent.futures import Future, wait
 from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from threading import Thread
 from typing import Protocol, TypeVar
@@ -151,8 +151,7 @@ def _timestamp_of(date: str) -> float | None:
     """Return the seconds since 1970 of an HTTP date, or None where it is malformed."""
     try:
         moment = parsedate_to_datetime(date)
-        utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return (utc - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
+        return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
 

@@ -152,19 +152,18 @@ def within_quotes(pattern: str) -> str:
 def _messages(value: object) -> dict[str, object]:
     texts = _by_slug(value, SLUGS, "Must be a mapping of slugs to texts.")
     for slug, text in texts.items():
-        if not _is_text(text):
+        if isinstance(text, str):
+            is_text = bool(text.strip()) and not any("\ud800" <= each <= "\udfff" for each in text)
+        else:  # numbers, collections and functions have the `str()` of all objects
+            is_text = type(text).__str__ is not object.__str__ and not isinstance(
+                text, bytes | bytearray
+            )
+        if not is_text:
             raise ValidationError(
                 f"{slug!r} needs a text: a string that is not blank, or a lazy one with a str() "
                 "of its own."
             )
     return texts
-
-
-def _is_text(value: object) -> bool:
-    if isinstance(value, str):
-        return bool(value.strip()) and not any("\ud800" <= letter <= "\udfff" for letter in value)
-    # Numbers, collections and functions have the `str()` of all objects.
-    return type(value).__str__ is not object.__str__ and not isinstance(value, bytes | bytearray)
 
 
 def _duplicate_status(value: object) -> int | dict[str, int]:

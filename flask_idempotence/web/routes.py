@@ -86,10 +86,8 @@ def issue_token(**_: str) -> Response:
     try:
         purpose = request.args.get("purpose")
         token = engine.issue_token(actual(request), purpose)
-    except UnicodeDecodeError:
+    except ValueError:  # of bytes that are no text, too
         abort(400, PURPOSE_RULE)
-    except ValueError as error:
-        abort(400, str(error))
     response = jsonify(
         token=token,
         expires_in=int(engine.config.token_ttl),
