@@ -163,7 +163,6 @@ class Claim:
         owner: 16 random bytes; empty where there is no lease.
         granted_at: the time before the claim, on the engine's clock.
         was_renewed: whether a renewal was sent; its answer may have been lost.
-        is_restored: whether the token that was spent had been put back before.
         context: the id of the request context in which it was granted.
         is_stopped: whether another guard has refused before the view could run.
         result: the verdict about the result, decisions by hand aside.
@@ -213,7 +212,6 @@ class Claim:
     # The view
 
     def enter_view(self, request: Request) -> None:
-        """Note that the view of a request runs now; the request keeps the claim."""
         self.context = id(actual(request_ctx))
         self.in_view = True
         note_on(request).claims.append(self)

@@ -252,7 +252,6 @@ class Engine:
     def _spend(
         self, attempt: Attempt, guard: Guard[object], question: Question, slot: Slot, token: Token
     ) -> Claim | TokenOutcome | None:
-        """Take a token out of the store; return a claim if it was there."""
         subject = self.services.keyring.subject(attempt.app, token.bearer.text)
         outcome = self.policy.call(
             attempt, "take_token", lambda: self.store.take_token(slot.key, subject)
@@ -324,7 +323,6 @@ class Engine:
         return self._begin(Claim(attempt, guard, Question(b""), Slot("")), transaction)
 
     def _begin(self, claim: Claim, transaction: Transaction | None) -> Claim:
-        """Begin a transaction, which is settled with its claim."""
         if transaction is None:
             raise RuntimeError("A view within= a session never runs without its transaction.")
         claim.transaction = transaction

@@ -71,22 +71,14 @@ class FailurePolicy:
         after_view: bool = False,
         on_unknown: Callable[[], None] | None = None,
     ) -> T | None:
-        """Call the store, before a view to learn whether it may run.
-
-        Args:
-            attempt: at the guard.
-            operation: the name of the call, for signals and measurements.
-            call: the call.
-            after_view: whether the answer can no longer change the response.
-            on_unknown: called where the operation was sent, and may have taken effect.
+        """Call the store; `on_unknown` is called where it may have acted without answering.
 
         Returns:
             The answer. Where there is none: after the view, the part that some servers have
             answered, or None; before it, None for a view that runs unguarded.
 
         Raises:
-            StoreUnavailable: the store does not answer before the view, and the policy is to
-                reject.
+            StoreUnavailable: before the view, and the policy is to reject.
         """
         try:
             answer = self._timed(operation, call) if self.instruments else call()
@@ -134,7 +126,6 @@ class FailurePolicy:
     def _report(
         self, attempt: Attempt, operation: str, error: StoreError, *, after_view: bool
     ) -> None:
-        """Log a failure and send its signal."""
         clear_locals(error)
         rejects = self._rejects(attempt)
         is_counted = not after_view and (rejects or operation in _RUN_VIEWS)

@@ -121,13 +121,11 @@ class Block:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Settle, if this block has claimed the operation."""
         if self._claim is not None:
             leave_block(self._claim)
             self._end(engine_of(self._claim.attempt.app), self._claim, error)
 
     def _end(self, engine: Engine, claim: Claim, _error: BaseException | None) -> None:
-        """Settle a claim whose block has ended."""
         engine.settling.settle(claim)
 
     @property

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
 from flask import Flask
-from werkzeug.routing import Rule
 
 from ..config.settings import Config
 from ..engine.guard import ViewGuard
@@ -77,14 +76,12 @@ def _wrong_order(app: Flask) -> Iterator[Fault]:
 def _against_settings(app: Flask, config: Config) -> Iterator[Fault]:
     """Find guards whose arguments do not go with the settings, each once."""
     found: dict[Fault, None] = {}
-    for rule in app.url_map.iter_rules():
-        view = app.view_functions.get(rule.endpoint)
-        for method in _methods(rule):
-            for guard in guards_of(view, method):
-                try:
-                    guard.check(rule.endpoint, config)
-                except ConfigurationError as error:
-                    found[Fault(rule.endpoint, str(error))] = None
+    for endpoint, view, method in _served(app):
+        for guard in guards_of(view, method):
+            try:
+                guard.check(endpoint, config)
+            except ConfigurationError as error:
+                found[Fault(endpoint, str(error))] = None
     yield from found
 
 
@@ -95,15 +92,13 @@ def _idle(app: Flask) -> Iterator[Fault]:
     """
     at_work: set[tuple[int, int]] = set()
     places: dict[tuple[int, int], tuple[ViewGuard, dict[str, set[str]]]] = {}
-    for rule in app.url_map.iter_rules():
-        view = app.view_functions.get(rule.endpoint)
-        for method in _methods(rule):
-            for guard, subject in guards_and_subjects(view, method):
-                place = id(guard), id(subject)
-                endpoints = places.setdefault(place, (guard, {}))[1]
-                endpoints.setdefault(rule.endpoint, set()).add(method)
-                if covers(guard, method):
-                    at_work.add(place)
+    for endpoint, view, method in _served(app):
+        for guard, subject in guards_and_subjects(view, method):
+            place = id(guard), id(subject)
+            endpoints = places.setdefault(place, (guard, {}))[1]
+            endpoints.setdefault(endpoint, set()).add(method)
+            if covers(guard, method):
+                at_work.add(place)
     for guard, endpoints in (found for place, found in places.items() if place not in at_work):
         by_name = ", or name them in no_repeat_submit(methods=...)" if guard.mode == "lock" else ""
         for endpoint, methods in endpoints.items():
@@ -115,5 +110,8 @@ def _idle(app: Flask) -> Iterator[Fault]:
             )
 
 
-def _methods(rule: Rule) -> Collection[str]:
-    return ("GET", "POST") if rule.methods is None else rule.methods
+def _served(app: Flask) -> Iterator[tuple[str, object, str]]:
+    """Return the endpoint, the view and the method of each request that a route takes."""
+    for rule in app.url_map.iter_rules():
+        for method in ("GET", "POST") if rule.methods is None else rule.methods:
+            yield rule.endpoint, app.view_functions.get(rule.endpoint), method
