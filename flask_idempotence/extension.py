@@ -23,7 +23,7 @@ from .guards.checks import Fault, close_endpoint, faults_of, faults_when_finishe
 from .guards.once import NO_ID, Once, forget
 from .guards.placement import place_guards
 from .guards.token import TokenGuard
-from .request.hashing import Keyring
+from .request.fingerprint import Keyring
 from .request.identity import Identities
 from .request.input import watch_input
 from .request.proxies import actual

@@ -12,7 +12,7 @@ from flask import Flask, current_app
 
 from ..config.settings import Config
 from ..engine.engine import Engine
-from ..request.hashing import KEYSPACE, SHORT_HASH
+from ..request.fingerprint import KEYSPACE, SHORT_HASH
 from ..request.proxies import actual
 from ..stores.base import Entry, InspectableStore, Store, inspectable
 from .output import print_aside, progress

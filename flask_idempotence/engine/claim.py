@@ -16,7 +16,7 @@ from flask import Flask, Request, has_request_context
 from flask.globals import request_ctx
 
 from ..config.settings import OnStoreError
-from ..request.hashing import SHORT_HASH
+from ..request.fingerprint import SHORT_HASH
 from ..request.input import WATCHED, WatchedInput
 from ..request.proxies import actual
 from ..response.headers import note_on

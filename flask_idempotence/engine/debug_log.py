@@ -44,7 +44,7 @@ def _facts(attempt: Attempt, identity: Identity | None) -> Iterator[str]:
     if (question := attempt.traced) is not None:
         identity = identity or question.identity
     if identity is not None:
-        yield f"identity={'+'.join(identity.sources) or 'none'}"
+        yield f"identity={identity.sources or 'none'}"
     if question is not None:
         if question.lease:
             yield f"lease={question.lease:g}s"

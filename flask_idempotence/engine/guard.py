@@ -24,7 +24,7 @@ from flask import Flask, Request, Response
 from ..config.runtime import Callbacks
 from ..config.settings import Config, OnStoreError
 from ..exactly_once.factory import TransactionFactory
-from ..request.hashing import Keyring
+from ..request.fingerprint import Keyring
 from ..request.identity import Identities, Identity
 from ..request.tokens import Token, Tokens
 from ..request.warnings import NearMisses

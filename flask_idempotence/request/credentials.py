@@ -8,16 +8,17 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from urllib.request import parse_http_list
 
 from flask import Flask, Request
+from werkzeug.datastructures import MultiDict
 from werkzeug.http import unquote_header_value
 
 from ..config.settings import Config
 from .fingerprint import canonical_json
 from .logins import Sender
-from .proxies import session_id
+from .proxies import session_with_content
 
 FORGERY = re.compile(r"csrf|xsrf", re.IGNORECASE)
 """Names of tokens against forged requests: each visitor has one, and it may change any time."""
@@ -41,7 +42,6 @@ between two requests of one client. The page on identity says where each name is
 
 _CREDENTIAL = re.compile(r"key|token|auth|secret|session|jwt|credential|passw", re.IGNORECASE)
 _PREFIX = re.compile(r"__(?:Host|Secure)-")
-_LONGEST_NAME = 256
 
 _STABLE = frozenset(
     {
@@ -92,50 +92,40 @@ class Credentials:
         self._named = frozenset(name.lower() for name in config.identity_cookies)
 
     def of(self, app: Flask, request: Request) -> list[Sender]:
-        found = self.present(request, self._secret)
+        headers, config = self._secret, app.config
         # Where Flask-JWT-Extended looks for its tokens is a setting of its own.
-        own = app.config.get("JWT_HEADER_NAME")
+        own = config.get("JWT_HEADER_NAME")
         if own and own.lower() != "authorization":
-            found += self.present(request, {environ_key(own): own.lower()})
+            headers = {**headers, environ_key(own): own.lower()}
+        found = present(request, headers)
         if "HTTP_COOKIE" in request.environ:
-            found += self._of_cookies(app, request)
-        return [Sender.of_texts("credentials", found)] if found else []
+            found += self._of_cookies(request.cookies, config)
+        return [Sender("credentials", f"credentials:{canonical_json(found)}")] if found else []
 
-    @staticmethod
-    def present(request: Request, headers: dict[str, str]) -> list[str]:
-        """Return names and values of those headers that a request has, alternately."""
-        environ, found = request.environ, []
-        for key, name in headers.items():
-            if value := environ.get(key, "").strip():
-                found += [f"header {name}", value]
-        return found
-
-    def _of_cookies(self, app: Flask, request: Request) -> list[str]:
-        cookies = request.cookies
-        of_session = app.config.get("SESSION_COOKIE_NAME")
-        of_jwt = app.config.get("JWT_ACCESS_COOKIE_NAME")
-        found = [
-            text
-            for name, value in sorted(cookies.items(multi=True))
-            if value
-            and name != of_session  # its content changes from response to response
-            and (name == of_jwt or self._counts(name))
-            for text in (f"cookie {name}", value)
-        ]
-        if of_session in cookies and (sid := session_id()) is not None:
-            found += ["session id", sid]
-        return found
+    def _of_cookies(self, cookies: MultiDict[str, str], config: Mapping[str, object]) -> list[str]:
+        found: list[str] = []
+        own, of_session = config.get("JWT_ACCESS_COOKIE_NAME"), config.get("SESSION_COOKIE_NAME")
+        for name, value in sorted(cookies.items(multi=True)):
+            # The content of the session's changes from response to response.
+            if value and name != of_session and (name == own or self._counts(name)):
+                found += [f"cookie {name}", value]
+        sid = getattr(session_with_content(), "sid", None) if of_session in cookies else None
+        return [*found, "session id", sid] if sid and isinstance(sid, str) else found
 
     def _counts(self, name: str) -> bool:
-        if FORGERY.search(name):
-            return False
         plain = _plain(name)
-        # Only an attacker sends longer names: they are not searched for patterns.
-        if len(plain) > _LONGEST_NAME:
-            return bool(self._named)
         # A family of names may hold a credential of the application's, such as `bm_access_token`.
-        is_meant = plain in self._named or plain not in _RENEWED_NAMES
-        return is_meant and self._cookies.match(plain) is not None
+        is_renewed = plain in _RENEWED_NAMES and plain not in self._named
+        return not (is_renewed or FORGERY.search(name)) and bool(self._cookies.match(plain))
+
+
+def present(request: Request, headers: Mapping[str, str]) -> list[str]:
+    """Return names and values of those headers that a request has, alternately."""
+    environ, found = request.environ, []
+    for key, name in headers.items():
+        if value := environ.get(key, "").strip():
+            found += [f"header {name}", value]
+    return found
 
 
 def _plain(name: str) -> str:
@@ -160,43 +150,27 @@ def environ_key(header: str) -> str:
     return f"HTTP_{header.upper().replace('-', '_')}"
 
 
-class Authorization(NamedTuple):
-    """The part of an `Authorization` header that counts."""
+def read_authorization(header: str) -> tuple[str, str]:
+    """Return the part of a header that counts, empty where there are no credentials.
 
-    text: str
-    is_stable: bool
-    """Whether it is known to be the same in the next attempt."""
-    scheme: str = ""
-    """The scheme, if it may be logged."""
-
-    def __repr__(self) -> str:
-        return "<Authorization>"
-
-
-def read_authorization(header: str) -> Authorization | None:
-    """Return the part of a header that counts; None where it is empty.
-
-    Credentials that sign each request count by the part that names the sender. All
-    others count as a whole, well-formed or not.
+    Credentials that sign each request count by the part that names the sender. All others count
+    as a whole, well-formed or not: of those that may differ in the next attempt, the second value
+    is the scheme, or `"unknown"` where it may not be logged.
     """
     whole = header.strip()
     scheme, _, credentials = whole.partition(" ")
     scheme, credentials = scheme.lower(), credentials.strip()
-    if not whole or (not credentials and scheme in _STABLE):
-        return None
-    if not credentials:
-        return Authorization(f"authorization: {whole}", is_stable=False)
-    text = f"authorization:{scheme} {credentials}"
     if scheme in _STABLE:
-        return Authorization(text, is_stable=True)
-    parameters = _parameters(credentials) if len(credentials) <= _LONGEST_LIST else {}
+        return credentials and f"authorization:{scheme} {credentials}", ""
+    if not credentials:
+        return (f"authorization: {whole}", "unknown") if whole else ("", "")
+    parameters = _parameters(credentials)
     if sender := _sender(scheme, credentials, parameters):
-        named = canonical_json(sender)
-        return Authorization(f"signed:{scheme} {named}", is_stable=True)
+        return f"signed:{scheme} {canonical_json(sender)}", ""
     # A word before parameters is a scheme; one before anything else may be part of a secret.
-    has_form = bool(parameters) and all(parameters.values())
-    is_scheme = _NAME.fullmatch(scheme) and (has_form or scheme in _SIGNED)
-    return Authorization(text, is_stable=False, scheme=scheme if is_scheme else "")
+    has_form = scheme in _SIGNED or (parameters and all(parameters.values()))
+    is_scheme = has_form and _NAME.fullmatch(scheme)
+    return f"authorization:{scheme} {credentials}", scheme if is_scheme else "unknown"
 
 
 def _sender(scheme: str, credentials: str, parameters: dict[str, str]) -> list[str]:
@@ -214,10 +188,8 @@ def _sender(scheme: str, credentials: str, parameters: dict[str, str]) -> list[s
 
 
 def _parameters(text: str) -> dict[str, str]:
-    from urllib.request import parse_http_list  # noqa: PLC0415 - heavy, and for few schemes
-
     found: dict[str, str] = {}
-    for item in parse_http_list(text):
+    for item in parse_http_list(text) if len(text) <= _LONGEST_LIST else ():
         name, is_one, value = item.partition("=")
         name = name.strip().lower()
         if not is_one or not name or " " in name or name in found:

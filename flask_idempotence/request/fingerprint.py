@@ -1,4 +1,4 @@
-"""Fingerprints: one canonical text for all equivalent requests.
+"""Fingerprints: one canonical text for all equivalent requests, and its keyed hash.
 
 The text is JSON, because it keeps apart what must be kept apart (`1`, `1.0` and `"1"`; an array's
 order; where a value ends) in a form that others can compute too. Frozen test vectors guard it:
@@ -9,19 +9,27 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import hmac
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
-from flask import Request
-from flask.globals import request_ctx
-from werkzeug.exceptions import HTTPException
+from flask import Flask, Request
 
+from ..config.settings import Config
+from ..errors import ConfigurationError
 from .body import body_of
 from .forms import FORMS, bytes_of, compared_form
-from .proxies import actual
+
+HASH_BYTES = 16
+"""A keyed hash is cut to 128 bits: collisions cannot be searched for without the key."""
+
+KEYSPACE = 2
+"""The version of the keyspace, part of every store key: how keys are named and hashed."""
+
+SHORT_HASH = 12
+"""How many characters of a hash a log line shows."""
 
 _Arguments = Mapping[str, object]
 
@@ -98,17 +106,14 @@ def canonical_texts(*texts: str) -> bytes:
 
 def _path_arguments(request: Request, selection: Selection) -> _Arguments:
     rule, arguments = request.url_rule, request.view_args or {}
-    if rule is not None and not rule.arguments <= arguments.keys():
-        # A `url_value_preprocessor` took some out, as in Flask's own pattern for languages.
-        matched: _Arguments = {"": request.path}
-        if (adapter := actual(request_ctx).url_adapter) is not None:
-            with suppress(AttributeError, HTTPException):  # routes of another kind
-                matched = adapter.match(method=request.method)[1]
-        arguments = {**matched, **arguments}
-    return {
+    found = {
         name: value if type(value) in _PLAIN else _plain(request, value)
         for name, value in selection.of(arguments).items()
     }
+    if rule is not None and not rule.arguments <= arguments.keys():
+        # A `url_value_preprocessor` took some out, as in Flask's own pattern for languages.
+        found[""] = request.path
+    return found
 
 
 def _plain(request: Request, value: object) -> list[str]:
@@ -189,3 +194,58 @@ def _marked(value: object) -> object:
 
 _read = json.JSONDecoder(object_pairs_hook=_object, parse_float=_double).decode
 _read_as_written = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Written).decode
+
+
+class Keyring:
+    """Derives keys from the application's configuration, again whenever that has changed."""
+
+    def __init__(self, config: Config) -> None:
+        self._configured = config.hash_key
+        self._prefix = f"{config.prefix}:{KEYSPACE}"
+        self._prepared: tuple[str | bytes, hmac.HMAC] | None = None
+
+    def digest(self, app: Flask, message: bytes) -> bytes:
+        secret, prepared = self._configured or _oldest_secret(app), self._prepared
+        if prepared is None or prepared[0] != secret:
+            key = hmac.digest(as_bytes(secret), b"flask-idempotence/hash", "sha256")
+            prepared = self._prepared = secret, hmac.new(key, digestmod="sha256")
+        keyed = prepared[1].copy()  # in half the time of `hmac.digest`
+        keyed.update(message)
+        return keyed.digest()[:HASH_BYTES]
+
+    def store_key(self, app: Flask, mode: str, part: str | None, name: bytes) -> str:
+        return f"{self._prefix}:{mode}:{part}:{self.digest(app, name).hex()}"
+
+    def subject(self, app: Flask, bearer: str) -> bytes:
+        """Return the keyed hash of a token's bearer; empty for a guest."""
+        if not bearer:
+            return b""
+        return self.digest(app, f"subject {bearer}".encode("utf-8", "surrogatepass"))
+
+    def secrets(self, app: Flask) -> tuple[str | bytes, ...]:
+        """Return the secrets for signatures, oldest first: the last one signs, all are good."""
+        newest = app.secret_key or self._configured
+        if newest is None:
+            raise _no_secret()
+        return (*reversed(app.config.get("SECRET_KEY_FALLBACKS") or ()), newest)
+
+
+def _oldest_secret(app: Flask) -> str | bytes:
+    # Flask lists its fallbacks most recent first. The oldest one keeps the hashes as they are
+    # while a secret is being rotated, until it is dropped from the list.
+    fallbacks = app.config.get("SECRET_KEY_FALLBACKS")
+    secret: str | bytes | None = fallbacks[-1] if fallbacks else app.secret_key
+    if not secret:
+        raise _no_secret()
+    return secret
+
+
+def _no_secret() -> ConfigurationError:
+    return ConfigurationError(
+        "Flask-Idempotence stores and compares keyed hashes and needs a key for them: set "
+        "app.config['SECRET_KEY'], or app.config['IDEMPOTENCE_HASH_KEY'] before init_app."
+    )
+
+
+def as_bytes(secret: str | bytes) -> bytes:
+    return secret.encode() if isinstance(secret, str) else secret

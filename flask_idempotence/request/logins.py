@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -23,7 +24,13 @@ ACCOUNTS = ("account_id", "tenant_id", "tenant", "organization_id", "org_id")
 _ISSUERS = ("iss", "provider", "tid", *ACCOUNTS)
 """Names in claims and other mappings within which alone an id names one user."""
 
-_TEXTS = {str: str.__str__, int: int.__repr__, float: float.__repr__, UUID: UUID.__str__}
+_TEXTS: dict[type, Callable[[Any], str]] = {
+    str: str.__str__,
+    int: int.__repr__,
+    float: float.__repr__,
+    UUID: UUID.__str__,
+    bytes: bytes.hex,
+}
 """Functions that return the whole of a value: a subclass's own may mask it."""
 
 _LEFT_AS_USER = {
@@ -52,16 +59,8 @@ class Sender(NamedTuple):
 
     @classmethod
     def of_id(cls, source: str, label: str, id_: str) -> Sender:
-        return cls(source, label + id_, not id_.startswith(_WITHOUT_ID))
-
-    @classmethod
-    def of_texts(cls, source: str, texts: list[str]) -> Sender:
-        """Return the sender of names and values, alternately."""
-        return cls(source, f"{source}:{canonical_json(texts)}")
-
-
-_WITHOUT_ID = ("{", '@["{')
-"""How the text of a mapping without an id begins, with and without an issuer."""
+        # So begins the text of a mapping without an id, with and without an issuer.
+        return cls(source, f"{source}:{label}{id_}", not id_.startswith(("{", '@["{')))
 
 
 def users_of(app: Flask, request: Request) -> list[Sender]:
@@ -70,15 +69,14 @@ def users_of(app: Flask, request: Request) -> list[Sender]:
     Only Flask-Login loads a user here, from its own signed cookies. Libraries that would check
     credentials are read, and never called.
     """
-    found = flask_login_user(app, request)
-    known = actual(g)
+    found, known = flask_login_user(app, request), actual(g)
     if claims := known.get("_jwt_extended_jwt"):
         subject = claims.get(app.config.get("JWT_IDENTITY_CLAIM", "sub"))
         if (user := id_of(subject)) is not None:
-            found.append(_user("flask_jwt_extended", _within(user, claims)))
+            found.append(Sender.of_id("user", "flask_jwt_extended", _within(user, claims)))
     for library, name in _LEFT_AS_USER.items():
         if (user := id_of(known.get(name))) is not None:
-            found.append(_user(library, user))
+            found.append(Sender.of_id("user", library, user))
     return found
 
 
@@ -93,30 +91,15 @@ def flask_login_user(app: Flask, _: Request) -> list[Sender]:
 
     user: Any = current_user
     found = id_of(user.get_id()) if user.is_authenticated else None
-    return [] if found is None else [_user("flask_login", found)]
-
-
-def user_of_server(request: Request) -> list[Sender]:
-    user = request.environ.get("REMOTE_USER")
-    return [] if _is_nobody(user) else [_user("remote_user", f"={user}")]
-
-
-def accounts_of_session(session: Mapping[str, object]) -> list[str]:
-    return [
-        text
-        for name in ACCOUNTS
-        if (account := id_of(session.get(name))) is not None
-        for text in (f"session {name}", account)
-    ]
+    return [] if found is None else [Sender.of_id("user", "flask_login", found)]
 
 
 def loaded_sender(loaded: object) -> Sender | None:
     """Return the sender for the result of an `identity_loader`; None for a guest."""
     if _is_nobody(loaded) or getattr(loaded, "is_authenticated", None) is False:
         return None
-    if (scalar := _scalar(loaded)) is not None:
-        return Sender("loader", f"loader:{scalar}")
-    if (found := id_of(loaded)) is not None:
+    scalar = _scalar(loaded)
+    if (found := f":{scalar}" if scalar is not None else id_of(loaded)) is not None:
         return Sender("loader", f"loader{found}")
     raise ConfigurationError(
         f"The identity_loader returned a {type(loaded).__name__}, whose text may be the same for "
@@ -136,22 +119,14 @@ def id_of(user: object) -> str | None:
         return None
     if (scalar := _scalar(user)) is not None:
         return f"={scalar}"
-    if isinstance(user, Mapping):
-        found = _first_id(user.get)
-        return _within(f".{found}", user) if found else _as_json(dict(user))
     if isinstance(user, list | tuple):
         return _as_json(user)
-    found = _first_id(partial(_attribute, user))
-    return f".{type(user).__name__}.{found}" if found else None
-
-
-def _user(library: str, id_: str) -> Sender:
-    return Sender.of_id("user", f"user:{library}", id_)
-
-
-def _first_id(get: Callable[[str], object]) -> str | None:
-    found = ((name, _scalar(get(name))) for name in _IDS)
-    return next((f"{name}={scalar}" for name, scalar in found if scalar is not None), None)
+    get = user.get if isinstance(user, Mapping) else partial(_attribute, user)
+    scalars = ((name, _scalar(get(name))) for name in _IDS)
+    found = next((f"{name}={scalar}" for name, scalar in scalars if scalar is not None), None)
+    if isinstance(user, Mapping):
+        return _within(f".{found}", user) if found else _as_json(dict(user))
+    return found and f".{type(user).__name__}.{found}"
 
 
 def _within(user: str, claims: Mapping[str, object]) -> str:
@@ -163,32 +138,26 @@ def _within(user: str, claims: Mapping[str, object]) -> str:
 
 
 def _attribute(user: object, name: str) -> object:
-    try:
+    with suppress(Exception):  # the application's, such as a row without its session
         return getattr(user, name, None)
-    except Exception:  # noqa: BLE001 - the application's, such as a row without its session
-        return None
+    return None
 
 
 def _as_json(value: object) -> str | None:
-    try:
+    with suppress(TypeError, ValueError, RecursionError):
         return canonical_json(value)
-    except (TypeError, ValueError, RecursionError):
-        return None
+    return None
 
 
 def _is_nobody(value: object) -> bool:
     """Whether a value stands for no user: None, a boolean, and everything empty but 0."""
-    if value is None or isinstance(value, bool):
-        return True
     if isinstance(value, str | bytes):
         return not value.strip()
-    return not value and not isinstance(value, int | float)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is True or not (value or is_number)
 
 
 def _scalar(value: object) -> str | None:
     if _is_nobody(value):
         return None
-    for kind, text_of in _TEXTS.items():
-        if isinstance(value, kind):
-            return text_of(value)
-    return value.hex() if isinstance(value, bytes) else None
+    return next((text(value) for kind, text in _TEXTS.items() if isinstance(value, kind)), None)

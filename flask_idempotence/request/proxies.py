@@ -35,8 +35,3 @@ def session_with_content() -> SessionMixin | None:
     if held is not None and not held:
         return None
     return context.session
-
-
-def session_id() -> str | None:
-    sid = getattr(session_with_content(), "sid", None)
-    return sid if sid and isinstance(sid, str) else None

@@ -22,8 +22,8 @@ from itsdangerous.signer import SigningAlgorithm
 from ..config.settings import CLOCK_SKEW, Config
 from ..response.refusals import TokenExpired, TokenInvalid
 from .credentials import environ_key
+from .fingerprint import Keyring, as_bytes
 from .forms import form_of
-from .hashing import Keyring, as_bytes
 from .identity import NOBODY, Identities, Identity
 
 _ID_BYTES = 16

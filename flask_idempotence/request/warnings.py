@@ -98,7 +98,7 @@ class IdentityWarnings(_Once):
     def about_scheme(self, request: Request, scheme: str) -> None:
         endpoint = request.endpoint
         if self._is_new("scheme", endpoint):
-            self._warn("scheme", endpoint, _SCHEME, scheme or "unknown")
+            self._warn("scheme", endpoint, _SCHEME, scheme)
 
     def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
         """Check a request whose sender is known by an address only.

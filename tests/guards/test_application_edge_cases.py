@@ -120,7 +120,8 @@ class TestCurrentGuard:
 
 
 class TestPathArguments:
-    def test_what_a_preprocessor_takes_out_counts_all_the_same(self):
+    @pytest.mark.parametrize("options", [{}, {"only": ["shop"]}, {"ignore": ["note"]}], ids=str)
+    def test_what_a_preprocessor_takes_out_counts_all_the_same(self, options):
         app = make_app()
 
         @app.url_value_preprocessor
@@ -129,7 +130,7 @@ class TestPathArguments:
                 g.shop = values.pop("shop", None)
 
         @app.post("/<shop>/orders")
-        @no_repeat_submit(60)
+        @no_repeat_submit(60, **options)
         def order():
             return {}
 

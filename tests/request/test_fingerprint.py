@@ -16,8 +16,12 @@ from hypothesis import strategies as st
 
 from flask_idempotence import ConfigurationError
 from flask_idempotence.config.settings import Config
-from flask_idempotence.request.fingerprint import Selection, canonical_request, selection_of
-from flask_idempotence.request.hashing import Keyring
+from flask_idempotence.request.fingerprint import (
+    Keyring,
+    Selection,
+    canonical_request,
+    selection_of,
+)
 
 ALL = Selection()
 app = make_app()

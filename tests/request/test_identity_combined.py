@@ -41,6 +41,11 @@ class TestALoginOfTheWholeSite:
         attempts = [{**SITE, "address": address} for address in (ADDRESS, "192.0.2.2")]
         assert CountingApp().takes_for_one(*attempts)
 
+    def test_of_the_server_does_not_count_beside_a_loaded_identity(self):
+        counter = CountingApp()
+        counter.idempotence.identity_loader(lambda: "ann")
+        assert counter.takes_for_one(SITE, {})
+
     def test_of_the_application_hides_no_session(self):
         auth = HTTPBasicAuth()
         auth.verify_password(lambda name, password: name if password else None)

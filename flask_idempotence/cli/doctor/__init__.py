@@ -16,7 +16,7 @@ from flask import Flask
 from flask.cli import with_appcontext
 
 from ...errors import StoreError
-from ...request.hashing import KEYSPACE
+from ...request.fingerprint import KEYSPACE
 from ...stores.base import NO_FINGERPRINT, OWNER_BYTES, InspectableStore
 from .. import kind_of
 from ..context import as_json, state_of, this_app
