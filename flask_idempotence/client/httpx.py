@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing, suppress
 from functools import partial
 
-from .retries import LATE, Answer, Attempts, Retries, is_problem, needs_key, put_key, within
+from .retries import LATE, Answer, Attempts, Retries, is_problem, needs_key, put_key
 
 try:
     import anyio
@@ -72,14 +72,9 @@ class IdempotentTransport(httpx.BaseTransport):
         self._put_key(request.headers)
         if _is_to_be_kept(request):
             request.read()
-
-        def send(seconds: float) -> tuple[httpx.Response, Answer]:
-            attempt = partial(self._attempt, request, seconds)
-            if not isinstance(request.stream, httpx.ByteStream):
-                return attempt()  # a body that can be read only once may belong to this thread
-            return within(seconds, attempt, partial(_late, request))
-
-        return _attempts_at(request, self._retries).make(send, self._sleep, _NO_ANSWER)
+        attempt, late = partial(self._attempt, request), partial(_late, request)
+        attempts = _attempts_at(request, self._retries)
+        return attempts.make(attempt, late, self._sleep, _NO_ANSWER)
 
     def _attempt(self, request: httpx.Request, seconds: float) -> tuple[httpx.Response, Answer]:
         deadline = time.monotonic() + seconds

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import IO, TypeAlias, cast
 
-from .retries import LATE, Answer, Attempts, Retries, is_problem, needs_key, put_key, within
+from .retries import LATE, Answer, Attempts, Retries, is_problem, needs_key, put_key
 
 try:
     from requests import PreparedRequest, Response, exceptions
@@ -78,25 +78,22 @@ class IdempotentAdapter(BaseAdapter):
         received: list[Response] = []
 
         def attempt(seconds: float) -> tuple[Response, Answer]:
+            received.clear()
+            if rewind is not None:
+                rewind()
             response = send(timeout=_within(timeout, seconds))
             received.append(response)
             return response, _read(response, stream=stream)
 
         def late() -> exceptions.Timeout:
-            for response in received:
-                _wake_reader_of(response)
+            for response in received:  # of which another thread may still read the body
+                with suppress(AttributeError, ValueError, OSError):
+                    response.raw.shutdown()  # urllib3 2.3 or later
             return exceptions.Timeout(LATE, request=request)
-
-        def attempt_in_time(seconds: float) -> tuple[Response, Answer]:
-            received.clear()
-            if rewind is None:
-                return attempt(seconds)  # a body that can be read only once: of this thread
-            rewind()
-            return within(seconds, partial(attempt, seconds), late)
 
         method, url = str(request.method), str(request.url)
         attempts = Attempts(self._retries, repeatable=rewind is not None, method=method, url=url)
-        return attempts.make(attempt_in_time, self._sleep, _NO_ANSWER)
+        return attempts.make(attempt, late, self._sleep, _NO_ANSWER)
 
     def close(self) -> None:
         """Close the connections."""
@@ -113,12 +110,6 @@ def _read(response: Response, *, stream: bool) -> Answer:
         with suppress(RuntimeError):  # a wrapped adapter has read it and kept nothing
             body = response.content or b""
     return Answer(response.status_code, response.headers, body)
-
-
-def _wake_reader_of(response: Response) -> None:
-    """End the reading of a body in another thread, where urllib3 (2.3 or later) offers it."""
-    with suppress(AttributeError, ValueError, OSError):
-        response.raw.shutdown()
 
 
 def _rewinder_of(body: object) -> Callable[[], object] | None:

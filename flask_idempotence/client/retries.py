@@ -19,6 +19,7 @@ from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import partial
 from threading import Thread
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -232,27 +233,30 @@ class Attempts:
 
     def make(
         self,
-        send: Callable[[float], tuple[R, Answer]],
+        attempt: Callable[[float], tuple[R, Answer]],
+        late: Callable[[], Exception],
         sleep: Callable[[float], object],
         no_answer: tuple[type[Exception], ...],
     ) -> R:
-        """Send the request until its answer is final, or one of the errors `no_answer` is.
+        """Attempt a request until its answer is final, or one of the errors `no_answer` is.
 
-        `send` makes one attempt within so many seconds.
+        An attempt takes so many seconds at most; then the error is `late`.
         """
         while True:
             try:
-                response, answer = send(self.begin())
+                run = partial(attempt, seconds := self.begin())
+                # A body that can be read only once may belong to this thread.
+                response, answer = _within(seconds, run, late) if self._repeatable else run()
             except no_answer as error:
-                seconds = self.wait_after_error(error)
-                if seconds is None:
+                pause = self.wait_after_error(error)
+                if pause is None:
                     raise
             else:
-                seconds = self.wait_after_answer(answer)
-                if seconds is None:
+                pause = self.wait_after_answer(answer)
+                if pause is None:
                     return response
                 response.close()
-            sleep(seconds)
+            sleep(pause)
 
     def begin(self) -> float:
         """Count one more attempt; return for how many seconds it may wait for the server."""
@@ -314,7 +318,7 @@ def _is_untrusted_certificate(error: BaseException | None) -> bool:
     return error is not None
 
 
-def within(
+def _within(
     seconds: float, attempt: Callable[[], tuple[R, Answer]], late: Callable[[], Exception]
 ) -> tuple[R, Answer]:
     """Make an attempt in a thread, and raise the error `late` if it takes longer than it may.
