@@ -248,7 +248,6 @@ class Settling:
             self._carry_out(claim)
         except Exception:
             # The view has run, and its answer must go out. The claim ends with its lease.
-            claim.unacknowledged = True
             _logger.exception("The settlement failed: %s", claim.attempt)
         return None
 
@@ -316,6 +315,7 @@ class Settling:
         is_quiet = not claim.owner or self._keeper.unwatch(claim)
         ending = claim.ending(self._now())
         settlement = claim.guard.settle(ending)
+        claim.unacknowledged = settlement.call == "complete"
         send = partial(self._send, claim, settlement, ending.now + settlement.seconds)
         outcome: Outcome | None = None
         if settlement.call == "keep":
@@ -325,6 +325,7 @@ class Settling:
         if claim.attempt.traced is not None:
             note_settlement(claim, settlement, outcome)
         if outcome is not None:
+            claim.unacknowledged = False
             self._acknowledge(claim, settlement, outcome)
         elif settlement.call != "put_token":
             self._retry(claim, settlement, send)
@@ -355,7 +356,6 @@ class Settling:
     def _retry(self, claim: Claim, settlement: Settlement, send: Callable[[], Outcome]) -> None:
         """Leave a settlement to the keeper, which repeats it until the store acknowledges it."""
         if settlement.call == "complete":  # until then the claim is kept: its view has run
-            claim.unacknowledged = True
             until = claim.granted_at + self._config.max_hold
             self._keeper.watch(claim)
         else:

@@ -3,6 +3,7 @@
 import threading
 import time
 
+import pytest
 from helpers.apps import make_app
 from helpers.keeper_harness import KeeperHarness, leased_claim
 from helpers.servers.processes import until
@@ -10,12 +11,14 @@ from helpers.servers.processes import until
 from flask_idempotence import (
     MemoryStore,
     StoreError,
+    idempotent,
     no_repeat_submit,
     one_time_token,
 )
 from flask_idempotence.engine.claim import Attempt
 from flask_idempotence.engine.retry_queue import PendingSettlement
 from flask_idempotence.stores.base import Outcome
+from flask_idempotence.testing import token_for
 
 
 class Renewing(MemoryStore):
@@ -119,17 +122,30 @@ class TestKeeperAndSettling:
         engine.keeper.tick()
         assert client.post("/").status_code == 422
 
-    def test_an_error_of_our_own_in_a_settlement_changes_no_answer(self, monkeypatch, caplog):
+    @pytest.mark.parametrize("operation", ["release", "renew", "put_token", "complete"])
+    def test_an_error_of_our_own_in_a_settlement_changes_no_answer(
+        self, operation, monkeypatch, caplog
+    ):
         store = MemoryStore()
         app = make_app(store=store)
+        guard, status = {
+            "release": (idempotent, 503),
+            "renew": (no_repeat_submit(60), 200),  # longer than the lease
+            "put_token": (one_time_token(restore_on_failure=True), 422),
+            "complete": (idempotent, 422),
+        }[operation]
 
-        def broken(*arguments):
+        def broken(*arguments, **options):
             raise RuntimeError("a bug")
 
-        monkeypatch.setattr(store, "release", broken)
-        view = no_repeat_submit(20)(lambda: ("no", 422))
-        app.add_url_rule("/", "view", view, methods=["POST"])
-        assert app.test_client().post("/").status_code == 422
+        app.add_url_rule("/", "view", guard(lambda: ("said", status)), methods=["POST"])
+        client = app.test_client()
+        headers = {"Idempotence-Token": token_for(client), "Idempotency-Key": "k"}
+        monkeypatch.setattr(store, operation, broken)
+        answer = client.post("/", headers=headers)
+        # Only a result that a key should remember: clients take the header for the last word.
+        stored = "false" if operation == "complete" else None
+        assert (answer.status_code, answer.headers.get("Idempotent-Stored")) == (status, stored)
         assert "The settlement failed" in caplog.text
 
     def test_putting_a_token_back_is_not_left_to_the_keeper(self, monkeypatch):
