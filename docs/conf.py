@@ -1,11 +1,12 @@
-"""How Sphinx builds these pages."""
+"""How Sphinx builds these pages; `zh/conf.py` has the differences of the Chinese ones."""
 
 import os
 import re
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))
 
 from flask_idempotence import __version__
 
@@ -22,15 +23,16 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_inline_tabs",
 ]
-exclude_patterns = ["_build", "reports"]
+exclude_patterns = ["_build", "reports", "zh"]
+templates_path = [str(DOCS / "_templates")]
 
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_short_title = project
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
-html_favicon = "_static/favicon.svg"
-html_logo = "../example_app/static/pictures/icon.svg"
-html_static_path = ["_static"]
+html_favicon = str(DOCS / "_static" / "favicon.svg")
+html_logo = str(DOCS.parent / "example_app" / "static" / "pictures" / "icon.svg")
+html_static_path = [str(DOCS / "_static")]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_copy_source = False
@@ -95,9 +97,9 @@ BELOW = {
 """Pages that the sidebar shows below another one, and only there."""
 
 
-def put_below(_app, docname, source):
+def put_below(app, docname, source):
     """Give a page of the table above its child, without a block that GitHub would show."""
-    if docname in BELOW:
+    if docname in BELOW and app.config.language == "en":
         source[0] += f"\n\n```{{toctree}}\n:hidden:\n\n/{BELOW[docname]}\n```\n"
 
 
@@ -115,10 +117,9 @@ def make_tabs(_app, _docname, source):
     source[0] = TABS.sub(lambda tabs: TAB.sub(r"`````{tab} \1\2`````\n", tabs[1]), source[0])
 
 
-def mend_for_screen_readers(_app, pagename, _template, context, _doctree):
-    """Name the language of Chinese pages, and give the captions of the sidebar a level."""
-    if pagename.startswith("zh/"):
-        context["language"] = "zh-CN"
+def mend_for_screen_readers(app, _pagename, _template, context, _doctree):
+    """Name the language as HTML does, and give the captions of the sidebar a level."""
+    context["language"] = app.config.language.replace("_", "-")
     tree = context.get("furo_navigation_tree", "")
     context["furo_navigation_tree"] = tree.replace(
         'role="heading"',
@@ -126,10 +127,44 @@ def mend_for_screen_readers(_app, pagename, _template, context, _doctree):
     )
 
 
+# The two languages are two sites, one in a folder of the other. Sphinx knows the pages of its own
+# only: links between the sites become plain HTML, and a test of the built sites follows them.
+TO_OTHER_SITE = {
+    "en": re.compile(r"\[((?:[^][]|\n)+)\]\((zh/[\w-]+)\.md(#[^)]+)?\)"),
+    "zh_CN": re.compile(r"\[((?:[^][]|\n)+)\]\((\.\./(?!deploy)[\w/-]+)\.md(#[^)]+)?\)"),
+}
+SAME_PAGE = {"coming-from-java": "tutorial"}
+"""Pages that are a part of a Chinese page of another name."""
+
+
+def link_to_other_site(app, _docname, source):
+    """Lead to pages of the other language."""
+    pattern = TO_OTHER_SITE[app.config.language]
+    source[0] = pattern.sub(r'<a href="\2.html\3">\1</a>', source[0])
+
+
+def other_language(app, pagename):
+    """Return the path of a page in the other language, from the root of the site."""
+    if app.config.language == "en":
+        name = pagename.rpartition("/")[2]
+        name = SAME_PAGE.get(name, name)
+        return f"zh/{name if (DOCS / 'zh' / f'{name}.md').exists() else 'index'}.html"
+    pages = [page for page in (pagename, f"how-to/{pagename}") if (DOCS / f"{page}.md").exists()]
+    return f"../{[*pages, 'index'][0]}.html"
+
+
+def offer_other_language(app, pagename, _template, context, _doctree):
+    """Give `components/view-this-page.html` its link to the other language."""
+    root = "../" * pagename.count("/")
+    context["other_language"] = root + other_language(app, pagename)
+
+
 def setup(app):
     """Register the functions above."""
     app.connect("source-read", link_to_reports)
     app.connect("source-read", make_tabs)
     app.connect("source-read", put_below)
+    app.connect("source-read", link_to_other_site)
+    app.connect("html-page-context", offer_other_language)
     app.connect("html-page-context", collapse_sidebar, priority=100)  # before the theme
     app.connect("html-page-context", mend_for_screen_readers, priority=900)  # after the theme
