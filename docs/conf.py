@@ -5,10 +5,11 @@ import re
 import sys
 from pathlib import Path
 
-DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS.parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from flask_idempotence import __version__
+
+DOCS = Path(__file__).parent
 
 project = "Flask-Idempotence"
 author = "The Flask-Idempotence contributors"
@@ -140,7 +141,7 @@ SAME_PAGE = {"coming-from-java": "tutorial"}
 def link_to_other_site(app, _docname, source):
     """Lead to pages of the other language."""
     pattern = TO_OTHER_SITE[app.config.language]
-    source[0] = pattern.sub(r'<a href="\2.html\3">\1</a>', source[0])
+    source[0] = pattern.sub(r'<a class="reference other-site" href="\2.html\3">\1</a>', source[0])
 
 
 def other_language(app, pagename):

@@ -1,4 +1,5 @@
 """The Chinese pages have the code, outline, links, names and figures of the English ones."""
+# ruff: noqa: RUF001 (Chinese punctuation)
 
 import re
 from itertools import zip_longest
@@ -47,6 +48,7 @@ class Part(NamedTuple):
 IN_ENGLISH_ONLY = {"A table of your database", "RQ", "Kafka"}
 MESSAGES = "how-to/consume-messages.md"
 TRANSLATED = [title for title in headings(DOCS / MESSAGES, 2) if title not in IN_ENGLISH_ONLY]
+TESTING = "how-to/test-your-application.md"
 TWINS = {
     "zh/tutorial.md": (Part("tutorial.md"), Part("coming-from-java.md", 1)),
     "zh/choose-a-scheme.md": (Part("choose-a-scheme.md"),),
@@ -54,7 +56,20 @@ TWINS = {
     "zh/sql-techniques.md": (Part("sql-techniques.md"),),
     "zh/consume-messages.md": (Part(MESSAGES, 0, tuple(TRANSLATED)),),
     "zh/payment-callbacks.md": (Part("how-to/payment-callbacks.md"),),
+    "zh/troubleshooting.md": (Part("troubleshooting.md"),),
+    "zh/protect-a-form.md": (Part("how-to/protect-a-form.md"),),
+    "zh/payments-api.md": (Part("how-to/payments-api.md"),),
+    "zh/one-at-a-time.md": (Part("how-to/one-at-a-time.md"),),
+    "zh/test-your-application.md": (
+        Part(
+            TESTING, 0, tuple(each for each in headings(DOCS / TESTING, 2) if each != "Reference")
+        ),
+    ),
+    "zh/run-in-production.md": (Part("run-in-production.md"),),
+    "zh/sql-store.md": (Part("how-to/sql-store.md"),),
+    "zh/settings.md": (Part("settings.md"),),
 }
+ONLY_CHINESE = {"zh/index.md", "zh/messages.md"}
 
 
 def english(page):
@@ -72,7 +87,7 @@ def outline(text):
 
 
 def slug(title):
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+    return re.sub(r"[ _]", "-", re.sub(r"[^\w\- ]", "", title.lower()))
 
 
 def english_places():
@@ -117,9 +132,9 @@ def untranslated(first, second):
 def is_translation(text, translated):
     if not TEXT.fullmatch(text) or not TEXT.fullmatch(translated):
         return False
-    placeholders = [sorted(re.findall(r"\{.*?\}|%\w|\\\w", each)) for each in (text, translated)]
-    same = placeholders[0] == placeholders[1]
-    return same and bool(HAN.search(translated)) and not HAN.search(text)
+    without_defaults = [re.sub(r' or "[^"]*"', "", each) for each in (text, translated)]
+    first, second = (sorted(re.findall(r"\{.*?\}|%\w|\\\w", each)) for each in without_defaults)
+    return first == second and bool(HAN.search(translated)) and not HAN.search(text)
 
 
 def hold_blocks_equal(text, translated):
@@ -130,9 +145,26 @@ def hold_blocks_equal(text, translated):
 
 def test_each_chinese_page_has_a_twin():
     pages = {f"zh/{page.name}" for page in (DOCS / "zh").glob("*.md")}
-    assert pages == {*TWINS, "zh/index.md"}
-    listed = re.findall(r"(?m)^[\w-]+$", text_of(DOCS / "zh" / "index.md").split("```")[1])
-    assert listed == [PurePosixPath(page).stem for page in TWINS]
+    assert pages == {*TWINS, *ONLY_CHINESE}
+
+
+def test_the_index_in_chinese_lists_each_page():
+    trees = re.findall(r"(?ms)^```{toctree}\n(.*?)^```$", text_of(DOCS / "zh" / "index.md"))
+    listed = re.findall(r"(?m)^.+ <([\w-]+)>$", "".join(trees))
+    assert sorted(f"zh/{page}.md" for page in [*listed, "index"]) == sorted(
+        {*TWINS, *ONLY_CHINESE}
+    )
+
+
+@pytest.mark.parametrize("page", [CHINESE, *(DOCS / page for page in [*TWINS, *ONLY_CHINESE])])
+def test_a_link_that_leaves_for_an_english_page_says_so(page):
+    """No other link does."""
+    text = prose(text_of(page))
+    for target, mark in re.findall(r"\]\(([^)#:]+\.md)[^)]*\)(（英文）)?", text):
+        is_chinese = (
+            page.parent / target
+        ).resolve().parent == DOCS / "zh" or target == "README.md"
+        assert bool(mark) != is_chinese, target
 
 
 @pytest.mark.parametrize("page", TWINS)
@@ -154,7 +186,7 @@ def test_a_chinese_page_links_where_its_twin_does_and_to_chinese_where_there_is_
     claims = {"reports/tested.md#sql-techniques"}
     meant = {places.get(target, target) for target in targets} - claims
     allowed = {link for part in TWINS[page] for link in links(part.text, part.page)}
-    assert meant - allowed <= {part.page for part in TWINS[page]}
+    assert meant - allowed <= {part.page for part in TWINS[page]} | ONLY_CHINESE
 
 
 @pytest.mark.parametrize("page", TWINS)
@@ -200,6 +232,6 @@ def test_the_readme_in_chinese_has_all_that_the_english_one_has():
 
 
 def without_links_to_each_other(page):
-    links = re.compile(r"(?m)^\[.+\]\(README(\.zh-CN)?\.md\)$")
+    links = re.compile(r"(?m)^\[.+\]\(README(\.zh-CN)?\.md\) · \[中文文档\]\(docs/zh/index\.md\)$")
     assert len(links.findall(text_of(page))) == 1
     return links.sub("", text_of(page))

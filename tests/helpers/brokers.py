@@ -211,8 +211,8 @@ class RqBroker(Broker):
 class CeleryBroker(Broker):
     """The queue of Celery, on Redis or RabbitMQ."""
 
-    title, file, effect, runs = "Celery", "shop.py", "send", 1
-    command = ("celery", "-A", "shop:celery", "worker", "-n", "{number}@%h")
+    title, file, effect, runs = "Celery", "celery_shop.py", "send", 1
+    command = ("celery", "-A", "celery_shop:celery", "worker", "-n", "{number}@%h")
     queue = "celery"
 
     def __init__(self, directory, store, server=None, **more):
@@ -229,7 +229,7 @@ class CeleryBroker(Broker):
         """Send a task for each order."""
         with self.client.connection_for_write() as connection:
             for order in orders:
-                self.client.send_task(f"shop.{task}", [order], connection=connection)
+                self.client.send_task(f"celery_shop.{task}", [order], connection=connection)
 
     def waiting(self):
         """Count the messages in the queue, and on Redis those that are not acknowledged."""

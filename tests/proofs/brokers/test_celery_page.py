@@ -30,13 +30,13 @@ def broker(tmp_path, redis_url, request):
 
 def test_the_command_of_the_page_works_with_the_file_of_the_page(broker):
     [command] = re.findall(r"(?m)^```sh\n(celery .*)\n```$", section(PAGE, "Celery"))
-    assert command == "celery -A shop:celery worker"
+    assert command == "celery -A celery_shop:celery worker"
     sends_each_once(broker(), command)
 
 
 @pytest.mark.parametrize("broker", ["redis"], indirect=True)
 def test_celery_finds_its_application_by_the_name_of_the_module_too(broker):
-    sends_each_once(broker(), "celery -A shop worker")
+    sends_each_once(broker(), "celery -A celery_shop worker")
 
 
 def sends_each_once(broker, command):
@@ -74,7 +74,7 @@ def page(monkeypatch):
     """The names of the file, its tasks to be carried out at once; and the texts that it sends."""
     for name in ("BROKER_URL", "FLASK_IDEMPOTENCE_STORAGE_URI"):
         monkeypatch.delenv(name, raising=False)
-    exec(files_of(section(PAGE, "Celery"))["shop.py"], names := {"__name__": "shop"})
+    exec(files_of(section(PAGE, "Celery"))["celery_shop.py"], names := {"__name__": "celery_shop"})
     names["celery"].conf.update(task_always_eager=True)
     names["sent"] = []
     names["send"] = names["sent"].append

@@ -1,6 +1,8 @@
 """The documentation in a browser: on a phone, in the dark, by the keyboard, searched, copied."""
 
 import importlib.util
+import json
+import re
 import subprocess
 import sys
 import threading
@@ -22,18 +24,28 @@ BEYOND = """() => Math.max(...[document.documentElement, ...document.querySelect
 
 PHONE = {"width": 360, "height": 780}
 DESKTOP = {"width": 1280, "height": 800}
+HAN = re.compile(r"[\u4e00-\u9fff]")
 SOURCE = "https://github.com/flask-idempotence/flask-idempotence/blob/main/docs"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Build the pages, and return their folder."""
-    for package in ("sphinx", "myst_parser", "furo", "sphinx_copybutton", "sphinx_inline_tabs"):
+    """Build the pages of both languages, and return their folder."""
+    packages = (
+        "sphinx",
+        "myst_parser",
+        "furo",
+        "sphinx_copybutton",
+        "sphinx_inline_tabs",
+        "jieba",
+    )
+    for package in packages:
         if importlib.util.find_spec(package) is None:
             nothing_to_drive(f"{package} (uv run --group browser --group docs)")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", DOCS, folder]
-    subprocess.run(command, check=True, timeout=300)
+    for pages, output in ((DOCS, folder), (DOCS / "zh", folder / "zh")):
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", pages, output]
+        subprocess.run(command, check=True, timeout=300)
     return folder
 
 
@@ -101,7 +113,7 @@ def test_every_page_links_to_its_source(visit, site):
     for path in PAGES:
         name = path.relative_to(DOCS)
         page.goto((site / name).with_suffix(".html").as_uri())
-        link = page.get_by_title("View this page").get_attribute("href")
+        link = page.locator(".view-this-page a").get_attribute("href")
         assert link.removesuffix("?plain=true") == f"{SOURCE}/{name.as_posix()}"
 
 
@@ -175,3 +187,75 @@ def test_a_word_leads_to_its_page(visit, url):
     found.locator("p.context").wait_for()  # with the lines around it
     found.get_by_role("link").first.click()
     page.wait_for_url(f"{url}/identity.html*")
+
+
+def html_of(path):
+    return path.read_text(encoding="utf-8")
+
+
+def test_every_page_switches_to_the_other_language(site):
+    switch = re.compile(r'<a class="other-language" href="([^"]+)" hreflang="([^"]+)"')
+    there = {}
+    for path in pages_of(site):
+        [(target, language)] = switch.findall(html_of(path))
+        there[path] = (path.parent / target).resolve()
+        assert there[path].is_file(), path
+        assert (language == "en") == (site / "zh" in path.parents) == ("zh/" not in target), path
+    for page in (DOCS / "zh").glob("*.md"):
+        chinese = site / "zh" / f"{page.stem}.html"
+        if page.stem != "messages":
+            assert there[there[chinese]] == chinese
+    assert there[site / "coming-from-java.html"] == site / "zh" / "tutorial.html"
+    assert there[site / "how-to" / "sql-store.html"] == site / "zh" / "sql-store.html"
+
+
+def test_links_between_the_languages_lead_to_a_page_and_its_heading(site):
+    link, found = re.compile(r'<a class="reference other-site" href="([^"]+)">'), 0
+    for path in pages_of(site):
+        is_chinese = site / "zh" in path.parents
+        for target in link.findall(html_of(path)):
+            page, _, heading = target.partition("#")
+            there = (path.parent / page).resolve()
+            assert (site / "zh" in there.parents) != is_chinese, (path, target)
+            assert not heading or f'id="{heading}"' in html_of(there), (path, target)
+            found += 1
+    assert found > 100
+
+
+def test_the_chinese_site_is_chinese(site):
+    page = html_of(site / "zh" / "troubleshooting.html")
+    [sidebar] = re.findall(r'(?s)<div class="sidebar-tree">(.*?)</div>', page)
+    assert re.findall(r'class="caption-text">(.*?)<', sidebar) == ["入门", "指南", "运维", "参考"]
+    titles = re.findall(r"toctree-l1[^>]*><a [^>]*>(.*?)<", sidebar)
+    assert len(titles) == len(list((DOCS / "zh").glob("*.md"))) - 1
+    assert all(HAN.search(title) for title in titles)
+    for text in (
+        'placeholder="搜索"',
+        ">回到顶部<",
+        "本页目录",
+        ">下一页<",
+        ">上一页<",
+        "跳到正文",
+    ):
+        assert text in page
+    assert not re.search(">(Back to top|Next|Previous|Home|Search)<|On this page|Made with", page)
+
+
+def test_the_index_of_the_chinese_site_has_the_words_that_users_look_for(site):
+    script = html_of(site / "zh" / "searchindex.js")
+    index = json.loads(script[script.index("(") + 1 : script.rindex(")")])
+    for word in ("令牌", "幂等", "防重复提交", "分布式锁", "重复消费"):
+        assert word in index["terms"] or word in index["titleterms"], word
+    english = html_of(site / "searchindex.js")
+    assert "令牌" not in english
+
+
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [("令牌", "protect-a-form"), ("幂等", "payments-api"), ("防重复提交怎么做", "tutorial")],
+)
+def test_a_word_in_chinese_leads_to_its_page(visit, url, query, page):
+    tab = visit()
+    tab.goto(f"{url}/zh/search.html?q={query}")
+    tab.locator(f'#search-results a[href^="{page}.html"]').first.click()
+    tab.wait_for_url(f"{url}/zh/{page}.html*")
