@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from helpers.http_transcripts import CONTINUES
-from helpers.repository import CHINESE, README, ROOT, headings, section, text_of
+from helpers.repository import CHINESE, README, REFUSALS, ROOT, headings, section, text_of
 
 import flask_idempotence
 
@@ -165,6 +165,13 @@ def test_a_link_that_leaves_for_an_english_page_says_so(page):
             page.parent / target
         ).resolve().parent == DOCS / "zh" or target == "README.md"
         assert bool(mark) != is_chinese, target
+
+
+def test_the_texts_in_chinese_are_complete():
+    """The listing runs, as every other one does."""
+    texts = re.findall(r'(?m)^        "([a-z-]+)": "(.*)",$', text_of(DOCS / "zh" / "messages.md"))
+    assert [slug for slug, _ in texts] == list(REFUSALS)
+    assert all(HAN.search(text) for _, text in texts)
 
 
 @pytest.mark.parametrize("page", TWINS)
