@@ -54,6 +54,7 @@ _RETRY_AFTER = {
     "description": "Seconds after which the request may be sent again.",
     "schema": {"type": "integer", "minimum": 1},
 }
+_RETRY_AFTER_OF = PASSING | {"repeat-submit"}
 
 
 class IdempotencePlugin(BasePlugin):
@@ -152,7 +153,7 @@ class IdempotencePlugin(BasePlugin):
         headers = response.setdefault("headers", {})
         schema = {"type": "string", "enum": slugs}
         headers.setdefault(REFUSAL_HEADER, {**_REFUSED, "schema": schema})
-        if not PASSING.union({"repeat-submit"}).isdisjoint(slugs):
+        if not _RETRY_AFTER_OF.isdisjoint(slugs):
             headers.setdefault("Retry-After", deepcopy(_RETRY_AFTER))
         own = self._error_content
         if own is None:
