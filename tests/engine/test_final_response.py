@@ -438,6 +438,24 @@ def test_a_signal_of_an_exception_outside_a_request_is_none_of_ours():
     got_request_exception.send(app, exception=ValueError())
 
 
+def test_a_wsgi_application_that_declares_no_length_is_streamed():
+    made = []
+
+    def application(environ, start_response):
+        start_response("200 OK", [])
+        for part in (b"one ", b"two"):
+            made.append(part)
+            yield part
+
+    keyed = KeyedApp(lambda: application)
+    answer = keyed.send(buffered=False)
+    assert made == [b"one "]
+    assert answer.data == b"one two"
+    answer.close()
+    assert keyed.verdicts({}) == ["response-not-stored"]
+    assert keyed.runs == 1
+
+
 @pytest.mark.parametrize("body", [[b"done"], (b"done",), iter([b"done"])])
 def test_a_wsgi_application_that_declares_its_length_is_replayed(body):
     def application(environ, start_response):

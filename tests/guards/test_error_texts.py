@@ -275,6 +275,15 @@ def test_of_an_argument(call, options, text):
     assert str(caught.value) == text
 
 
+@pytest.mark.parametrize("guard", [idempotent, no_repeat_submit, one_time_token])
+def test_of_an_argument_that_there_is_not(guard):
+    for name in ("intervall", "only_methods", "services"):
+        with pytest.raises(TypeError) as caught:
+            guard(on_store_error="allow", **{name: None})
+        decorator = guard.__name__
+        assert str(caught.value) == f"{decorator}() got an unexpected keyword argument {name!r}"
+
+
 TOKEN, MOST = {"key": "Idempotence-Token"}, {"guarantee": "at-most-once"}
 AGAINST_SETTINGS = [
     *(
