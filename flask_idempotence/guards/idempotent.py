@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from flask import Response
 
 from ..config.settings import Guarantee, OnRepeat, OnStoreError, Remember
 from .key import KeyGuard
-from .wrapping import B, Decorator, decorator_of
+from .wrapping import B, Decorator, P, R, decorator_of
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session, scoped_session
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @overload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NoReturn, ParamSpec, Self, TypeVar, overload
+from typing import Any, NoReturn, Self, overload
 
 from flask import Request, Response
 
@@ -25,10 +25,7 @@ from ..request.fingerprint import canonical_request, rule_of, selection_of
 from ..response.refusals import RepeatSubmit
 from ..stores.base import Running
 from . import arguments
-from .wrapping import B, Decorator, decorator_of, is_subject
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from .wrapping import B, Decorator, P, R, decorator_of, is_subject
 
 _EMPTY: tuple[object, ...] = (None, "", [], (), {})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, ParamSpec, Self, TypeVar, overload
+from typing import Any, NoReturn, Self, overload
 
 from flask import Request
 
@@ -24,10 +24,7 @@ from ..request.tokens import PURPOSE_RULE, is_purpose
 from ..response.refusals import TokenInvalid, TokenMissing, TokenNotYours, TokenSpent
 from ..stores.base import TokenOutcome
 from . import arguments
-from .wrapping import B, Decorator, decorator_of, is_subject
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from .wrapping import B, Decorator, P, R, decorator_of, is_subject
 
 
 def _purpose(label: str, value: object) -> object:
