@@ -39,6 +39,13 @@ def timed_failure(call):
     return caught.value, time.monotonic() - started
 
 
+def answers(store):
+    with contextlib.suppress(StoreError):
+        store.ping()
+        return True
+    return False
+
+
 def works(store):
     mine = owner()
     assert store.claim("k", mine, NO_FINGERPRINT, 10, 0) == Claimed()

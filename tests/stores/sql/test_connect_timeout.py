@@ -5,14 +5,13 @@ import signal
 import socket
 import threading
 import time
-from contextlib import suppress
 
 import pytest
 from helpers.servers.processes import HOST, all_at_once, until
-from helpers.store_assertions import claim, timed_failure
+from helpers.store_assertions import answers, claim, timed_failure
 from sqlalchemy import create_engine, event
 
-from flask_idempotence import SqlStore, StoreError
+from flask_idempotence import SqlStore
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.sql import pool
 
@@ -95,8 +94,8 @@ def test_behind_a_first_host_that_is_silent_the_next_one_serves(driver, postgres
     database = url.rpartition("/")[2]
     hosts = f"host={HOST}:{silent.getsockname()[1]}&host={HOST}:{postgres.port}"
     store = open_store(f"postgresql+{driver}://postgres@/{database}?{hosts}", {})
-    assert until(lambda: _answers(store), 20)  # psycopg by itself would wait for 130 seconds
-    assert all(_answers(store) for _ in range(20))  # by the connection that came too late at first
+    assert until(lambda: answers(store), 20)  # psycopg by itself would wait for 130 seconds
+    assert all(answers(store) for _ in range(20))  # by the connection that came too late at first
     assert until(lambda: not connecting(), 8)
     store.close()
     store.engine.dispose()
@@ -126,13 +125,6 @@ def test_threads_that_connect_do_not_pile_up(silent, monkeypatch):
     silent.close()
     assert until(lambda: not connecting(), 8)
     store.close()
-
-
-def _answers(store):
-    with suppress(StoreError):
-        store.ping()
-        return True
-    return False
 
 
 class TimeLimit(Exception):

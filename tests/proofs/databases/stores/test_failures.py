@@ -6,23 +6,22 @@ import time
 
 import pytest
 from helpers.apps import make_app
-from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.faults import Proxy
 from helpers.servers.processes import all_at_once, until
 from helpers.store_assertions import (
+    answers,
     claim,
-    complete_until_it_is_killed,
     owner,
     timed_failure,
     works,
 )
 from sqlalchemy import NullPool, create_engine, text
 
-from flask_idempotence import SqlStore, StoreError, idempotent
+from flask_idempotence import SqlStore, idempotent
 from flask_idempotence.errors import StoreNotReady
 from flask_idempotence.stores.base import (
     NO_FINGERPRINT,
     Claimed,
-    Done,
     Outcome,
     Running,
     TokenOutcome,
@@ -85,81 +84,10 @@ def through_a_proxy(proxy, url):
 
 
 class TestAServer:
-    def test_that_is_down_is_told_at_once_and_found_again(self, fresh_postgres):
-        store = SqlStore(create_engine(fresh_postgres.new_database()))
-        store.create_table()
-        claim(store, "before", 60)
-        fresh_postgres.stop()
-        error, took = timed_failure(lambda: claim(store))
-        assert not error.sent
-        assert took < PATIENCE
-        fresh_postgres.start()
-        works(store)
-        assert isinstance(claim(store, "before"), Running)
-        store.close()
-
-    def test_that_is_killed_forgets_nothing_that_it_has_confirmed(self, fresh_postgres):
-        store = SqlStore(create_engine(fresh_postgres.new_database()))
-        store.create_table()
-        confirmed = complete_until_it_is_killed(fresh_postgres, store, 50)
-        fresh_postgres.start()
-        for key in confirmed:
-            assert claim(store, key) == Done(True, key.encode())
-        store.close()
-
-    def test_that_is_frozen_costs_one_deadline(self, fresh_postgres):
-        store = SqlStore(create_engine(fresh_postgres.new_database()))
-        store.create_table()
-        store.ping()  # on a connection that is kept
-        fresh_postgres.pause()
-        try:
-            error, took = timed_failure(lambda: claim(store))
-            assert error.sent
-            assert 0.9 < took < PATIENCE
-            error, took = timed_failure(lambda: claim(store))  # on a new connection
-            assert not error.sent
-            assert took < PATIENCE
-        finally:
-            fresh_postgres.resume()
-        assert until(lambda: _answers(store))
-        assert until(lambda: isinstance(claim(store), Running))  # it did arrive
-        store.remove("k")
-        works(store)
-        store.close()
-
-    def test_that_has_fallen_silent_is_left_alone(self):
-        with SilentServer() as server:
-            store = SqlStore(create_engine(f"postgresql+psycopg://postgres@{server.address}/app"))
-            for _ in range(3):
-                assert timed_failure(store.ping)[1] < PATIENCE
-            errors = [timed_failure(store.ping) for _ in range(20)]
-            assert sum(took for _, took in errors) < 3 * PATIENCE
-            assert not any(error.sent for error, _ in errors)
-
     def test_that_closed_an_idle_connection_is_asked_on_another(self, store, engine):
         store.put_token("t", b"", 60)
         behind(engine, _ALL_OTHERS_END)
         assert store.take_token("t", b"") is TokenOutcome.TAKEN  # which is sent once
-
-    def test_whose_answer_was_lost_is_asked_again(self, postgres, store, url):
-        with Proxy(postgres) as proxy:
-            far = through_a_proxy(proxy, url)
-            far.ping()
-            proxy.drop_next_replies(1, after=b"owner")
-            assert claim(far) == Claimed()
-            assert isinstance(claim(store), Running)
-            far.close()
-
-    def test_whose_answer_about_a_token_was_lost_is_not_asked_again(self, postgres, store, url):
-        store.put_token("t", b"", 60)
-        with Proxy(postgres) as proxy:
-            far = through_a_proxy(proxy, url)
-            far.ping()
-            proxy.drop_next_replies(1, after=b"DELETE")
-            error, _ = timed_failure(lambda: far.take_token("t", b""))
-            assert error.sent
-            far.close()
-        assert until(lambda: store.take_token("t", b"") is TokenOutcome.ABSENT)
 
     def test_that_answers_nothing_any_more_leaves_it_open_whether_it_was_sent(
         self, postgres, store, url
@@ -185,36 +113,7 @@ _ALL_OTHERS_END = (
 )
 
 
-def _answers(store):
-    try:
-        store.ping()
-    except StoreError:
-        return False
-    return True
-
-
 class TestALock:
-    def test_on_the_row_is_waited_for_within_the_deadline(self, store, engine):
-        mine = owner()
-        store.claim("k", mine, NO_FINGERPRINT, 60, 0)
-        with engine.begin() as connection:
-            assert store.complete_in(connection, "k", mine, NO_FINGERPRINT, b"r", 60) is Outcome.OK
-            error, took = timed_failure(lambda: store.release("k", mine))
-            assert not error.sent
-            assert 0.5 < took < PATIENCE
-            connection.rollback()
-        assert store.release("k", mine) is Outcome.OK
-
-    def test_does_not_keep_rivals_from_their_answer(self, store, engine):
-        mine = owner()
-        store.claim("k", mine, NO_FINGERPRINT, 60, 0)
-        with engine.begin() as connection:
-            store.complete_in(connection, "k", mine, NO_FINGERPRINT, b"r", 60)
-            started = time.monotonic()
-            assert isinstance(claim(store), Running)
-            assert time.monotonic() - started < 0.5
-        assert claim(store) == Done(True, b"r")
-
     def test_of_another_writer_on_sqlite_ends_in_an_error_in_time(
         self, sqlite_store, sqlite_engine
     ):
@@ -405,7 +304,7 @@ class TestErrors:
             error, took = timed_failure(lambda: claim(small))
         assert not error.sent
         assert took < PATIENCE
-        assert until(lambda: _answers(small))
+        assert until(lambda: answers(small))
         small.close()
 
 

@@ -8,12 +8,10 @@ from contextlib import contextmanager, suppress
 
 import pymysql
 import pytest
-from helpers.servers.faults import Proxy, SilentServer
-from helpers.servers.mariadb import MariaDbServer
 from helpers.servers.processes import until
 from helpers.store_assertions import (
+    answers,
     claim,
-    complete_until_it_is_killed,
     owner,
     timed_failure,
     works,
@@ -62,14 +60,6 @@ def fresh_store(fresh_mariadb):
     store.close()
 
 
-def answers(store):
-    try:
-        store.ping()
-    except StoreError:
-        return False
-    return True
-
-
 def sleeping(server):
     """Return the numbers of the connections that wait for a statement, but for this one."""
     rows = server.execute("SHOW PROCESSLIST")
@@ -77,40 +67,6 @@ def sleeping(server):
 
 
 class TestAServer:
-    def test_that_is_down_is_an_error_at_once_and_found_again(self, fresh_mariadb, fresh_store):
-        claim(fresh_store, "before", 60)
-        fresh_mariadb.stop()
-        error, took = timed_failure(lambda: claim(fresh_store))
-        assert not error.sent
-        assert took < PATIENCE
-        fresh_mariadb.start()
-        works(fresh_store)
-        assert isinstance(claim(fresh_store, "before"), Running)
-
-    def test_that_is_frozen_costs_one_deadline(self, fresh_mariadb, fresh_store):
-        fresh_store.ping()  # on a connection that is kept
-        fresh_mariadb.pause()
-        try:
-            error, took = timed_failure(lambda: claim(fresh_store))
-            assert error.sent
-            assert 0.9 * DEADLINE < took < PATIENCE
-            error, took = timed_failure(lambda: claim(fresh_store))  # on a new connection
-            assert not error.sent
-            assert took < PATIENCE
-        finally:
-            fresh_mariadb.resume()
-        assert until(lambda: answers(fresh_store), 10)
-        works(fresh_store)
-
-    def test_that_accepts_and_never_answers_is_not_tried_by_everybody(self):
-        with SilentServer() as server:
-            store = store_at(f"mysql+pymysql://root@{server.address}/app", 0.5)
-            for _ in range(3):
-                assert timed_failure(store.ping)[1] < PATIENCE
-            errors = [timed_failure(store.ping) for _ in range(20)]
-            assert sum(took for _, took in errors) < 3 * PATIENCE
-            assert not any(error.sent for error, _ in errors)
-
     def test_that_closed_idle_connections_costs_nothing(self, fresh_mariadb, fresh_store):
         fresh_mariadb.execute("SET GLOBAL wait_timeout = 1")
         fresh_store.put_token("t", b"", 60)
@@ -145,43 +101,6 @@ class TestAServer:
         assert until(lambda: answers(crowded))
         works(crowded)
         crowded.close()
-
-    def test_whose_answer_was_lost_is_asked_again(self, mariadb, store, url):
-        with Proxy(mariadb) as proxy:
-            far = store_at(through(proxy, url))
-            far.ping()
-            proxy.drop_next_replies(1, after=b"INSERT")
-            assert claim(far) == Claimed()
-            assert proxy.drops_left == 0
-            assert isinstance(claim(store), Running)
-            far.close()
-
-    def test_whose_answer_about_a_token_was_lost_is_not_asked_again(self, mariadb, store, url):
-        store.put_token("t", b"", 60)
-        with Proxy(mariadb) as proxy:
-            far = store_at(through(proxy, url))
-            far.ping()
-            proxy.drop_next_replies(1, after=b"DELETE")
-            error, _ = timed_failure(lambda: far.take_token("t", b""))
-            assert error.sent
-            far.close()
-        assert until(lambda: store.take_token("t", b"") is TokenOutcome.ABSENT)
-
-
-def through(proxy, url):
-    return url.rpartition("@")[0] + f"@127.0.0.1:{proxy.port}/" + url.rpartition("/")[2]
-
-
-def test_a_crash_of_the_server_loses_no_completion_that_was_acknowledged():
-    with MariaDbServer(innodb_flush_log_at_trx_commit=1, innodb_doublewrite=1) as server:
-        store = store_at(server.new_database())
-        store.create_table()
-        confirmed = complete_until_it_is_killed(server, store, 200)
-        server.start()
-        assert until(lambda: answers(store), 10)
-        lost = [key for key in confirmed if claim(store, key) != Done(True, key.encode())]
-        assert lost == []
-        store.close()
 
 
 class TestAServerThatCannotWrite:

@@ -1,0 +1,159 @@
+"""A database server that is down, killed, frozen, silent or locked, of both products alike."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.processes import until
+from helpers.store_assertions import (
+    answers,
+    claim,
+    complete_until_it_is_killed,
+    owner,
+    timed_failure,
+    works,
+)
+from sqlalchemy import create_engine, make_url
+
+from flask_idempotence import SqlStore
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome, Running
+from flask_idempotence.stores.base import TokenOutcome as Token
+
+pytestmark = pytest.mark.database
+
+DEADLINE = 1
+PATIENCE = DEADLINE + 1.5  # the machine may be busy
+OF_CLAIMS = {"postgres": b"owner", "mariadb": b"INSERT"}
+"""What stands in the statement of a claim."""
+
+IN_THE_CLEAR = {"postgres": {"sslmode": "disable", "gssencmode": "disable"}, "mariadb": {}}
+
+
+def store_at(url):
+    return SqlStore(create_engine(url), deadline=DEADLINE)
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def product(request):
+    return request.param
+
+
+@pytest.fixture
+def url(request, product):
+    return request.getfixturevalue(product).new_database()
+
+
+@pytest.fixture
+def store(url):
+    store = store_at(url)
+    store.create_table()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def fresh(request, product):
+    """A server of the test's own, with a store."""
+    server = request.getfixturevalue(f"fresh_{product}")
+    store = store_at(server.new_database())
+    store.create_table()
+    yield SimpleNamespace(server=server, store=store)
+    store.close()
+
+
+@pytest.fixture
+def far(request, product, url, store):
+    """Another way to the same table, through a proxy."""
+    with Proxy(request.getfixturevalue(product)) as proxy:
+        there = make_url(url).set(port=proxy.port).update_query_dict(IN_THE_CLEAR[product])
+        far = store_at(there)
+        far.ping()
+        yield SimpleNamespace(store=far, proxy=proxy)
+        far.close()
+
+
+class TestAServer:
+    def test_that_is_down_is_told_at_once_and_found_again(self, fresh):
+        claim(fresh.store, "before", 60)
+        fresh.server.stop()
+        error, took = timed_failure(lambda: claim(fresh.store))
+        assert not error.sent
+        assert took < PATIENCE
+        fresh.server.start()
+        works(fresh.store)
+        assert isinstance(claim(fresh.store, "before"), Running)
+
+    def test_that_is_killed_forgets_nothing_that_it_has_confirmed(self, fresh):
+        confirmed = complete_until_it_is_killed(fresh.server, fresh.store, 50)
+        fresh.server.start()
+        assert until(lambda: answers(fresh.store), 10)
+        lost = [key for key in confirmed if claim(fresh.store, key) != Done(True, key.encode())]
+        assert lost == []
+
+    def test_that_is_frozen_costs_one_deadline(self, fresh):
+        fresh.store.ping()  # on a connection that is kept
+        fresh.server.pause()
+        try:
+            error, took = timed_failure(lambda: claim(fresh.store))
+            assert error.sent
+            assert 0.9 * DEADLINE < took < PATIENCE
+            error, took = timed_failure(lambda: claim(fresh.store))  # on a new connection
+            assert not error.sent
+            assert took < PATIENCE
+        finally:
+            fresh.server.resume()
+        assert until(lambda: answers(fresh.store), 10)
+        fresh.store.remove("k")  # it may have arrived
+        works(fresh.store)
+
+    @pytest.mark.parametrize("scheme", ["postgresql+psycopg", "mysql+pymysql"])
+    def test_that_has_fallen_silent_is_left_alone(self, scheme):
+        with SilentServer() as server:
+            store = store_at(f"{scheme}://nobody@{server.address}/app")
+            for _ in range(3):
+                assert timed_failure(store.ping)[1] < PATIENCE
+            errors = [timed_failure(store.ping) for _ in range(20)]
+            assert sum(took for _, took in errors) < 3 * PATIENCE
+            assert not any(error.sent for error, _ in errors)
+
+    def test_whose_answer_was_lost_is_asked_again(self, product, store, far):
+        far.proxy.drop_next_replies(1, after=OF_CLAIMS[product])
+        assert claim(far.store) == Claimed()
+        assert far.proxy.drops_left == 0
+        assert isinstance(claim(store), Running)
+
+    def test_whose_answer_about_a_token_was_lost_is_not_asked_again(self, store, far):
+        store.put_token("t", b"", 60)
+        far.proxy.drop_next_replies(1, after=b"DELETE")
+        error, _ = timed_failure(lambda: far.store.take_token("t", b""))
+        assert error.sent
+        assert until(lambda: store.take_token("t", b"") is Token.ABSENT)
+
+
+class TestALock:
+    """Of a transaction that has completed a claim, and is open."""
+
+    @pytest.fixture
+    def completing(self, store):
+        mine = owner()
+        store.claim("k", mine, NO_FINGERPRINT, 60, 0)
+        with store.engine.begin() as connection:
+            assert store.complete_in(connection, "k", mine, NO_FINGERPRINT, b"r", 60) is Outcome.OK
+            yield mine, connection
+
+    def test_on_the_row_is_waited_for_within_the_deadline(self, store, completing):
+        mine, connection = completing
+        error, took = timed_failure(lambda: store.release("k", mine))
+        assert not error.sent
+        assert 0.4 * DEADLINE < took < PATIENCE
+        connection.rollback()
+        assert store.release("k", mine) is Outcome.OK
+
+    def test_does_not_keep_rivals_from_their_answer(self, store, completing):
+        _, connection = completing
+        started = time.monotonic()
+        assert isinstance(claim(store), Running)
+        assert time.monotonic() - started < 0.5
+        connection.commit()
+        assert claim(store) == Done(True, b"r")
