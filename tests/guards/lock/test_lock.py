@@ -1,10 +1,7 @@
 """Lock mode: its parameters, its intervals, its log line."""
 
-import json
 import logging
 import threading
-import urllib.error
-import urllib.request
 from datetime import timedelta
 
 import pytest
@@ -357,17 +354,8 @@ def slow():
 def test_a_second_click_that_queued_behind_a_slow_view_is_rejected(tmp_path):
     (tmp_path / "queued.py").write_text(QUEUED)
 
-    def click(url):
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, method="POST")) as answer:
-                return answer.status
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code
-
     with Gunicorn("queued:app", workers=1, threads=1, worker_class="sync", cwd=tmp_path) as server:
-        codes = all_at_once([lambda: click(server.url)] * 3)
-        with urllib.request.urlopen(server.url) as answer:
-            runs = json.load(answer)["runs"]
+        codes = all_at_once([lambda: server.ask("/", "POST").status] * 3)
+        runs = server.ask("/").json["runs"]
     assert sorted(codes) == [200, 409, 409]
     assert runs == 1

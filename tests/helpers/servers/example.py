@@ -1,16 +1,14 @@
 """The example on real servers, and a client."""
 
-import http.client
-import json
 import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from contextlib import closing
+from contextlib import suppress
 
 from helpers.repository import ROOT
-from helpers.servers.processes import HOST, Gunicorn, ServerProcess, free_port
+from helpers.servers.processes import HOST, Answer, Gunicorn, ServerProcess, free_port
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
@@ -30,12 +28,9 @@ class FlaskRun(ServerProcess):
         self._launch(command, self._answers, 60, cwd=ROOT, env=self._environment)
 
     def _answers(self):
-        with closing(http.client.HTTPConnection(HOST, self.port, timeout=5)) as connection:
-            try:
-                connection.request("GET", "/")
-                return connection.getresponse().status == 200
-            except OSError:
-                return False
+        with suppress(OSError):
+            return self.ask("/", timeout=5).status == 200
+        return False
 
 
 def gunicorn(redis_url, folder, **options):
@@ -49,29 +44,16 @@ def gunicorn(redis_url, folder, **options):
     return Gunicorn("example_app:create_app()", env=environment, **options)
 
 
-class Answer:
-    """What a server answered."""
-
-    def __init__(self, response, body):
-        self.status = response.status
-        self.headers = response.headers
-        self.text = body.decode()
-
-    @property
-    def json(self):
-        return json.loads(self.text)
-
-
 def ask(url, form=None, **options):
     """Ask a server; an error status is an answer, too, and so is one that leads elsewhere."""
     data = None if form is None else urllib.parse.urlencode(form).encode()
     request = urllib.request.Request(url, **{"data": data, **options})
     try:
         with _opener.open(request, timeout=60) as response:
-            return Answer(response, response.read())
+            return Answer(response)
     except urllib.error.HTTPError as error:
         with error:
-            return Answer(error, error.read())
+            return Answer(error)
 
 
 class _StayHere(urllib.request.HTTPRedirectHandler):

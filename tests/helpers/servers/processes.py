@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -85,6 +86,19 @@ def until(condition, seconds: float = 5) -> bool:
     return False
 
 
+class Answer:
+    """What a server answered, read whole."""
+
+    def __init__(self, response):
+        self.status = response.status
+        self.headers = response.headers
+        self.text = response.read().decode()
+
+    @property
+    def json(self):
+        return json.loads(self.text)
+
+
 class ServerProcess:
     """A child process with a temporary directory, where its output goes to a file."""
 
@@ -119,6 +133,13 @@ class ServerProcess:
     def pid(self) -> int:
         """The number of the process."""
         return self._process.pid
+
+    def ask(self, path, method="GET", headers=(), body=None, *, timeout=30) -> Answer:
+        """Send a request on a connection of its own."""
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=timeout)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, dict(headers))
+            return Answer(connection.getresponse())
 
     def _launch(self, command, answers, seconds, **options) -> None:
         """Run the command until it answers; an error carries the output."""
@@ -263,8 +284,6 @@ def post_worker_init(worker):
     def _answers(self) -> bool:
         if self.log.count("worker ready:") < self._workers:
             return False
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
-        with contextlib.closing(connection), contextlib.suppress(OSError):
-            connection.request("GET", "/")
-            return connection.getresponse().status > 0
+        with contextlib.suppress(OSError):
+            return self.ask("/", timeout=5).status > 0
         return False

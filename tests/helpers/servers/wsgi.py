@@ -1,7 +1,6 @@
 """WSGI servers that others wrote, each with one application, two workers where it has them."""
 
 import contextlib
-import http.client
 import json
 import os
 import shutil
@@ -90,13 +89,8 @@ class WsgiServer(ServerProcess):
         return int(self.effects.get(name) or 0)
 
     def send(self, method, path, headers=(), *, body=None, **arguments):
-        """Send a request on a connection of its own; return the answer, read whole."""
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=30)
-        with contextlib.closing(connection):
-            connection.request(method, address_of(path, arguments), body, dict(headers))
-            answer = connection.getresponse()
-            answer.text = answer.read().decode()
-            return answer
+        """Send a request with these arguments in its address."""
+        return self.ask(address_of(path, arguments), method, headers, body)
 
     def post(self, path, headers=(), **arguments):
         """Send a POST request."""

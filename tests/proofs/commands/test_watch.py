@@ -1,6 +1,5 @@
 """`flask idempotence watch` in real processes: workers, a pipe, a terminal and a failing Redis."""
 
-import http.client
 import itertools
 import json
 import re
@@ -9,7 +8,6 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -118,15 +116,8 @@ class Watch:
 
 
 def post(server, path, key=None):
-    address = urlsplit(server.url)
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
-    try:
-        connection.request("POST", path, headers={"Idempotency-Key": key} if key else {})
-        answer = connection.getresponse()
-        body = answer.read()
-        return answer.status, json.loads(body)["pid"] if answer.status == 200 else None
-    finally:
-        connection.close()
+    answer = server.ask(path, "POST", {"Idempotency-Key": key} if key else {})
+    return answer.status, answer.json["pid"] if answer.status == 200 else None
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """The example's shop: any number of clicks places one order."""
 
-import http.client
 import json
 import os
 import re
@@ -211,17 +210,12 @@ def pay(server, headers):
     """Ask for a payment until there is an answer; return it, and what the tries met with."""
     met_with = Counter()
     while True:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
         try:
-            body = json.dumps({"amount": 7})
             headers = {"Content-Type": "application/json", **headers}
-            connection.request("POST", "/api/payments", body, headers)
-            response = connection.getresponse()
-            return response, json.loads(response.read()), met_with
+            response = server.ask("/api/payments", "POST", headers, json.dumps({"amount": 7}))
+            return response, response.json, met_with
         except ConnectionError as error:
             met_with[type(error).__name__] += 1
-        finally:
-            connection.close()
 
 
 def test_a_payment_whose_answers_are_lost_is_made_once(server):

@@ -1,6 +1,5 @@
 """The end of a process: what is pending is written if it can be, and nothing hangs."""
 
-import http.client
 import os
 import subprocess
 import sys
@@ -223,11 +222,8 @@ class Worker:
         self.server.__exit__(*details)
 
     def _post(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)
-        connection.request("POST", "/gated", headers={"Idempotency-Key": "k"})
-        answer = connection.getresponse()
-        self.stored.append(answer.getheader("Idempotent-Stored", "stored"))
-        connection.close()
+        answer = self.server.ask("/gated", "POST", {"Idempotency-Key": "k"})
+        self.stored.append(answer.headers.get("Idempotent-Stored", "stored"))
 
     def answer(self):
         """Open the gate and return whether the answer was stored."""

@@ -1,8 +1,6 @@
 """Figures for Prometheus from several workers: they add up exactly."""
 
-import http.client
 import re
-from urllib.parse import urlsplit
 
 import pytest
 from helpers.repository import text_of
@@ -57,14 +55,8 @@ class Metered(Gunicorn):
 
 
 def ask(server, path, method="POST", **headers):
-    address = urlsplit(server.url)
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
-    try:
-        connection.request(method, path, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
+    answer = server.ask(path, method, headers)
+    return answer.status, answer.text
 
 
 @pytest.mark.gunicorn

@@ -2,7 +2,6 @@
 
 import configparser
 import contextlib
-import http.client
 import os
 import re
 import shlex
@@ -73,10 +72,8 @@ class Deployed(ServerProcess):
             self._launch(command, self._answers, 60, pass_fds=[listener.fileno()], **options)
 
     def _answers(self):
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
-        with contextlib.closing(connection), contextlib.suppress(OSError):
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
+        with contextlib.suppress(OSError):
+            return self.ask("/health", timeout=5).status == 200
         return False
 
 

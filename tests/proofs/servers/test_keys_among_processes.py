@@ -8,7 +8,6 @@ import re
 import signal
 import threading
 import time
-from urllib.parse import urlsplit
 
 import pytest
 from helpers.servers.processes import Gunicorn, all_at_once, until
@@ -97,12 +96,9 @@ def is_alive(pid):
 class Answer:
     """What came back over HTTP, or that nothing did."""
 
-    def __init__(self, status=None, headers=(), body=b""):
-        self.status = status
-        self.headers = http.client.HTTPMessage()
-        for name, value in headers:
-            self.headers[name] = value
-        self.body = body
+    def __init__(self, status=None, headers=None, body=""):
+        self.status, self.body = status, body
+        self.headers = http.client.HTTPMessage() if headers is None else headers
 
     @property
     def slug(self):
@@ -134,17 +130,12 @@ class Operation:
         return set(self.service.store.scan_iter(f"*:{self.path}:*"))
 
     def post(self, **body):
-        address = urlsplit(self.service.server.url)
-        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
         headers = {"Content-Type": "application/json", "Idempotency-Key": self.name}
-        with contextlib.closing(connection):
-            try:
-                sent = json.dumps({"name": self.name, **body})
-                connection.request("POST", self.path, sent, headers)
-                response = connection.getresponse()
-                return Answer(response.status, response.getheaders(), response.read())
-            except (http.client.HTTPException, OSError):
-                return Answer()  # the worker died
+        sent = json.dumps({"name": self.name, **body})
+        with contextlib.suppress(http.client.HTTPException, OSError):  # the worker died
+            answer = self.service.server.ask(self.path, "POST", headers, sent)
+            return Answer(answer.status, answer.headers, answer.text)
+        return Answer()
 
     def begin(self):
         """Post in a thread, wait until the view runs, and return what will hold the answer."""

@@ -1,12 +1,12 @@
 """Several processes on one Redis: counted outside the library, which only says yes or no."""
 
+import contextlib
 import http.client
 import json
 import os
 import signal
 import threading
 import time
-from urllib.parse import urlsplit
 
 import pytest
 from helpers.servers.processes import Gunicorn, all_at_once
@@ -75,17 +75,11 @@ class Service:
         self.server.__exit__(*details)
 
     def post(self, path, body=None, headers=None):
-        address = urlsplit(self.server.url)
-        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
-        try:
-            sent = json.dumps(body if body is not None else {"a": 1})
-            headers = {"Content-Type": "application/json", **(headers or {})}
-            connection.request("POST", path, sent, headers)
-            return connection.getresponse().status
-        except (http.client.HTTPException, OSError):
-            return None  # the worker died
-        finally:
-            connection.close()
+        sent = json.dumps(body if body is not None else {"a": 1})
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        with contextlib.suppress(http.client.HTTPException, OSError):  # the worker died
+            return self.server.ask(path, "POST", headers, sent).status
+        return None
 
     def count(self, name):
         return int(self.effects.get(name) or 0)
@@ -109,12 +103,7 @@ def test_two_hundred_different_requests_at_once_all_run(tmp_path, redis_server):
 
 def test_of_sixty_four_requests_with_one_token_one_runs(tmp_path, redis_server):
     with Service(tmp_path, redis_server) as service:
-        address = urlsplit(service.server.url)
-        connection = http.client.HTTPConnection(address.hostname, address.port)
-        connection.request("GET", "/token")
-        token = json.loads(connection.getresponse().read())["token"]
-        connection.close()
-        header = {"Idempotence-Token": token}
+        header = {"Idempotence-Token": service.server.ask("/token").json["token"]}
         codes = all_at_once([lambda: service.post("/token", headers=header)] * 64)
         assert (codes.count(200), codes.count(409)) == (1, 63)
         assert service.count("token") == 1

@@ -4,7 +4,6 @@ import importlib.util
 import re
 import socket
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -120,8 +119,7 @@ def test_gunicorn_serves_when_all_its_workers_are_ready(tmp_path):
     (tmp_path / "small_application.py").write_text(APPLICATION)
 
     def get():
-        with urllib.request.urlopen(server.url + "/", timeout=10) as response:
-            return response.read().decode().split()
+        return server.ask("/").text.split()
 
     with Gunicorn(
         "small_application:app", threads=4, env={"GREETING": "hello"}, cwd=tmp_path
