@@ -29,7 +29,7 @@ HEAVY = {
 }
 FOR_FEW = {
     *("cli.doctor", "cli.inspect", "client", "metrics", "openapi", "testing"),
-    *("stores.facts", "stores.pruning", "stores.redis", "stores.sql", "exactly_once.transaction"),
+    *("stores.facts", "stores.redis", "stores.sql", "exactly_once.transaction"),
 }
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, text
 
 from flask_idempotence import SqlStore
 from flask_idempotence.stores.base import NO_FINGERPRINT
-from flask_idempotence.stores.pruning import BATCH, REST
+from flask_idempotence.stores.sql.store import BATCH, REST
 
 ROWS = {
     "postgresql": "INSERT INTO flask_idempotence (key, kind, owner, fingerprint, expires, data) "

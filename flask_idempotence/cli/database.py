@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 from flask.cli import with_appcontext
 
-from ..stores.pruning import BATCH, REST
 from .context import this_app
 from .output import echo, print_aside, progress
 
@@ -60,14 +59,14 @@ def init_db(*, sql: bool) -> None:
 @click.command("prune")
 @click.option(
     "--batch",
-    default=BATCH,
+    default=100,
     show_default=True,
     type=click.IntRange(1, 10_000),
     help="Rows per statement.",
 )
 @click.option(
     "--pause",
-    default=REST,
+    default=0.02,
     show_default=True,
     type=click.FloatRange(min=0),
     help="Seconds between two statements.",

@@ -3,7 +3,6 @@
 base     the contract, and the optional interface for commands
 uris     a URI becomes a store
 memory   in this process; `redis` on a server and `sql` in a table, both imported when used
-pruning  removes expired rows in small batches; it needs no SQLAlchemy
 facts    servers' versions, settings and state; `process` forks, exit and threads
 """
 

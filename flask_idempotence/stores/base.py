@@ -309,6 +309,11 @@ class BroadcastingStore(Store):
         """Subscribe to a channel."""
 
 
+def milliseconds(seconds: float) -> int:
+    """Return a duration as servers count it: 1 at the least."""
+    return max(1, round(seconds * 1000))
+
+
 def inspectable(store: Store) -> InspectableStore:
     """Return a store whose keys can be listed.
 

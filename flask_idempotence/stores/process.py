@@ -1,14 +1,16 @@
-"""Forks, exit, daemon threads and living objects, for those that hold connections or locks."""
+"""Forks, exit, threads and sockets, for those that hold connections or locks."""
 
 from __future__ import annotations
 
 import atexit
 import os
 import re
+import select
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -72,6 +74,16 @@ def start_daemon(run: Callable[[], None], name: str) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def has_input(file_number: int) -> Callable[[], object]:
+    """Return a function that tells whether a socket has something to receive; the end, too."""
+    if hasattr(select, "poll"):
+        poller = select.poll()
+        poller.register(file_number, select.POLLIN)
+        return partial(poller.poll, 0)
+    # Windows lacks poll, and gevent removes it.
+    return lambda: select.select([file_number], [], [], 0)[0]
 
 
 class Living(Generic[T]):

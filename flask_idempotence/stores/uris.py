@@ -112,7 +112,7 @@ def _sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-    from .sql.connect_timeout import limited_engine
+    from .sql.connection import limited_engine
 
     own = {name: value for name, value in options.items() if name in _OWN_OPTIONS}
     rest = {name: value for name, value in options.items() if name not in _OWN_OPTIONS}

@@ -140,9 +140,7 @@ def test_a_block_whose_database_is_locked_raises_what_the_policy_says(tmp_path):
                 site,
                 lambda session: session.add(Payment(amount=1)),
                 lambda session: rival.execute("BEGIN IMMEDIATE"),
-                lambda session: setattr(
-                    site.store._executor, "seconds", 0.1
-                ),  # nor may the release
+                lambda session: setattr(site.store, "_deadline", 0.1),  # nor may the release
             )
         assert is_clean(site.session())
     rival.close()

@@ -104,7 +104,7 @@ def complete_until_it_is_killed(server, store, at_least):
 
 def fill(store, number=3):
     """Leave connections in SQLAlchemy's pool, as threads do that wait for one another."""
-    pool = store._executor.pool
+    pool = store._pool
     with contextlib.ExitStack() as all_at_once:
         for _ in range(number):
             all_at_once.enter_context(pool.connection(time.monotonic() + 5))

@@ -15,7 +15,17 @@ from redis import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
 from ...errors import ConfigurationError
-from ..base import CLAIMED, ClaimOutcome, Crashed, Done, Outcome, Renewal, Running, TokenOutcome
+from ..base import (
+    CLAIMED,
+    ClaimOutcome,
+    Crashed,
+    Done,
+    Outcome,
+    Renewal,
+    Running,
+    TokenOutcome,
+    milliseconds,
+)
 from ..process import call_in_children
 from .broadcast import Broadcast
 from .connection.clients import deployment_of
@@ -76,17 +86,17 @@ class RedisStore(Broadcast):
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        milliseconds, kept = _milliseconds(lease), round(keep * 1000)
+        length, kept = milliseconds(lease), round(keep * 1000)
         deadline.begin(self._deadline)
         if self._claims_by_commands:
-            commands = _claim_commands(key, owner, fingerprint, milliseconds, kept)
+            commands = _claim_commands(key, owner, fingerprint, length, kept)
             replies = self._deployment.send(commands, key=key, follow=False)
             outcome = _claim_outcome(replies, owner, fingerprint)
             if outcome is not None:
                 return outcome
             if isinstance(replies[1], ResponseError) and str(replies[1]) == _BEFORE_REDIS_7:
                 self._claims_by_commands = False
-        reply = self._run(CLAIM, key, owner, fingerprint, milliseconds, kept, written=(0,))
+        reply = self._run(CLAIM, key, owner, fingerprint, length, kept, written=(0,))
         if reply == 0:
             return CLAIMED
         state, matches, *rest = reply
@@ -102,7 +112,7 @@ class RedisStore(Broadcast):
         return self._deployment.gather(renewals, keys, self._renew)
 
     def _renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        calls = [(key, owner, _milliseconds(lease)) for key, owner, lease in renewals]
+        calls = [(key, owner, milliseconds(lease)) for key, owner, lease in renewals]
         replies = self._deployment.run(RENEW, calls, key=renewals[0].key)
         # One key of another type must not keep the others from being renewed.
         outcomes = [
@@ -121,16 +131,15 @@ class RedisStore(Broadcast):
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
         deadline.begin(self._deadline)
-        milliseconds = _milliseconds(keep)
-        reply = self._run(COMPLETE, key, owner, fingerprint, record, milliseconds, written=(1,))
-        return _OUTCOMES[reply]
+        arguments = (key, owner, fingerprint, record, milliseconds(keep))
+        return _OUTCOMES[self._run(COMPLETE, *arguments, written=(1,))]
 
     def release(self, key: str, owner: bytes) -> Outcome:
         deadline.begin(self._deadline)
         return _OUTCOMES[self._run(RELEASE, key, owner)]
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
-        command = pack("SET", key, (b"R" if again else b"T") + subject, "PX", _milliseconds(ttl))
+        command = pack("SET", key, (b"R" if again else b"T") + subject, "PX", milliseconds(ttl))
         deadline.begin(self._deadline)
         checked(self._deployment.send([command], key=key, repeatable=False)[0])
 
@@ -203,7 +212,3 @@ def _claim_outcome(
         if keep:
             return Crashed(matches)
     return None
-
-
-def _milliseconds(seconds: float) -> int:
-    return max(1, round(seconds * 1000))

@@ -4,34 +4,84 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import select
+import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.selectable import ExecutableReturnsRows
+
+from ..process import has_input
 
 Values = Mapping[str, object]
 Parameters = tuple[object, ...] | Mapping[str, object]
 Row = Sequence[Any]
+Change = Any
+"""A driver's cursor, or SQLAlchemy's result: `rowcount` (not of an insert) and `lastrowid`."""
+
+_LEAST, _MOST = 2, 60
+"""Seconds to connect in: libpq and psycopg take less than two as two."""
+
+_LIMITS = {
+    "psycopg": ("connect_timeout",),
+    "psycopg2": ("connect_timeout",),
+    "pg8000": ("timeout",),
+    # Its connect_timeout does not include the server's greeting.
+    "pymysql": ("connect_timeout", "read_timeout"),
+    "mysqldb": ("connect_timeout",),
+}
+"""The arguments by which a driver limits connecting."""
 
 
-class Change(NamedTuple):
-    """The effect of a statement without rows.
+def limited_engine(url: URL, options: Mapping[str, Any], deadline: object) -> Engine:
+    """Make an engine whose connections are limited, each to one host of several.
 
-    Attributes:
-        rows: how many it has written or removed, as its database counts them.
-        last_id: the value of MySQL's LAST_INSERT_ID in it.
+    Without a limit, psycopg waits 130 seconds for a host that does not answer, pg8000 for ever.
+    One that the URL or the options name counts.
+
+    Args:
+        url: of the database.
+        options: of `create_engine`.
+        deadline: of the store.
     """
+    driver = url.get_driver_name()
+    own: Mapping[str, object] = options.get("connect_args") or {}
+    names = _LIMITS.get(driver, ())
+    is_named = any(name in url.query or name in own for name in names)
+    if is_named or (driver.startswith("psycopg") and "PGCONNECT_TIMEOUT" in os.environ):
+        names = ()
+    seconds = _LEAST
+    if isinstance(deadline, int | float) and deadline > _LEAST:
+        seconds = math.ceil(min(deadline, _MOST))
+    arguments = {**dict.fromkeys(names, seconds), **own}
+    engine = create_engine(url, **{**options, "connect_args": arguments})
+    if names and driver in ("pg8000", "pymysql"):
+        event.listen(engine, "connect", _relax)
+    return engine
 
-    rows: int
-    last_id: int | None
+
+def _relax(connection: DBAPIConnection, _record: object) -> None:
+    """Lift a limit that would hold for statements, too; there is no public way."""
+    if hasattr(connection, "_usock"):  # of pg8000
+        connection._usock.settimeout(None)  # noqa: SLF001
+    else:
+        connection._read_timeout = None  # noqa: SLF001 - of PyMySQL
+
+
+def socket_of(driver: DBAPIConnection) -> int | None:
+    """Return the file number of a driver's connection; None for a database without a server."""
+    # psycopg, psycopg2 and mysqlclient show it; PyMySQL and pg8000 hide it.
+    hidden = (getattr(driver, name, None) for name in ("_usock", "_sock"))
+    for holder in (driver, *hidden):
+        if (fileno := getattr(holder, "fileno", None)) is not None:
+            return int(fileno())
+    return None
 
 
 class Statement:
@@ -39,24 +89,24 @@ class Statement:
 
     def __init__(self, clause: ExecutableReturnsRows) -> None:
         self.clause = clause
-        self._compiled: _Compiled | None = None
+        self._text = ""
 
     def for_driver(self, dialect: Dialect, values: Values) -> tuple[str, Parameters]:
         """Return the text and the parameters that SQLAlchemy would give to the driver."""
-        compiled = self._compiled
-        if compiled is None:  # now that the engine has connected: it knows the server's version
-            compiled = self._compiled = _Compiled(self.clause, dialect)
-        return compiled.text, compiled.parameters(values)
+        if not self._text:  # now that the engine has connected: it knows the server's version
+            self._compile(dialect)
+        named = {**self._constants, **values}
+        for name, process in self._processors:
+            named[name] = process(named[name])
+        if self._order is not None:
+            return self._text, tuple([named[name] for name in self._order])
+        # PyMySQL would escape the others, too.
+        return self._text, {name: named[name] for name in self._names}
 
-
-class _Compiled:
-    def __init__(self, clause: ExecutableReturnsRows, dialect: Dialect) -> None:
-        compiled = clause.compile(dialect=dialect)
-        if not isinstance(compiled, SQLCompiler):
-            raise TypeError(f"{type(clause).__name__} is no statement with parameters.")
-        self.text = str(compiled)
-        self._order = compiled.positiontup
-        self._names = list(compiled.bind_names.values())
+    def _compile(self, dialect: Dialect) -> None:
+        compiled: Any = self.clause.compile(dialect=dialect)
+        self._order: Sequence[str] | None = compiled.positiontup
+        self._names: Sequence[str] = list(compiled.bind_names.values())
         processors = {
             name: bind.type.dialect_impl(dialect).bind_processor(dialect)
             for bind, name in compiled.bind_names.items()
@@ -67,16 +117,7 @@ class _Compiled:
         self._constants = {
             name: value for name, value in compiled.params.items() if value is not None
         }
-
-    def parameters(self, values: Values) -> Parameters:
-        named = {**self._constants, **values}
-        for name, process in self._processors:
-            named[name] = process(named[name])
-        if self._order is not None:
-            return tuple([named[name] for name in self._order])
-        # PyMySQL would escape the others, too.
-        is_exact = len(named) == len(self._names)
-        return named if is_exact else {name: named[name] for name in self._names}
+        self._text = str(compiled)  # last: other threads may be here
 
 
 class DatabaseConnection:
@@ -101,8 +142,7 @@ class DatabaseConnection:
 
     def change(self, statement: Statement, values: Values) -> Change:
         """Execute a statement that has no rows."""
-        result = self._execute(statement, values)
-        return Change(result.rowcount, getattr(result.context.cursor, "lastrowid", None))
+        return self._execute(statement, values)
 
     def _execute(self, statement: Statement, values: Values) -> sa.CursorResult[Any]:
         return self.sqlalchemy.execute(statement.clause, values, execution_options=self._options)
@@ -122,25 +162,21 @@ class StoreConnection(DatabaseConnection):
         deadline: of the current operation, by the monotonic clock.
     """
 
-    def __init__(
-        self, connection: Connection, file_number: Callable[[DBAPIConnection], int | None]
-    ) -> None:
+    def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         driver = connection.connection.dbapi_connection
         if driver is None:
             raise TypeError("The connection is closed.")
         self.driver = driver
         self.info = connection.info
-        self.file_number = file_number(driver)
+        self.file_number = socket_of(driver)
         self.deadline = 0.0
         self._cursor = driver.cursor()  # a new one each time would take longer than the rest
         self._dialect = connection.dialect
         self._is_logged = connection.engine.logger.isEnabledFor(logging.INFO)
         self._listeners = connection.engine.dispatch
-        self._is_observed, self._poll = False, None
-        if self.file_number is not None and hasattr(select, "poll"):  # not on Windows
-            self._poll = select.poll()
-            self._poll.register(self.file_number, select.POLLIN)
+        self._is_observed = False
+        self._has_input = None if self.file_number is None else has_input(self.file_number)
 
     def begin(self, deadline: float) -> None:
         self.deadline = deadline
@@ -153,28 +189,18 @@ class StoreConnection(DatabaseConnection):
 
     def is_closed_by_server(self) -> bool:
         """Return whether the server has closed it: else, an idle connection is not readable."""
-        if self._poll is not None:
-            return bool(self._poll.poll(0))
-        if self.file_number is not None:
-            return bool(select.select([self.file_number], [], [], 0)[0])
-        return False
+        return self._has_input is not None and bool(self._has_input())
 
     def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
         if self._is_observed:
             return super().rows(statement, values)
-        text, parameters = statement.for_driver(self._dialect, values)
-        try:
-            self._cursor.execute(text, parameters)
-            return self._cursor.fetchall()
-        except BaseException as error:
-            self._fail(error)
-            raise
+        return self._run(*statement.for_driver(self._dialect, values), has_rows=True)
 
     def change(self, statement: Statement, values: Values) -> Change:
         if self._is_observed:
             return super().change(statement, values)
         self._run(*statement.for_driver(self._dialect, values))
-        return Change(self._cursor.rowcount, getattr(self._cursor, "lastrowid", None))
+        return self._cursor
 
     def run_text(self, text: str) -> None:
         if self._is_observed:
@@ -194,26 +220,28 @@ class StoreConnection(DatabaseConnection):
             raise
         self.run_text("COMMIT")
 
-    def _run(self, text: str, *parameters: Parameters) -> None:
-        try:
-            self._cursor.execute(text, *parameters)
-        except BaseException as error:
-            self._fail(error)
-            raise
-
-    def _fail(self, error: BaseException) -> None:
-        """Raise SQLAlchemy's error for one of the driver.
+    def _run(self, text: str, *parameters: Parameters, has_rows: bool = False) -> Sequence[Row]:
+        """Execute a text, and raise SQLAlchemy's error for one of the driver.
 
         As by SQLAlchemy itself, a connection is closed that is broken, or was interrupted before
         its answer had come; so is one whose driver has raised an error of its socket's.
         """
         dialect = self._dialect
-        of_driver = dialect.loaded_dbapi.Error
-        if isinstance(error, of_driver):
+        try:
+            self._cursor.execute(text, *parameters)
+            return self._cursor.fetchall() if has_rows else ()
+        except dialect.loaded_dbapi.Error as error:
             is_broken = dialect.is_disconnect(error, self.driver, None)
             if is_broken:
                 self.sqlalchemy.invalidate(error)
             raise DBAPIError.instance(
-                None, None, error, of_driver, connection_invalidated=is_broken, dialect=dialect
+                None,
+                None,
+                error,
+                dialect.loaded_dbapi.Error,
+                connection_invalidated=is_broken,
+                dialect=dialect,
             ) from error
-        self.sqlalchemy.invalidate(error)
+        except BaseException as error:
+            self.sqlalchemy.invalidate(error)
+            raise

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import enum
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError
+from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
 
-from ...errors import IdempotenceError, StoreError
+from ...errors import IdempotenceError, StoreError, StoreNotReady
 from ..base import (
+    CLAIMED,
     ClaimOutcome,
-    Completion,
     Crashed,
     Done,
     Entry,
@@ -24,20 +27,26 @@ from ..base import (
     Renewal,
     Running,
     TokenOutcome,
+    milliseconds,
 )
 from ..facts import DatabaseFacts
 from . import statements
 from .connection import DatabaseConnection, Row, Statement, StoreConnection, Values
-from .table import CLAIM, RECORD, TOKEN, milliseconds, table
+from .statements import CLAIM, NAME, RECORD, TOKEN, table
 
 Insert = Any  # each database has a class of its own
 Info = MutableMapping[str, object]
-
-_row = table.c
+Claims = Sequence[tuple[int, str, bytes]]
+"""To renew, in order: milliseconds, keys and owners."""
 
 OK, STALE = Outcome.OK, Outcome.STALE
 
 NO_CONTEXT = nullcontext()
+
+_REMEDY = (
+    f"The table {NAME} is missing, or does not fit this release: run "
+    "'flask idempotence init-db', or your migration."
+)
 
 _RACES = 10
 """The most attempts at a claim: at each, a conflicting row has appeared or vanished."""
@@ -68,23 +77,42 @@ def trouble_of(error: BaseException, dialect: Dialect) -> Trouble:
     return trouble
 
 
+def fail(error: BaseException, trouble: Trouble, *, sent: bool) -> NoReturn:
+    """Raise the store's error for one of SQLAlchemy, of the driver or of its socket."""
+    cause = getattr(error, "orig", None) or error
+    # The lines below the first one may hold values, as SQLAlchemy's own errors do.
+    text = f"{type(cause).__name__}: {str(cause).strip().partition(chr(10))[0]}"
+    chained = None if isinstance(cause, SQLAlchemyError) else cause
+    if trouble is Trouble.NOT_READY:
+        raise StoreNotReady(f"{text}.", remedy=_REMEDY) from chained
+    raise StoreError(text, sent=sent) from chained
+
+
 class Dialect(ABC):
     """A database: its statements, its connections, its errors. One object a store.
 
-    A database without RETURNING overrides `complete`, `_take`, `prune` and `discard`; one without
-    ON CONFLICT, `_on_conflict`.
+    A database without RETURNING overrides `_take`, `prune` and `discard`; one without ON CONFLICT,
+    `_on_conflict` and `_has_written`.
 
     Args:
         insert: makes an `INSERT` of the database's own.
+
+    Attributes:
+        count: a query for roughly how many rows there are, with `name` for the table's.
     """
 
     _new_row = "excluded"
     """The attribute of an `INSERT` that stands for the row it would have inserted."""
 
+    count: sa.Executable
+    _server: sa.Executable
+    """A query for what `_facts_of` reads, and the server's `clock` in seconds since 1970."""
+
     def __init__(self, insert: Callable[[sa.Table], Insert]) -> None:
         self._insert = insert
-        complete = self._upsert(statements.COMPLETED, statements.MAY_COMPLETE)
-        self._complete = Statement(complete.returning(table.c.key))
+        self._in_the_way = Statement(statements.IN_THE_WAY)
+        self._claim = Statement(self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM))
+        self._complete = Statement(self._upsert(statements.COMPLETED, statements.MAY_COMPLETE))
         self._put_token = Statement(self._upsert(statements.NEW_TOKEN))
         self._look_up = Statement(statements.LOOK_UP)
         self._release = Statement(statements.RELEASE)
@@ -110,22 +138,35 @@ class Dialect(ABC):
         del connection, writes
         return NO_CONTEXT
 
-    def file_number(self, connection: DBAPIConnection) -> int | None:
-        """Return the socket of a driver's connection; None for a database without a server."""
-        del connection
-        return None
-
     @abstractmethod
     def trouble(self, error: BaseException) -> Trouble:
         """Return the effect of an error of the driver on its statement."""
 
-    @abstractmethod
-    def facts(self, connection: Connection) -> DatabaseFacts:
+    def facts(self, connection: StoreConnection) -> DatabaseFacts:
         """Return the database's version, settings and state."""
+        missing = self._missing_parts(connection.sqlalchemy)
+        sent_at = time.time()
+        server = connection.sqlalchemy.execute(self._server).one()
+        here = (sent_at + time.time()) / 2
+        expired = connection.sqlalchemy.scalar(statements.COUNT_EXPIRED) if not missing else None
+        return DatabaseFacts(
+            missing=missing,
+            clock_ahead=None if server.clock is None else float(server.clock) - here,
+            expired=expired,
+            **self._facts_of(server, connection.info),
+        )
 
     @abstractmethod
-    def count_all(self, connection: Connection) -> int | None:
-        """Return roughly how many rows there are, None for unknown."""
+    def _facts_of(self, server: sa.Row[Any], info: Info) -> dict[str, Any]:
+        """Return the facts that are this database's own."""
+
+    def _missing_parts(self, connection: Connection) -> tuple[str, ...]:
+        """Return the name of the table, or of its columns, where they are missing."""
+        inspector = sa.inspect(connection)
+        if not inspector.has_table(NAME):
+            return (NAME,)
+        present = {column["name"] for column in inspector.get_columns(NAME)}
+        return tuple(column.name for column in table.columns if column.name not in present)
 
     def _upsert(
         self,
@@ -141,7 +182,7 @@ class Dialect(ABC):
         if row is statements.NEW_CLAIM:
             # A claim that was sent twice may arrive after the keeper has raised its lease, which
             # must not end earlier by that. Every other row that gives way has expired.
-            old_ends, new_ends = _row.lease_ends, new.lease_ends
+            old_ends, new_ends = table.c.lease_ends, new.lease_ends
             ends = sa.case((old_ends > new_ends, old_ends), else_=new_ends)
             replaced |= {"lease_ends": ends, "expires": ends + statements.KEEP}
         return self._on_conflict(insert, replaced, where)
@@ -153,7 +194,13 @@ class Dialect(ABC):
         upsert: sa.Insert = insert.on_conflict_do_update(
             index_elements=[table.c.key], set_=replaced, where=where
         )
-        return upsert
+        return upsert.returning(table.c.key)
+
+    def _has_written(
+        self, connection: DatabaseConnection, upsert: Statement, values: Values
+    ) -> bool:
+        """Execute an upsert, and return whether a row in its way has met its condition."""
+        return bool(connection.rows(upsert, values))
 
     def claim(self, connection: StoreConnection, values: Values) -> ClaimOutcome:
         """Take a key for its first caller, or return its holder; outside a transaction."""
@@ -162,44 +209,67 @@ class Dialect(ABC):
                 return outcome
         raise StoreError("The key changed owners too often.", sent=False)
 
-    @abstractmethod
     def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
         """Take a key, or return its holder; None where that has changed in between."""
+        # Read first: repeats neither lock the row in their way, nor wait for one that has.
+        row = connection.first(self._in_the_way, values)
+        if row is not None:
+            return outcome_of(row, values)
+        with self.operation(connection, writes=True):
+            return CLAIMED if self._has_written(connection, self._claim, values) else None
 
-    @abstractmethod
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Restart the leases of live claims."""
+        # A statement takes any of several rows that match: only the last one of each is sent.
+        last = {(key, owner): milliseconds(lease) for key, owner, lease in renewals}
+        # In one order, so that no two batches wait for each other.
+        claims = sorted((lease, *claim) for claim, lease in last.items())
+        renewed = self._renewed(connection, claims)
+        return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
 
-    def complete(self, connection: DatabaseConnection, completion: Completion) -> Outcome:
+    def _renewed(self, connection: StoreConnection, claims: Claims) -> set[tuple[str, bytes]]:
+        """Restart the leases of live claims, those of one length in one statement."""
+        renewed: set[tuple[str, bytes]] = set()
+        execute = connection.sqlalchemy.execute
+        for lease, group in groupby(claims, key=itemgetter(0)):
+            for some in statements.in_parts([(key, owner) for _, key, owner in group]):
+                values = {"keys": [key for key, _ in some], "claims": some, "lease": lease}
+                if execute(statements.RENEW, values).rowcount == len(some):
+                    renewed.update(some)
+                else:
+                    live = execute(statements.RENEWABLE, values)
+                    renewed |= {(key, bytes(owner)) for key, owner in live}.intersection(some)
+        return renewed
+
+    def complete(self, connection: DatabaseConnection, values: Values) -> Outcome:
         """Replace a claim by a record, if it is the owner's.
 
         The connection may be the application's, and in a transaction.
         """
-        return OK if connection.first(self._complete, values_of(completion)) else STALE
+        return OK if self._has_written(connection, self._complete, values) else STALE
 
     @abstractmethod
     def schema(self, connection: StoreConnection) -> str | None:
         """Return the schema of the store's table; None where there is no table."""
 
-    def look_up(self, connection: StoreConnection, key: str, owner: bytes) -> str | None:
+    def look_up(self, connection: StoreConnection, values: Values) -> str | None:
         """Return the kind of an owner's row at a key: `"claim"`, `"record"`, or None."""
-        row = connection.first(self._look_up, {"this_key": key, "this_owner": owner})
+        row = connection.first(self._look_up, values)
         return None if row is None or row[0] not in (CLAIM, RECORD) else str(row[0])
 
-    def release(self, connection: StoreConnection, key: str, owner: bytes) -> Outcome:
-        values = {"this_key": key, "this_owner": owner}
-        if connection.change(self._release, values).rows:
+    def release(self, connection: StoreConnection, values: Values) -> Outcome:
+        if connection.change(self._release, values).rowcount:
             return OK
-        return STALE if connection.first(self._exists, {"this_key": key}) else OK
+        return STALE if connection.first(self._exists, values) else OK
 
     def put_token(self, connection: StoreConnection, values: Values) -> None:
-        connection.change(self._put_token, values)
+        self._has_written(connection, self._put_token, values)
 
-    def take_token(self, connection: StoreConnection, key: str, subject: bytes) -> TokenOutcome:
-        kind = self._take(connection, {"this_key": key, "this_owner": subject})
+    def take_token(self, connection: StoreConnection, values: Values) -> TokenOutcome:
+        kind = self._take(connection, values)
         if kind is not None:
             return TokenOutcome.TAKEN if kind == TOKEN else TokenOutcome.TAKEN_AGAIN
-        if connection.first(self._is_token, {"this_key": key}):
+        if connection.first(self._is_token, values):
             return TokenOutcome.NOT_YOURS
         return TokenOutcome.ABSENT
 
@@ -209,22 +279,25 @@ class Dialect(ABC):
         return None if row is None else str(row[0])
 
     def prune(self, connection: StoreConnection, most: int) -> int:
-        return statements.prune(connection.sqlalchemy, most)
+        """Remove expired rows, `most` at the most; returns how many."""
+        return len(connection.sqlalchemy.execute(statements.PRUNE, {"most": most}).all())
 
     def discard(
         self, connection: StoreConnection, seen: Sequence[tuple[str, Entry]]
     ) -> list[Outcome]:
-        return statements.discard(connection.sqlalchemy, seen)
+        """Remove keys whose entries are still the same."""
+        removed: set[str] = set()
+        for some in statements.in_parts(seen):
+            rows = [(key, *kind_and_owner(entry)) for key, entry in some]
+            values = {"keys": [key for key, _ in some], "seen": rows}
+            removed.update(connection.sqlalchemy.execute(statements.DISCARD, values).scalars())
+        return [OK if key in removed else STALE for key, _ in seen]
 
 
-def values_of(completion: Completion) -> Values:
-    return {
-        "this_key": completion.key,
-        "this_owner": completion.owner,
-        "this_fingerprint": completion.fingerprint,
-        "record": completion.record,
-        "keep": milliseconds(completion.keep),
-    }
+def kind_and_owner(entry: Entry) -> tuple[str, bytes]:
+    """Return what the mark of an entry is made of."""
+    kind, _, owner = entry.mark.partition(b"\0")
+    return kind.decode(), owner
 
 
 def outcome_of(row: Row, values: Values) -> ClaimOutcome:

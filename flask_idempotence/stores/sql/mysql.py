@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from itertools import groupby
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -13,23 +12,11 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.compiler import compiles
 
 from ...errors import ConfigurationError, StoreNotReady
-from ..base import CLAIMED, ClaimOutcome, Completion, Entry, Outcome, Renewal
-from ..facts import DatabaseFacts
+from ..base import ClaimOutcome, Entry, Outcome
 from . import statements
 from .connection import DatabaseConnection, Statement, StoreConnection, Values
-from .dialect import OK, STALE, Dialect, Info, Insert, Trouble, outcome_of, values_of
-from .table import (
-    KEY_BYTES,
-    NAME,
-    TOKEN,
-    TOKEN_AGAIN,
-    count_expired,
-    is_a,
-    milliseconds,
-    missing_parts,
-    now,
-    table,
-)
+from .dialect import OK, STALE, Dialect, Info, Insert, Trouble, kind_and_owner
+from .statements import KEY_BYTES, NAME, TOKEN, TOKEN_AGAIN, is_a, now, table
 
 _row = table.c
 
@@ -97,30 +84,8 @@ _OUTAGES = {
 }
 """Errors whose cause is not the statement."""
 
-_RENEW = (
-    sa.update(table)
-    .where(
-        _row.key.in_(statements.KEYS),
-        sa.tuple_(_row.key, _row.owner).in_(sa.bindparam("claims", expanding=True)),
-        statements.IS_RENEWABLE,
-    )
-    # Assigned from left to right, so that the first one sees the old value of the second.
-    .ordered_values(
-        *(
-            (_row[name], statements.renewed(statements.LEASE)[name])
-            for name in ("expires", "lease_ends")
-        )
-    )
-)
-_RENEWED = sa.select(_row.key, _row.owner).where(
-    _row.key.in_(statements.KEYS), statements.IS_RENEWABLE
-)
 _DATABASE = Statement(sa.select(sa.func.DATABASE(type_=sa.Text())))
 
-_COUNT = sa.text(
-    "SELECT table_rows FROM information_schema.tables "
-    "WHERE table_schema = DATABASE() AND table_name = :name"
-)
 _LAYOUT = sa.text(
     "SELECT t.engine AS engine, c.column_type AS type, c.column_key AS indexed "
     "FROM information_schema.tables t LEFT JOIN information_schema.columns c "
@@ -128,10 +93,6 @@ _LAYOUT = sa.text(
     "WHERE t.table_schema = DATABASE() AND t.table_name = :name"
 )
 _KEY_TYPE = f"varbinary({KEY_BYTES})"
-_FACTS = sa.text(
-    "SELECT VERSION() AS version, @@read_only AS is_read_only, "
-    "@@innodb_flush_log_at_trx_commit AS flush, @@log_bin AS has_log, @@sync_binlog AS sync"
-)
 _REMEDY = (
     "Keys must be compared byte by byte, in a table with transactions: migrate it to the layout "
     "that 'flask idempotence init-db --sql' prints."
@@ -142,12 +103,18 @@ class MySQL(Dialect):
     """MySQL or MariaDB."""
 
     _new_row = "inserted"
+    count = sa.text(
+        "SELECT table_rows FROM information_schema.tables "
+        "WHERE table_schema = DATABASE() AND table_name = :name"
+    )
+    _server = sa.text(
+        "SELECT VERSION() AS version, @@read_only AS is_read_only, "
+        "@@innodb_flush_log_at_trx_commit AS flush, @@log_bin AS has_log, @@sync_binlog AS sync, "
+        "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1000000 AS clock"
+    )
 
     def __init__(self) -> None:
         super().__init__(mysql.insert)
-        self._in_the_way = Statement(statements.IN_THE_WAY)
-        self._claim = Statement(self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM))
-        self._complete = Statement(self._upsert(statements.COMPLETED, statements.MAY_COMPLETE))
         self._remove = Statement(statements.REMOVE)
         self._takes = {
             kind: Statement(sa.delete(table).where(statements.MAY_TAKE, is_a(kind)))
@@ -194,38 +161,18 @@ class MySQL(Dialect):
             self._check_layout(connection)
         return super().claim(connection, values)
 
-    def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
-        # Read first: the write would lock a row in the way, and wait behind a transaction that
-        # has locked it.
-        row = connection.first(self._in_the_way, values)
-        if row is not None:
-            return outcome_of(row, values)
-        return None if connection.change(self._claim, values).last_id == _REFUSED else CLAIMED
-
-    def complete(self, connection: DatabaseConnection, completion: Completion) -> Outcome:
-        is_refused = connection.change(self._complete, values_of(completion)).last_id == _REFUSED
-        return STALE if is_refused else OK
-
-    def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Restart the leases of live claims, those of one length in one statement."""
-        last = {(key, owner): lease for key, owner, lease in renewals}
-        # In one order, so that no two batches wait for each other.
-        in_order = sorted(last, key=lambda claim: (last[claim], claim))
-        renewed: set[tuple[str, bytes]] = set()
-        for lease, group in groupby(in_order, key=last.__getitem__):
-            claims = list(group)
-            keys = [key for key, _ in claims]
-            values = {"keys": keys, "claims": claims, "lease": milliseconds(lease)}
-            if connection.sqlalchemy.execute(_RENEW, values).rowcount == len(claims):
-                renewed.update(claims)
-            else:
-                live = connection.sqlalchemy.execute(_RENEWED, values)
-                renewed |= {(key, bytes(owner)) for key, owner in live}.intersection(claims)
-        return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
+    def _has_written(
+        self, connection: DatabaseConnection, upsert: Statement, values: Values
+    ) -> bool:
+        return bool(connection.change(upsert, values).lastrowid != _REFUSED)
 
     def _take(self, connection: StoreConnection, values: Values) -> str | None:
         return next(
-            (kind for kind, take in self._takes.items() if connection.change(take, values).rows),
+            (
+                kind
+                for kind, take in self._takes.items()
+                if connection.change(take, values).rowcount
+            ),
             None,
         )
 
@@ -247,9 +194,9 @@ class MySQL(Dialect):
         outcomes = []
         with connection.transaction("START TRANSACTION"):
             for key, entry in seen:
-                kind, owner = statements.kind_and_owner(entry.mark)
+                kind, owner = kind_and_owner(entry)
                 values = {"this_key": key, "this_owner": owner, "this_kind": kind}
-                outcomes.append(OK if connection.change(self._discard, values).rows else STALE)
+                outcomes.append(OK if connection.change(self._discard, values).rowcount else STALE)
         return outcomes
 
     def schema(self, connection: StoreConnection) -> str | None:
@@ -266,11 +213,6 @@ class MySQL(Dialect):
             raise StoreNotReady(text, remedy=_REMEDY)
         self._knows_layout = wrong is not None
 
-    def count_all(self, connection: Connection) -> int | None:
-        """Return how many rows there are by the server's estimate."""
-        count = connection.execute(_COUNT, {"name": NAME}).scalar()
-        return None if count is None else int(count)
-
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
         """Set the isolation level, the modes and the limits of the session."""
         del info
@@ -284,42 +226,29 @@ class MySQL(Dialect):
             cursor.execute(text.format(**values))
         cursor.close()
 
-    def file_number(self, connection: DBAPIConnection) -> int | None:
-        """Return the socket, which mysqlclient shows and PyMySQL hides."""
-        for holder in (connection, getattr(connection, "_sock", None)):
-            if (fileno := getattr(holder, "fileno", None)) is not None:
-                return int(fileno())
-        return None
-
     def trouble(self, error: BaseException) -> Trouble:
         number = error_number(error)
         if number is None or number in _OF_DRIVERS:
             return Trouble.UNKNOWN
         return _TROUBLES.get(number, Trouble.REFUSED)
 
-    def facts(self, connection: Connection) -> DatabaseFacts:
-        missing = missing_parts(connection)
-        if NAME not in missing:
-            missing += _wrong_parts(connection) or ()
-        sent_at = time.time()
-        clock = connection.execute(sa.select(now())).scalar_one() / 1000
-        answered_at = time.time()
-        server = connection.execute(_FACTS).one()
+    def _facts_of(self, server: sa.Row[Any], info: Info) -> dict[str, Any]:
+        del info
         is_mariadb = "mariadb" in server.version.lower()
         numbers = server.version.partition("-")[0].split(".")
         # https://dev.mysql.com/doc/refman/8.4/en/innodb-parameters.html
-        return DatabaseFacts(
-            product="MariaDB" if is_mariadb else "MySQL",
-            version=tuple(int(number) for number in numbers[:3] if number.isdecimal()),
-            oldest=(10, 6) if is_mariadb else (8, 0),
-            missing=missing,
-            is_primary=not server.is_read_only,
-            survives_crash=server.flush == 1 and (not server.has_log or server.sync == 1),
-            durability=f"innodb_flush_log_at_trx_commit is {server.flush}, "
+        return {
+            "product": "MariaDB" if is_mariadb else "MySQL",
+            "version": tuple(int(number) for number in numbers[:3] if number.isdecimal()),
+            "oldest": (10, 6) if is_mariadb else (8, 0),
+            "is_primary": not server.is_read_only,
+            "survives_crash": server.flush == 1 and (not server.has_log or server.sync == 1),
+            "durability": f"innodb_flush_log_at_trx_commit is {server.flush}, "
             f"sync_binlog is {server.sync}",
-            clock_ahead=clock - (sent_at + answered_at) / 2,
-            expired=None if missing else count_expired(connection),
-        )
+        }
+
+    def _missing_parts(self, connection: Connection) -> tuple[str, ...]:
+        return super()._missing_parts(connection) + (_wrong_parts(connection) or ())
 
 
 def error_number(error: BaseException) -> int | None:

@@ -118,15 +118,14 @@ class ConnectionPool:
     def _keep(self, connection: StoreConnection) -> None:
         now = time.monotonic()
         with self._lock:
-            is_kept = not self._waiting
-            if is_kept:
+            # Where threads wait, SQLAlchemy's pool hands it to one of them.
+            surplus = [connection] if self._waiting else []
+            if not surplus:
                 self._idle.append((connection, now))
-            is_surplus = self._idle and self._idle[0][1] < now - _MAX_IDLE
-            surplus = self._idle.pop(0)[0] if is_surplus else None
-        if not is_kept:  # SQLAlchemy's pool hands it to a waiting thread
-            self._give_back(connection)
-        if surplus is not None:
-            self._give_back(surplus)
+            if self._idle and self._idle[0][1] < now - _MAX_IDLE:
+                surplus.append(self._idle.pop(0)[0])
+        for each in surplus:
+            self._give_back(each)
 
     def _give_back(self, connection: StoreConnection, *, is_broken: bool = False) -> None:
         if not is_broken and not connection.is_closed_by_server():
@@ -157,8 +156,12 @@ class ConnectionPool:
     def _connect(self, deadline: float) -> StoreConnection:
         attempt: Future[StoreConnection] = Future()
         with self._lock:
-            if not self._may_connect():
-                raise PoolTimeout("The database does not answer.")
+            now = time.monotonic()
+            overdue = sum(now - _LOST_AFTER < at <= now for at in self._connecting.values())
+            if overdue >= _MOST_OVERDUE:
+                if now < self._probe_at or overdue >= _MOST_OVERDUE + _MOST_PROBES:
+                    raise PoolTimeout("The database does not answer.")
+                self._probe_at = now + _PROBE_EVERY
             self._connecting[attempt] = deadline
             self._attempts.append(attempt)
         if not start_daemon(
@@ -214,7 +217,7 @@ class ConnectionPool:
             connection = self._engine.connect()
             opened_at = connection.info[_OPENED_AT]
             try:
-                opened = StoreConnection(connection, self._dialect.file_number)
+                opened = StoreConnection(connection)
                 # Once a connection has been found broken, older ones in SQLAlchemy's pool may be,
                 # too.
                 if opened_at >= began or not (
@@ -237,16 +240,6 @@ class ConnectionPool:
         # on MySQL by round trips, and the driver's errors in them are not SQLAlchemy's.
         self._engine.dialect.set_isolation_level(connection, "AUTOCOMMIT")
         self._dialect.prepare(connection, self._seconds, info)
-
-    def _may_connect(self) -> bool:
-        now = time.monotonic()
-        overdue = sum(now - _LOST_AFTER < at <= now for at in self._connecting.values())
-        if overdue < _MOST_OVERDUE:
-            return True
-        is_probe = now >= self._probe_at and overdue < _MOST_OVERDUE + _MOST_PROBES
-        if is_probe:
-            self._probe_at = now + _PROBE_EVERY
-        return is_probe
 
 
 class Watchdog:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.compiler import compiles
 
-from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
-from ..facts import DatabaseFacts
+from ..base import CLAIMED, ClaimOutcome
 from . import statements
 from .connection import Statement, StoreConnection, Values
-from .dialect import NO_CONTEXT, OK, STALE, Dialect, Info, Trouble, outcome_of
-from .table import NAME, count_expired, milliseconds, missing_parts, now, table, word
+from .dialect import NO_CONTEXT, Claims, Dialect, Info, Trouble, outcome_of
+from .statements import NAME, now, table, word
 
 _row = table.c
 _GRANTED = "granted"
@@ -52,14 +49,6 @@ _TROUBLES = {
 }
 """By SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html"""
 
-_FACTS = sa.text(
-    "SELECT current_setting('server_version_num')::int AS version, "
-    "pg_is_in_recovery() AS is_replica, "
-    "current_setting('fsync') AS fsync, "
-    "current_setting('synchronous_commit') AS synchronous_commit, "
-    "extract(epoch FROM clock_timestamp())::float8 AS clock, "
-    "(SELECT count(*) FROM pg_stat_replication) AS replicas"
-)
 _SCHEMA = sa.text(
     "SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
     "WHERE c.oid = to_regclass(:name)"
@@ -71,11 +60,22 @@ _BATCH = sa.func.unnest(
     sa.bindparam("owners", type_=sa.ARRAY(sa.LargeBinary())),
     sa.bindparam("leases", type_=sa.ARRAY(sa.BigInteger())),
 )
-_COUNT = sa.text("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(:name)")
 
 
 class PostgreSQL(Dialect):
     """PostgreSQL, with any of its synchronous drivers."""
+
+    count = sa.text(  # as the table was last analysed
+        "SELECT NULLIF(reltuples::bigint, -1) FROM pg_class WHERE oid = to_regclass(:name)"
+    )
+    _server = sa.text(
+        "SELECT current_setting('server_version_num')::int AS version, "
+        "pg_is_in_recovery() AS is_replica, "
+        "current_setting('fsync') AS fsync, "
+        "current_setting('synchronous_commit') AS synchronous_commit, "
+        "extract(epoch FROM clock_timestamp())::float8 AS clock, "
+        "(SELECT count(*) FROM pg_stat_replication) AS replicas"
+    )
 
     def __init__(self) -> None:
         super().__init__(postgresql.insert)
@@ -96,7 +96,7 @@ class PostgreSQL(Dialect):
         batch = _BATCH.table_valued("key", "owner", "lease").render_derived(name="batch")
         self._renew = Statement(
             sa.update(table)
-            .values(statements.renewed(batch.c.lease))
+            .ordered_values(*statements.renewed(batch.c.lease))
             .where(_row.key == batch.c.key, _row.owner == batch.c.owner, statements.IS_RENEWABLE)
             .returning(_row.key, _row.owner)
         )
@@ -107,28 +107,15 @@ class PostgreSQL(Dialect):
             return None
         return CLAIMED if row[0] == _GRANTED else outcome_of(row, values)
 
-    def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
+    def _renewed(self, connection: StoreConnection, claims: Claims) -> set[tuple[str, bytes]]:
         """Restart the leases of live claims, all in one statement."""
-        # An UPDATE takes any of several rows that match: only the last one of each is sent.
-        last = {(key, owner): (key, owner, lease) for key, owner, lease in renewals}
-        # In one order, so that no two batches wait for each other.
-        keys, owners, leases = zip(*sorted(last.values()), strict=True)
-        values = {
-            "keys": list(keys),
-            "owners": list(owners),
-            "leases": [milliseconds(lease) for lease in leases],
-        }
-        renewed = {(key, bytes(owner)) for key, owner in connection.rows(self._renew, values)}
-        return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
+        columns = map(list, zip(*claims, strict=True))
+        values = dict(zip(("leases", "keys", "owners"), columns, strict=True))
+        return {(key, bytes(owner)) for key, owner in connection.rows(self._renew, values)}
 
     def schema(self, connection: StoreConnection) -> str | None:
         row = connection.first(self._schema, {"name": NAME})
         return None if row is None else str(row[0])
-
-    def count_all(self, connection: Connection) -> int | None:
-        """Return how many rows there were when the table was last analysed."""
-        count = connection.execute(_COUNT, {"name": NAME}).scalar()
-        return None if count is None or count < 0 else int(count)
 
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
         """Limit every statement and every wait for a lock on the server, too.
@@ -163,38 +150,25 @@ class PostgreSQL(Dialect):
         begin = connection.info.get(_POOLED)
         return NO_CONTEXT if begin is None else connection.transaction(begin)
 
-    def file_number(self, connection: DBAPIConnection) -> int | None:
-        fileno = getattr(connection, "fileno", None)
-        if fileno is None:  # pg8000
-            fileno = getattr(getattr(connection, "_usock", None), "fileno", None)
-        return None if fileno is None else fileno()
-
     def trouble(self, error: BaseException) -> Trouble:
         state = state_of(error)
         if state is None or state.startswith("08"):
             return Trouble.UNKNOWN
         return _TROUBLES.get(state, Trouble.REFUSED)
 
-    def facts(self, connection: Connection) -> DatabaseFacts:
-        missing = missing_parts(connection)
-        sent_at = time.time()
-        server = connection.execute(_FACTS).one()
-        answered_at = time.time()
-        return DatabaseFacts(
-            product="PostgreSQL",
-            version=(server.version // 10000, server.version % 10000),
-            oldest=(12,),
-            missing=missing,
-            is_primary=not server.is_replica,
-            survives_crash=server.fsync == "on" and server.synchronous_commit != "off",
-            durability=f"fsync is {server.fsync}, "
+    def _facts_of(self, server: sa.Row[Any], info: Info) -> dict[str, Any]:
+        return {
+            "product": "PostgreSQL",
+            "version": (server.version // 10000, server.version % 10000),
+            "oldest": (12,),
+            "is_primary": not server.is_replica,
+            "survives_crash": server.fsync == "on" and server.synchronous_commit != "off",
+            "durability": f"fsync is {server.fsync}, "
             f"synchronous_commit is {server.synchronous_commit}",
-            clock_ahead=server.clock - (sent_at + answered_at) / 2,
-            replicas=server.replicas,
-            expired=None if missing else count_expired(connection),
-            pooled=_POOLED in connection.info,
-            prepares=bool(connection.info.get(_PREPARES)),
-        )
+            "replicas": server.replicas,
+            "pooled": _POOLED in info,
+            "prepares": bool(info.get(_PREPARES)),
+        }
 
 
 def state_of(error: BaseException) -> str | None:

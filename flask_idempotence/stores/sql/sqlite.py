@@ -5,28 +5,23 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.compiler import compiles
 
 from ...errors import ConfigurationError, StoreError
-from ..base import CLAIMED, ClaimOutcome, Outcome, Renewal
-from ..facts import DatabaseFacts
 from ..process import call_in_children
-from . import statements
-from .connection import Statement, StoreConnection, Values
-from .dialect import NO_CONTEXT, OK, STALE, Dialect, Info, Trouble, outcome_of
-from .table import count_expired, milliseconds, missing_parts, now, table
+from .connection import StoreConnection
+from .dialect import NO_CONTEXT, Dialect, Info, Trouble
+from .statements import now, table
 
 OLDEST = (3, 35)
 """The first with RETURNING."""
-
-_row = table.c
 
 _WAIT = "flask_idempotence wait"
 """Key in the `info` of a connection: the seconds that it waits for another writer."""
@@ -45,17 +40,14 @@ _DURABLE = {1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 class SQLite(Dialect):
     """SQLite in a file, by way of the `sqlite3` of Python's library."""
 
+    count = sa.select(sa.func.count()).select_from(table)
+    _server = sa.text(
+        "SELECT journal_mode, synchronous, NULL AS clock "
+        "FROM pragma_journal_mode, pragma_synchronous"
+    )
+
     def __init__(self) -> None:
         super().__init__(sqlite.insert)
-        self._in_the_way = Statement(statements.IN_THE_WAY)
-        claim = self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM)
-        self._claim = Statement(claim.returning(_row.key))
-        self._renew = Statement(
-            sa.update(table)
-            .values(statements.renewed(statements.LEASE))
-            .where(statements.IS_OWN, statements.IS_RENEWABLE)
-            .returning(_row.key)
-        )
         self._renew_lock()
         call_in_children(self._renew_lock)
 
@@ -74,30 +66,10 @@ class SQLite(Dialect):
                 f"{'.'.join(map(str, OLDEST))} or later."
             )
 
-    def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
-        # Reading first costs microseconds, and spares repeats the wait for the one writer.
-        row = connection.first(self._in_the_way, values)
-        if row is not None:
-            return outcome_of(row, values)
-        with self._write_lock(connection):
-            return CLAIMED if connection.first(self._claim, values) else None
-
-    def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Restart the leases of live claims, all in one transaction."""
-        outcomes = []
-        with connection.transaction("BEGIN IMMEDIATE"):
-            for key, owner, lease in renewals:
-                values = {"this_key": key, "this_owner": owner, "lease": milliseconds(lease)}
-                outcomes.append(OK if connection.first(self._renew, values) else STALE)
-        return outcomes
-
     def schema(self, connection: StoreConnection) -> str:
         """Return SQLite's name of the file, beside those of attached and temporary ones."""
         del connection
         return "main"
-
-    def count_all(self, connection: Connection) -> int | None:
-        return connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
 
     def operation(
         self, connection: StoreConnection, *, writes: bool
@@ -132,24 +104,21 @@ class SQLite(Dialect):
             return Trouble.NOT_READY
         return Trouble.UNKNOWN if name.startswith("SQLITE_IOERR") else Trouble.REFUSED
 
-    def facts(self, connection: Connection) -> DatabaseFacts:
-        missing = missing_parts(connection)
-        journal = connection.execute(sa.text("PRAGMA journal_mode")).scalar_one()
-        synchronous = connection.execute(sa.text("PRAGMA synchronous")).scalar_one()
+    def _facts_of(self, server: sa.Row[Any], info: Info) -> dict[str, Any]:
+        del info
+        journal, synchronous = server.journal_mode, server.synchronous
         # In WAL mode, NORMAL may lose the last commits when the power fails.
         # https://www.sqlite.org/pragma.html#pragma_synchronous
-        return DatabaseFacts(
-            product="SQLite",
-            version=sqlite3.sqlite_version_info,
-            oldest=OLDEST,
-            missing=missing,
-            is_primary=True,
-            survives_crash=synchronous >= (2 if journal == "wal" else 1)
+        return {
+            "product": "SQLite",
+            "version": sqlite3.sqlite_version_info,
+            "oldest": OLDEST,
+            "is_primary": True,
+            "survives_crash": synchronous >= (2 if journal == "wal" else 1)
             and journal not in ("off", "memory"),
-            durability=f"journal_mode is {journal}, synchronous is "
+            "durability": f"journal_mode is {journal}, synchronous is "
             f"{_DURABLE.get(synchronous, 'OFF')}",
-            expired=None if missing else count_expired(connection),
-        )
+        }
 
 
 @compiles(now, "sqlite")

@@ -1,8 +1,8 @@
-"""SQL that the databases share: values, conditions and statements; the commands' work by them.
+"""The table, and the SQL that the databases share: values, conditions and statements.
 
-Parameters are `this_key`, `this_owner` (of a token: its subject), `this_fingerprint`, `this_kind`,
-`record`, and in milliseconds `lease` and `keep`. Each statement changes one row under a condition,
-or none; the rows that come back show which.
+Version 1 of the layout, as the `1` in every key says: one row a key. Parameters are `this_key`,
+`this_owner` (of a token: its subject), `this_fingerprint`, `this_kind`, `record`, and in
+milliseconds `lease` and `keep`. Each statement changes one row under a condition, or none.
 """
 
 from __future__ import annotations
@@ -11,13 +11,84 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
-
-from ..base import Entry, Outcome
-from .table import CLAIM, KEY, RECORD, TOKEN, TOKEN_AGAIN, is_a, now, table, word
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql.functions import FunctionElement
 
 T = TypeVar("T")
 Columns = dict[str, sa.ColumnElement[Any]]
+
+NAME = "flask_idempotence"
+
+KEY_BYTES = 767
+"""Bytes of a key on MySQL, which every row format of InnoDB can index."""
+
+_MYSQL = ("mysql", "mariadb")
+
+CLAIM, RECORD, TOKEN, TOKEN_AGAIN = "claim", "record", "token", "token again"
+"""The kinds of rows."""
+
+
+class _KeyBytes(sa.TypeDecorator[str]):
+    """A key on MySQL: collations compare without regard to case, accents or trailing spaces."""
+
+    impl = mysql.VARBINARY(KEY_BYTES)
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, _dialect: Dialect) -> bytes | None:
+        return None if value is None else value.encode()
+
+    def process_result_value(self, value: bytes | None, _dialect: Dialect) -> str | None:
+        return None if value is None else bytes(value).decode()
+
+
+KEY = sa.Text().with_variant(_KeyBytes(), *_MYSQL)
+"""The type of keys as parameters."""
+
+_HASH = sa.LargeBinary().with_variant(mysql.VARBINARY(255), *_MYSQL)
+_RECORD = sa.LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)
+_INNODB = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
+_OPTIONS: dict[str, Any] = {
+    f"{name}_{option}": value for name in _MYSQL for option, value in _INNODB.items()
+}
+
+metadata = sa.MetaData()
+"""Of this table alone: `create_all` of the application's own metadata does not see it."""
+
+table = sa.Table(
+    NAME,
+    metadata,
+    # Compared byte by byte, so that the keys of one endpoint are adjacent in the index.
+    sa.Column("key", KEY.with_variant(sa.Text(collation="C"), "postgresql"), primary_key=True),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("owner", _HASH, nullable=False),  # of a token: the user it was issued to
+    sa.Column("fingerprint", _HASH, nullable=False),
+    sa.Column("lease_ends", sa.BigInteger),  # milliseconds since 1970; of claims only
+    sa.Column("expires", sa.BigInteger, nullable=False, index=True),  # milliseconds since 1970
+    sa.Column("data", _RECORD),  # of records only
+    **_OPTIONS,
+)
+"""Owners stay in completed rows: an owner that lost the answer to its COMMIT can look it up."""
+
+
+class now(FunctionElement[int]):  # noqa: N801 - a function of the database
+    """The database's clock as the statement began, in milliseconds since 1970.
+
+    Each dialect compiles it.
+    """
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+def word(constant: str) -> sa.ColumnElement[str]:
+    """Return a constant as SQL text, which saves a parameter."""
+    return sa.literal_column(f"'{constant}'", sa.Text())
+
+
+def is_a(*kinds: str) -> sa.ColumnElement[bool]:
+    return sa.or_(*(table.c.kind == word(kind) for kind in kinds))
+
 
 _row = table.c
 _is_live = _row.expires > now()
@@ -75,7 +146,7 @@ LOOK_UP = sa.select(_row.kind).where(IS_OWN, _is_live).with_for_update()
 
 _most = sa.bindparam("most", type_=sa.BigInteger())
 KEYS = sa.bindparam("keys", expanding=True, type_=KEY)
-_PEEK = sa.select(
+PEEK = sa.select(
     _row.key,
     _row.kind,
     _row.owner,
@@ -83,36 +154,37 @@ _PEEK = sa.select(
     (_row.expires - now()).label("expires_in"),
     sa.func.coalesce(sa.func.length(_row.data), 0).label("size"),
 ).where(_row.key.in_(KEYS), _is_live)
-_SCAN = (
+_after, _begin, _end = (sa.bindparam(name, type_=KEY) for name in ("after", "begin", "end"))
+SCAN = (
     sa.select(_row.key)
-    .where(_row.key > sa.bindparam("after", type_=KEY))
-    .where(
-        _row.key >= sa.bindparam("begin", type_=KEY),
-        _row.key < sa.bindparam("end", type_=KEY),
-    )
-    .where(_is_live)
+    .where(_row.key > _after, _row.key >= _begin, _row.key < _end, _is_live)
     .order_by(_row.key)
     .limit(_most)
 )
+LAST = "\U0010ffff"
+"""Behind a prefix, the end of its keys."""
+
 # Rows that another transaction has locked are skipped: they do not stay expired.
 DOOMED = (
     sa.select(_row.key)
-    .where(_row.expires <= now())
+    .where(~_is_live)
     .order_by(_row.expires)
     .limit(_most)
     .with_for_update(skip_locked=True)
 )
-_PRUNE = (
+PRUNE = (
     sa.delete(table)
-    .where(_row.key.in_(sa.select(DOOMED.cte("doomed").c.key)), _row.expires <= now())
+    .where(_row.key.in_(sa.select(DOOMED.cte("doomed").c.key)), ~_is_live)
     .returning(_row.key)
 )
+_some = sa.select(_row.key).where(~_is_live).limit(100_000).subquery()
+COUNT_EXPIRED = sa.select(sa.func.count()).select_from(_some)
 REMOVE = sa.delete(table).where(_row.key == _key)
 """A row of any kind."""
 
 _KEY_KIND_OWNER = sa.tuple_(_row.key, _row.kind, _row.owner)
-# The keys alone find the rows by the index, on every database.
-_DISCARD = (
+# Their keys alone find the rows by the index, on every database.
+DISCARD = (
     sa.delete(table)
     .where(_row.key.in_(KEYS), _KEY_KIND_OWNER.in_(sa.bindparam("seen", expanding=True)))
     .returning(_row.key)
@@ -121,59 +193,24 @@ _DISCARD = (
 _PER_STATEMENT = 500
 """Keys in one statement: the number of its parameters is limited."""
 
-_LAST = "\U0010ffff"
 
+def renewed(lease: sa.ColumnElement[int]) -> list[tuple[Any, sa.ColumnElement[int]]]:
+    """Return the new values of a claim whose lease restarts.
 
-def renewed(lease: sa.ColumnElement[int]) -> dict[str, sa.ColumnElement[int]]:
-    """Return the new values of a claim whose lease restarts."""
+    MySQL assigns them from left to right: the first one sees the old value of the second.
+    """
     kept = _row.expires - _row.lease_ends
-    return {"lease_ends": now() + lease, "expires": now() + lease + kept}
+    return [(_row.expires, now() + lease + kept), (_row.lease_ends, now() + lease)]
 
 
-def peek(connection: Connection, keys: Sequence[str]) -> list[Entry | None]:
-    entries: dict[str, Entry] = {}
-    for some in _in_parts(keys):
-        for row in connection.execute(_PEEK, {"keys": some}):
-            kind = TOKEN if row.kind == TOKEN_AGAIN else row.kind
-            lease = max(0, row.left) / 1000 if kind == CLAIM else None
-            mark = row.kind.encode() + b"\0" + bytes(row.owner)
-            entries[row.key] = Entry(kind, row.expires_in / 1000, row.size, lease, mark)
-    return [entries.get(key) for key in keys]
+_claims = sa.tuple_(_row.key, _row.owner).in_(sa.bindparam("claims", expanding=True))
+RENEW = (
+    sa.update(table)
+    .where(_row.key.in_(KEYS), _claims, IS_RENEWABLE)
+    .ordered_values(*renewed(LEASE))
+)
+RENEWABLE = sa.select(_row.key, _row.owner).where(_row.key.in_(KEYS), IS_RENEWABLE)
 
 
-def scan(connection: Connection, prefix: str, after: str, most: int) -> Sequence[str]:
-    """Return the next keys that begin with a prefix, in order."""
-    values = {"after": after, "begin": prefix, "end": prefix + _LAST, "most": most}
-    return connection.execute(_SCAN, values).scalars().all()
-
-
-def remove(connection: Connection, key: str) -> None:
-    connection.execute(REMOVE, {"this_key": key})
-
-
-def discard(connection: Connection, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-    removed: set[str] = set()
-    for some in _in_parts(seen):
-        rows = [(key, *kind_and_owner(entry.mark)) for key, entry in some]
-        keys = [key for key, _ in some]
-        removed.update(connection.execute(_DISCARD, {"keys": keys, "seen": rows}).scalars())
-    return [Outcome.OK if key in removed else Outcome.STALE for key, _ in seen]
-
-
-def prune(connection: Connection, most: int) -> int:
-    """Remove expired rows, `most` at the most; returns how many."""
-    return len(connection.execute(_PRUNE, {"most": most}).all())
-
-
-def ping(connection: Connection) -> None:
-    """Return if the table is there and has all columns."""
-    connection.execute(sa.select(*_row).limit(0))
-
-
-def kind_and_owner(mark: bytes) -> tuple[str, bytes]:
-    kind, _, owner = mark.partition(b"\0")
-    return kind.decode(), owner
-
-
-def _in_parts(items: Sequence[T]) -> list[Sequence[T]]:
+def in_parts(items: Sequence[T]) -> list[Sequence[T]]:
     return [items[n : n + _PER_STATEMENT] for n in range(0, len(items), _PER_STATEMENT)]

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, TypeVarTuple
 
+import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
-from ...errors import ConfigurationError
+from ...errors import ConfigurationError, IdempotenceError, StoreError
 from ..base import (
     ClaimOutcome,
-    Completion,
     Entry,
     InspectableStore,
     Outcome,
     Renewal,
     TokenOutcome,
+    milliseconds,
 )
 from ..facts import DatabaseFacts
-from ..pruning import BATCH, Pruning
+from ..process import call_in_children, start_daemon
 from . import statements
-from .connection import DatabaseConnection
-from .dialect import Dialect, Trouble, trouble_of
-from .executor import Executor, cause_of, store_error
+from .connection import DatabaseConnection, StoreConnection, Values
+from .dialect import Dialect, Trouble, fail, trouble_of
 from .mysql import MySQL
-from .pool import twin_of
+from .pool import ConnectionPool, twin_of
 from .postgresql import PostgreSQL
 from .sqlite import SQLite
-from .table import TOKEN, TOKEN_AGAIN, create, ddl, milliseconds
+from .statements import CLAIM, NAME, TOKEN, TOKEN_AGAIN, metadata, table
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_logger = logging.getLogger("flask_idempotence")
 
 _DIALECTS: dict[str, Callable[[], Dialect]] = {
     "sqlite": SQLite,
@@ -38,8 +48,23 @@ _DIALECTS: dict[str, Callable[[], Dialect]] = {
 }
 """The databases, by SQLAlchemy's name of their dialect."""
 
+_PAUSES = tuple(0.005 * 2**number for number in range(5))
+"""Seconds before each new attempt after a conflict with another transaction."""
+
 _PAGE = 500
 """Keys that a scan reads at a time."""
+
+BATCH = 100
+"""Rows that one statement of pruning removes: it locks them for milliseconds."""
+
+REST = 0.02
+"""Seconds between two batches, for other writers."""
+
+EVERY = 500
+"""Keys that this process writes between two rounds of pruning."""
+
+_BATCHES = 20
+"""In one round: more than can have been written since the last one, so that a backlog shrinks."""
 
 
 class SqlStore(InspectableStore):
@@ -62,9 +87,16 @@ class SqlStore(InspectableStore):
             raise ConfigurationError("deadline must be a number of seconds greater than 0.")
         self._dialect = _dialect_of(engine)
         self.engine = engine
-        self._executor = Executor(engine, self._dialect, deadline)
+        self._deadline = deadline
+        self._pool = ConnectionPool(engine, self._dialect, deadline)
+        weakref.finalize(self, self._pool.close)  # drivers warn of connections left open
         self._schema: str | None = None
-        self._pruning = Pruning(self.prune)
+        self._begin()
+        call_in_children(self._begin)
+
+    def _begin(self) -> None:
+        self._written = 0
+        self._is_pruning = False
 
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
@@ -76,19 +108,20 @@ class SqlStore(InspectableStore):
             "lease": milliseconds(lease),
             "keep": round(keep * 1000),
         }
-        outcome = self._executor.run(self._dialect.claim, values, writes=False)
-        self._pruning.count()
+        outcome = self._run(self._dialect.claim, values, writes=False)
+        self._count_write()
         return outcome
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Restart the leases of live claims, in one round trip and transaction."""
-        return self._executor.run(self._dialect.renew, renewals) if renewals else []
+        return self._run(self._dialect.renew, renewals) if renewals else []
 
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
-        completion = Completion(key, owner, fingerprint, record, keep)
-        return self._executor.run(self._dialect.complete, completion)
+        return self._run(
+            self._dialect.complete, _completion(key, owner, fingerprint, record, keep)
+        )
 
     def complete_in(
         self,
@@ -116,19 +149,19 @@ class SqlStore(InspectableStore):
             StoreNotReady: the table is missing, or is another one.
             sqlalchemy.exc.SQLAlchemyError: anything else, as the connection raises it.
         """
-        completion = Completion(key, owner, fingerprint, record, keep)
+        values = _completion(key, owner, fingerprint, record, keep)
         try:
-            return self._dialect.complete(DatabaseConnection(connection, self._schema), completion)
+            return self._dialect.complete(DatabaseConnection(connection, self._schema), values)
         except DBAPIError as error:
             if trouble_of(error, self._dialect) is not Trouble.NOT_READY:
                 raise
             self._schema = None  # it may have been moved
-            raise store_error(error, Trouble.NOT_READY, sent=False) from error.orig
+            fail(error, Trouble.NOT_READY, sent=False)
 
     def know_schema(self) -> None:
         """Look up, once, which schema the claims are in, for `complete_in`."""
         if self._schema is None:
-            self._schema = self._executor.run(self._dialect.schema, writes=False)
+            self._schema = self._run(self._dialect.schema, writes=False)
 
     def look_up(self, key: str, owner: bytes) -> str | None:
         """Return the kind of an owner's row at a key: `"claim"`, `"record"`, or None.
@@ -136,10 +169,11 @@ class SqlStore(InspectableStore):
         After a COMMIT whose answer was lost it finds the outcome: it waits, within the
         deadline, until the transaction that has locked the row has ended.
         """
-        return self._executor.run(self._dialect.look_up, key, owner, writes=False)
+        values = {"this_key": key, "this_owner": owner}
+        return self._run(self._dialect.look_up, values, writes=False)
 
     def release(self, key: str, owner: bytes) -> Outcome:
-        return self._executor.run(self._dialect.release, key, owner)
+        return self._run(self._dialect.release, {"this_key": key, "this_owner": owner})
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
         values = {
@@ -148,49 +182,58 @@ class SqlStore(InspectableStore):
             "this_kind": TOKEN_AGAIN if again else TOKEN,
             "keep": milliseconds(ttl),
         }
-        self._executor.run(self._dialect.put_token, values, repeatable=False)
-        self._pruning.count()
+        self._run(self._dialect.put_token, values, repeatable=False)
+        self._count_write()
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
-        return self._executor.run(self._dialect.take_token, key, subject, repeatable=False)
+        values = {"this_key": key, "this_owner": subject}
+        return self._run(self._dialect.take_token, values, repeatable=False)
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        return self._executor.inspect(statements.peek, keys, writes=False) if keys else []
+        found: dict[str, Entry] = {}
+        for some in statements.in_parts(keys):
+            for row in self._rows(statements.PEEK, {"keys": some}):
+                kind = TOKEN if row.kind == TOKEN_AGAIN else row.kind
+                lease = max(0, row.left) / 1000 if kind == CLAIM else None
+                mark = row.kind.encode() + b"\0" + bytes(row.owner)
+                found[row.key] = Entry(kind, row.expires_in / 1000, row.size, lease, mark)
+        return [found.get(key) for key in keys]
 
     def scan(self, prefix: str) -> Iterator[str]:
         """Iterate over the keys that begin with `prefix`, in order, page by page."""
-        last = ""
+        place = {"after": "", "begin": prefix, "end": prefix + statements.LAST, "most": _PAGE}
         while True:
-            keys = self._executor.inspect(statements.scan, prefix, last, _PAGE, writes=False)
+            keys = [key for (key,) in self._rows(statements.SCAN, place)]
             yield from (key for key in keys if key.startswith(prefix))
             if len(keys) < _PAGE:
                 return
-            last = keys[-1]
+            place["after"] = keys[-1]
 
     def remove(self, key: str) -> None:
-        self._executor.inspect(statements.remove, key)
+        self._run(lambda to: to.sqlalchemy.execute(statements.REMOVE, {"this_key": key}))
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        return self._executor.run(self._dialect.discard, seen, repeatable=False) if seen else []
+        return self._run(self._dialect.discard, seen, repeatable=False) if seen else []
 
     def prune(self, most: int = BATCH) -> int:
         """Remove rows that have expired, `most` at the most; returns how many."""
-        return self._executor.run(self._dialect.prune, most)
+        return self._run(self._dialect.prune, most)
 
     def count_all(self) -> int | None:
         """Return roughly how many rows there are; None where the database has not counted them."""
-        return self._executor.inspect(self._dialect.count_all, writes=False)
+        rows = self._rows(self._dialect.count, {"name": NAME})
+        return rows[0][0] if rows else None
 
     def facts(self) -> Sequence[DatabaseFacts]:
-        return [self._executor.inspect(self._dialect.facts, writes=False)]
+        return [self._run(self._dialect.facts, writes=False)]
 
     def ping(self) -> None:
-        """Return if the database answers and has the table."""
-        self._executor.inspect(statements.ping, writes=False)
+        """Return if the database answers and has the table, with all columns."""
+        self._rows(sa.select(table).limit(0), {})
 
     def close(self) -> None:
         """Close the store's connections; its next operation opens new ones."""
-        self._executor.pool.close()
+        self._pool.close()
 
     def create_table(self) -> bool:
         """Create the table where there is none of that name, and return whether that was so.
@@ -200,15 +243,93 @@ class SqlStore(InspectableStore):
         engine = twin_of(self.engine)
         try:
             with engine.begin() as connection:
-                return create(connection)
+                is_missing = not sa.inspect(connection).has_table(NAME)
+                if is_missing:
+                    metadata.create_all(connection)
+                return is_missing
         except Exception as error:  # noqa: BLE001 - drivers raise their sockets' errors, too
-            trouble = trouble_of(error, self._dialect)
-            raise store_error(error, trouble, sent=True) from cause_of(error)
+            fail(error, trouble_of(error, self._dialect), sent=True)
         finally:
             engine.dispose()
 
     def ddl(self) -> str:
-        return ddl(self.engine.dialect)
+        dialect = self.engine.dialect
+        parts: list[ExecutableDDLElement] = [CreateTable(table), *map(CreateIndex, table.indexes)]
+        return "\n".join(f"{str(part.compile(dialect=dialect)).strip()};" for part in parts)
+
+    def _run(
+        self,
+        work: Callable[[StoreConnection, *Ts], T],
+        *values: *Ts,
+        writes: bool = True,
+        repeatable: bool = True,
+    ) -> T:
+        """Carry out an operation on a connection, within the deadline.
+
+        Args:
+            work: the operation.
+            values: its arguments behind the connection.
+            writes: whether it begins with a write.
+            repeatable: whether it is sent once more where its effect is unknown.
+
+        Raises:
+            StoreError: the database did not answer within the deadline, or refused.
+            StoreNotReady: the table is missing.
+        """
+        deadline = time.monotonic() + self._deadline
+        pauses = {Trouble.UNKNOWN: [0.0] * repeatable, Trouble.CONFLICT: [*_PAUSES]}
+        is_unsure = False
+        while True:
+            sent = False
+            try:
+                with (
+                    self._pool.connection(deadline) as connection,
+                    self._dialect.operation(connection, writes=writes),
+                ):
+                    sent = True
+                    return work(connection, *values)
+            except IdempotenceError:
+                raise
+            except Exception as error:  # noqa: BLE001 - drivers raise their sockets' errors, too
+                trouble = trouble_of(error, self._dialect)
+                is_unsure |= sent and trouble is Trouble.UNKNOWN
+                left = pauses.get(trouble)
+                if not left or time.monotonic() + left[0] >= deadline:
+                    fail(error, trouble, sent=is_unsure)
+                time.sleep(left.pop(0))
+
+    def _rows(self, query: sa.Executable, values: Values) -> Sequence[sa.Row[Any]]:
+        """Return the rows of a command's query."""
+        return self._run(lambda to: to.sqlalchemy.execute(query, values).all(), writes=False)
+
+    def _count_write(self) -> None:
+        """Count a key that was written, and begin a round of pruning when there were enough."""
+        self._written += 1  # a lost count does no harm, nor does a second thread
+        if self._written >= EVERY and not self._is_pruning:
+            self._written, self._is_pruning = 0, True
+            if not start_daemon(self._prune_all, "flask-idempotence-pruning"):
+                self._is_pruning = False
+
+    def _prune_all(self) -> None:
+        try:
+            for _ in range(_BATCHES):
+                if self.prune(BATCH) < BATCH:
+                    return
+                time.sleep(REST)
+        except StoreError as error:
+            _logger.info("Expired rows could not be removed: %s", error)
+        finally:
+            self._is_pruning = False
+
+
+def _completion(key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float) -> Values:
+    return {
+        "this_key": key,
+        "this_owner": owner,
+        "this_fingerprint": fingerprint,
+        "record": record,
+        "keep": milliseconds(keep),
+    }
 
 
 def _dialect_of(engine: Engine) -> Dialect:

@@ -143,7 +143,7 @@ def test_a_caller_that_is_interrupted_waits_no_longer(tmp_path):
     def interrupt(number, frame):
         raise TimeLimit
 
-    connections = store._executor.pool
+    connections = store._pool
     connections.close()
     before = signal.signal(signal.SIGALRM, interrupt)
     try:

@@ -14,8 +14,9 @@ from sqlalchemy import Engine, NullPool, create_engine, event, text
 
 from flask_idempotence import SqlStore
 from flask_idempotence.errors import StoreError, StoreNotReady
-from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Completion, Renewal, Running
-from flask_idempotence.stores.sql.connection import DatabaseConnection, Statement, StoreConnection
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Renewal, Running
+from flask_idempotence.stores.sql import connection as connections
+from flask_idempotence.stores.sql.connection import Statement, StoreConnection
 
 OTHER = bytes(range(16))
 DRIVERS = ["psycopg", "psycopg2", "pg8000"]
@@ -91,7 +92,7 @@ def every_operation(store, name):
         store.take_token(f"{name}:token", mine),
         store.take_token(f"{name}:again", OTHER),
         store.release(f"{name}:none", mine),
-        store._executor.run(store._dialect.schema),
+        store._run(store._dialect.schema),
     ]
 
 
@@ -154,22 +155,12 @@ def test_a_completion_is_the_same_on_a_connection_of_the_applications(store, eng
     mine = owner()
     for key in "ab":
         store.claim(key, mine, NO_FINGERPRINT, 60, 0)
+    owners = (OTHER, mine, mine, OTHER)
     with engine.begin() as connection:
         theirs = [
-            store._dialect.complete(DatabaseConnection(connection), completion)
-            for completion in _completions("a", mine)
+            store.complete_in(connection, "a", by, NO_FINGERPRINT, b"record", 60) for by in owners
         ]
-    ours = [
-        store._executor.run(store._dialect.complete, completion)
-        for completion in _completions("b", mine)
-    ]
-    assert theirs == ours
-
-
-def _completions(key, mine):
-    return [
-        Completion(key, by, NO_FINGERPRINT, b"record", 60) for by in (OTHER, mine, mine, OTHER)
-    ]
+    assert theirs == [store.complete("b", by, NO_FINGERPRINT, b"record", 60) for by in owners]
 
 
 @pytest.mark.parametrize("is_observed", [False, True])
@@ -210,11 +201,12 @@ def test_an_idle_connection_that_the_server_has_closed_is_known(monkeypatch, tmp
     engine = create_engine(f"sqlite:///{tmp_path}/app.db")
     ours, servers = socket.socketpair()
     with engine.connect() as connection, ours:
-        idle = StoreConnection(connection, lambda _: ours.fileno())
+        of_file = StoreConnection(connection)
+        monkeypatch.setattr(connections, "socket_of", lambda _: ours.fileno())
+        idle = StoreConnection(connection)
         with servers:
             assert not idle.is_closed_by_server()
         assert idle.is_closed_by_server()
-        of_file = StoreConnection(connection, lambda _: None)
         assert not of_file.is_closed_by_server()
     assert waits == ([] if has_poll else [0, 0])
     engine.dispose()
@@ -227,7 +219,7 @@ def test_the_pool_of_the_application_hears_why_a_connection_is_closed(on_postgre
 
     suicide = "SELECT pg_terminate_backend(pg_backend_pid())"
     with pytest.raises(StoreError):
-        store._executor.run(lambda connection: connection.run_text(suicide), repeatable=False)
+        store._run(lambda connection: connection.run_text(suicide), repeatable=False)
     store.close()
     assert [type(error).__module__.partition(".")[0] for error in heard] == ["psycopg"]
 
@@ -267,13 +259,13 @@ def test_claims_are_granted_whether_statements_are_prepared_or_not(on_postgres, 
 
 
 def backend(connection):
-    return connection.scalar(text("SELECT pg_backend_pid()"))
+    return connection.sqlalchemy.scalar(text("SELECT pg_backend_pid()"))
 
 
 def test_a_connection_that_was_interrupted_is_not_used_again(on_postgres):
     store, mine = on_postgres, owner()
     store.claim("k", mine, NO_FINGERPRINT, 60, 0)
-    before = store._executor.inspect(backend)
+    before = store._run(backend)
 
     def interrupt(*_):
         raise _Interrupted
@@ -288,11 +280,11 @@ def test_a_connection_that_was_interrupted_is_not_used_again(on_postgres):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-    assert store._executor.inspect(backend) != before
+    assert store._run(backend) != before
 
 
 def test_after_a_broken_connection_no_older_one_is_taken_from_the_pool(on_postgres):
-    store, pool = on_postgres, on_postgres._executor.pool
+    store, pool = on_postgres, on_postgres._pool
     fill(store)
     assert not pool._idle
     killer = create_engine(store.engine.url, poolclass=NullPool)
@@ -313,10 +305,10 @@ def test_a_short_wait_on_sqlite_does_not_outlast_its_operation(tmp_path):
     claim(store)
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN EXCLUSIVE")
-        store._executor.seconds = 0.05
+        store._deadline = 0.05
         _, took = timed_failure(lambda: claim(store))
         assert took < 1
-        store._executor.seconds = 5
+        store._deadline = 5
         found = []
         thread = threading.Thread(target=lambda: found.append(claim(store)))
         thread.start()
@@ -354,7 +346,7 @@ def test_a_transaction_that_fails_is_rolled_back_without_the_help_of_the_pool(tm
             raise ZeroDivisionError
 
     with pytest.raises(StoreError, match="ZeroDivisionError"):
-        store._executor.run(work)
+        store._run(work)
     with engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM flask_idempotence")
     assert claim(store) == Claimed()

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 
 from flask_idempotence import SqlStore, idempotent, no_repeat_submit, one_time_token
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Renewal
-from flask_idempotence.stores.pruning import EVERY
+from flask_idempotence.stores.sql.store import EVERY
 
 KEY = {"Idempotency-Key": "k"}
 
@@ -102,7 +102,7 @@ def test_no_wait_of_sqlite_leaves_a_prepared_statement(sqlite):
         return sum(type(each).__name__ == "Statement" for each in gc.get_objects())
 
     def claim_within(seconds):
-        store._executor.seconds = seconds
+        store._deadline = seconds
         store.claim(f"key {seconds}", b"owner", NO_FINGERPRINT, 30, 0)
 
     claim_within(1)
@@ -116,7 +116,7 @@ def test_no_wait_of_sqlite_leaves_a_prepared_statement(sqlite):
 def test_a_connection_of_the_store_keeps_few_pages_and_one_of_the_application_its_own(sqlite):
     store, _ = sqlite
     pragma = text("PRAGMA cache_size")
-    kept = store._executor.inspect(lambda connection: connection.execute(pragma).scalar_one())
+    kept = store._run(lambda connection: connection.sqlalchemy.scalar(pragma))
     with store.engine.connect() as connection:
         assert kept == -512 != connection.execute(pragma).scalar_one()
 
@@ -229,7 +229,7 @@ class TestPruning:
 
     def test_comes_by_itself_when_enough_was_written(self, store):
         fill(store, 300, -1000)
-        store._pruning._written = EVERY - 2
+        store._written = EVERY - 2
         store.put_token("a", b"", 60)
         assert store.facts()[0].expired == 300
         store.put_token("b", b"", 60)

@@ -136,7 +136,7 @@ def test_the_isolation_level_of_the_engine_changes_nothing(url):
     with store_at(url, isolation_level="SERIALIZABLE") as store:
         every_state(store, "k")
         isolation = text("SELECT @@tx_isolation")
-        found = store._executor.inspect(lambda connection: connection.scalar(isolation))
+        found = store._run(lambda connection: connection.sqlalchemy.scalar(isolation))
         assert found == "READ-COMMITTED"
 
 
@@ -338,7 +338,7 @@ def test_pruning_locks_no_gaps(store):
             begun.set()
             assert go_on.wait(10)
 
-    thread = threading.Thread(target=lambda: store._executor.run(lock_five))
+    thread = threading.Thread(target=lambda: store._run(lock_five))
     thread.start()
     try:
         assert begun.wait(5)
@@ -362,5 +362,5 @@ def test_the_claims_look_uses_the_index(store):
         connection._cursor.execute(f"EXPLAIN FORMAT=JSON {query}", parameters)
         return json.loads(connection._cursor.fetchall()[0][0])
 
-    plan = json.dumps(store._executor.run(explain))
+    plan = json.dumps(store._run(explain))
     assert '"access_type": "const"' in plan

@@ -88,7 +88,7 @@ def test_a_connection_that_comes_back_after_the_end_is_closed(postgres_url):
         assert go_on.wait(10)
 
     with ThreadPoolExecutor(1) as thread:
-        working = thread.submit(store._executor.run, work)
+        working = thread.submit(store._run, work)
         assert begun.wait(10)
         store.close()
         go_on.set()

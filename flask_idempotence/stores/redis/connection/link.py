@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import select
 import socket
 import ssl
 import threading
@@ -23,6 +21,7 @@ from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection
 
 from ....errors import ConfigurationError
+from ...process import has_input
 
 Command = bytes
 """A command in Redis' protocol: see `pack`."""
@@ -122,7 +121,7 @@ class DeadlinedSocket:
 
     def __init__(self, connected: socket.socket) -> None:
         self.unread = b""  # what came behind the replies that have been read
-        self.has_input = _has_input(connected)  # something to receive now; the end, too
+        self.has_input = has_input(connected.fileno())
         self._socket = connected
         self._deadline_set = 0.0  # for the socket's next wait
 
@@ -181,15 +180,6 @@ class DeadlinedSocket:
             data = bytes(buffer)
         self.unread = data[stop + 2 :]
         return data[start:stop]
-
-
-def _has_input(connected: socket.socket) -> Callable[[], object]:
-    if hasattr(select, "poll"):
-        poller = select.poll()
-        poller.register(connected, select.POLLIN)
-        return functools.partial(poller.poll, 0)
-    # Some platforms lack poll, and gevent removes it.
-    return lambda: select.select([connected], [], [], 0)[0]
 
 
 class TlsContext:

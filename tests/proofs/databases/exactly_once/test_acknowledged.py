@@ -184,7 +184,7 @@ def test_idle_connections_that_the_server_has_closed_give_no_errors(books):
 
 def test_a_connection_that_cannot_be_given_back_changes_nothing_of_the_result(books):
     store, real = books.site.store, books.site.store._dialect.claim
-    pool = store._executor.pool
+    pool = store._pool
 
     def claim(*values):
         outcome = real(*values)

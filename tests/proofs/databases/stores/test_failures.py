@@ -216,8 +216,8 @@ class TestIsolation:
         behind(engine, DEFAULTS.format(name))
         try:
             other = SqlStore(engine)
-            told = other._executor.inspect(
-                lambda connection: connection.scalar(text("SHOW transaction_isolation"))
+            told = other._run(
+                lambda connection: connection.sqlalchemy.scalar(text("SHOW transaction_isolation"))
             )
             assert told == "read committed"
             other.close()
@@ -300,7 +300,7 @@ class TestErrors:
 
     def test_where_all_connections_are_taken_come_in_time(self, url, store):
         small = SqlStore(create_engine(url, pool_size=1, max_overflow=0))
-        with small._executor.pool.connection(time.monotonic() + 5):
+        with small._pool.connection(time.monotonic() + 5):
             error, took = timed_failure(lambda: claim(small))
         assert not error.sent
         assert took < PATIENCE
@@ -325,7 +325,7 @@ class TestConnections:
 class TestAChildProcess:
     def test_makes_connections_of_its_own_and_leaves_the_parents_alone(self, store):
         def backend():
-            return store._executor.inspect(lambda c: c.scalar(text("SELECT pg_backend_pid()")))
+            return store._run(lambda c: c.sqlalchemy.scalar(text("SELECT pg_backend_pid()")))
 
         ours = backend()
         child = os.fork()

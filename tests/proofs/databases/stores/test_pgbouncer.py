@@ -114,8 +114,8 @@ def test_the_limits_hold_for_our_own_transactions(store, seen):
 
 
 def test_the_isolation_is_ours_within_them(store):
-    told = store._executor.inspect(
-        lambda connection: connection.scalar(text("SHOW transaction_isolation"))
+    told = store._run(
+        lambda connection: connection.sqlalchemy.scalar(text("SHOW transaction_isolation"))
     )
     assert told == "read committed"
 

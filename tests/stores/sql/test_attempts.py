@@ -15,7 +15,8 @@ from flask_idempotence import SqlStore, StoreError
 from flask_idempotence.errors import StoreNotReady
 from flask_idempotence.stores.base import CLAIMED
 from flask_idempotence.stores.process import start_daemon
-from flask_idempotence.stores.sql import executor, pool
+from flask_idempotence.stores.sql import pool
+from flask_idempotence.stores.sql import store as store_module
 from flask_idempotence.stores.sql.dialect import Trouble
 
 UNKNOWN, REFUSED, CONFLICT, NOT_READY = Trouble
@@ -47,10 +48,10 @@ def run(store, monkeypatch):
     store._dialect.trouble = lambda error: error.trouble
     pauses = []
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
-    monkeypatch.setattr(executor, "time", clock)  # of this module: other threads may sleep
+    monkeypatch.setattr(store_module, "time", clock)  # of this module: other threads may sleep
 
     def run(*troubles, kind=OperationalError, seconds=60, **options):
-        store._executor.seconds = seconds
+        store._deadline = seconds
         left = list(troubles)
         run.pauses, run.attempts = pauses, 0
 
@@ -60,7 +61,7 @@ def run(store, monkeypatch):
                 raise kind("INSERT", {"key": "a value"}, OfDriver(left.pop(0)))
             return "done"
 
-        return store._executor.run(work, **options)
+        return store._run(work, **options)
 
     return run
 
@@ -117,7 +118,7 @@ def test_an_error_of_sqlalchemys_says_whether_anything_was_sent(store, monkeypat
         raise ArgumentError("the first line\na value")
 
     with pytest.raises(StoreError) as caught:
-        store._executor.run(work)
+        store._run(work)
     assert (str(caught.value), caught.value.sent) == ("ArgumentError: the first line", True)
     monkeypatch.setattr(pool, "start_daemon", lambda *_: False)
     with pytest.raises(StoreError) as caught:

@@ -3,10 +3,11 @@
 import logging
 
 import pytest
+from sqlalchemy import create_engine
 
-from flask_idempotence import StoreError
-from flask_idempotence.stores import pruning
-from flask_idempotence.stores.pruning import BATCH, EVERY, REST, Pruning
+from flask_idempotence import SqlStore, StoreError
+from flask_idempotence.stores.sql import store as pruning
+from flask_idempotence.stores.sql.store import BATCH, EVERY, REST
 
 
 @pytest.fixture
@@ -25,12 +26,16 @@ def threads(monkeypatch):
     return begun
 
 
-class Table:
-    """Expired rows, and the batches in which they were removed."""
+class Table(SqlStore):
+    """Expired rows, and the batches in which they were removed; it takes any number of tokens."""
 
     def __init__(self, rows):
+        super().__init__(create_engine("sqlite:///nowhere.db"))
         self.rows = rows
         self.batches = []
+
+    def _run(self, *_, **__):
+        pass
 
     def prune(self, most):
         removed = min(most, self.rows)
@@ -41,11 +46,11 @@ class Table:
 
 def write(rounds, keys):
     for _ in range(keys):
-        rounds.count()
+        rounds.put_token("t", b"", 60)
 
 
 def test_a_round_begins_with_every_so_many_keys_and_one_at_a_time(rests, threads):
-    rounds = Pruning(Table(0).prune)
+    rounds = Table(0)
     write(rounds, EVERY - 1)
     assert len(threads) == 0
     write(rounds, 1)
@@ -72,8 +77,7 @@ def test_a_round_begins_with_every_so_many_keys_and_one_at_a_time(rests, threads
 )
 def test_a_round_ends_with_a_batch_that_is_not_full(rests, threads, expired, batches):
     table = Table(expired)
-    rounds = Pruning(table.prune)
-    write(rounds, EVERY)
+    write(table, EVERY)
     threads.pop()()
     assert table.batches == batches
     assert rests == [REST] * sum(batch == BATCH for batch in batches)
@@ -83,7 +87,8 @@ def test_a_store_that_fails_ends_the_round_and_not_the_next_one(rests, threads, 
     def fail(most):
         raise StoreError("locked")
 
-    rounds = Pruning(fail)
+    rounds = Table(0)
+    rounds.prune = fail
     write(rounds, EVERY)
     with caplog.at_level(logging.INFO, "flask_idempotence"):
         threads.pop()()
@@ -97,6 +102,6 @@ def test_a_store_that_fails_ends_the_round_and_not_the_next_one(rests, threads, 
 def test_a_process_without_room_for_a_thread_tries_again_later(monkeypatch):
     asked = []
     monkeypatch.setattr(pruning, "start_daemon", lambda run, name: bool(asked.append(name)))
-    rounds = Pruning(Table(0).prune)
+    rounds = Table(0)
     write(rounds, 2 * EVERY)
     assert asked == ["flask-idempotence-pruning"] * 2
