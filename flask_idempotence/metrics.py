@@ -11,9 +11,10 @@ from flask import Flask
 
 from .engine import figures
 from .engine.engine import engine_of
-from .engine.figures import Figure, Labels
+from .engine.figures import COUNTED, labels_of
 from .engine.store_calls import Instrument, StoreCall
 from .request.proxies import unproxied
+from .signals import ALL_SIGNALS
 from .stores.process import call_in_children
 
 try:
@@ -47,11 +48,11 @@ class _Collectors:
         self._lock = threading.Lock()
         self._counts: dict[int, int] = {}  # pending settlements of this process, by application
 
-    def receiver(self, figure: Figure, labels: Labels) -> Callable[..., None]:
-        counter = self._counters[figure]
+    def receiver(self, name: str) -> Callable[..., None]:
+        counter = self._counters[COUNTED[name]]
 
         def receive(_: Flask, /, **sent: Any) -> None:
-            counter.labels(*labels(sent)).inc()
+            counter.labels(*labels_of(name, sent)).inc()
 
         return receive
 
@@ -101,8 +102,8 @@ class Metrics:
         """
         app = unproxied(app)
         figures.register_once(app, "Metrics", self._collectors)
-        for signal, figure, labels in figures.COUNTED:
-            signal.connect(self._collectors.receiver(figure, labels), app, weak=False)
+        for signal in ALL_SIGNALS:
+            signal.connect(self._collectors.receiver(signal.name), app, weak=False)
         engine_of(app).policy.instruments += (_Measurements(self._collectors),)
 
 

@@ -18,9 +18,10 @@ from flask import Flask
 from . import __version__
 from .engine import figures
 from .engine.engine import engine_of
-from .engine.figures import Figure, Labels
+from .engine.figures import COUNTED, Figure, labels_of
 from .engine.store_calls import Instrument, StoreCall
 from .request.proxies import unproxied
+from .signals import ALL_SIGNALS
 from .stores.process import call_in_children
 
 try:
@@ -83,8 +84,8 @@ class OpenTelemetry:
         tracer = trace.get_tracer(_SCOPE, __version__, self._tracer_provider)
         meter = metrics.get_meter(_SCOPE, __version__, self._meter_provider)
         report = _Report(tracer, meter)
-        for signal, figure, labels in figures.COUNTED:
-            signal.connect(report.receiver(signal.name, figure, labels), app, weak=False)
+        for signal in ALL_SIGNALS:
+            signal.connect(report.receiver(signal.name), app, weak=False)
         engine_of(app).policy.instruments += (report,)
 
 
@@ -136,13 +137,13 @@ class _Report(Instrument):
             if name == figure.name:
                 yield metrics.Observation(count, dict(zip(figure.labels, labels, strict=True)))
 
-    def receiver(self, name: str, figure: Figure, labels: Labels) -> Callable[..., None]:
+    def receiver(self, name: str) -> Callable[..., None]:
         event, decides = f"idempotence.{name}", name in _DECISIONS
         passed_on = [(each, f"idempotence.{each}") for each in figures.PASSED_ON.get(name, ())]
 
         def receive(_: Flask, /, **sent: Any) -> None:
             with self._lock:
-                self._counts[figure.name, labels(sent)] += 1
+                self._counts[COUNTED[name].name, labels_of(name, sent)] += 1
             span = trace.get_current_span()
             if not span.is_recording():
                 return

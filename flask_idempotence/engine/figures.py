@@ -6,14 +6,11 @@ operations are all finite.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from blinker import NamedSignal
 from flask import Flask
 
-from .. import signals
 from ..errors import ConfigurationError
 
 _PLACE = ("mode", "endpoint")
@@ -89,24 +86,19 @@ def register_once(app: Flask, kind: str, destination: object) -> None:
     counting.append(destination)
 
 
-Labels = Callable[[dict[str, Any]], tuple[str, ...]]
-"""Returns the values of a counter's labels, from the arguments of a signal."""
-
-
-def _place(outcome: str) -> Labels:
-    return lambda sent: (sent["mode"], sent["endpoint"] or "", outcome)
-
-
-COUNTED: tuple[tuple[NamedSignal, Figure, Labels], ...] = (
-    (signals.claimed, REQUESTS, _place("claimed")),
-    (signals.replayed, REQUESTS, _place("replayed")),
-    (signals.rejected, REQUESTS, lambda sent: _place(sent["error"].slug)(sent)),
-    (signals.completed, SETTLEMENTS, _place("completed")),
-    (signals.released, SETTLEMENTS, _place("released")),
-    (signals.lease_lost, LEASES_LOST, lambda sent: _place(sent["during"])(sent)),
-    (signals.store_failed, STORE_FAILURES, lambda sent: (sent["operation"],)),
+COUNTED = {
+    **dict.fromkeys(("claimed", "replayed", "rejected"), REQUESTS),
+    **dict.fromkeys(("completed", "released"), SETTLEMENTS),
+    "lease_lost": LEASES_LOST,
+    "store_failed": STORE_FAILURES,
     # Without the purpose, which the query of the token URL makes up.
-    (signals.token_issued, TOKENS, lambda _: ("issued",)),
-    (signals.token_spent, TOKENS, lambda _: ("spent",)),
-)
+    **dict.fromkeys(("token_issued", "token_spent"), TOKENS),
+}
 """The counter of each signal."""
+
+
+def labels_of(name: str, sent: dict[str, Any]) -> tuple[str, ...]:
+    """Return the values of the labels of a signal's counter, from the signal's arguments."""
+    outcome = sent["error"].slug if name == "rejected" else name.removeprefix("token_")
+    known = sent | {"endpoint": sent["endpoint"] or "", "outcome": outcome}
+    return tuple(known[label] for label in COUNTED[name].labels)
