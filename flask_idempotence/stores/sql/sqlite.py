@@ -58,7 +58,8 @@ class SQLite(Dialect):
             raise ConfigurationError(
                 "The SQL store needs SQLite in a file, such as sqlite:////var/lib/app/app.db: a "
                 "database in memory belongs to one connection, and no other sees it. For one "
-                "process, use memory://."
+                "process, use memory://; for tests of within=, the URL of the pytest fixture "
+                "idempotence_database."
             )
         if sqlite3.sqlite_version_info < OLDEST:
             raise ConfigurationError(

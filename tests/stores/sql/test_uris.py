@@ -74,6 +74,7 @@ def test_a_driver_that_nobody_knows_is_told_with_one_that_is_known():
 def test_sqlite_in_memory_is_refused_with_what_does_it_instead(uri):
     told = refusal(uri)
     assert "SQLite in a file" in told
+    assert "idempotence_database" in told
     assert "use memory://" in told
 
 
