@@ -22,6 +22,7 @@ from .guards.blocks import Id, Lock
 from .guards.checks import Fault, close_endpoint, faults_of, faults_when_finished
 from .guards.once import NO_ID, Once, forget
 from .guards.placement import place_guards
+from .guards.step import Step
 from .guards.token import TokenGuard
 from .request.fingerprint import Keyring
 from .request.identity import Identities
@@ -168,12 +169,52 @@ class Idempotence:
         """
         return Once(scope, id, key=key, ttl=ttl, wait=wait, within=within)
 
+    def step(
+        self,
+        name: str,
+        id: Id | None = None,  # noqa: A002 - the word for it
+        *,
+        within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
+    ) -> Step:
+        """Run a part of an operation once, however often the operation runs.
+
+        A context manager, in a view behind a key or in a block of `once`. The view or block that
+        runs again, after a failure or a crash, gets the results of its finished steps. An
+        exception out of the step is not remembered. A step of an operation that runs unguarded,
+        such as a request without a key, runs each time.
+
+        Args:
+            name: the step's name in its operation; 1 to 64 letters, digits, `_`, `.` and `-`. It
+                is shown in the store, in log lines and by signals.
+            id: tells the rounds of a loop apart: a text, an integer, a UUID, or a tuple of these.
+            within: the SQLAlchemy session in which the step writes, as for `once`: the end of the
+                block commits its writes and its record together.
+
+        Returns:
+            The step, with `first`, `result` and `key`: a text that is the same each time the
+            operation runs, to hand on as an idempotency key to a provider.
+
+        Raises:
+            ConfigurationError: an argument of the wrong kind; and when it begins, no operation is
+                around it, the operation is at-most-once or `within=` a session, or has had this
+                step already.
+            TypeError: the id is not a text, an integer, a UUID or a tuple of these.
+            LeaseLost: when it begins, the claim of the operation has ended.
+            Running: when it begins, another attempt holds the step.
+            KeyReused: when it begins, the step is finished for another request with the same key.
+            StoreUnavailable: when it begins, the store does not answer, and the policy is to
+                reject.
+        """
+        return Step(name, id, within=within)
+
     def forget(
         self,
         scope: str,
         id: Id,  # noqa: A002 - the word for it
     ) -> bool:
-        """Forget a finished operation of `once`, so that it can run again.
+        """Forget a finished operation of `once` and its steps, so that it can run again.
+
+        It looks for the steps among all steps in the store.
 
         Args:
             scope: its scope.

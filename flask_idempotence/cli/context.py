@@ -17,7 +17,7 @@ from ..request.proxies import actual
 from ..stores.base import Entry, InspectableStore, Store, inspectable
 from .output import print_aside, progress
 
-MODES = ("lock", "token", "key", "once", "mutex")
+MODES = ("lock", "token", "key", "once", "step", "mutex")
 
 BATCH = 500
 """Keys that are read, or removed, in one round trip."""

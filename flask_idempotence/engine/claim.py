@@ -37,7 +37,8 @@ class Attempt:
     """A request, or a call outside one, at a guard; the subject of signals and log lines.
 
     Attributes:
-        mode: `"token"`, `"lock"`, `"key"`, `"once"`, or `"mutex"` for `Idempotence.lock`.
+        mode: `"token"`, `"lock"`, `"key"`, `"once"`, `"step"`, or `"mutex"` for
+            `Idempotence.lock`.
         endpoint: the request's endpoint, the scope of `once`, `-` for a mutex, or None.
         on_store_error: the route's `"reject"` or `"allow"`; None for the setting.
         key: the store key; None before it is known.
@@ -169,6 +170,7 @@ class Claim:
         lost: whether the claim has ended early, or another owner has it.
         streaming: whether it is settled when the response is closed.
         unacknowledged: whether the response goes out before the store has acknowledged the record.
+        steps: the names of the steps that the view or block has begun.
         number: rises from claim to claim.
         status: the status of the response that decides the settlement; 0 for none.
         body: the body of the view's response, before the application's own hooks.
@@ -193,6 +195,7 @@ class Claim:
     lost: bool = field(default=False, init=False)
     streaming: bool = field(default=False, init=False)
     unacknowledged: bool = field(default=False, init=False)
+    steps: set[bytes] = field(default_factory=set, init=False)
     number: int = field(default_factory=partial(next, _numbers), init=False)
     in_view: bool = field(default=False, init=False)
     has_raised: bool = field(default=False, init=False)

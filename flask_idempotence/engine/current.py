@@ -77,6 +77,18 @@ def _around() -> Sequence[Claim]:
     return [*([claim for claim in claims if claim.streaming] or claims[:1]), *around]
 
 
+def operations_around(app: Flask) -> Sequence[Claim]:
+    """Return the claims by a key or by `once` around the running code, outermost first."""
+    claims: list[Claim] = note_on(request).claims if has_request_context() else []
+    around = [claim for claim in claims if claim.in_view]
+    around += [claim for claim, _ in _open_blocks()]
+    return [
+        claim
+        for claim in sorted(around, key=attrgetter("number"))
+        if claim.attempt.app is app and claim.owner and claim.attempt.mode in ("key", "once")
+    ]
+
+
 class CurrentGuard:
     """The innermost guard around the running code; a no-op where there is none.
 
@@ -90,7 +102,7 @@ class CurrentGuard:
 
     @property
     def mode(self) -> str | None:
-        """`"token"`, `"lock"`, `"key"`, `"once"` or `"mutex"`; None where nothing is guarded."""
+        """`"token"`, `"lock"`, `"key"`, `"once"`, `"step"` or `"mutex"`; None without a guard."""
         return None if (claim := self._claim) is None else claim.attempt.mode
 
     @property

@@ -20,6 +20,7 @@ DECORATORS = {
     "lock": "no_repeat_submit",
     "key": "idempotent",
     "once": "once",
+    "step": "step",
     "mutex": "lock",
 }
 """The public name of each mode."""

@@ -186,7 +186,9 @@ class Engine:
             if not app.debug and not app.testing:
                 _logger.warning(_IN_MEMORY)
         part = guard.part or attempt.endpoint
-        key = attempt.key = keyring.store_key(app, attempt.mode, part, question.name)
+        key = attempt.key = keyring.store_key(
+            app, attempt.mode, part, question.name, below=question.below
+        )
         if app.debug:
             attempt.traced = question
         if question.refusal is not None:  # signals and log lines have the key by now

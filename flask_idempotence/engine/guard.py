@@ -65,6 +65,7 @@ class Question(NamedTuple):
         wait: seconds to wait for a running claim of the same request.
         spends: the token to take out of the store, in place of a claim.
         refusal: the refusal of the operation, without a look at the store.
+        below: the store key of the operation of which it is a step.
         identity: the sender; its sources go into the log in debug mode. None where the sender
             does not count.
     """
@@ -77,6 +78,7 @@ class Question(NamedTuple):
     wait: float = 0.0
     spends: Token | None = None
     refusal: Refusal | None = None
+    below: str = ""
     identity: Identity | None = None
 
     def __repr__(self) -> str:

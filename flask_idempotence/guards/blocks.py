@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeGuard, TypeVar
 from uuid import UUID
@@ -19,7 +20,7 @@ from ..config.settings import SHORTEST_LEASE, Config
 from ..engine.claim import Attempt, Claim
 from ..engine.current import enter_block, leave_block, own_blocks
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import Ending, Finding, Guard, Question, Settlement, argument
+from ..engine.guard import Ending, Finding, Guard, Question, Settlement, Unguarded, argument
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 from ..request.proxies import actual
@@ -88,6 +89,9 @@ class Block:
         Block.__init__(block)
         return block
 
+    def _question(self, guard: BlockGuard) -> Question | Unguarded:
+        return guard.question(self._text)
+
     def __enter__(self) -> Self:
         """Claim the operation, or read its result.
 
@@ -102,12 +106,10 @@ class Block:
             )
         engine = engine_of(actual(current_app))
         app, guard = engine.services.app, self._guard.bind(engine.services, None)
-        question = guard.question(self._text)
         attempt = self._attempt = Attempt(app, guard.mode, self._part, guard.on_store_error)
         is_on = engine.is_on(app, guard.toggle)
-        found: Claim | Done | None = engine.admit(
-            attempt, guard, lambda: question if is_on else guard.switched_off(), own_blocks(app)
-        )
+        ask = partial(self._question, guard) if is_on else guard.switched_off
+        found: Claim | Done | None = engine.admit(attempt, guard, ask, own_blocks(app))
         if isinstance(found, Claim):
             self._claim = found
             enter_block(found)

@@ -6,9 +6,11 @@ import inspect
 import logging
 import re
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from flask import Flask
@@ -19,6 +21,7 @@ from ..engine.engine import Engine, engine_of
 from ..engine.guard import FAILURES, Ending, Finding, Question, Settlement, Verdict, argument
 from ..errors import ConfigurationError
 from ..exactly_once.factory import TransactionFactory, transaction_factory
+from ..request.fingerprint import KEYSPACE, half_of
 from ..response.records import Slot, UnreadableRecord
 from ..response.refusals import OutcomeUnknown, Refusal, ResponseNotStored, Running
 from ..stores import process
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("flask_idempotence")
 
 NO_ID: Any = object()
+
+_unguarded: ContextVar[int] = ContextVar("flask_idempotence_unguarded", default=0)
+"""Blocks of `once` around the running code that no claim guards."""
 
 _SCOPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -185,7 +191,20 @@ class Once(Block):
             raise RuntimeError("once(key=...) is a decorator; a with statement needs an id.")
         super().__enter__()
         self.first = self._done is None
+        if self._claim is None and self.first:
+            _unguarded.set(_unguarded.get() + 1)
         return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Settle, if this block has claimed the operation."""
+        if self._claim is None and self.first:
+            _unguarded.set(_unguarded.get() - 1)
+        super().__exit__(kind, error, trace)
 
     def _end(self, engine: Engine, claim: Claim, error: BaseException | None) -> None:
         """Settle: done, to be tried again, or (where the process is being ended) unknown.
@@ -220,6 +239,11 @@ class Once(Block):
             raise problem
 
 
+def is_unguarded() -> bool:
+    """Whether the running code is in a block of `once` that no claim guards."""
+    return _unguarded.get() > 0
+
+
 def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in the interface
     """Remove the record of an operation; never a claim, which is its owner's."""
     scope, engine = checked_scope("forget", scope), engine_of(app)
@@ -228,17 +252,26 @@ def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in 
     attempt = Attempt(app, guard.mode, scope, REJECT)
     key = engine.slot_of(attempt, guard, guard.question(name_of("once", scope, id=id))).key
     store, policy = inspectable(engine.store), engine.policy
+
+    def forget_steps() -> None:
+        steps = f"{engine.config.prefix}:{KEYSPACE}:step:"
+        for step in store.scan(steps):
+            if half_of(step) == half_of(key):
+                store.remove(step)
+
     try:
         while entry := policy.call(attempt, "peek", partial(store.peek, key)):
             if entry.lease:
                 raise Running(remaining=entry.lease)
             if entry.kind != "record":
-                return False
+                break
             discard = partial(store.discard, [(key, entry)])
             if policy.call(attempt, "discard", discard) == [Outcome.OK]:
+                policy.call(attempt, "scan", forget_steps)
                 _logger.info("Forgotten by hand: %s", attempt)
                 return True
             # Another call was faster, and the operation may run again: read its state once more.
+        policy.call(attempt, "scan", forget_steps)
     except Refusal as refusal:
         refusal.apply(engine.config)
         raise

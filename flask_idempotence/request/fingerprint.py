@@ -213,8 +213,13 @@ class Keyring:
         keyed.update(message)
         return keyed.digest()[:HASH_BYTES]
 
-    def store_key(self, app: Flask, mode: str, part: str | None, name: bytes) -> str:
-        return f"{self._prefix}:{mode}:{part}:{self.digest(app, name).hex()}"
+    def store_key(
+        self, app: Flask, mode: str, part: str | None, name: bytes, *, below: str = ""
+    ) -> str:
+        digest = self.digest(app, name).hex()
+        if below:  # a step: its hash begins as its operation's, by which forget() finds it
+            digest = half_of(below) + digest[:HASH_BYTES]
+        return f"{self._prefix}:{mode}:{part}:{digest}"
 
     def subject(self, app: Flask, bearer: str) -> bytes:
         """Return the keyed hash of a token's bearer; empty for a guest."""
@@ -245,6 +250,11 @@ def _no_secret() -> ConfigurationError:
         "Flask-Idempotence stores and compares keyed hashes and needs a key for them: set "
         "app.config['SECRET_KEY'], or app.config['IDEMPOTENCE_HASH_KEY'] before init_app."
     )
+
+
+def half_of(key: str) -> str:
+    """Return the first half of the hash in a store key."""
+    return key.rpartition(":")[2][:HASH_BYTES]
 
 
 def as_bytes(secret: str | bytes) -> bytes:

@@ -1,0 +1,225 @@
+"""`step`: parts of an operation that are carried out once, however often it runs."""
+
+import threading
+from collections import Counter
+
+import pytest
+from helpers.apps import make_app
+
+from flask_idempotence import ConfigurationError, Idempotence, idempotent
+from flask_idempotence.response.refusals import LeaseLost
+
+KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
+
+
+class Shop:
+    """A payment of three steps, which fails where a test says so."""
+
+    def __init__(self, uri="memory://", decorate=None, **settings):
+        self.idempotence = Idempotence()
+        self.app = make_app(idempotence=self.idempotence, IDEMPOTENCE_STORAGE_URI=uri, **settings)
+        self.runs, self.keys, self.failing = Counter(), {}, set()
+        guard = decorate or idempotent()
+        self.app.post("/pay")(guard(self.pay))
+        self.client = self.app.test_client()
+
+    def step(self, name, *more):
+        with self.idempotence.step(name, *more) as step:
+            if step.first:
+                self.runs[name] += 1
+                step.result = {name: self.runs[name]}
+            self.keys.setdefault(name, set()).add(step.key)
+            if name in self.failing:
+                raise RuntimeError(name)
+        return step.result
+
+    def pay(self):
+        results = [self.step(name) for name in ("reserve", "charge", "book")]
+        if "view" in self.failing:
+            return "no", 503
+        return results
+
+    def send(self, path="/pay", headers=KEY, **options):
+        self.app.testing = False  # errors are answers
+        return self.client.post(path, headers=headers, **options)
+
+
+@pytest.fixture(params=["memory", "redis", "sqlite"])
+def shop(request, tmp_path):
+    if request.param == "redis":
+        return Shop(request.getfixturevalue("redis_url"))
+    if request.param == "sqlite":
+        shop = Shop(f"sqlite:///{tmp_path / 'shop.db'}")
+        shop.app.test_cli_runner().invoke(args=["idempotence", "init-db"])
+        return shop
+    return Shop()
+
+
+def test_finished_steps_give_their_results_when_the_view_runs_again(shop):
+    shop.failing = {"book"}
+    assert shop.send().status_code == 500
+    assert shop.runs == {"reserve": 1, "charge": 1, "book": 1}
+    shop.failing = {"view"}
+    assert shop.send().status_code == 503
+    shop.failing = set()
+    answer = shop.send()
+    assert answer.json == [{"reserve": 1}, {"charge": 1}, {"book": 2}]
+    assert shop.runs == {"reserve": 1, "charge": 1, "book": 2}
+    assert shop.send().headers["Idempotent-Replayed"] == "true"
+
+
+def test_the_key_of_a_step_is_that_of_its_operation_and_name(shop):
+    shop.failing = {"book"}
+    for _ in range(3):
+        shop.send()
+    assert [len(keys) for keys in shop.keys.values()] == [1, 1, 1]
+    assert len({key for keys in shop.keys.values() for key in keys}) == 3
+    shop.failing = set()
+    shop.send(headers={"Idempotency-Key": "5d0c1c1e-7f51-4f6e-9f5e-0a2b7e1f3c44"})
+    assert [len(keys) for keys in shop.keys.values()] == [2, 2, 2]
+
+
+def test_another_content_under_a_released_key_is_refused_by_the_first_step(shop):
+    shop.failing = {"view"}
+    shop.send(json={"amount": 1})
+    other = shop.send(json={"amount": 2})
+    assert (other.status_code, other.json["type"]) == (422, "urn:flask-idempotence:key-reused")
+    shop.failing = set()
+    assert shop.send(json={"amount": 1}).status_code == 200
+    assert shop.runs["reserve"] == 1
+
+
+def test_a_step_in_once_and_forget_takes_it_along(shop):
+    with shop.app.app_context():
+        for failing in (True, False):
+            try:
+                with shop.idempotence.once("mail", 7):
+                    assert shop.step("render") == {"render": 1}
+                    if failing:
+                        raise LookupError
+            except LookupError:
+                continue
+        shop.idempotence.forget("mail", 7)
+        with shop.idempotence.once("mail", 7) as mail:
+            assert mail.first
+            assert shop.step("render") == {"render": 2}
+        with shop.idempotence.once("mail", 8):
+            assert shop.step("render") == {"render": 3}
+        shop.idempotence.forget("mail", 7)
+        with shop.idempotence.once("mail", 8) as mail:
+            assert not mail.first
+    assert shop.runs == {"render": 3}
+
+
+def test_the_outermost_operation_counts():
+    shop = Shop()
+
+    def view():
+        with shop.idempotence.once("inner", 1):
+            return str(shop.step("mail"))
+
+    shop.app.post("/nested")(idempotent()(lambda: (view(), 503)))
+    first = shop.send("/nested")
+    shop.app.extensions["idempotence"].store.clear("idempotence:2:once:")
+    assert shop.send("/nested").text == first.text == "{'mail': 1}"
+
+
+def test_rounds_of_a_loop_have_ids():
+    shop = Shop()
+    shop.app.post("/loop")(idempotent()(lambda: ([shop.step("mail", n) for n in (1, 2)], 503)))
+    for _ in range(2):
+        assert shop.send("/loop").json == [{"mail": 1}, {"mail": 2}]
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("decorate", "match"),
+        [
+            (lambda view: view, "needs an operation around it"),
+            (idempotent(guarantee="at-most-once"), "is at-most-once or within= a session"),
+        ],
+    )
+    def test_where_no_operation_can_run_again(self, decorate, match):
+        shop = Shop(decorate=decorate)
+        with pytest.raises(ConfigurationError, match=match):
+            shop.client.post("/pay", headers=KEY)
+
+    def test_a_name_twice_in_one_attempt(self):
+        shop = Shop()
+        shop.app.post("/twice")(idempotent()(lambda: [shop.step("a"), shop.step("a")]))
+        with pytest.raises(ConfigurationError, match="has a step 'a' already"):
+            shop.client.post("/twice", headers=KEY)
+
+    def test_after_the_view(self):
+        shop = Shop()
+        shop.app.after_request(lambda response: shop.step("late") and response)
+        with pytest.raises(ConfigurationError, match="needs an operation around it"):
+            shop.client.post("/pay", headers=KEY)
+
+    @pytest.mark.parametrize("name", ["", "a b", 7, "a" * 65])
+    def test_a_name_of_another_form(self, name):
+        with pytest.raises(ConfigurationError, match="1 to 64 letters"):
+            Idempotence().step(name)
+
+
+class TestUnguarded:
+    def test_without_a_key_every_block_runs_with_a_key_of_its_own(self):
+        shop = Shop()
+        for _ in range(2):
+            assert shop.send(headers={}).status_code == 200
+        assert shop.runs == {"reserve": 2, "charge": 2, "book": 2}
+        assert len(shop.keys["charge"]) == 2
+
+    def test_behind_unless_and_switched_off(self):
+        for shop in (
+            Shop(decorate=idempotent(unless=lambda: True)),
+            Shop(IDEMPOTENCE_KEY_ENABLED=False),
+            Shop(IDEMPOTENCE_ENABLED=False),
+        ):
+            for _ in range(2):
+                assert shop.send().status_code == 200
+            assert shop.runs["charge"] == 2
+
+    def test_in_once_that_is_switched_off(self):
+        shop = Shop(IDEMPOTENCE_ENABLED=False)
+        with shop.app.app_context():
+            for _ in range(2):
+                with shop.idempotence.once("mail", 7):
+                    shop.step("render")
+        assert shop.runs == {"render": 2}
+
+
+def test_a_step_that_another_attempt_holds_is_in_progress():
+    shop, entered, go_on = Shop(), threading.Event(), threading.Event()
+
+    def slow():
+        with shop.idempotence.step("charge"):
+            entered.set()
+            assert go_on.wait(10)
+        return "done"
+
+    shop.app.post("/slow")(idempotent()(slow))
+    thread = threading.Thread(target=shop.send, args=["/slow"])
+    thread.start()
+    assert entered.wait(10)
+    store = shop.app.extensions["idempotence"].store
+    [operation] = store.scan("idempotence:2:key:")
+    store.remove(operation)  # as after the lease of a process that is frozen
+    other = shop.send("/slow")
+    assert (other.status_code, other.headers["Idempotence-Refusal"]) == (409, "key-in-progress")
+    go_on.set()
+    thread.join()
+
+
+def test_a_step_of_an_operation_whose_claim_is_gone_does_not_run():
+    shop = Shop()
+
+    def view():
+        store = shop.app.extensions["idempotence"].store
+        store.clear("idempotence:2:key:")
+        return str(shop.step("charge"))
+
+    shop.app.post("/late")(idempotent()(view))
+    answer = shop.send("/late")
+    assert (answer.status_code, answer.headers["Idempotence-Refusal"]) == (409, LeaseLost.slug)
+    assert shop.runs == {}
