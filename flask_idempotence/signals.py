@@ -1,9 +1,9 @@
 """Signals: the events of the guards, for logs, metrics and tests.
 
 The sender is always the application object. Every signal carries `mode` (`"token"`, `"lock"`,
-`"key"`, `"once"`, or `"mutex"` for `lock`), `endpoint` (for `once` its scope; `-` for a mutex;
-None for a token outside a request) and `key`, the shortened hash in log lines; further arguments
-are named below. An exception of a receiver is logged, and changes nothing.
+`"key"`, `"once"`, `"step"`, or `"mutex"` for `lock`), `endpoint` (for `once` its scope; for a step
+its name; `-` for a mutex; None for a token outside a request) and `key`, the shortened hash in log
+lines; further arguments are named below. An exception of a receiver is logged, and changes nothing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ import fnmatch
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from urllib.request import parse_http_list
 
 from flask import Flask, Request
 from werkzeug.datastructures import MultiDict
@@ -188,6 +187,8 @@ def _sender(scheme: str, credentials: str, parameters: dict[str, str]) -> list[s
 
 
 def _parameters(text: str) -> dict[str, str]:
+    from urllib.request import parse_http_list  # noqa: PLC0415 - heavy, and for few schemes
+
     found: dict[str, str] = {}
     for item in parse_http_list(text) if len(text) <= _LONGEST_LIST else ():
         name, is_one, value = item.partition("=")
