@@ -35,8 +35,6 @@ _WITH_PSYCOPG = ("PostgreSQL", "'psycopg[binary]'", "postgresql+psycopg://")
 _WITH_PYMYSQL = ("MySQL", "pymysql", "mysql+pymysql://")
 """A driver that is easy to install for a database, and the scheme that names it."""
 
-_OWN_OPTIONS = ("deadline",)
-
 
 def open_store(uri: str, options: Mapping[str, Any]) -> Store:
     """Make the store that a URI names, without connecting to it.
@@ -114,8 +112,8 @@ def _sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
 
     from .sql.connection import limited_engine
 
-    own = {name: value for name, value in options.items() if name in _OWN_OPTIONS}
-    rest = {name: value for name, value in options.items() if name not in _OWN_OPTIONS}
+    rest = dict(options)
+    own = {"deadline": rest.pop("deadline")} if "deadline" in rest else {}
     try:
         engine = limited_engine(make_url(uri), rest, own.get("deadline"))
     except NoSuchModuleError:
@@ -141,14 +139,19 @@ def _mistake_in(scheme: str, uri: str) -> str | None:
     """Return the remedy for a mistake, without any part of the URI; None where there is none."""
     kind, rest = scheme.partition("+")[0], uri.partition(":")[2]
     if kind == "memory":
-        return _MEMORY if rest.strip("/") else None
+        if not rest.strip("/"):
+            return None
+        return f"nothing follows memory://. Options, such as max_entries, go to {_OPTIONS}."
     if kind == "sqlite":  # two slashes and nothing else mean in memory
-        is_path = rest.startswith("///") or rest.partition("?")[0] == "//"
-        return None if is_path else _SQLITE
+        if rest.startswith("///") or rest.partition("?")[0] == "//":
+            return None
+        path = "sqlite:////var/lib/app/app.db"
+        return f"three slashes and a path follow sqlite, four an absolute path: {path}"
     if scheme in _OF_REDIS:
         return _mistake_of_redis(scheme, rest)
     if kind == "postgres":
-        return _POSTGRES
+        begin = "Begin it with postgresql+psycopg:// instead."
+        return f"SQLAlchemy no longer knows postgres://. {begin}"
     if kind not in DATABASES:
         known = ", ".join(f"{name}://" for name in ("memory", *_OF_REDIS, *DATABASES))
         return f"the scheme must be one of {known}."
@@ -168,18 +171,10 @@ def _mistake_of_redis(scheme: str, rest: str) -> str | None:
     if "#" in rest:
         return "a bare '#' ends a URI. Write it as %23, as in a password."
     if "@" in tail + query:
-        return _AT_SIGN
+        return (
+            "the host ends before the last '@'. In a password, percent-encode '/' as %2F and '?' "
+            "as %3F; behind the host, '@' as %40."
+        )
     if scheme == "unix" or not database or (database.isascii() and database.isdecimal()):
         return None
     return "the database of Redis is a number, such as the 0 of redis://localhost:6379/0."
-
-
-_MEMORY = f"nothing follows memory://. Options, such as max_entries, go to {_OPTIONS}."
-_SQLITE = (
-    "three slashes and a path follow sqlite, four an absolute path: sqlite:////var/lib/app/app.db"
-)
-_POSTGRES = "SQLAlchemy no longer knows postgres://. Begin it with postgresql+psycopg:// instead."
-_AT_SIGN = (
-    "the host ends before the last '@'. In a password, percent-encode '/' as %2F and '?' as %3F; "
-    "behind the host, '@' as %40."
-)

@@ -2,7 +2,7 @@
 
 store       the contract, in terms of outcomes
 lua         the scripts, called by hash
-inspection  keys and servers, as the commands show them
+inspection  keys and servers, as the commands show them; messages for `flask idempotence watch`
 connection  sends commands: to one server, behind sentinels or in a cluster
 """
 

@@ -27,12 +27,11 @@ from ..base import (
     milliseconds,
 )
 from ..process import call_in_children
-from .broadcast import Broadcast
 from .connection.clients import deployment_of
 from .connection.deployment import Deployment
-from .connection.link import Command, Reply, deadline, pack
+from .connection.link import Command, Reply, checked, deadline, error_code, failure, pack
 from .connection.node import Quorum
-from .connection.replies import checked, error_code, failure
+from .inspection import Inspection
 from .lua import CLAIM, COMPLETE, RELEASE, RENEW, TAKE_TOKEN, Script
 
 _MAX_REPLICAS = 1000
@@ -50,7 +49,7 @@ _TOKEN_OUTCOMES = {-1: TokenOutcome.NOT_YOURS, 0: TokenOutcome.ABSENT}
 _TOKEN_OUTCOMES |= {1: TokenOutcome.TAKEN, 2: TokenOutcome.TAKEN_AGAIN}
 
 
-class RedisStore(Broadcast):
+class RedisStore(Inspection):
     """Claims, records and tokens on Redis (6.2 or later) or Valkey: a server or a cluster.
 
     Args:

@@ -14,8 +14,12 @@ from redis.sentinel import Sentinel
 
 from flask_idempotence import RedisStore, StoreError
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.redis.connection.link import ConnectionFactory, deadline, pack
-from flask_idempotence.stores.redis.connection.replies import error_code
+from flask_idempotence.stores.redis.connection.link import (
+    ConnectionFactory,
+    deadline,
+    error_code,
+    pack,
+)
 
 RESPS = pytest.mark.parametrize("resp", [2, 3])
 

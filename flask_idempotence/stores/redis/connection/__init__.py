@@ -5,6 +5,5 @@ deployment  sends commands to the right servers: attempts, redirections, batches
 sentinel    the primary that sentinels name
 cluster     the primaries of a cluster
 node        one server: its idle connections and its circuit breakers
-link        connections of redis-py, whose waits end at the deadline, with one context of TLS
-replies     the codes of error replies
+link        connections of redis-py, whose waits end at the deadline; the codes of error replies
 """

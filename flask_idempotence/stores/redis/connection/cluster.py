@@ -15,9 +15,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from .deployment import Deployment, Redirection
-from .link import Link, Reply, deadline, pack
+from .link import Link, Reply, deadline, error_code, pack
 from .node import Address, Node
-from .replies import error_code
 
 _SLOTS = pack("CLUSTER", "SLOTS")
 

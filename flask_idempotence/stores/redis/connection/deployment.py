@@ -11,9 +11,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ....errors import StoreError
 from ..lua import Script
-from .link import Command, Link, Reply, deadline, pack
+from .link import Command, Link, Reply, deadline, error_code, pack
 from .node import CircuitOpenError, Node, Quorum
-from .replies import error_code
 
 _ATTEMPTS = 2
 """Of a repeatable command: the server may have closed the idle connection of the first one."""

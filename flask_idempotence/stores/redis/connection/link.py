@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import threading
@@ -11,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from redis import ConnectionPool
+from redis import ConnectionPool, exceptions
 from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -20,7 +21,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection
 
-from ....errors import ConfigurationError
+from ....errors import ConfigurationError, StoreError
 from ...process import has_input
 
 Command = bytes
@@ -43,6 +44,25 @@ _Version = tuple[tuple[int, ...] | None, ...]
 
 _NUMBER, _BULK = b":$"
 _OTHER = object()
+
+_CLASSES: dict[type[ResponseError], str] = {
+    exceptions.AskError: "ASK",
+    exceptions.ClusterCrossSlotError: "CROSSSLOT",
+    exceptions.ClusterDownError: "CLUSTERDOWN",
+    exceptions.MasterDownError: "MASTERDOWN",
+    exceptions.MovedError: "MOVED",
+    exceptions.NoPermissionError: "NOPERM",
+    exceptions.NoScriptError: "NOSCRIPT",
+    exceptions.OutOfMemoryError: "OOM",
+    exceptions.ReadOnlyError: "READONLY",
+    exceptions.TryAgainError: "TRYAGAIN",
+}
+"""redis-py cuts the code off where it has a class; before 6 it has fewer of them by default."""
+
+_REFUSED = {*_CLASSES.values(), "BUSY", "MISCONF", "NOAUTH", "NOREPLICAS", "WRONGTYPE"}
+
+# Redis 6 puts the place in the script before the error of a command in it.
+_CODE = re.compile(r"(?:Error .*@user_script: ?\d+: -?)?([A-Z]+)\b")
 
 
 class Deadline(threading.local):
@@ -110,6 +130,33 @@ def pack(*words: str | bytes | int) -> Command:
         data = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
         parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(parts)
+
+
+def error_code(reply: ResponseError) -> str:
+    """Return the code of an error reply, such as READONLY."""
+    if code := _CLASSES.get(type(reply)):
+        return code
+    found = _CODE.match(str(reply))
+    return found[1] if found else ""
+
+
+def failure(reply: ResponseError) -> StoreError:
+    """Return an error reply as an error of the store.
+
+    A refused command has had no effect. Neither has a script with a refused command in it: each
+    of ours writes once and last.
+    """
+    code = error_code(reply)
+    kind = exceptions.ReadOnlyError if code == "READONLY" else type(reply)
+    sent = deadline.may_have_arrived or code not in _REFUSED
+    return StoreError(f"{kind.__name__}: {reply}", sent=sent)
+
+
+def checked(reply: Reply) -> Reply:
+    """Return a reply, or raise the `StoreError` of an error reply."""
+    if isinstance(reply, ResponseError):
+        raise failure(reply) from reply
+    return reply
 
 
 class DeadlinedSocket:

@@ -13,9 +13,8 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .deployment import Deployment
-from .link import ConnectionFactory, Link, Reply, deadline, pack
+from .link import ConnectionFactory, Link, Reply, deadline, error_code, pack
 from .node import Address
-from .replies import error_code
 
 _SHARES = 3
 """Of the time that is left, a sentinel gets one share, the next ones and the primary two."""
