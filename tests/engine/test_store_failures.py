@@ -1,15 +1,13 @@
 """The store does not answer: what each path costs, and what it does."""
 
 import re
-import socketserver
-import threading
 import time
 
 import pytest
 import redis
 from flask import request
 from helpers.apps import make_app
-from helpers.servers.faults import CLAIM, Proxy, SilentServer
+from helpers.servers.faults import Proxy, SilentServer
 from helpers.servers.processes import all_at_once, until
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
@@ -195,15 +193,6 @@ def test_an_answer_goes_out_when_settling_is_not_answered_and_the_keeper_settles
     assert shop.runs == ["lock", "lock"]
 
 
-def test_a_claim_whose_answer_was_lost_is_granted_when_it_is_sent_again(proxy):
-    shop = Shop(proxy.url)
-    shop.client.get("/token")  # a connection
-    proxy.drop_next_replies(1, after=CLAIM)
-    assert shop.client.post("/lock").status_code == 200
-    assert shop.client.post("/lock").status_code == 409
-    assert shop.runs == ["lock"]
-
-
 def test_a_token_whose_spending_was_not_answered_is_never_spent_twice(proxy):
     shop = Shop(proxy.url)
     tokens = [shop.client.get("/token").json["token"] for _ in range(2)]
@@ -253,35 +242,6 @@ def test_a_ready_client_that_retries_for_long_costs_no_more_than_the_deadline():
         client.close()
 
 
-def test_the_deadline_is_an_option():
-    with SilentServer() as server:
-        shop = Shop(server.url, IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 0.2})
-        answer, took = shop.timed(lambda: shop.client.post("/lock"))
-        assert answer.status_code == 503
-        assert took < 0.6
-
-
-def test_a_server_that_answers_byte_by_byte_costs_no_more_than_the_deadline(redis_server):
-    class Trickle(socketserver.BaseRequestHandler):
-        def handle(self):
-            self.request.recv(4096)
-            for byte in b"+OK" * 100:
-                try:
-                    self.request.sendall(bytes([byte]))
-                except OSError:
-                    return
-                time.sleep(0.2)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Trickle) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        shop = Shop(f"redis://127.0.0.1:{server.server_address[1]}/3?protocol=2")
-        answer, took = shop.timed(lambda: shop.client.post("/lock"))
-        server.shutdown()
-    assert answer.status_code == 503
-    assert took < PATIENCE
-
-
 def test_connections_that_are_dead_and_look_alive_cost_one_operation(proxy):
     """A firewall that was restarted, say: nothing closes them, and nothing comes back."""
     store = open_store(proxy.url, {"deadline": 0.5})
@@ -293,16 +253,6 @@ def test_connections_that_are_dead_and_look_alive_cost_one_operation(proxy):
     with pytest.raises(StoreError):
         store.ping()
     store.ping()
-
-
-def test_a_restarted_server_is_found_again(fresh_redis):
-    shop = Shop(fresh_redis.url)
-    assert shop.client.post("/lock").status_code == 200
-    fresh_redis.kill()
-    assert shop.client.post("/lock").status_code == 503
-    fresh_redis.restart()
-    assert shop.client.post("/lock").status_code == 200  # nothing was persisted
-    assert shop.client.post("/lock").status_code == 409
 
 
 @pytest.mark.parametrize(

@@ -69,14 +69,14 @@ def watch_blocks():
     idempotence, once = type(shop.idempotence), type(shop.idempotence).once
     enter, leave = Once.__enter__, Once.__exit__
 
-    def counting(self, scope, id_, **more):
-        note("delivered", id_)
-        block = once(self, scope, id_, **more)
-        block.order = id_
+    def counting(self, scope, *id_, **more):
+        block = once(self, scope, *id_, **more)
+        for block.order in id_:  # a decorated function has none
+            note("delivered", block.order)
         return block
 
     def leaving(self, *error):
-        order = getattr(self, "order", None)  # a decorated function has none
+        order = getattr(self, "order", None)
         plan = PLANS.get(str(order)) if self.first and noted("begun", order) == 1 else None
         if plan == "die-after":
             die()

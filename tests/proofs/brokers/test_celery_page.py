@@ -1,6 +1,7 @@
 """The file of docs/how-to/consume-messages.md for Celery, saved and started as its reader does."""
 
 import re
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -67,6 +68,53 @@ def test_rabbitmq_delivers_again_when_a_worker_dies_with_all_its_children(broker
     assert not any(broker.waiting())
     assert broker.count("begun") == {1: 2}
     assert broker.effects() == {1: 1}
+
+
+ON_REDIS = pytest.mark.parametrize("broker", ["redis"], indirect=True)
+
+
+@ON_REDIS
+def test_each_child_has_a_keeper_of_its_own_that_renews(broker):
+    broker = broker(plans=dict.fromkeys((1, 2, 3), "slow 5"))
+    broker.publish(1, 2, 3, 1, 2, 3)
+    with broker.consumer() as one, broker.consumer() as other:
+        work_off([one, other], lambda: len(broker.effects()) == 3 and not any(broker.waiting()))
+        for worker in (one, other):
+            assert "lease was lost" not in worker.log
+    assert broker.count("begun") == broker.effects() == dict.fromkeys((1, 2, 3), 1)
+    lines = [line.split() for line in broker.book.read_text().splitlines()]
+    assert len({process for event, _, process, _ in lines if event == "effect"}) > 1
+
+
+@ON_REDIS
+def test_a_message_delivered_again_in_mid_work_meets_its_first_delivery(broker):
+    options = {"confirm_publish": True, "visibility_timeout": 2}
+    constants = {"celery.conf.broker_transport_options": options}
+    broker = broker(plans={1: "slow 8"}, **constants)
+    broker.publish(1)
+    with broker.consumer() as one:
+        assert until(lambda: broker.count("begun"), PATIENCE), one.log
+        time.sleep(2.5)  # longer than the broker waits for the acknowledgement
+        with broker.consumer() as other:  # it looks at once for what has come back
+            work_off([one, other], lambda: broker.effects() and not any(broker.waiting()))
+    assert broker.count("delivered", 1) >= 2
+    assert broker.count("begun") == broker.effects() == {1: 1}
+
+
+@ON_REDIS
+def test_a_warm_shutdown_finishes_the_work_and_its_settlement_in_silence(broker):
+    broker = broker(plans={1: "slow 3"})
+    broker.publish(1)
+    with broker.consumer() as worker:
+        assert until(lambda: broker.count("begun"), PATIENCE), worker.log
+        worker.terminate()
+        assert until(lambda: worker.status is not None, PATIENCE)
+        assert (worker.status, "Traceback" in worker.log) == (0, False)
+    time.sleep(1.2)  # longer than the lease
+    broker.publish(1)
+    with broker.consumer() as other:
+        work_off([other], lambda: broker.count("delivered", 1) > 1 and not any(broker.waiting()))
+    assert broker.count("begun") == broker.effects() == {1: 1}
 
 
 @pytest.fixture
