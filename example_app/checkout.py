@@ -13,6 +13,7 @@ from flask_idempotence import TokenError, TokenNotYours, TokenSpent, one_time_to
 from .answers import wants_page
 from .catalogue import Product, check_product, product_or_404
 from .database import database
+from .languages import gettext
 
 LONGEST_NAME = 40
 MOST = 20
@@ -36,9 +37,9 @@ def check_out(slug: str) -> ResponseReturnValue:
     quantity = request.form.get("quantity", type=int)
     speed = SPEEDS.get(request.form.get("speed", "quick"))
     if not 0 < len(name) <= LONGEST_NAME:
-        return mistake(product, f"Enter a name of 1 to {LONGEST_NAME} characters.")
+        return mistake(product, "Enter a name of 1 to %(most)s characters.", LONGEST_NAME)
     if quantity is None or not 0 < quantity <= MOST or speed is None:
-        return mistake(product, f"Choose a quantity from 1 to {MOST}.")
+        return mistake(product, "Choose a quantity from 1 to %(most)s.", MOST)
     time.sleep(speed)
     number = database().write(
         "INSERT INTO orders (product, quantity, name) VALUES (?, ?, ?)", slug, quantity, name
@@ -73,15 +74,16 @@ def unusable(error: TokenError) -> ResponseReturnValue:
     """Show the form again, with the visitor's input and a new token: nothing was ordered."""
     if not wants_page() or isinstance(error, TokenNotYours):
         return error
-    text = (
+    text = gettext(
         "Nothing has been ordered: this page was open for too long. Check your order and send it "
         "again."
     )
     return form_page(product_or_404((request.view_args or {})["slug"]), text, error.code)
 
 
-def mistake(product: Product, text: str) -> ResponseReturnValue:
+def mistake(product: Product, text: str, most: int) -> ResponseReturnValue:
     """Reject a form with an explanation."""
+    text = gettext(text) % {"most": most}
     if not wants_page():
         abort(400, text)
     return form_page(product, text, HTTPStatus.BAD_REQUEST)

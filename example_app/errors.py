@@ -7,6 +7,7 @@ from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException
 
 from .answers import wants_page
+from .languages import gettext
 
 TEXTS = {
     404: ("This page does not exist", "Check the address. The order may have been deleted."),
@@ -26,6 +27,7 @@ def error_page(error: HTTPException) -> ResponseReturnValue:
     response = error.get_response()
     if wants_page():
         title, text = TEXTS.get(response.status_code, (error.name, error.description))
+        text, title = gettext(str(text)), gettext(title)
         page = render_template("error.html", title=title, text=text, status=error.code)
         response.set_data(page)
         response.mimetype = "text/html"

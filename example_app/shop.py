@@ -12,6 +12,7 @@ from flask_idempotence import RepeatSubmit, no_repeat_submit
 from .answers import wants_page
 from .catalogue import PRODUCTS, check_product, product_or_404
 from .database import database
+from .languages import Lazy, gettext
 
 LONGEST_COMMENT = 280
 LONGEST_NAME = 40
@@ -37,7 +38,7 @@ def product(slug: str) -> ResponseReturnValue:
 # The same like from the same sender is refused while the first one runs, and for five seconds.
 # The shop has no login, so the sender is the IP address.
 @blueprint.post("/products/<slug>/like")
-@no_repeat_submit(5, "You have just liked this. It counts once in five seconds.")
+@no_repeat_submit(5, Lazy("You have just liked this. It counts once in five seconds."))
 def like(slug: str) -> ResponseReturnValue:
     """Count a like."""
     database().write("INSERT INTO likes (product) VALUES (?)", slug)
@@ -48,12 +49,13 @@ def like(slug: str) -> ResponseReturnValue:
 
 # The fields of the form are part of the lock: a comment with another text is another request.
 @blueprint.post("/products/<slug>/comments")
-@no_repeat_submit(10, "You have just sent this comment. The list below shows it once.")
+@no_repeat_submit(10, Lazy("You have just sent this comment. The list below shows it once."))
 def comment(slug: str) -> ResponseReturnValue:
     """Add a comment."""
     text, name = request.form.get("text", "").strip(), request.form.get("name", "").strip()
     if not text or len(text) > LONGEST_COMMENT or len(name) > LONGEST_NAME:
-        abort(400, f"Enter a comment of 1 to {LONGEST_COMMENT} characters.")
+        text = gettext("Enter a comment of 1 to %(most)s characters.")
+        abort(400, text % {"most": LONGEST_COMMENT})
     database().write(
         "INSERT INTO comments (product, name, text) VALUES (?, ?, ?)", slug, name, text
     )

@@ -1,6 +1,8 @@
 // Likes a product without leaving the page. The script allows any number of clicks: the lock on
 // the server refuses repeats, and the script shows the refusal.
 
+import { translate } from "./texts.js";
+
 async function like(form) {
   const said = form.querySelector("[data-said]");
   try {
@@ -10,9 +12,9 @@ async function like(form) {
     });
     const answer = await response.json();
     if (response.ok) form.querySelector("[data-count]").textContent = answer.likes;
-    said.textContent = response.ok ? "Liked, once." : answer.detail;
+    said.textContent = response.ok ? translate("Liked, once.") : answer.detail;
   } catch {
-    said.textContent = "No response. Try again.";
+    said.textContent = translate("No response. Try again.");
   }
 }
 

@@ -1,6 +1,8 @@
 // Pays over a network that loses responses: with idempotence.fetch, which retries with the same
 // key, and for comparison without a key.
 
+import { translate } from "./texts.js";
+
 const TIMES = ["not at all", "once", "twice", "three times", "four times", "five times"];
 
 const form = document.getElementById("pay");
@@ -22,8 +24,10 @@ function payWithKey(request) {
     ...request,
     timeout: 10_000,
     onRetry({ attempt, delay, error }) {
-      const outcome = error ? "no response" : "still in progress";
-      say(`Attempt ${attempt}: ${outcome}. Retry in ${(delay / 1000).toFixed(1)}\u00a0s.`, "lost");
+      const outcome = translate(error ? "no response" : "still in progress");
+      const seconds = (delay / 1000).toFixed(1);
+      const text = "Attempt {attempt}: {outcome}. Retry in {seconds}\u00a0s.";
+      say(translate(text, { attempt, outcome, seconds }), "lost");
     },
   });
 }
@@ -35,7 +39,7 @@ async function payPlainly(request) {
       return await fetch(form.dataset.unguardedUrl, request);
     } catch (error) {
       if (attempt === 5) throw error;
-      say(`Attempt ${attempt}: no response. Retry.`, "lost");
+      say(translate("Attempt {attempt}: no response. Retry.", { attempt }), "lost");
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
   }
@@ -59,13 +63,18 @@ async function pay() {
   const send = fields.get("how") === "key" ? payWithKey : payPlainly;
   const response = await send(requestOf(fields));
   const answer = await response.json();
-  if (!response.ok) throw new Error(answer.detail ?? `The server answered ${response.status}.`);
+  if (!response.ok) {
+    throw new Error(answer.detail ?? translate("The server answered {status}.", response));
+  }
   const replayed = response.headers.has("Idempotent-Replayed");
-  const how = replayed ? " Replayed: the response to the first attempt." : "";
-  say(`Response: payment ${answer.number} of ${answer.amount} €.${how}`, "done");
+  const how = replayed ? translate(" Replayed: the response to the first attempt.") : "";
+  say(translate("Response: payment {number} of {amount} €.{how}", { ...answer, how }), "done");
   const made = (await showPayments()) - before;
-  const total = made > 1 ? `: ${made * answer.amount} € instead of ${answer.amount} €` : "";
-  verdict.textContent = `Paid ${TIMES[made] ?? `${made} times`}${total}.`;
+  const { amount } = answer;
+  const excess = ": {paid} € instead of {amount} €";
+  const total = made > 1 ? translate(excess, { paid: made * amount, amount }) : "";
+  const times = translate(TIMES[made] ?? "{made} times", { made });
+  verdict.textContent = translate("Paid {times}{total}.", { times, total });
   section.dataset.outcome = made === 1 ? "right" : "wrong";
 }
 
@@ -76,7 +85,7 @@ async function showPayments() {
   document.getElementById("tries").textContent = tries;
   const rows = payments.map(({ number, amount, how, paid }) => {
     const row = document.createElement("tr");
-    for (const text of [number, `${amount} €`, how, paid]) {
+    for (const text of [number, `${amount} €`, translate(how), paid]) {
       row.insertCell().textContent = text;
     }
     return row;

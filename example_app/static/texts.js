@@ -1,0 +1,30 @@
+// What the scripts say, in the language of the page.
+const CHINESE = {
+  "Liked, once.": "已点赞，只算一次。",
+  "No response. Try again.": "没有响应，请再试一次。",
+  "no response": "没有响应",
+  "still in progress": "仍在处理",
+  "Attempt {attempt}: {outcome}. Retry in {seconds}\u00a0s.":
+    "第 {attempt} 次：{outcome}，{seconds} 秒后重试。",
+  "Attempt {attempt}: no response. Retry.": "第 {attempt} 次：没有响应，重试。",
+  "The server answered {status}.": "服务端返回 {status}。",
+  " Replayed: the response to the first attempt.": "这是重放：第一次的响应。",
+  "Response: payment {number} of {amount} €.{how}": "响应：支付 {number}，{amount} €。{how}",
+  "not at all": "0 次",
+  once: "1 次",
+  twice: "2 次",
+  "three times": "3 次",
+  "four times": "4 次",
+  "five times": "5 次",
+  "{made} times": "{made} 次",
+  "Paid {times}{total}.": "付了 {times}{total}。",
+  ": {paid} € instead of {amount} €": "：付了 {paid} €，应付 {amount} €",
+  "with a key": "有",
+  "without a key": "无",
+};
+
+export function translate(text, values = {}) {
+  const isChinese = document.documentElement.lang.startsWith("zh");
+  const chosen = (isChinese && CHINESE[text]) || text;
+  return chosen.replace(/\{(\w+)\}/g, (_, name) => values[name]);
+}
