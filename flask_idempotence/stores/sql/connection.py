@@ -43,12 +43,7 @@ def limited_engine(url: URL, options: Mapping[str, Any], deadline: object) -> En
     """Make an engine whose connections are limited, each to one host of several.
 
     Without a limit, psycopg waits 130 seconds for a host that does not answer, pg8000 for ever.
-    One that the URL or the options name counts.
-
-    Args:
-        url: of the database.
-        options: of `create_engine`.
-        deadline: of the store.
+    One that the URL, or `connect_args` among the options of `create_engine`, names counts.
     """
     driver = url.get_driver_name()
     own: Mapping[str, object] = options.get("connect_args") or {}
@@ -121,16 +116,11 @@ class Statement:
 
 
 class DatabaseConnection:
-    """A connection to the store's database; the application's own may be in a transaction.
-
-    Args:
-        connection: as SQLAlchemy knows it, then an attribute `sqlalchemy`.
-        schema: of the store's table, where the connection may see another one by that name.
-    """
+    """A connection to the store's database; the application's own may be in a transaction."""
 
     def __init__(self, connection: Connection, schema: str | None = None) -> None:
         self.sqlalchemy = connection
-        # The table is the one of the claim, also where the application has schemas of its own.
+        # The table is the one of the claim, also where the application's schemas have another.
         self._options = {"schema_translate_map": None if schema is None else {None: schema}}
 
     def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
@@ -156,8 +146,7 @@ class StoreConnection(DatabaseConnection):
     are logged, or functions listen to those of all engines, they go by way of SQLAlchemy.
 
     Attributes:
-        driver: the connection as its driver knows it.
-        info: the `info` of both, which lasts as long as the driver's.
+        info: it lasts as long as the driver's connection.
         file_number: the socket; None for a database without a server.
         deadline: of the current operation, by the monotonic clock.
     """

@@ -43,6 +43,10 @@ OK, STALE = Outcome.OK, Outcome.STALE
 
 NO_CONTEXT = nullcontext()
 
+LOCK_SHARE, STATEMENT_SHARE = 0.8, 0.9
+"""The server's time-outs as shares of the deadline: it says that nothing was written; once the
+deadline has passed, that is unknown. MySQL's for locks counts whole seconds."""
+
 _REMEDY = (
     f"The table {NAME} is missing, or does not fit this release: run "
     "'flask idempotence init-db', or your migration."
@@ -66,7 +70,6 @@ class Trouble(enum.Enum):
 
 
 def trouble_of(error: BaseException, dialect: Dialect) -> Trouble:
-    """Return the effect of an error on the statement that has failed."""
     if isinstance(error, IdempotenceError):
         return Trouble.REFUSED
     if not isinstance(error, DBAPIError) or error.connection_invalidated or error.orig is None:
@@ -93,18 +96,13 @@ class Dialect(ABC):
 
     A database without RETURNING overrides `_take`, `prune` and `discard`; one without ON CONFLICT,
     `_on_conflict` and `_has_written`.
-
-    Args:
-        insert: makes an `INSERT` of the database's own.
-
-    Attributes:
-        count: a query for roughly how many rows there are, with `name` for the table's.
     """
 
     _new_row = "excluded"
     """The attribute of an `INSERT` that stands for the row it would have inserted."""
 
     count: sa.Executable
+    """A query for roughly how many rows there are, with `name` for the table's."""
     _server: sa.Executable
     """A query for what `_facts_of` reads, and the server's `clock` in seconds since 1970."""
 
@@ -125,10 +123,9 @@ class Dialect(ABC):
 
     @abstractmethod
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
-        """Set up a new connection of the driver, so that no statement takes longer than this.
+        """Set up a driver's connection, so that no statement takes longer than these seconds.
 
-        It commits each statement on its own already.
-        `info` is that of SQLAlchemy's connections over it.
+        It commits each statement on its own already. `info` is SQLAlchemy's of it.
         """
 
     def operation(

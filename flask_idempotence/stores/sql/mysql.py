@@ -15,7 +15,17 @@ from ...errors import ConfigurationError, StoreNotReady
 from ..base import ClaimOutcome, Entry, Outcome
 from . import statements
 from .connection import DatabaseConnection, Statement, StoreConnection, Values
-from .dialect import OK, STALE, Dialect, Info, Insert, Trouble, kind_and_owner
+from .dialect import (
+    LOCK_SHARE,
+    OK,
+    STALE,
+    STATEMENT_SHARE,
+    Dialect,
+    Info,
+    Insert,
+    Trouble,
+    kind_and_owner,
+)
 from .statements import KEY_BYTES, NAME, TOKEN, TOKEN_AGAIN, is_a, now, table
 
 _row = table.c
@@ -23,9 +33,6 @@ _row = table.c
 _REFUSED = 1
 """The value of LAST_INSERT_ID after a row has not given way. The count of rows is ambiguous: an
 unchanged row counts 0 or, with CLIENT_FOUND_ROWS, 1 as a new one does."""
-
-_LOCK_SHARE, _STATEMENT_SHARE = 0.8, 0.9
-"""The server's time-outs as shares of the deadline. That of locks counts whole seconds."""
 
 _DRIVERS = ("pymysql", "mysqldb")
 
@@ -217,9 +224,9 @@ class MySQL(Dialect):
         """Set the isolation level, the modes and the limits of the session."""
         del info
         values = {
-            "lock": max(1, int(seconds * _LOCK_SHARE)),
-            "seconds": seconds * _STATEMENT_SHARE,
-            "milliseconds": max(1, round(seconds * _STATEMENT_SHARE * 1000)),
+            "lock": max(1, int(seconds * LOCK_SHARE)),
+            "seconds": seconds * STATEMENT_SHARE,
+            "milliseconds": max(1, round(seconds * STATEMENT_SHARE * 1000)),
         }
         cursor = connection.cursor()
         for text in _SESSION:

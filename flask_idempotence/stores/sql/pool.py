@@ -52,11 +52,8 @@ class ConnectionPool:
     idle, a helper thread therefore connects. The caller gives up at its deadline; the connection
     then serves the next one: else a first host that does not answer would hide the second.
 
-    Args:
-        engine: the application's; it is neither used nor altered. The connections are made as it
-            makes them, in a pool of the same size: a view may hold one while its guard needs one.
-        dialect: of its database.
-        seconds: the deadline of an operation.
+    The application's engine is neither used nor altered. The connections are made as it makes
+    them, in a pool of the same size: a view may hold one while its guard needs one.
     """
 
     def __init__(self, engine: Engine, dialect: Dialect, seconds: float) -> None:
@@ -94,11 +91,7 @@ class ConnectionPool:
 
     @contextmanager
     def connection(self, deadline: float) -> Iterator[StoreConnection]:
-        """Lend a connection to a block, and shut its socket down at the end of the deadline.
-
-        Raises:
-            SQLAlchemyError: there is no connection in time.
-        """
+        """Lend a connection to a block, and shut its socket down at the end of the deadline."""
         connection = self._find(deadline)
         connection.begin(deadline)
         if connection.file_number is not None:

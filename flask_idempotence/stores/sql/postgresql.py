@@ -13,15 +13,20 @@ from sqlalchemy.ext.compiler import compiles
 from ..base import CLAIMED, ClaimOutcome
 from . import statements
 from .connection import Statement, StoreConnection, Values
-from .dialect import NO_CONTEXT, Claims, Dialect, Info, Trouble, outcome_of
+from .dialect import (
+    LOCK_SHARE,
+    NO_CONTEXT,
+    STATEMENT_SHARE,
+    Claims,
+    Dialect,
+    Info,
+    Trouble,
+    outcome_of,
+)
 from .statements import NAME, now, table, word
 
 _row = table.c
 _GRANTED = "granted"
-
-_LOCK_SHARE, _STATEMENT_SHARE = 0.8, 0.9
-"""The server's time-outs as shares of the deadline: it says that nothing was written; once the
-deadline has passed, that is unknown."""
 
 _TIMEOUTS = (
     "{set} lock_timeout = {lock}; {set} statement_timeout = {statement};"
@@ -124,7 +129,7 @@ class PostgreSQL(Dialect):
         transaction sets the limits for itself, and nothing is prepared by name.
         """
         lock, statement = (
-            max(1, round(seconds * share * 1000)) for share in (_LOCK_SHARE, _STATEMENT_SHARE)
+            max(1, round(seconds * share * 1000)) for share in (LOCK_SHARE, STATEMENT_SHARE)
         )
         cursor = connection.cursor()
         # At the start of a connection, PostgreSQL sends the number of the process that serves it;

@@ -266,15 +266,8 @@ class SqlStore(InspectableStore):
     ) -> T:
         """Carry out an operation on a connection, within the deadline.
 
-        Args:
-            work: the operation.
-            values: its arguments behind the connection.
-            writes: whether it begins with a write.
-            repeatable: whether it is sent once more where its effect is unknown.
-
-        Raises:
-            StoreError: the database did not answer within the deadline, or refused.
-            StoreNotReady: the table is missing.
+        It is told whether it `writes` at once, and sent once more where its effect is unknown, if
+        it is `repeatable`. All that goes wrong, connecting included, is a `StoreError`.
         """
         deadline = time.monotonic() + self._deadline
         pauses = {Trouble.UNKNOWN: [0.0] * repeatable, Trouble.CONFLICT: [*_PAUSES]}
@@ -303,7 +296,7 @@ class SqlStore(InspectableStore):
         return self._run(lambda to: to.sqlalchemy.execute(query, values).all(), writes=False)
 
     def _count_write(self) -> None:
-        """Count a key that was written, and begin a round of pruning when there were enough."""
+        """Begin a round of pruning when enough keys were written."""
         self._written += 1  # a lost count does no harm, nor does a second thread
         if self._written >= EVERY and not self._is_pruning:
             self._written, self._is_pruning = 0, True
