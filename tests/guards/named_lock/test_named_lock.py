@@ -267,15 +267,6 @@ def test_a_decorator_takes_its_own_lease_at_each_call(site, lease, left):
         assert [remaining(), remaining()] == [left, left]
 
 
-def test_what_is_held_for_ever_is_given_up_in_the_end():
-    site = OnceApp(IDEMPOTENCE_MAX_HOLD=100.0)
-    with site.app.app_context(), site.idempotence.lock("stock", lease=6):
-        site.pass_time(99)
-        assert attempt(site) == "held"
-        site.pass_time(10)
-        assert attempt(site) == "free"
-
-
 def test_a_lock_that_was_lost_is_no_longer_held_and_its_end_frees_nothing(site):
     lock = site.idempotence.lock
     with record_signals(site.app) as told, site.app.app_context():

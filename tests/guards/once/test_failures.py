@@ -106,13 +106,6 @@ def test_work_that_outlasts_its_lease_is_renewed():
     assert once_app.word() == "done"
 
 
-def test_without_the_keeper_it_would_not_be():
-    once_app = OnceApp()
-    with once_app.app.app_context(), once_app.once():
-        once_app.clock.advance(31)
-        assert once_app.word() == "first"
-
-
 def test_work_is_renewed_on_a_server_by_the_keepers_own_thread(redis_url):
     once_app = work_in_a_process(OnceApp(IDEMPOTENCE_STORAGE_URI=redis_url, IDEMPOTENCE_LEASE=0.6))
     with once_app.app.app_context(), once_app.once():
