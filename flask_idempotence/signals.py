@@ -2,8 +2,9 @@
 
 The sender is always the application object. Every signal carries `mode` (`"token"`, `"lock"`,
 `"key"`, `"once"`, `"step"`, or `"mutex"` for `lock`), `endpoint` (for `once` its scope; for a step
-its name; `-` for a mutex; None for a token outside a request) and `key`, the shortened hash in log
-lines; further arguments are named below. An exception of a receiver is logged, and changes nothing.
+its name; `-` for a mutex; None for a token outside a request) and `key`, the shortened hash in
+log lines; further arguments are named below. An exception of a receiver is logged, and changes
+nothing.
 """
 
 from __future__ import annotations
