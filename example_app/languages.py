@@ -12,6 +12,9 @@ TEXTS: dict[str, str] = json.loads(
 )
 """English and Chinese."""
 
+IN_ENGLISH = {"lab", "recipes"}
+"""Blueprints for programmers."""
+
 
 def register(app: Flask) -> None:
     """Translate the templates of an application by the language of the browser."""
@@ -26,6 +29,8 @@ def register(app: Flask) -> None:
 
 def language() -> str:
     """Return the language of the page; English is the default."""
+    if (request.blueprint or "").partition(".")[0] in IN_ENGLISH:
+        return "en"
     return request.accept_languages.best_match(("en", "zh"), default="en") or "en"
 
 

@@ -57,6 +57,13 @@ def test_a_page_is_in_chinese_or_in_english(client, path):
         assert not re.search("[\u4e00-\u9fff]", other.text)
 
 
+@pytest.mark.parametrize("path", ["/lab", "/recipes"])
+def test_the_lab_and_the_recipes_are_in_english(client, path):
+    page = client.get(path, headers={**HTML, **CHINESE})
+    assert '<html lang="en">' in page.text
+    assert not re.search("[\u4e00-\u9fff]", page.text)
+
+
 def test_an_order_a_mistake_and_a_repeat_are_in_chinese(client):
     page = client.get("/checkout/mug", headers={**HTML, **CHINESE}).text
     form = {"name": "", "quantity": "1", "speed": "quick"}
