@@ -24,8 +24,8 @@ CHANGES = [
     Change(
         f"{ENGINE}/engine.py",
         "Engine._enter",
-        "if guard.within is not None and transaction is None:",
-        "if guard.within is not None or transaction is None:",
+        "if guard.within is not None and transaction is None:  # first, for it may be refused",
+        "if guard.within is not None or transaction is None:  # first, for it may be refused",
         "tests/guards/key/test_nesting.py"
         "::TestKeysOfTheirOwn::test_an_inner_one_is_replayed_within_another_operation",
     ),
