@@ -77,7 +77,7 @@ def _open(scheme: str, uri: str, options: Mapping[str, Any]) -> Store:
     if scheme == "memory":
         return MemoryStore(**options)
     if scheme in _OF_REDIS:
-        from .redis.connection.clients import deployment_at
+        from .redis.clients import deployment_at
         from .redis.store import RedisStore
 
         deployment, own = deployment_at(uri, options)

@@ -6,7 +6,7 @@ import pytest
 from helpers.repository import ROOT, text_of
 
 from flask_idempotence.engine import keeper, publisher, retry_queue, store_calls
-from flask_idempotence.stores.redis.connection import node
+from flask_idempotence.stores.redis import node
 from flask_idempotence.stores.sql import pool
 
 FIGURES = {

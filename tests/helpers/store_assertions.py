@@ -13,7 +13,7 @@ import pytest
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal
-from flask_idempotence.stores.redis.connection.link import pack
+from flask_idempotence.stores.redis.link import pack
 from helpers.servers.processes import until
 
 KEYSPACE = Path(__file__).parents[2] / "docs" / "reference" / "keyspace.md"

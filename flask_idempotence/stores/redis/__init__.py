@@ -3,7 +3,12 @@
 store       the contract, in terms of outcomes
 lua         the scripts, called by hash
 inspection  keys and servers, as the commands show them; messages for `flask idempotence watch`
-connection  sends commands: to one server, behind sentinels or in a cluster
+clients     a URI, or the application's client, becomes a deployment
+deployment  sends commands to the right servers: attempts, redirections, batches
+sentinel    the primary that sentinels name
+cluster     the primaries of a cluster
+node        one server: its idle connections and its circuit breakers
+link        connections of redis-py, whose waits end at the deadline; the codes of error replies
 """
 
 from .store import RedisStore

@@ -12,10 +12,10 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from ...errors import StoreError
 from ..base import BroadcastingStore, Entry, InspectableStore, Outcome, Subscription
-from .connection.deployment import Deployment
-from .connection.link import Command, Link, Reply, checked, deadline, error_code, pack
-from .connection.node import Node
+from .deployment import Deployment
+from .link import Command, Link, Reply, checked, deadline, error_code, pack
 from .lua import DISCARD
+from .node import Node
 
 if TYPE_CHECKING:
     from ..facts import ServerFacts

@@ -27,12 +27,12 @@ from ..base import (
     milliseconds,
 )
 from ..process import call_in_children
-from .connection.clients import deployment_of
-from .connection.deployment import Deployment
-from .connection.link import Command, Reply, checked, deadline, error_code, failure, pack
-from .connection.node import Quorum
+from .clients import deployment_of
+from .deployment import Deployment
 from .inspection import Inspection
+from .link import Command, Reply, checked, deadline, error_code, failure, pack
 from .lua import CLAIM, COMPLETE, RELEASE, RENEW, TAKE_TOKEN, Script
+from .node import Quorum
 
 _MAX_REPLICAS = 1000
 _MAX_DIGITS = 15  # of `keep`: as a number in Lua, more are not exact

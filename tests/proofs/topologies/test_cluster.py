@@ -16,8 +16,8 @@ from redis.exceptions import ResponseError, TryAgainError
 from flask_idempotence import RedisStore
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
-from flask_idempotence.stores.redis.connection.cluster import Cluster as ClusterDeployment
-from flask_idempotence.stores.redis.connection.node import Node
+from flask_idempotence.stores.redis.cluster import Cluster as ClusterDeployment
+from flask_idempotence.stores.redis.node import Node
 from flask_idempotence.testing import StoreContract, record_signals
 
 pytestmark = pytest.mark.topology

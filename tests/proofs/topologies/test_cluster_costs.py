@@ -5,8 +5,8 @@ from helpers.store_assertions import claim, owner
 
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Renewal
-from flask_idempotence.stores.redis.connection.link import pack
-from flask_idempotence.stores.redis.connection.node import Node
+from flask_idempotence.stores.redis.link import pack
+from flask_idempotence.stores.redis.node import Node
 
 pytestmark = pytest.mark.topology
 

@@ -12,7 +12,7 @@ from helpers.servers.topologies import Cluster, SentinelGroup
 from flask_idempotence import StoreError, no_repeat_submit, one_time_token
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
-from flask_idempotence.stores.redis.connection.link import deadline
+from flask_idempotence.stores.redis.link import deadline
 
 pytestmark = pytest.mark.topology
 

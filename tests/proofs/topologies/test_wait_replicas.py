@@ -11,7 +11,7 @@ from helpers.servers.topologies import Cluster, SentinelGroup
 from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome, Running
-from flask_idempotence.stores.redis.connection.node import OPEN_AFTER, PROBE_EVERY
+from flask_idempotence.stores.redis.node import OPEN_AFTER, PROBE_EVERY
 
 pytestmark = pytest.mark.topology
 

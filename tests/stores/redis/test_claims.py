@@ -20,7 +20,7 @@ from flask_idempotence.stores.base import (
     Renewal,
     Running,
 )
-from flask_idempotence.stores.redis.connection.link import pack
+from flask_idempotence.stores.redis.link import pack
 from flask_idempotence.stores.redis.store import _claim_outcome
 
 OURS, OTHER = b"o" * 16, b"x" * 16

@@ -8,10 +8,10 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from flask_idempotence import StoreError
-from flask_idempotence.stores.redis.connection.cluster import Cluster
-from flask_idempotence.stores.redis.connection.deployment import Deployment
-from flask_idempotence.stores.redis.connection.link import deadline, pack
-from flask_idempotence.stores.redis.connection.node import Node, Quorum
+from flask_idempotence.stores.redis.cluster import Cluster
+from flask_idempotence.stores.redis.deployment import Deployment
+from flask_idempotence.stores.redis.link import deadline, pack
+from flask_idempotence.stores.redis.node import Node, Quorum
 
 KEYS = ["a", "b", "c", "d", "e"]
 GROUPS = [[1, 3], [0], [2, 4]]

@@ -11,8 +11,8 @@ from helpers.servers.topologies import SentinelGroup
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, TokenOutcome
-from flask_idempotence.stores.redis.connection.node import Node
 from flask_idempotence.stores.redis.lua import CLAIM as SCRIPT
+from flask_idempotence.stores.redis.node import Node
 
 OWNER = b"o" * 16
 DEADLINE = 0.5

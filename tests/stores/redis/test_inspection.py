@@ -13,7 +13,7 @@ from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Entry
 from flask_idempotence.stores.facts import ServerFacts
 from flask_idempotence.stores.redis import inspection
-from flask_idempotence.stores.redis.connection.link import pack
+from flask_idempotence.stores.redis.link import pack
 
 LOGGED = {
     "appendonly": "yes",

@@ -22,8 +22,8 @@ from flask_idempotence import (
 )
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
-from flask_idempotence.stores.redis.connection.link import deadline, pack
-from flask_idempotence.stores.redis.connection.node import Node
+from flask_idempotence.stores.redis.link import deadline, pack
+from flask_idempotence.stores.redis.node import Node
 
 
 def answer():

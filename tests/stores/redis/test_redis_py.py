@@ -14,7 +14,7 @@ from redis.sentinel import Sentinel
 
 from flask_idempotence import RedisStore, StoreError
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.redis.connection.link import (
+from flask_idempotence.stores.redis.link import (
     ConnectionFactory,
     deadline,
     error_code,

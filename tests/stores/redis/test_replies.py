@@ -22,8 +22,8 @@ from redis.exceptions import (
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Done, Outcome, Running, TokenOutcome
-from flask_idempotence.stores.redis.connection.link import ConnectionFactory, deadline
-from flask_idempotence.stores.redis.connection.node import OPEN_AFTER, PROBE_EVERY, Node
+from flask_idempotence.stores.redis.link import ConnectionFactory, deadline
+from flask_idempotence.stores.redis.node import OPEN_AFTER, PROBE_EVERY, Node
 
 OWNER = b"o" * 16
 

@@ -10,7 +10,7 @@ from helpers.servers.topologies import TlsServer, make_certificate
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.redis.connection.link import TlsContext, _version_of_files
+from flask_idempotence.stores.redis.link import TlsContext, _version_of_files
 from flask_idempotence.testing import StoreContract
 
 

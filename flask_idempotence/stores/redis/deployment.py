@@ -9,9 +9,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ....errors import StoreError
-from ..lua import Script
+from ...errors import StoreError
 from .link import Command, Link, Reply, deadline, error_code, pack
+from .lua import Script
 from .node import CircuitOpenError, Node, Quorum
 
 _ATTEMPTS = 2

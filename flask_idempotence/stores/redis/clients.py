@@ -10,7 +10,7 @@ from redis import ConnectionPool, Redis, RedisCluster
 from redis.connection import SSLConnection
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
-from ....errors import ConfigurationError
+from ...errors import ConfigurationError
 from .cluster import Cluster
 from .deployment import Deployment
 from .link import ConnectionFactory

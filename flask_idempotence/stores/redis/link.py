@@ -21,8 +21,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection
 
-from ....errors import ConfigurationError, StoreError
-from ...process import has_input
+from ...errors import ConfigurationError, StoreError
+from ..process import has_input
 
 Command = bytes
 """A command in Redis' protocol: see `pack`."""

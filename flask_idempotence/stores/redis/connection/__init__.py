@@ -1,9 +1,0 @@
-"""Connections to Redis: commands sent within one deadline.
-
-clients     a URI, or the application's client, becomes a deployment
-deployment  sends commands to the right servers: attempts, redirections, batches
-sentinel    the primary that sentinels name
-cluster     the primaries of a cluster
-node        one server: its idle connections and its circuit breakers
-link        connections of redis-py, whose waits end at the deadline; the codes of error replies
-"""
