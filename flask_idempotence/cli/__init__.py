@@ -10,14 +10,14 @@ import importlib
 
 import click
 
-from ..errors import IdempotenceError, StoreError, StoreNotReady
+from ..errors import IdempotenceError, StoreError
 
 MODULES = {
     "config": "routes",
     "doctor": "doctor",
-    "init-db": "database",
+    "init-db": "entries",
     "inspect": "request",
-    "prune": "database",
+    "prune": "entries",
     "purge": "entries",
     "release": "request",
     "routes": "routes",
@@ -49,25 +49,16 @@ class LazyGroup(click.Group):
         except click.ClickException as error:
             text = error.format_message()
             usage = error if isinstance(error, click.UsageError) else None
-        except StoreNotReady as error:
-            text = error.remedy
         except StoreError as error:
-            text = (
-                f"The store does not answer ({kind_of(error)}). Start it, or correct "
-                "IDEMPOTENCE_STORAGE_URI; 'flask idempotence doctor' shows more."
-            )
+            from .causes import cause_of  # noqa: PLC0415 - no worker needs it
+
+            text = " ".join(cause_of(error))
         except IdempotenceError as error:
             text = str(error)
         from .output import escaped  # noqa: PLC0415 - no worker needs it
 
         text = escaped(text, layout="\n")
         raise click.UsageError(text, usage.ctx) if usage else click.ClickException(text)
-
-
-def kind_of(error: StoreError) -> str:
-    """Return the class of the driver's error; the rest of the text may hold an address."""
-    kind = str(error).partition(":")[0]
-    return kind if kind.isidentifier() else "StoreError"
 
 
 tools = LazyGroup(

@@ -8,10 +8,11 @@ import os
 import queue
 import select
 import sys
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain
 from operator import index
@@ -26,7 +27,7 @@ from ..errors import StoreError
 from ..signals import ALL_SIGNALS
 from ..stores.base import BroadcastingStore, Subscription
 from ..stores.process import start_daemon
-from . import kind_of
+from .causes import kind_of
 from .context import as_json, state_of, this_app
 from .output import echo, escaped, print_aside, print_json
 
@@ -92,7 +93,7 @@ def watch(
     print_aside(_ON if state.config.watch else _OFF)
     until = float("inf") if seconds is None else time.monotonic() + seconds
     counts: Counter[tuple[str, str, str]] = Counter()
-    with _reader_may_leave():
+    with _reader_may_leave(), closing(feed):
         with suppress(KeyboardInterrupt):
             while time.monotonic() < until and not _is_closed():
                 messages = feed.take(min(TICK, max(0.0, until - time.monotonic())))
@@ -147,19 +148,18 @@ class Event(NamedTuple):
     """A signal of a process."""
 
     time: datetime
+    worker: str
     signal: str
     mode: str
     endpoint: str | None
     key: str | None
     outcome: str
     facts: dict[str, float | str]
-    worker: str
 
     def as_json(self) -> dict[str, object]:
-        fields = {"time": "", "worker": "", **self._asdict(), **self.facts}
-        fields["time"] = self.time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        del fields["facts"]
-        return fields
+        *rest, facts = self
+        moment = self.time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return {**dict(zip(self._fields, rest, strict=False)), "time": moment, **facts}
 
     def as_row(self) -> list[str]:
         moment = self.time.astimezone().strftime("%H:%M:%S")
@@ -186,6 +186,7 @@ class Feed:
     def __init__(self, store: BroadcastingStore, channel: str) -> None:
         self.missed: int = 0
         self.notices: deque[str] = deque()
+        self._ended = threading.Event()
         self._store, self._channel, self._ping_at = store, channel, 0.0
         self._messages: queue.Queue[bytes] = queue.Queue(MOST_MESSAGES)
         self._first = store.subscribe(channel)
@@ -198,6 +199,12 @@ class Feed:
             while True:
                 yield self._messages.get_nowait()
 
+    def close(self) -> None:
+        """End the thread: the message wakes it."""
+        self._ended.set()
+        self._ping_at = 0.0
+        self.ping()
+
     def ping(self) -> None:
         """Publish an empty message now and then, which shows that the subscription works."""
         if (now := time.monotonic()) >= self._ping_at:
@@ -206,33 +213,29 @@ class Feed:
                 self._store.publish(self._channel, b"")
 
     def _run(self) -> None:
-        self._receive(self._first)
+        subscription: Subscription | None = self._first
         is_away = False
-        while True:
+        while not self._ended.is_set():
             try:
-                subscription = self._store.subscribe(self._channel)
+                if subscription is None:
+                    subscription = self._store.subscribe(self._channel)
+                    if is_away:
+                        self.notices.append("The store answers again.")
+                    is_away = False
+                self._messages.put_nowait(subscription.receive(SILENCE))
+            except queue.Full:
+                self.missed += 1
             except StoreError as error:
+                if subscription is not None:  # its connection has ended, or is silent
+                    subscription.close()
+                    subscription = None
+                    continue
                 if not is_away:
                     kind = kind_of(error)
                     self.notices.append(f"The store does not answer ({kind}); trying again.")
                 is_away = True
-                time.sleep(RETRY_EVERY)
-                continue
-            if is_away:
-                self.notices.append("The store answers again.")
-                is_away = False
-            self._receive(subscription)
-
-    def _receive(self, subscription: Subscription) -> None:
-        """Receive messages until the connection ends, or is silent."""
-        try:
-            while True:
-                message = subscription.receive(SILENCE)
-                try:
-                    self._messages.put_nowait(message)
-                except queue.Full:
-                    self.missed += 1
-        except StoreError:
+                self._ended.wait(RETRY_EVERY)
+        if subscription is not None:
             subscription.close()
 
 
@@ -270,7 +273,7 @@ def _event(worker: str, time: float, *rest: Any) -> Event:
     facts = {
         each: _fact(facts[each]) for each in PASSED_ON.get(_text(signal), ()) if each in facts
     }
-    return Event(moment, signal, _text(mode), place, digest, _text(outcome), facts, worker)
+    return Event(moment, worker, signal, _text(mode), place, digest, _text(outcome), facts)
 
 
 def _text(value: object) -> str:

@@ -164,7 +164,7 @@ AWAY = "redis://me:a-password@127.0.0.1:1/0"
 def check_that_it_is_one_line(code, out, err):
     assert (code, out) == (1, "")
     assert len(err.splitlines()) == 1
-    assert err.startswith("Error: The store does not answer (ConnectionError). Start it")
+    assert err.startswith("Error: The server's host refuses the connection (ConnectionError). ")
     for secret in ("a-password", "127.0.0.1", "Traceback"):
         assert secret not in err
 

@@ -18,7 +18,7 @@ from flask.cli import with_appcontext
 from ...errors import StoreError
 from ...request.fingerprint import KEYSPACE
 from ...stores.base import NO_FINGERPRINT, OWNER_BYTES, InspectableStore
-from .. import kind_of
+from ..causes import cause_of
 from ..context import as_json, state_of, this_app
 from ..output import echo, in_terminal, print_json, print_table
 from .app import APP_CHECKS
@@ -51,7 +51,9 @@ def collect(app: Flask, *, workers: int | None = None) -> DoctorContext:
         store.release(key, owner)
         context.probe_time = time.perf_counter() - began
     except StoreError as error:
-        context.store_error = kind_of(error)
+        context.fault = cause_of(error)
+        # One that refuses all commands tells nothing: that follows from the fault.
+        context.servers = [each for each in context.servers if each.version is not None]
     return context
 
 

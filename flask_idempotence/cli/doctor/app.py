@@ -15,7 +15,7 @@ from ...guards.placement import guards_to_come
 from ...guards.wrapping import covers, guards_of, is_guard, layers
 from ...stores.base import BroadcastingStore
 from ...web.routes import token_url_faults
-from .. import kind_of
+from ..causes import kind_of
 from .store import Check, DoctorContext, Finding, error, note, ok, warning
 
 _SHORTEST_SECRET = 16
@@ -225,7 +225,7 @@ def _check_views(context: DoctorContext) -> Iterator[Finding]:
         yield ok("Every guard takes effect.")
 
 
-def _check_watch(context: DoctorContext) -> Finding:
+def _check_watch(context: DoctorContext) -> Finding | None:
     """Check that `flask idempotence watch` gets the signals, if they are to be published."""
     config, store = context.state.config, context.state.store
     if not config.watch:
@@ -236,6 +236,8 @@ def _check_watch(context: DoctorContext) -> Finding:
             "Signals are published through Redis only: the setting has no effect.",
             "Leave the setting out, or set IDEMPOTENCE_STORAGE_URI to a Redis server.",
         )
+    if context.fault is not None:
+        return None
     try:
         store.publish(channel_of(config.prefix), b"")  # which the command passes over
         store.count_listeners(channel_of(config.prefix))
@@ -248,8 +250,8 @@ def _check_watch(context: DoctorContext) -> Finding:
     return ok("IDEMPOTENCE_WATCH is on, and signals can be published.")
 
 
-def _once(check: Callable[[DoctorContext], Finding]) -> Check:
-    return lambda context: [check(context)]
+def _once(check: Callable[[DoctorContext], Finding | None]) -> Check:
+    return lambda context: filter(None, [check(context)])
 
 
 APP_CHECKS: dict[str, Check] = {

@@ -12,6 +12,7 @@ from flask import Flask
 
 from ...config.settings import CLOCK_SKEW
 from ...stores.facts import DatabaseFacts, ServerFacts
+from ..causes import Cause
 from ..context import State
 
 _NOTABLE_SKEW = 5.0  # seconds
@@ -55,7 +56,7 @@ class DoctorContext:
     Attributes:
         workers: how many processes serve it; None for unknown.
         probe_time: seconds in which the store granted a claim and took it back.
-        store_error: the class of the driver's error, where it did not.
+        fault: why it did not.
     """
 
     app: Flask
@@ -63,7 +64,7 @@ class DoctorContext:
     workers: int | None = None
     servers: Sequence[Facts] = ()
     probe_time: float | None = None
-    store_error: str = ""
+    fault: Cause | None = None
 
     @property
     def in_production(self) -> bool:
@@ -79,16 +80,17 @@ error = partial(Finding, Severity.ERROR)
 
 
 def _check_store(context: DoctorContext) -> Iterator[Finding]:
-    kind = type(context.state.store).__name__
     if context.probe_time is not None:
         took = f"{context.probe_time * 1000:.1f} ms"
+        kind = type(context.state.store).__name__
         yield ok(f"{kind} granted and released a claim, in {took}.")
-    else:
+    elif context.fault is not None and not any(
+        isinstance(facts, DatabaseFacts) and facts.missing for facts in context.servers
+    ):  # the check of the table has found that
         yield error(
-            f"{kind} does not take a claim ({context.store_error}).",
+            context.fault.sentence,
             "Guarded requests are refused or run unguarded, as IDEMPOTENCE_ON_STORE_ERROR says.",
-            "Start the server, and compare its address, credentials and permissions with "
-            "IDEMPOTENCE_STORAGE_URI. A replica is read-only: name the primary.",
+            context.fault.remedy,
         )
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 import redis
+from helpers.apps import make_app
 from helpers.cli_shell import Shell
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import Gunicorn, all_at_once, until
@@ -325,7 +326,16 @@ def test_other_stores_are_refused_with_the_remedy(shell, uri, kind):
 def test_a_store_that_does_not_answer_at_the_start_is_one_line(shell):
     done = shell.pipe("watch", **{URI: "redis://127.0.0.1:1/0"})
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("Error: The store does not answer (ConnectionError).")
+    assert done.err.startswith(
+        "Error: The server's host refuses the connection (ConnectionError)."
+    )
+
+
+def test_the_thread_ends_with_the_command(redis_url):
+    app = make_app(IDEMPOTENCE_STORAGE_URI=redis_url)
+    done = app.test_cli_runner().invoke(args=["idempotence", "watch", "--for", "0.1"])
+    assert done.exit_code == 0
+    assert until(lambda: "flask-idempotence-feed" not in str(threading.enumerate()), 3)
 
 
 def test_a_quiet_channel_costs_no_subscription(shell, redis_url):
