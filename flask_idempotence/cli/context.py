@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -14,13 +15,16 @@ from ..config.settings import Config
 from ..engine.engine import Engine
 from ..request.fingerprint import KEYSPACE, SHORT_HASH
 from ..request.proxies import actual
-from ..stores.base import Entry, InspectableStore, Store, inspectable
+from ..stores.base import OWNER_BYTES, Entry, InspectableStore, Store, inspectable
 from .output import print_aside, progress
 
 MODES = ("lock", "token", "key", "once", "step", "mutex")
 
 BATCH = 500
 """Keys that are read, or removed, in one round trip."""
+
+_LONGEST_AGE = 366 * 86400
+"""Seconds. An owner that seems older, or to come, is not one of the engine's."""
 
 _PARTS = re.compile(r"([^:]*):(.*):([0-9a-f]{32})", re.DOTALL)
 
@@ -65,6 +69,24 @@ class Found(NamedTuple):
         if self.entry.kind != "claim" or self.entry.lease is None:
             return self.entry.kind
         return "live" if self.entry.lease > 0 else "ended"
+
+    @property
+    def holds(self) -> str:
+        """The state; a live lock is `held`, for it may only wait for its interval."""
+        return "held" if self.mode == "lock" and self.state == "live" else self.state
+
+    @property
+    def began(self) -> float | None:
+        """The time of the claim, by the clock of its machine; None for unknown."""
+        if self.entry.lease is None:
+            return None
+        began = int.from_bytes(self.entry.mark[-OWNER_BYTES:][:6]) / 1000
+        return began if abs(time.time() - began) < _LONGEST_AGE else None
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the claim, by the clocks of two machines."""
+        return None if self.began is None else max(0.0, time.time() - self.began)
 
 
 def this_app() -> Flask:

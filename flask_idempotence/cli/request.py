@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sys
+import time
 from collections.abc import Callable
 from typing import TypeVar
 from uuid import UUID
@@ -16,12 +17,12 @@ from flask.cli import with_appcontext
 
 from ..errors import ConfigurationError
 from ..guards.blocks import name_of as name_of_block
-from ..guards.key import name_of
+from ..guards.key import KeyGuard, name_of
 from ..guards.once import OnceGuard, checked_scope
 from ..request.key_header import parse_key
 from ..response.refusals import KeyInvalid
 from ..stores.base import Outcome, inspectable
-from .context import Found, State, as_json, peek, scan, this_app, this_state
+from .context import BATCH, Found, State, as_json, peek, scan, this_app, this_state
 from .output import echo, escaped, in_terminal, print_aside, print_json, print_table
 
 _logger = logging.getLogger("flask_idempotence")
@@ -29,7 +30,8 @@ _logger = logging.getLogger("flask_idempotence")
 F = TypeVar("F", bound=Callable[..., object])
 
 _MEANINGS = {
-    "live": "The view runs, or died less than a lease ago, or a lock's interval is not over.",
+    "live": "The view runs, or died less than a lease ago.",
+    "held": "A lock: its view runs, or died less than a lease ago, or its interval is not over.",
     "ended": "The process died in its view. Repeats get 409 outcome-unknown until this expires.",
     "record": "The request was carried out, and its response is remembered for repeats.",
     "token": "This token was issued and is not spent.",
@@ -42,6 +44,9 @@ _CONSEQUENCES = {
     "ended": "Its view died, at an unknown point: the next such request runs it a second time.",
     "record": "Its view has run: the next such request runs it a second time.",
 }
+
+_HOST = re.compile(r"(\[[^]]*\]|[^\s:/\[]+)([/ ].+)", re.DOTALL)
+"""An identity with a host that has no port, and the rest."""
 
 _DIGITS = re.compile(r"[0-9a-f]{6,32}")
 
@@ -86,34 +91,59 @@ def _find(state: State, *, digest: str | None, method: str, **named: str | None)
         batches = scan(state, "Searching", digest=digest)
         return list({found.key: found for batch in batches for found in batch}.values())
     if digest is None and given.keys() == {"endpoint", "identity", "key"}:
-        mode, place = "key", given["endpoint"]
         identity, key = _prompted("Identity", given["identity"]), _prompted("Key", given["key"])
         with contextlib.suppress(KeyInvalid):  # an application's own function may take other keys
             key = parse_key(key)
-        name = name_of(identity, method.upper(), place, key)
-    elif digest is None and given.keys() in ({"scope", "id"}, {"scope", "id_json"}):
-        mode, place = OnceGuard.mode, given["scope"]
-        is_json = "id_json" in given
-        id_ = given["id_json" if is_json else "id"]
-        name = _operation_name(place, id_, is_json=is_json)
-    else:
-        raise click.UsageError(
-            "Give the hash that a log line shows as key=..., or --endpoint, --identity and --key, "
-            "or --scope and --id (or --id-json)."
+        return _find_keyed(state, identity, method.upper(), given["endpoint"], key)
+    if digest is None and given.keys() in ({"scope", "id"}, {"scope", "id_json"}):
+        name = _operation_name(given["scope"], given.get("id"), given.get("id_json"))
+        return _find_named(state, OnceGuard.mode, given["scope"], [name])
+    raise click.UsageError(
+        "Give the hash that a log line shows as key=..., or --endpoint, --identity and --key, "
+        "or --scope and --id (or --id-json)."
+    )
+
+
+def _find_keyed(state: State, identity: str, *rest: str) -> list[Found]:
+    """Return the entry of a keyed request; where the host has no port, of any port."""
+    endpoint = rest[1]
+    if found := _find_named(state, KeyGuard.mode, endpoint, [name_of(identity, *rest)]):
+        return found
+    if (host := _HOST.fullmatch(identity)) is None:
+        return []
+    names = [name_of(f"{host[1]}:{port}{host[2]}", *rest) for port in range(1, 1 << 16)]
+    if found := _find_named(state, KeyGuard.mode, endpoint, names):
+        print_aside(
+            "Found at a host with a port: an identity has it, as in 'localhost:5000 ip:...'."
         )
-    store_key = state.engine.services.keyring.store_key(this_app(), mode, place, name)
-    digest = store_key.rpartition(":")[2]
-    return peek(inspectable(state.store), [(store_key, mode, place, digest)])
+    return found
 
 
-def _operation_name(scope: str, given: str, *, is_json: bool) -> bytes:
-    given = _prompted("Id", given)
+def _find_named(state: State, mode: str, place: str, names: list[bytes]) -> list[Found]:
+    keyring, app, found = state.engine.services.keyring, this_app(), []
+    for first in range(0, len(names), BATCH):
+        keys = [keyring.store_key(app, mode, place, name) for name in names[first : first + BATCH]]
+        batch = [(key, mode, place, key.rpartition(":")[2]) for key in keys]
+        found += peek(inspectable(state.store), batch)
+    return found
+
+
+def _find_running(state: State, endpoint: str | None, age: float) -> list[Found]:
+    """Return the claims that are live, the oldest first; one of unknown age counts as older."""
+    batches, until = scan(state, "Searching", endpoint=endpoint), time.time() - age
+    live = {each.key: each for batch in batches for each in batch if each.state == "live"}
+    found = (each for each in live.values() if (each.began or 0.0) <= until or not age)
+    return sorted(found, key=lambda each: (each.began or 0.0, each.key))
+
+
+def _operation_name(scope: str, id_: str | None, id_json: str | None) -> bytes:
+    given = _prompted("Id", id_ or id_json or "")
     try:
-        id_ = _as_id(json.loads(given)) if is_json else given
+        value = _as_id(json.loads(given)) if id_ is None else given
     except (ValueError, RecursionError):
         raise click.UsageError("--id-json: not an id in JSON.") from None
     try:
-        return name_of_block("once", checked_scope("once", scope), id=id_)
+        return name_of_block("once", checked_scope("once", scope), id=value)
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from None
 
@@ -141,7 +171,8 @@ def _row(found: Found) -> dict[str, str | float | None]:
         "key": found.short,
         "mode": found.mode,
         "endpoint": found.endpoint,
-        "holds": found.state,
+        "holds": found.holds,
+        "age": None if found.age is None else round(found.age, 1),
         "lease_left": found.entry.lease,
         "expires_in": round(found.entry.expires_in, 1),
         "bytes": found.entry.size,
@@ -149,28 +180,56 @@ def _row(found: Found) -> dict[str, str | float | None]:
 
 
 def _show(found: list[Found]) -> None:
-    header = ("KEY", "MODE", "ENDPOINT", "HOLDS", "LEASE LEFT", "EXPIRES IN", "BYTES")
+    header = ("KEY", "MODE", "ENDPOINT", "HOLDS", "AGE", "LEASE LEFT", "EXPIRES IN", "BYTES")
     rows = [_row(each).values() for each in found]
     print_table(header, [["" if cell is None else cell for cell in row] for row in rows])
 
 
 @click.command("inspect")
 @request_arguments
+@click.option("--running", is_flag=True, help="All claims that are held now, the oldest first.")
+@click.option(
+    "--older-than",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Of these, only those that began so long ago.",
+)
 @as_json
 @with_appcontext
-def inspect(*, as_json: bool, digest: str | None, method: str, **named: str | None) -> None:
-    """Show the entry of a request.
+def inspect(
+    *,
+    running: bool,
+    older_than: float | None,
+    as_json: bool,
+    digest: str | None,
+    method: str,
+    **named: str | None,
+) -> None:
+    """Show the entry of a request, or all claims that are held now.
 
     The request is named by the HASH in a log line (key=...), six digits or more; or, if it came
     with an idempotency key, by --endpoint, --identity and --key. An operation of once is named by
     --scope and --id (or --id-json).
 
+    With --running, all claims are listed, or those of --endpoint.
+
     Times are in seconds. The output shows neither the sender nor the content of the request.
     """
-    found = _find(this_state(), digest=digest, method=method, **named)
+    if running:
+        if digest is not None or any(
+            named[each] is not None for each in named.keys() - {"endpoint"}
+        ):
+            raise click.UsageError("--running lists all claims, or those of --endpoint.")
+        found = _find_running(this_state(), named["endpoint"], older_than or 0.0)
+    elif older_than is not None:
+        raise click.UsageError("--older-than belongs to --running.")
+    else:
+        found = _find(this_state(), digest=digest, method=method, **named)
     if as_json:
         print_json([_row(each) for each in found])
-    if not found:
+    if running and not found:
+        print_aside("No claim is held.")
+    elif not found:
         raise click.ClickException(
             "The store has no such entry: it expired, was released, or belongs to another prefix "
             "or secret."
@@ -179,8 +238,8 @@ def inspect(*, as_json: bool, digest: str | None, method: str, **named: str | No
         return
     _show(found)
     if in_terminal():
-        for state in dict.fromkeys(each.state for each in found):
-            echo(f"{state}: {_MEANINGS[state]}")
+        for holds in dict.fromkeys(each.holds for each in found):
+            echo(f"{holds}: {_MEANINGS[holds]}")
 
 
 @click.command("release")
@@ -224,7 +283,7 @@ def _unreleasable(found: list[Found], *, record: bool, by_scope: bool) -> str | 
         return "The store has no such entry; there is nothing to release."
     if len(found) > 1:
         _show(found)
-        return "Several keys begin with these digits. Give more of the hash."
+        return "There are several. Give more of the hash."
     [chosen] = found
     if by_scope and chosen.state != "record":
         return (

@@ -87,11 +87,12 @@ class Attempt:
 
 
 class Owners:
-    """Draws the owners of claims: 128 random bits each, many in one call of the kernel.
+    """Draws the owners of claims: the time, which commands show, and 80 random bits each.
 
-    In about half of all processes, the first such call of a request takes longer than a claim in
-    memory. Two claims with one owner would be one: so a child process draws again, and so does one
-    after a pause, in which a snapshot of it may have been restored many times.
+    Many are drawn in one call of the kernel: in about half of all processes, the first such call
+    of a request takes longer than a claim in memory. Two claims with one owner would be one: so a
+    child process draws again, and so does one after a pause, in which a snapshot of it may have
+    been restored many times.
     """
 
     _AT_ONCE = 64
@@ -114,8 +115,10 @@ class Owners:
         try:
             return drawn.pop()
         except IndexError:
-            more = os.urandom(self._AT_ONCE * OWNER_BYTES)
-            owners = [more[n : n + OWNER_BYTES] for n in range(0, len(more), OWNER_BYTES)]
+            beginning = int(now * 1000).to_bytes(6)
+            size = OWNER_BYTES - len(beginning)
+            more = os.urandom(self._AT_ONCE * size)
+            owners = [beginning + more[n : n + size] for n in range(0, len(more), size)]
             drawn.extend(owners[1:])
             return owners[0]
 

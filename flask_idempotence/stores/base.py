@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .facts import DatabaseFacts, ServerFacts
 
 OWNER_BYTES = 16
-"""An owner is this many random bytes: 128 bits."""
+"""An owner is this many bytes: the wall-clock time in milliseconds (6), the rest is random."""
 
 FINGERPRINT_BYTES = 16
 """A fingerprint is a keyed hash of this many bytes."""
@@ -117,7 +117,8 @@ class Entry:
         expires_in: seconds until the store forgets it.
         size: bytes of the stored value.
         lease: seconds that are left of a claim's lease, 0 where it has ended; None for all else.
-        mark: distinguishes this value from another one in its place. Renewing keeps it.
+        mark: distinguishes this value from another one in its place, and ends with the owner of a
+            claim. Renewing keeps it.
     """
 
     kind: str
@@ -150,9 +151,9 @@ class Store(ABC):
 
         Args:
             key: the store key.
-            owner: 16 random bytes. The owner of a live claim is granted it again, and the lease
-                restarts; but it never ends earlier than it would have, for a claim that was
-                sent twice may arrive after the first renewal.
+            owner: 16 bytes of this claim alone. The owner of a live claim is granted it again, and
+                the lease restarts; but it never ends earlier than it would have, for a claim that
+                was sent twice may arrive after the first renewal.
             fingerprint: 16 bytes that identify the request.
             lease: how long the claim lives without renewal.
             keep: 0: the key is free when the lease ends. More: for so long after the end of the

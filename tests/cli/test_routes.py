@@ -125,6 +125,22 @@ def test_strict_fails_where_an_unsafe_method_has_no_guard(guarded, code):
     assert routes(app).exit_code == 0
 
 
+def test_strict_passes_what_is_exempt_on_purpose():
+    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
+    admin = Blueprint("admin", __name__)
+    admin.delete("/jobs/<int:number>")(lambda number: "")
+    app.add_url_rule("/login", "login", lambda: "", methods=["GET", "POST"])
+    orders = type("Orders", (MethodView,), {"delete": lambda _: ""})
+    app.add_url_rule("/orders", view_func=orders.as_view("orders"))
+    app.register_blueprint(admin)
+    assert routes(app, "--strict").exit_code == 1
+    exempt(app.view_functions["login"])
+    exempt(orders.delete)
+    exempt(admin)
+    found = {row[2]: row[3] for row in rows(app, "--strict")}
+    assert found == {"admin.<lambda>": "exempt", "login": "exempt", "orders": "exempt"}
+
+
 def test_strict_passes_a_guard_that_is_switched_off():
     app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True, IDEMPOTENCE_KEY_ENABLED=False)
     app.add_url_rule("/", view_func=by_order, methods=["POST"])

@@ -1,6 +1,7 @@
 """The commands that look into the store and tidy it up, on memory and on a real server."""
 
 import json
+import os
 import re
 import time
 
@@ -180,7 +181,8 @@ def test_inspect_by_the_beginning_of_the_hash(app):
     digest = hash_of(app, "key")
     [row] = rows(invoke(app, "inspect", digest[:12]))
     assert row[:4] == [digest[:12], "key", "pay", "record"]
-    assert 86300 < float(row[5]) <= 86400
+    assert row[4] == ""
+    assert 86300 < float(row[6]) <= 86400
     [again] = rows(invoke(app, "inspect", f"key={digest[:6].upper()}"))
     assert again[:4] == row[:4]
 
@@ -191,8 +193,9 @@ def test_the_key_of_a_log_line_finds_the_claim(app, caplog):
             app.test_client().post("/orders")
     shown = re.search(r"key=\w+", caplog.text)[0]
     [row] = rows(invoke(app, "inspect", shown))
-    assert row[1:4] == ["lock", "create_order", "live"]
-    assert 50 < float(row[4]) <= 60
+    assert row[1:4] == ["lock", "create_order", "held"]
+    assert 0 <= float(row[4]) < 10
+    assert 50 < float(row[5]) <= 60
 
 
 def test_inspect_by_endpoint_identity_and_key(app):
@@ -220,6 +223,86 @@ def test_inspect_by_endpoint_identity_and_key(app):
         assert invoke(app, "inspect", *other).exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("host", "named"),
+    [("shop.example:8443", "shop.example"), ("[::1]:65535", "[::1]"), ("localhost", "localhost")],
+)
+def test_an_identity_is_found_without_the_port_of_its_host(app, host, named):
+    app.test_client().post("/payments", headers={"Idempotency-Key": "a", "Host": host})
+    by_key = ("--endpoint", "pay", "--key", "a", "--identity")
+    done = invoke(app, "inspect", *by_key, f"{named} ip:127.0.0.1")
+    assert rows(done)[0][3] == "record"
+    assert ("Found at a host with a port" in done.stderr) == (host != named)
+    for other in (f"{named}:81 ip:127.0.0.1", f"{named} ip:127.0.0.2", "ip:127.0.0.1"):
+        assert invoke(app, "inspect", *by_key, other).exit_code == 1
+
+
+def claim_since(store, seconds, mode="key", endpoint="pay", lease=60.0):
+    """Claim a key as the engine did some seconds ago; return the hash as it is shown."""
+    owner = int((time.time() - seconds) * 1000).to_bytes(6) + os.urandom(10)
+    digest = os.urandom(16).hex()
+    store.claim(f"idempotence:2:{mode}:{endpoint}:{digest}", owner, NO_FINGERPRINT, lease, 0)
+    return digest[:12]
+
+
+def test_running_claims_are_listed_the_oldest_first(app, store):
+    fill(app)
+    crash(app)
+    young = claim_since(store, 5)
+    stuck = claim_since(store, 900, "once", "invoice")
+    unknown = "d" * 32  # of another library, or of an older release
+    store.claim(f"idempotence:2:key:pay:{unknown}", b"\xff" * 16, NO_FINGERPRINT, 60, 0)
+    found = rows(invoke(app, "inspect", "--running"))
+    assert [row[0] for row in found[:3]] == [unknown[:12], stuck, young]
+    assert [row[3] for row in found] == ["live"] * 3 + ["held"] * 3
+    assert found[0][4] == ""
+    assert 900 <= float(found[1][4]) < 910
+    assert 50 < float(found[1][5]) <= 60
+    old = rows(invoke(app, "inspect", "--running", "--older-than", "60"))
+    assert [row[0] for row in old] == [unknown[:12], stuck]
+    [told] = json.loads(
+        invoke(app, "inspect", "--running", "--endpoint", "invoice", "--json").output
+    )
+    assert (told["key"], told["mode"], told["endpoint"]) == (stuck, "once", "invoice")
+
+
+def test_the_age_is_that_of_the_running_view(app):
+    seen = []
+
+    @app.post("/slow")
+    @idempotent
+    def slow():
+        time.sleep(0.2)
+        seen.extend(rows(invoke(app, "inspect", "--running")))
+        return "done"
+
+    app.test_client().post("/slow", headers={"Idempotency-Key": "a"})
+    [row] = seen
+    assert row[1:4] == ["key", "slow", "live"]
+    assert 0.1 <= float(row[4]) < 5
+    assert rows(invoke(app, "inspect", "--running")) == []
+
+
+def test_that_no_claim_is_held_is_no_failure(app):
+    done = invoke(app, "inspect", "--running")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "No claim is held" in done.stderr
+    assert invoke(app, "inspect", "--running", "--json").stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--running", "abcdef12"),
+        ("--running", "--key", "a"),
+        ("--older-than", "5"),
+        ("--running", "--older-than", "-1"),
+    ],
+)
+def test_what_cannot_be_asked_at_once_is_refused(app, arguments):
+    assert invoke(app, "inspect", *arguments).exit_code == 2
+
+
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
 def test_inspect_says_that_there_is_nothing_in_its_exit_code(app, options):
     answer = invoke(app, "inspect", "b" * 12, *options)
@@ -238,9 +321,10 @@ def test_inspect_finds_several_with_one_beginning(app, store):
 def test_inspect_tells_a_program_whether_there_is_a_lease(app):
     fill(app)
     [told] = json.loads(invoke(app, "inspect", hash_of(app, "lock"), "--json").output)
-    assert (told["holds"], 50 < told["lease_left"] <= 60) == ("live", True)
+    assert (told["holds"], 50 < told["lease_left"] <= 60) == ("held", True)
+    assert 0 <= told["age"] < 10
     [told] = json.loads(invoke(app, "inspect", hash_of(app, "key"), "--json").output)
-    assert (told["holds"], told["lease_left"]) == ("record", None)
+    assert (told["holds"], told["lease_left"], told["age"]) == ("record", None, None)
 
 
 @pytest.mark.parametrize(
@@ -428,7 +512,7 @@ class TestTheDocumentedUser:
     def test_may_look_release_and_purge(self, app):
         store = app.extensions["idempotence"].store
         [digest] = [key.rpartition(":")[2] for key in store.scan("") if ":order:" in key]
-        assert rows(invoke(app, "inspect", digest))[0][3] == "live"
+        assert rows(invoke(app, "inspect", digest))[0][3] == "held"
         assert {row[1] for row in rows(invoke(app, "stats"))} >= {"order", "pay"}
         done = invoke(app, "release", digest, "--yes")
         assert (done.exit_code, "Released." in done.output) == (0, True)
