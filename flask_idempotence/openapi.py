@@ -23,7 +23,7 @@ from .guards.token import TokenGuard
 from .guards.wrapping import covers, guards_of
 from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
 from .response import refusals
-from .response.headers import REFUSAL_HEADER, REPLAYED_HEADER
+from .response.headers import EXPIRES_HEADER, REFUSAL_HEADER, REPLAYED_HEADER
 from .response.refusals import PROBLEM_TYPE, Refusal
 
 _Object = dict[str, Any]  # of a specification: JSON
@@ -48,6 +48,10 @@ _PROBLEM = {
 _REPLAYED = {
     "description": "Set if this is the remembered response to an earlier request.",
     "schema": {"type": "string", "enum": ["true"]},
+}
+_EXPIRES = {
+    "description": "Seconds for which this response is remembered.",
+    "schema": {"type": "integer", "minimum": 0},
 }
 _REFUSED = {"description": "Set if the guard has refused the request: the reason."}
 _RETRY_AFTER = {
@@ -125,6 +129,7 @@ class IdempotencePlugin(BasePlugin):
                 if str(status)[0] in "23" and (response := self._inline(known)) is not None:
                     headers = response.setdefault("headers", {})
                     headers.setdefault(REPLAYED_HEADER, deepcopy(_REPLAYED))
+                    headers.setdefault(EXPIRES_HEADER, deepcopy(_EXPIRES))
                     responses[status] = response
         by_status: dict[int, dict[type[Refusal], None]] = {}
         for error in (error for guard in guards for error in _errors_of(guard, config)):

@@ -178,6 +178,8 @@ class Claim:
         status: the status of the response that decides the settlement; 0 for none.
         body: the body of the view's response, before the application's own hooks.
         by_hand: the verdict that the view gave by hand.
+        ttl: seconds for which the view keeps its response; None for those of the guard.
+        kept: seconds for which the store has taken the record.
     """
 
     attempt: Attempt
@@ -205,6 +207,8 @@ class Claim:
     status: int = field(default=0, init=False)
     body: object = field(default=None, init=False)
     by_hand: Verdict | None = field(default=None, init=False)
+    ttl: float | None = field(default=None, init=False)
+    kept: float | None = field(default=None, init=False)
     _input: WatchedInput | None = field(default=None, init=False)
     _process: int = field(default_factory=os.getpid, init=False)
     _settling: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -262,6 +266,7 @@ class Claim:
             self.was_renewed or now >= lease.began_at + lease.length,
             now,
             self.is_restored,
+            self.ttl,
         )
 
     # The end

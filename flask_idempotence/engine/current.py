@@ -8,10 +8,12 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from datetime import timedelta
 from operator import attrgetter
 
 from flask import Flask, has_request_context, request
 
+from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..response.headers import note_on
 from .claim import Claim
@@ -127,15 +129,33 @@ class CurrentGuard:
         """Release the claim after the view, even a successful one: the request may run again."""
         self._decide(Verdict.RELEASED)
 
-    def keep(self) -> None:
-        """Count this request as done, even if the view fails."""
-        self._decide(Verdict.KEPT)
+    def keep(self, *, ttl: float | timedelta | None = None) -> None:
+        """Count this request as done, even if the view fails.
+
+        Args:
+            ttl: seconds, or a `timedelta`, for which the response is remembered; behind a key
+                only. None: those of the route.
+
+        Raises:
+            ConfigurationError: `ttl` is no duration; the guard is no key; the response has been
+                recorded already; or the key is a one-time token, and `ttl` is less than that of
+                the route.
+        """
+        self._decide(Verdict.KEPT, ttl)
 
     @staticmethod
-    def _decide(verdict: Verdict) -> None:
+    def _decide(verdict: Verdict, ttl: float | timedelta | None = None) -> None:
         # A named lock is released anyway: the guard around it is meant.
         for claim in reversed(_around()):
             if claim.guard.by_verdict:
+                if ttl is not None:
+                    checked = claim.guard.time_to_keep(ttl)
+                    if claim.record is not None or claim.settled:
+                        raise ConfigurationError(
+                            "current_guard.keep(ttl=...) comes too late: the response has been "
+                            "recorded. Call it in the view."
+                        )
+                    claim.ttl = checked
                 claim.by_hand = verdict
                 return
 

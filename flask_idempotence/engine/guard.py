@@ -23,6 +23,7 @@ from flask import Flask, Request, Response
 
 from ..config.runtime import Callbacks
 from ..config.settings import Config, OnStoreError
+from ..errors import ConfigurationError
 from ..exactly_once.factory import TransactionFactory
 from ..request.fingerprint import Keyring
 from ..request.identity import Identities, Identity
@@ -137,6 +138,7 @@ class Ending(NamedTuple):
         lease: seconds of the lease.
         is_overrun: whether the first lease was renewed, or has ended.
         is_restored: whether the token that was spent had been put back before.
+        ttl: seconds that the view has given to `current_guard.keep`.
     """
 
     question: Question
@@ -148,6 +150,7 @@ class Ending(NamedTuple):
     is_overrun: bool
     now: float
     is_restored: bool
+    ttl: float | None
 
     def __repr__(self) -> str:
         return "<Ending>"
@@ -251,8 +254,15 @@ class Guard(ABC, Generic[Reply_co]):
     def settle(self, ending: Ending) -> Settlement:
         """Return how a claim ends."""
 
-    def record(self, slot: Slot, response: Response) -> bytes:
+    def record(self, slot: Slot, response: Response, ttl: float | None) -> bytes:
         raise NotImplementedError
+
+    def time_to_keep(self, given: object) -> float:  # noqa: ARG002 - those of keys take it
+        """Check the `ttl` of `current_guard.keep`; raise a ConfigurationError."""
+        raise ConfigurationError(
+            "current_guard.keep(ttl=...) is for the response of a view with @idempotent, not for "
+            f"{self.decorator}."
+        )
 
     def unknown(self, slot: Slot) -> bytes:
         raise NotImplementedError

@@ -27,6 +27,7 @@ from ..config.runtime import FailedPredicate
 from ..errors import COMMITTED_BELOW
 from ..request.proxies import actual
 from ..response.headers import (
+    EXPIRES_HEADER,
     REFUSAL_HEADER,
     REPLAYED_HEADER,
     STORED_HEADER,
@@ -111,6 +112,8 @@ class Settling:
                 self._finish(claim, response, is_streamed=is_streamed and is_read)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
+            elif claim.kept is not None and claim.guard.keeps_records:
+                response.headers[EXPIRES_HEADER] = str(int(claim.kept))
             is_constrained = claim.transaction is not None and claim.transaction.is_constrained
             if is_constrained and response.status_code >= 500:
                 _logger.warning(_CONSTRAINED, response.status_code, claim.attempt)
@@ -216,7 +219,7 @@ class Settling:
         if note.headers:  # no cache may store the replay of a page with a token
             add_kept_headers(note, response)
         try:
-            claim.record = claim.guard.record(claim.slot, response)
+            claim.record = claim.guard.record(claim.slot, response, claim.ttl)
         except Exception:
             _logger.exception("The response could not be recorded: %s", claim.attempt)
 
@@ -261,10 +264,11 @@ class Settling:
             return None
         is_sent: list[bool] = []
         try:
+            completion = self._completion(claim)
             outcome = self._policy.call(
                 claim.attempt,
                 "commit",
-                partial(transaction.commit, self._completion(claim)),
+                partial(transaction.commit, completion),
                 on_unknown=lambda: is_sent.append(True),
             )
         except Exception as error:  # noqa: BLE001 - the caller answers with it
@@ -282,6 +286,7 @@ class Settling:
             claim.lose("settle", self._now())
             return LeaseLost()
         if claim.slot.key and outcome is Outcome.OK:
+            claim.kept = None if completion is None else completion.keep
             claim.attempt.emit(completed)
             if claim.attempt.traced is not None:
                 note(claim.attempt, f"{reason(claim)}: committed, with the record")
@@ -371,6 +376,7 @@ class Settling:
 
     def _acknowledge(self, claim: Claim, settlement: Settlement, outcome: Outcome | None) -> None:
         if outcome is Outcome.OK:
+            claim.kept = settlement.seconds if settlement.call == "complete" else None
             frees = settlement.call in ("release", "put_token")
             claim.attempt.emit(released if frees else completed)
         elif outcome is Outcome.STALE:

@@ -40,7 +40,7 @@ from ..request.body import read_whole
 from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
 from ..request.key_header import key_in_header, key_of_value
 from ..response import refusals
-from ..response.headers import REPLAYED_HEADER
+from ..response.headers import EXPIRES_HEADER, REPLAYED_HEADER
 from ..response.records import RecordOfAnotherRequest, Slot, UnreadableRecord
 from ..stores.base import Crashed, Done
 from . import arguments
@@ -164,8 +164,17 @@ class KeyGuard(ViewGuard):
         self._lease = config.lease
         self._at_most_once = given.guarantee_in(config) == AT_MOST_ONCE
 
-    def record(self, slot: Slot, response: Response) -> bytes:
-        return self.services.records.remember(slot, response, self.ttl)
+    def record(self, slot: Slot, response: Response, ttl: float | None) -> bytes:
+        return self.services.records.remember(slot, response, ttl or self.ttl)
+
+    def time_to_keep(self, given: object) -> float:
+        ttl = arguments.duration("current_guard.keep(ttl=...)", given) or self.ttl
+        if self._takes_token and ttl < self.ttl:
+            raise ConfigurationError(
+                "current_guard.keep(ttl=...): the key is a one-time token, which is good for "
+                f"{self.ttl:g} seconds. Its response must be remembered for as long."
+            )
+        return ttl
 
     def unknown(self, slot: Slot) -> bytes:
         return self.services.records.remember_unknown(slot, self.ttl)
@@ -249,6 +258,8 @@ class KeyGuard(ViewGuard):
         if not is_whole:
             raise refusals.ResponseNotStored
         response.headers[REPLAYED_HEADER] = "true"
+        if found.remaining is not None:
+            response.headers[EXPIRES_HEADER] = str(int(found.remaining))
         return response
 
     def settle(self, ending: Ending) -> Settlement:
@@ -258,7 +269,7 @@ class KeyGuard(ViewGuard):
         record = ending.record
         if record is None:
             record = self.services.records.remember_status(ending.slot, 500, self.ttl)
-        return Settlement("complete", self.ttl, record)
+        return Settlement("complete", ending.ttl or self.ttl, record)
 
     # The key
 

@@ -17,6 +17,9 @@ STORED_HEADER = "Idempotent-Stored"
 REPLAYED_HEADER = "Idempotent-Replayed"
 """`true` on a response that is not the first."""
 
+EXPIRES_HEADER = "Idempotent-Expires-In"
+"""Whole seconds for which a key is remembered, on a first response and on its replays."""
+
 NOTE = "_flask_idempotence_note"
 """The attribute of a request that holds its note."""
 

@@ -33,7 +33,7 @@ from werkzeug.http import HTTP_STATUS_CODES
 from ..config.settings import CLOCK_SKEW, Config
 from ..errors import ConfigurationError
 from ..stores.base import NO_FINGERPRINT
-from .headers import REPLAYED_HEADER, STORED_HEADER
+from .headers import EXPIRES_HEADER, REPLAYED_HEADER, STORED_HEADER
 from .refusals import OutcomeUnknown
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ _FORGOTTEN = frozenset(
         *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
         "upgrade",
         # Made again for each response.
-        *("content-length", REPLAYED_HEADER.lower(), STORED_HEADER.lower()),
+        "content-length",
+        *(name.lower() for name in (EXPIRES_HEADER, REPLAYED_HEADER, STORED_HEADER)),
     }
 )
 

@@ -49,10 +49,12 @@ class Done:
     Attributes:
         matches: whether its fingerprint is the caller's.
         record: the value that its owner stored.
+        remaining: seconds until the store forgets it; None where it does not say.
     """
 
     matches: bool
     record: bytes = field(repr=False)
+    remaining: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

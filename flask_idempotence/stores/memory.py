@@ -93,7 +93,8 @@ class MemoryStore(InspectableStore):
             held, lease_end = self._values.get(key), now + lease
             if held is not None and held[_EXPIRES] > now:
                 if held[_KIND] == "record":
-                    return Done(held[_FINGERPRINT] == fingerprint, held[_RECORD])
+                    matches = held[_FINGERPRINT] == fingerprint
+                    return Done(matches, held[_RECORD], held[_EXPIRES] - now)
                 if held[_KIND] == "claim":
                     if held[_OWNER] != owner:
                         matches, left = held[_FINGERPRINT] == fingerprint, held[_LEASE_END] - now

@@ -206,13 +206,14 @@ local function running(route, headers, value, left)
   }
 end
 
-local function done(route, value)
+local function done(route, value, left)
   local response = route.replay and record.response(value:sub(34))
   if not response then
     return nil
   end
   response.verdict = "replayed"
   table.insert(response.headers, { "Idempotent-Replayed", "true" })
+  table.insert(response.headers, { "Idempotent-Expires-In", string.format("%d", math.floor(left / 1000)) })
   return response
 end
 
@@ -257,7 +258,7 @@ local function answer_to(route)
   end
   local state = value:sub(1, 1)
   return state == "C" and running(route, headers, value, left)
-    or state == "D" and done(route, value) or nil
+    or state == "D" and done(route, value, left) or nil
 end
 
 local function add(name, value)

@@ -102,7 +102,7 @@ class RedisStore(Inspection):
         if state == 1:
             return Running(bool(matches), rest[0] / 1000)
         if state == 2:
-            return Done(bool(matches), rest[0])
+            return Done(bool(matches), rest[0], rest[1] / 1000)
         return Crashed(bool(matches))
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
@@ -202,7 +202,8 @@ def _claim_outcome(
         return None
     state, matches, rest = found[:1], found[17:33] == fingerprint, found[33:]
     if state == b"D":
-        return Done(matches, rest)
+        is_known = isinstance(left, int) and left >= 0
+        return Done(matches, rest, left / 1000 if is_known else None)
     is_claim = state == b"C" and rest.isdigit() and len(rest) <= _MAX_DIGITS
     if is_claim and found[1:17] != owner and isinstance(left, int) and left >= 0:
         keep = int(rest)

@@ -302,7 +302,7 @@ def outcome_of(row: Row, values: Values) -> ClaimOutcome:
     kind, fingerprint, left, data = row
     matches = bytes(fingerprint) == values["this_fingerprint"]
     if kind == RECORD:
-        return Done(matches, bytes(data))
+        return Done(matches, bytes(data), left / 1000)
     if kind != CLAIM:
         return Done(True, b"")  # a token, or no row of the store's: done, with an empty record
     return Running(matches, left / 1000) if left > 0 else Crashed(matches)

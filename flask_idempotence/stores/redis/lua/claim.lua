@@ -9,7 +9,7 @@
 -- Returns  0                       claimed (also to the owner who already holds it, and then never
 --                                  for less than is left of its lease)
 --          {1, matches, left}      running: another's claim, its lease ends in `left` ms
---          {2, matches, record}    done
+--          {2, matches, record, left}  done, and forgotten in `left` ms
 --          {3, matches}            crashed: its lease has ended, and it was not settled
 --          `matches` is 1 where the fingerprint is the caller's, else 0
 --
@@ -31,11 +31,11 @@ if state == "C" and string.sub(value, 2, 17) == ARGV[1] then
 elseif value then
   local matches = string.sub(value, 18, 33) == ARGV[2] and 1 or 0
   if state == "D" then
-    return {2, matches, string.sub(value, 34)}
+    return {2, matches, string.sub(value, 34), redis.call("PTTL", KEYS[1])}
   end
   local keep = state == "C" and tonumber(string.sub(value, 34))
   if not keep then
-    return {2, 1, ""}  -- damaged: done, with an unreadable record
+    return {2, 1, "", 0}  -- damaged: done, with an unreadable record
   end
   local left = redis.call("PTTL", KEYS[1]) - keep
   if left > 0 then
