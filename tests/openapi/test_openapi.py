@@ -39,7 +39,11 @@ REPLAYED = {
     "Idempotent-Replayed": {
         "description": "Set if this is the remembered response to an earlier request.",
         "schema": {"type": "string", "enum": ["true"]},
-    }
+    },
+    "Idempotent-Expires-In": {
+        "description": "Seconds for which this response is remembered.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
 }
 PAYMENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Payment"}}}
 OTHERS = "Default error response"

@@ -68,7 +68,10 @@ def test_plain_apispec_takes_a_view_or_a_rule():
     assert operation == described(app, rule=rule)
     assert slugs(operation) == KEY
     assert headers_of(operation) == ["Idempotency-Key"]
-    assert list(operation["responses"]["201"]["headers"]) == ["Idempotent-Replayed"]
+    assert list(operation["responses"]["201"]["headers"]) == [
+        "Idempotent-Replayed",
+        "Idempotent-Expires-In",
+    ]
 
 
 def test_a_path_without_a_view_is_left_alone():

@@ -171,6 +171,7 @@ def test_a_first_request_is_answered_as_if_there_were_no_guard():
     assert (
         (guarded.status, guarded.data) == (plain.status, plain.data) == ("201 CREATED", b"5 euros")
     )
+    assert guarded.headers.pop("Idempotent-Expires-In") == "86400"
     assert list(guarded.headers) == list(plain.headers)
 
 
