@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from flask import Flask, Response, request
+from flask import Flask, Response, g, request
 
 TEXTS: dict[str, str] = json.loads(
     Path(__file__).with_name("chinese.json").read_text(encoding="utf-8")
@@ -31,6 +31,7 @@ def language() -> str:
     """Return the language of the page; English is the default."""
     if (request.blueprint or "").partition(".")[0] in IN_ENGLISH:
         return "en"
+    g.varies = True
     return request.accept_languages.best_match(("en", "zh"), default="en") or "en"
 
 
@@ -40,8 +41,9 @@ def gettext(text: str) -> str:
 
 
 def vary(response: Response) -> Response:
-    """Let caches distinguish the languages."""
-    response.vary.add("Accept-Language")
+    """Let caches distinguish the languages of what has one."""
+    if g.get("varies"):
+        response.vary.add("Accept-Language")
     return response
 
 
