@@ -17,7 +17,7 @@ from .engine.engine import Engine, engine_of, finish_request, note_exception, te
 from .engine.guard import Services
 from .engine.publisher import Publisher
 from .errors import ConfigurationError
-from .exactly_once.factory import watch_sessions
+from .exactly_once import watch_sessions
 from .guards.blocks import Id, Lock
 from .guards.checks import Fault, close_endpoint, faults_of, faults_when_finished
 from .guards.once import NO_ID, Once, forget

@@ -11,7 +11,7 @@ from flask.cli import with_appcontext
 
 from ..config.settings import NAMESPACE, SETTINGS
 from ..engine.guard import SAFE_METHODS, ViewGuard, arguments_of
-from ..exactly_once.factory import TransactionFactory
+from ..exactly_once import TransactionFactory
 from ..guards.placement import guards_to_come, is_exempt
 from ..guards.wrapping import covers, guards_of
 from .context import State, as_json, state_of, this_app

@@ -24,7 +24,7 @@ from flask import Flask, Request, Response
 from ..config.runtime import Callbacks
 from ..config.settings import Config, OnStoreError
 from ..errors import ConfigurationError
-from ..exactly_once.factory import TransactionFactory
+from ..exactly_once import TransactionFactory
 from ..request.fingerprint import Keyring
 from ..request.identity import Identities, Identity
 from ..request.tokens import Token, Tokens

@@ -1,4 +1,77 @@
 """`within=`: a session, its transaction, and the completion of a claim in it.
 
-Needs the extra `sql`. The engine and the guards import it; it imports the SQL store.
+The engine and the guards import it; it imports the SQL store. SQLAlchemy, an extra, is imported
+with the first SQL store or the first use of the argument.
 """
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from ..stores.base import Store
+    from .transaction import Transaction
+
+
+@dataclass(eq=False, slots=True)
+class TransactionFactory:
+    """Opens transactions, each in the current session."""
+
+    session: Callable[[], Session]
+    of_thread: bool
+    """Whether each thread has a session of its own."""
+
+    def __call__(self, store: Store | None) -> Transaction:
+        """Open a transaction beside a claim in a store, or with None without a claim."""
+        from .transaction import Transaction  # noqa: PLC0415 - an extra
+
+        return Transaction(self.session(), store)
+
+
+def watch_sessions() -> None:
+    """Watch sessions for writes, where a SQL store exists.
+
+    A session may begin before the first `within=` of the process.
+    """
+    if "flask_idempotence.stores.sql" in sys.modules:
+        from . import writes  # noqa: F401, PLC0415 - an extra; it registers its listeners
+
+
+def transaction_factory(label: str, within: object) -> TransactionFactory | None:
+    """Return the factory of a guard's transactions, None where it has no `within=`.
+
+    `label` names the argument in error texts.
+    """
+    if within is None:
+        return None
+    try:
+        from sqlalchemy.orm import Session, sessionmaker  # noqa: PLC0415 - an extra
+        from sqlalchemy.util import ThreadLocalRegistry  # noqa: PLC0415 - an extra
+
+        from . import transaction  # noqa: F401, PLC0415 - an extra; it registers its listeners
+    except ImportError:
+        raise ConfigurationError(
+            f'{label} needs SQLAlchemy: pip install "flask-idempotence[sql]".'
+        ) from None
+
+    def checked(value: object) -> Session:
+        if isinstance(value, Session):
+            return value
+        raise ConfigurationError(
+            f"{label} takes the session in which the view writes: Flask-SQLAlchemy's "
+            "db.session, another scoped_session, a Session, or a function that returns the view's "
+            f"own; not {type(value).__name__}."
+        )
+
+    if callable(within) and not isinstance(within, sessionmaker | type):
+        of_thread = isinstance(getattr(within, "registry", None), ThreadLocalRegistry)
+        return TransactionFactory(lambda: checked(within()), of_thread)
+    session = checked(within)
+    return TransactionFactory(lambda: session, of_thread=False)

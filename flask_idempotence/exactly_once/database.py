@@ -8,20 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm import Session
 
 from ..errors import ConfigurationError, StoreError
+from ..stores.base import Store
 from ..stores.sql import SqlStore, mysql
 from .writes import LEVEL, MYSQL, commits_by_itself
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
-    from ..stores.base import Store
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -31,27 +27,17 @@ _ISOLATING_BEGIN = frozenset({"psycopg", "psycopg2"})
 a pooler is shared with other clients."""
 
 
-def engine_of(session: Session) -> Engine:
-    """Return the engine of a session's default bind.
-
-    Raises:
-        ConfigurationError: it has none.
-    """
+def checked_store(store: Store | None, session: Session) -> SqlStore | None:
+    """Return a claim's store, which must be a table in the session's own database."""
     try:
-        return session.get_bind().engine
+        theirs = session.get_bind().engine
     except SQLAlchemyError as error:
         raise ConfigurationError(f"The session of within= has no database: {error}") from None
-
-
-def checked_store(store: Store, database: Engine) -> SqlStore:
-    """Return a store that is a table in this database.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
+    if store is None:
+        return None
     if isinstance(store, SqlStore):
         ours = store.engine
-        if ours.pool is database.pool or _place(ours.url) == _place(database.url):
+        if ours.pool is theirs.pool or _place(ours.url) == _place(theirs.url):
             return store
     raise ConfigurationError(
         "within= needs the store in the session's own database: set IDEMPOTENCE_STORAGE_URI "

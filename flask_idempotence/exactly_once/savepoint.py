@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import secrets
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import (
     ReleaseSavepointClause,
     RollbackToSavepointClause,
@@ -22,10 +24,6 @@ from sqlalchemy.sql.elements import (
 from ..stores.sql.mysql import error_number
 from ..stores.sql.postgresql import state_of
 from .writes import first_word, may_write
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine import ExceptionContext
-    from sqlalchemy.orm import Session
 
 _CLAUSES = (SavepointClause, ReleaseSavepointClause, RollbackToSavepointClause)
 
@@ -51,9 +49,6 @@ class Savepoint:
 
     On SQLite it is set before the first write: a transaction that has begun and read keeps its
     lock, or its snapshot, in which nothing can be written once the keeper has renewed the claim.
-
-    Args:
-        session: a session whose transaction has begun.
 
     Attributes:
         nested: the part of the session's transaction behind it.

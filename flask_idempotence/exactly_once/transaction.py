@@ -17,23 +17,17 @@ A request that has lost its claim cannot complete it, and is rolled back to the 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 
 from ..errors import COMMITTED_BELOW, ConfigurationError, StoreError
-from ..stores.base import Completion, Outcome
+from ..stores.base import Completion, Outcome, Store
 from . import database
 from .database import is_outage, store_errors, text_of, undo
 from .savepoint import Savepoint
 from .writes import has_written, joined_connection, note_undone
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import SessionTransaction
-
-    from ..stores.base import Store
 
 _OPEN = "flask_idempotence_transaction"
 
@@ -41,30 +35,19 @@ _OPEN = "flask_idempotence_transaction"
 class Transaction:
     """The transaction of one guarded view or block, committed when that is settled.
 
-    Args:
-        session: the session in which the view writes, then an attribute.
-        store: the claim's, a table in the session's own database; None for no claim.
-
     Attributes:
+        session: the session in which the view writes.
         is_view_over: whether the application may roll back: the guard's commit then fails.
         is_committed_below: whether it was committed below the session.
         is_constrained: whether a constraint, such as a unique index, has refused it.
-
-    Raises:
-        ConfigurationError: they do not go together, or something is written already.
-        StoreError: the database does not answer.
     """
 
     def __init__(self, session: Session, store: Store | None) -> None:
         self.session = session
-        self.is_view_over = False
-        self.is_committed_below = False
-        self.is_constrained = False
+        self.is_view_over = self.is_committed_below = self.is_constrained = False
         self.savepoint: Savepoint | None = None
-        self._is_over = False
-        self._goes_on = False
-        engine = database.engine_of(session)
-        self._store = None if store is None else database.checked_store(store, engine)
+        self._is_over = self._goes_on = False
+        self._store = database.checked_store(store, session)
         if _OPEN in session.info:
             raise ConfigurationError(
                 "Another guard commits this session already: guards with the same within= session "
@@ -90,11 +73,6 @@ class Transaction:
             self._store.know_schema()
 
     def begin(self) -> None:
-        """Begin, on the session's connection.
-
-        Raises:
-            StoreError: the database does not answer.
-        """
         session = self.session
         self._was_open = session.in_transaction()
         with store_errors(session):
@@ -112,18 +90,10 @@ class Transaction:
         session.info[_OPEN] = self
 
     def commit(self, completion: Completion | None) -> Outcome:
-        """Commit the view's writes, and with them the completion of its claim.
+        """Commit the view's writes, and with them the completion of its claim, if there is one.
 
-        Args:
-            completion: the record; None where nothing was claimed.
-
-        Returns:
-            STALE where the claim is no longer the owner's; everything is rolled back then.
-
-        Raises:
-            StoreError: the database does not answer. If `sent`, whether it has committed is
-                unknown; else it has not.
-            Exception: the view's writes cannot be committed, and are rolled back.
+        All is rolled back where the claim is no longer the owner's (STALE), and at an error;
+        after a `StoreError` that says `sent`, whether it was committed is unknown.
         """
         self.give_back()
         session = self.session
@@ -163,7 +133,7 @@ class Transaction:
             self.session.commit()
         except Exception as error:
             undo(self.session)
-            if completion is not None and self._is_done(completion, error):
+            if self._is_done(completion, error):
                 return Outcome.OK
             if not is_outage(error):
                 raise
@@ -171,11 +141,11 @@ class Transaction:
             raise StoreError(text_of(error), sent=not is_answered) from error
         return Outcome.OK
 
-    def _is_done(self, completion: Completion, error: Exception) -> bool:
-        # The look-up waits, as far as its deadline goes, for the end of that transaction: it sees
-        # the final state.
-        if self._store is None:
+    def _is_done(self, completion: Completion | None, error: Exception) -> bool:
+        if self._store is None or completion is None:
             return False
+        # It waits, as far as its deadline goes, for the end of that transaction, and sees the
+        # final state.
         try:
             return self._store.look_up(completion.key, completion.owner) == "record"
         except StoreError:
@@ -210,7 +180,6 @@ class Transaction:
         undo(self.session)
 
     def give_back(self) -> None:
-        """Return the session to the application."""
         self._is_over = True
         self.session.info.pop(_OPEN, None)
 

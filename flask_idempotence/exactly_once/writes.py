@@ -7,14 +7,11 @@ its transaction.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, event, text
-from sqlalchemy.orm import Session
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import SessionTransaction
+from sqlalchemy.orm import Session, SessionTransaction
 
 MYSQL = frozenset({"mysql", "mariadb"})
 """SQLAlchemy's names of their dialects."""
@@ -47,21 +44,16 @@ _statements: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 
 
 def has_written(session: Session, *, besides: Connection | None = None) -> bool:
-    """Whether anything is written or pending in a session; or written `besides` a connection.
-
-    Raises:
-        sqlalchemy.exc.DBAPIError: the database does not answer.
-    """
+    """Whether anything is written or pending in a session; or written `besides` a connection."""
     if besides is None and (session.new or session.dirty or session.deleted):
         return True
-    joined: dict[Connection, int | None] = session.info.get(_JOINED, {})
-    return any(_has_written(*each) for each in joined.items() if each[0] is not besides)
+    joined = session.info.get(_JOINED, {}).items()
+    return any(_has_written(*each) for each in joined if each[0] is not besides)
 
 
 def joined_connection(session: Session) -> Connection | None:
-    """Return the connection of a session to its default bind; None where it has none yet."""
     engine = session.get_bind().engine
-    joined: dict[Connection, int | None] = session.info.get(_JOINED, {})
+    joined: Iterable[Connection] = session.info.get(_JOINED, ())
     return next((each for each in joined if each.engine is engine), None)
 
 
@@ -76,13 +68,12 @@ def note_undone(session: Session, connection: Connection) -> None:
 
 
 def first_word(statement: str) -> str | None:
-    """Return the keyword that a statement begins with, in capitals."""
     first = _FIRST_WORD.match(statement)
     return None if first is None else " ".join(first[1].upper().split())
 
 
 def may_write(statement: str) -> bool:
-    """Return whether a statement may leave anything that a rollback would undo."""
+    """Whether a statement may leave anything that a rollback would undo."""
     word = first_word(statement)
     if writing := _NOT_READING.get(word or ""):
         return writing.search(statement) is not None
@@ -99,18 +90,15 @@ def _has_written(connection: Connection, changes: int | None) -> bool:
 
 
 def _changes_on(connection: Connection) -> int | None:
-    # MySQL does not report them, and other databases have no count: None counts as written.
+    # MySQL does not report them. None counts as written.
     if connection.dialect.name in MYSQL:
         return 0 if commits_by_itself(connection) else _statements_on(connection)
-    if connection.dialect.name != "sqlite":
-        return None
-    # An async driver has none.
+    # Only SQLite's drivers count them, and of those no async one.
     count: int | None = getattr(connection.connection.dbapi_connection, "total_changes", None)
     return count
 
 
 def commits_by_itself(connection: Connection) -> bool:
-    """Return whether a driver commits every statement on its own."""
     driver = connection.connection.dbapi_connection
     get_autocommit = getattr(driver, "get_autocommit", None)  # of PyMySQL and mysqlclient
     if get_autocommit is not None:

@@ -35,7 +35,7 @@ from ..engine.guard import (
     argument,
 )
 from ..errors import ConfigurationError
-from ..exactly_once.factory import TransactionFactory, transaction_factory
+from ..exactly_once import TransactionFactory, transaction_factory
 from ..request.body import read_whole
 from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
 from ..request.key_header import key_in_header, key_of_value

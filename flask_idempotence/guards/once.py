@@ -20,7 +20,7 @@ from ..engine.claim import Attempt, Claim
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import FAILURES, Ending, Finding, Question, Settlement, Verdict, argument
 from ..errors import ConfigurationError
-from ..exactly_once.factory import TransactionFactory, transaction_factory
+from ..exactly_once import TransactionFactory, transaction_factory
 from ..request.fingerprint import KEYSPACE, half_of
 from ..response.records import Slot, UnreadableRecord
 from ..response.refusals import OutcomeUnknown, Refusal, ResponseNotStored, Running

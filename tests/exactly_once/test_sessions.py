@@ -17,7 +17,7 @@ from flask_idempotence import (
     SqlStore,
     idempotent,
 )
-from flask_idempotence.exactly_once.factory import transaction_factory
+from flask_idempotence.exactly_once import transaction_factory
 
 
 def swallow(session):
