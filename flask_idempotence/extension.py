@@ -30,9 +30,8 @@ from .request.input import watch_input
 from .request.proxies import actual
 from .request.tokens import Tokens
 from .request.warnings import NearMisses
-from .response.frameworks import register_with_apiflask
 from .response.records import Records
-from .response.refusals import Refusal
+from .response.refusals import register_with_apiflask
 from .stores import Store, open_store
 from .stores.base import BroadcastingStore
 from .web.routes import make_blueprint, token_url_faults
@@ -321,7 +320,7 @@ class State:
             faults += place_guards(app, self.config)
             for fault in {fault.endpoint: fault for fault in reversed(faults)}.values():
                 close_endpoint(app, fault)
-            register_with_apiflask(app, Refusal)
+            register_with_apiflask(app)
             self.engine.switches.report_foreign(app)
             # The function registered last is called first, those of blueprints before the
             # application's; and none is called after one that has raised.

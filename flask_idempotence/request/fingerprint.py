@@ -39,18 +39,13 @@ canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 class Selection(NamedTuple):
-    """The arguments that count.
-
-    Attributes:
-        only: names that count, and no others; None for all. A body without names does not count
-            then.
-        ignored: names that do not count.
-        files: whether uploaded files count, by their names and contents.
-    """
+    """The arguments that count."""
 
     only: frozenset[str] | None = None
+    """Names that count, and no others; None for all. A body without names does not count then."""
     ignored: frozenset[str] = frozenset()
     files: bool = False
+    """Whether uploaded files count, by their names and contents."""
 
     def of(self, arguments: _Arguments) -> _Arguments:
         if self.only is not None:
@@ -92,7 +87,7 @@ def canonical_request(request: Request, selection: Selection, *sender: str) -> b
 
 
 def rule_of(request: Request) -> str:
-    """Return the rule of a request's route: one endpoint may have several."""
+    # One endpoint may have several.
     return "" if request.url_rule is None else request.url_rule.rule
 
 

@@ -34,23 +34,17 @@ PURPOSE_RULE = "A token's purpose is 1 to 64 letters, digits, '_', '.' and '-'."
 
 
 class Token(NamedTuple):
-    """A token whose signature is good, and its bearer.
-
-    Attributes:
-        name: the text whose keyed hash is part of the store key.
-        purpose: as given when it was issued.
-        issued: the time of issue, in seconds since 1970.
-        expires: the end of its lifetime, likewise.
-        bearer: the signed-in user who sent it, or for whom it is issued; `NOBODY` for a guest.
-        text: the token as the client has it.
-    """
+    """A token whose signature is good, and its bearer; times are in seconds since 1970."""
 
     name: bytes
+    """The text whose keyed hash is part of the store key."""
     purpose: str | None
     issued: float
     expires: float
     bearer: Identity
+    """The signed-in user who sent it, or for whom it is issued; `NOBODY` for a guest."""
     text: str
+    """The token as the client has it."""
 
     def __repr__(self) -> str:
         return "<Token>"
@@ -72,13 +66,10 @@ class _HmacSha256(SigningAlgorithm):
 
 
 class Tokens:
-    """Signs and checks the tokens of one application.
-
-    Attributes:
-        clock: returns the wall clock's seconds, which go into the tokens.
-    """
+    """Signs and checks the tokens of one application."""
 
     clock: Callable[[], float] = time.time
+    """The wall clock, whose seconds go into the tokens."""
 
     def __init__(self, config: Config, identities: Identities, keyring: Keyring) -> None:
         self._config = config

@@ -81,14 +81,11 @@ class _Once:
 
 
 class IdentityWarnings(_Once):
-    """Warns where senders may be confused, or a repeat not be recognised.
-
-    Attributes:
-        meaningless: the names in environments so far that say nothing of the sender.
-    """
+    """Warns where senders may be confused, or a repeat not be recognised."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        # Names in environments so far that say nothing of the sender.
         self.meaningless: set[str] = set()
         self._checks_address = "ip" in config.identity and config.ip_header is None
         listed = config.identity_headers if "credentials" in config.identity else ()
@@ -96,9 +93,8 @@ class IdentityWarnings(_Once):
         self._telling = {"HTTP_COOKIE", "REMOTE_USER", *map(environ_key, listed)}
 
     def about_scheme(self, request: Request, scheme: str) -> None:
-        endpoint = request.endpoint
-        if self._is_new("scheme", endpoint):
-            self._warn("scheme", endpoint, _SCHEME, scheme)
+        if self._is_new("scheme", request.endpoint):
+            self._warn("scheme", request.endpoint, _SCHEME, scheme)
 
     def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
         """Check a request whose sender is known by an address only.

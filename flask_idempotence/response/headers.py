@@ -50,7 +50,6 @@ class RequestNote:
 
 
 def note_on(request: Request) -> RequestNote:
-    """Return the note on a request, which the first call makes."""
     note: RequestNote | None = vars(request).get(NOTE)
     if note is None:
         note = vars(request)[NOTE] = RequestNote()
@@ -74,7 +73,6 @@ def forbid_storing(request: Request) -> None:
 
 
 def add_kept_headers(note: RequestNote, response: Response) -> None:
-    """Add the headers that a note keeps."""
     for name, value in note.headers.items():
         if name != _CACHE_CONTROL:
             response.headers.setdefault(name, value)
@@ -83,6 +81,5 @@ def add_kept_headers(note: RequestNote, response: Response) -> None:
 
 
 def may_be_stored(response: Response) -> bool:
-    """Whether caches may store a response."""
     lines = response.headers.getlist(_CACHE_CONTROL)
     return not any("no-store" in line.lower() for line in lines)

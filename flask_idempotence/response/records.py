@@ -56,7 +56,6 @@ _WORTH_COMPRESSING = 512
 _BINDING = struct.Struct(">16s16sQ")
 """Head of an encrypted record: the digest of its store key, its fingerprint, and its expiry."""
 
-
 _FORGOTTEN = frozenset(
     {
         # Of one sender or moment.
@@ -91,23 +90,23 @@ class Slot(NamedTuple):
 
 
 class Records:
-    """Makes records of responses, and responses of records.
-
-    Args:
-        config: for the largest body and the keys to encrypt with.
-
-    Attributes:
-        clock: the wall clock, in seconds since 1970.
-
-    Raises:
-        ConfigurationError: there are keys, and the package cryptography is not installed.
-    """
+    """Makes records of responses, and responses of records."""
 
     clock: Callable[[], float] = time.time
+    """The wall clock, in seconds since 1970."""
 
     def __init__(self, config: Config) -> None:
         self._max_body = config.key_max_body
-        self._vault = _vault(config.key_encryption_keys) if config.key_encryption_keys else None
+        self._vault: MultiFernet | None = None
+        if config.key_encryption_keys:
+            try:
+                from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415 - an extra
+            except ImportError:
+                raise ConfigurationError(
+                    "IDEMPOTENCE_KEY_ENCRYPTION_KEYS needs the package cryptography: install "
+                    "flask-idempotence[crypto]."
+                ) from None
+            self._vault = MultiFernet([Fernet(key) for key in config.key_encryption_keys])
 
     def remember(self, claim: Slot, response: Response, ttl: float) -> bytes:
         """Return the record of a response; of its status alone where it is streamed or too large.
@@ -115,9 +114,12 @@ class Records:
         An encrypted one is good for the claim's key and fingerprint only, and for `ttl` seconds,
         even if the store keeps it longer.
         """
-        whole = self._whole(response)
-        if whole is None:
+        is_streamed = response.is_streamed or response.direct_passthrough
+        body = b"" if is_streamed else response.get_data()
+        head = _head_of(response)
+        if is_streamed or len(body) > self._max_body or len(head) > _MOST_HEADERS:
             return self.remember_status(claim, response.status_code, ttl)
+        whole = head + body
         if len(whole) >= _WORTH_COMPRESSING:
             # A small window: of the default one, making it ready takes longer than compressing.
             compressor = zlib.compressobj(level=1, wbits=12, memLevel=5)
@@ -151,7 +153,6 @@ class Records:
         return self._seal(claim, _RESULT, content, ttl)
 
     def result(self, asked: Slot, record: bytes) -> object:
-        """Return the result that a record remembers."""
         kind, content = self._open(asked, record)
         if kind != _RESULT:
             raise UnreadableRecord("without a result")
@@ -174,15 +175,6 @@ class Records:
         except (ValueError, zlib.error) as error:
             raise UnreadableRecord(f"damaged: {type(error).__name__}") from None
         return True
-
-    def _whole(self, response: Response) -> bytes | None:
-        if response.is_streamed or response.direct_passthrough:
-            return None
-        body = response.get_data()
-        if len(body) > self._max_body:
-            return None
-        head = _head_of(response)
-        return head + body if len(head) <= _MOST_HEADERS else None
 
     def _decompress(self, compressed: bytes) -> bytes:
         # It may expand a thousandfold, and the writer may be hostile.
@@ -266,17 +258,6 @@ def _fill(response: Response, content: bytes) -> None:
         name, value = line.split(": ", 1)
         response.headers.add(name, value)
     response.set_data(body)
-
-
-def _vault(keys: tuple[bytes, ...]) -> MultiFernet:
-    try:
-        from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise ConfigurationError(
-            "IDEMPOTENCE_KEY_ENCRYPTION_KEYS needs the package cryptography: install "
-            "flask-idempotence[crypto]."
-        ) from None
-    return MultiFernet([Fernet(key) for key in keys])
 
 
 def _digest(key: str) -> bytes:

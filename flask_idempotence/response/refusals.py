@@ -1,4 +1,9 @@
-"""Refusals: errors that answer a request, each with a problem document (RFC 9457)."""
+"""Refusals: errors that answer a request, each with a problem document (RFC 9457).
+
+Some frameworks answer HTTP errors in their own ways: Flask-RESTful, Flask-RESTX and flask-smorest
+look for a payload in the error's `data`. APIFlask passes the status and its name on, and needs a
+handler.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,18 @@ import functools
 import json
 import logging
 import math
+from collections.abc import Iterator
+from functools import partial
 from traceback import walk_tb
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from flask import Response, after_this_request, current_app, has_request_context, request
+from flask import Flask, Response, after_this_request, current_app, has_request_context, request
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_accept_header
 
 from ..config.settings import Config
 from ..errors import IdempotenceError
-from .frameworks import payload_of
 from .headers import REFUSAL_HEADER, note_on
 
 if TYPE_CHECKING:
@@ -88,8 +94,8 @@ class Refusal(IdempotenceError, HTTPException):
     @property
     def problem(self) -> dict[str, object]:
         """The problem document (RFC 9457)."""
-        document = {"type": self.type, "title": self.title}
-        return {**document, "status": self.code, "detail": self.description}
+        named = {"type": self.type, "title": self.title}
+        return {**named, "status": self.code, "detail": self.description}
 
     @property
     def name(self) -> str:
@@ -99,9 +105,16 @@ class Refusal(IdempotenceError, HTTPException):
     @property
     def data(self) -> dict[str, object]:
         """The payload that some frameworks look for in an error; absent elsewhere."""
-        if (payload := payload_of(self, self.slug, self.problem)) is None:
-            raise AttributeError("data")
-        return payload
+        message, problem = {"message": self.description}, self.problem
+        for api in _apis_of(current_app) if request else ():
+            if api.owns_endpoint(request.endpoint or ""):
+                # The payload would replace the answer of the API's own handler.
+                if isinstance(self, tuple(getattr(api, "_own_and_child_error_handlers", ()))):
+                    raise AttributeError("data")
+                return {**message, **{name: problem[name] for name in ("type", "title", "status")}}
+        if request and "flask-smorest" in current_app.extensions:
+            return {**message, "errors": {"idempotence": [self.slug]}}
+        raise AttributeError("data")
 
     def apply(self, config: Config) -> None:
         """Apply the settings, and keep the headers on a response that a hook replaces."""
@@ -142,7 +155,9 @@ class Refusal(IdempotenceError, HTTPException):
         if has_our_status and self.retry_after is not None:
             response.headers.setdefault("Retry-After", str(self.retry_after))
             note_on(request).headers["Retry-After"] = response.headers["Retry-After"]
-        if self._has_left_the_view() or (has_our_status and response.status_code >= 400):
+        # The outermost frame of a traceback is the one that caught the exception.
+        names = [frame.f_globals.get("__name__") for frame, _ in walk_tb(self.__traceback__)]
+        if "flask.app" in names or (has_our_status and response.status_code >= 400):
             self.mark(response)
         return response
 
@@ -151,11 +166,6 @@ class Refusal(IdempotenceError, HTTPException):
         response.headers[REFUSAL_HEADER] = self.slug
         note_on(request).headers[REFUSAL_HEADER] = self.slug
         return response
-
-    def _has_left_the_view(self) -> bool:
-        # The outermost frame of a traceback is the one that caught the exception.
-        frames = (frame for frame, _ in walk_tb(self.__traceback__))
-        return any(frame.f_globals.get("__name__") == "flask.app" for frame in frames)
 
     def get_headers(
         self, environ: WSGIEnvironment | None = None, scope: dict[str, object] | None = None
@@ -176,17 +186,13 @@ class Refusal(IdempotenceError, HTTPException):
         """Return the body of the answer: a problem document, or an HTML page."""
         if _prefers_html(environ):
             return super().get_body(environ, scope)
-        return _json_of(self.problem)
-
-
-def _json_of(problem: dict[str, object]) -> str:
-    """Return JSON as the application writes it, its keys in the order of RFC 9457."""
-    try:
-        text = current_app.json.dumps(problem, sort_keys=False)
-        text.encode()
-    except Exception:  # noqa: BLE001 - no application, or a JSON provider that returns no text
-        return json.dumps(problem)
-    return text
+        problem = self.problem
+        try:  # as the application writes JSON, its keys in the order of RFC 9457
+            text = current_app.json.dumps(problem, sort_keys=False)
+            text.encode()
+        except Exception:  # noqa: BLE001 - no application, or a JSON provider that returns no text
+            return json.dumps(problem)
+        return text
 
 
 def _prefers_html(environ: WSGIEnvironment | None) -> bool:
@@ -228,6 +234,40 @@ PAGE_TEXTS = {
 """Texts for people, on the pages of clients that prefer HTML, where a class's own is for programs.
 
 `IDEMPOTENCE_MESSAGES` replaces both."""
+
+
+def _apis_of(app: Flask) -> Iterator[Any]:
+    # Each wraps its own router of errors around the previous one.
+    handle: Any = app.handle_user_exception
+    while isinstance(handle, partial):
+        api = getattr(handle.func, "__self__", None)
+        if hasattr(api, "owns_endpoint"):
+            yield api
+        handle = handle.args[0] if handle.args else None
+
+
+def register_with_apiflask(app: Flask) -> None:
+    """Have APIFlask show a refusal's text and type, by the application's `error_processor`.
+
+    Where the application has a handler of its own for all HTTP errors, that stays the one.
+    """
+    handlers = app.error_handler_spec[None][None]
+    general = handlers.get(HTTPException)
+    is_own = getattr(general, "__module__", "").partition(".")[0] == "apiflask"
+    if is_own and handlers.keys().isdisjoint((Refusal, IdempotenceError)):
+        handlers[Refusal] = _answer_as_apiflask
+
+
+def _answer_as_apiflask(refusal: Any) -> Any:
+    from apiflask import HTTPError  # noqa: PLC0415 - in use by the application
+
+    headers = dict(refusal.get_headers())
+    del headers["Content-Type"]
+    detail = refusal.problem
+    error = HTTPError(409, detail.pop("detail"), detail, headers)
+    error.status_code = refusal.code  # it takes those of errors only
+    app: Any = current_app
+    return app.error_callback(error)
 
 
 class _PassingRefusal(Refusal):
