@@ -24,9 +24,9 @@ from .guards.once import NO_ID, Once, forget
 from .guards.placement import place_guards
 from .guards.step import Step
 from .guards.token import TokenGuard
+from .request.body import watch_input
 from .request.fingerprint import Keyring
 from .request.identity import Identities
-from .request.input import watch_input
 from .request.proxies import actual
 from .request.tokens import Tokens
 from .request.warnings import NearMisses

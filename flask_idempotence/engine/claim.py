@@ -16,8 +16,8 @@ from flask import Flask, Request, has_request_context
 from flask.globals import request_ctx
 
 from ..config.settings import OnStoreError
+from ..request.body import WATCHED, WatchedInput
 from ..request.fingerprint import SHORT_HASH
-from ..request.input import WATCHED, WatchedInput
 from ..request.proxies import actual
 from ..response.headers import note_on
 from ..response.records import Slot

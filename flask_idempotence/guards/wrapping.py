@@ -25,7 +25,7 @@ from ..engine.guard import (
 )
 from ..engine.settling import Settling
 from ..errors import ConfigurationError
-from ..request.input import guard_input
+from ..request.body import guard_input
 from ..request.proxies import actual
 from ..response.headers import forbid_storing, may_be_stored, note_on
 from ..response.refusals import Refusal
