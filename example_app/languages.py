@@ -41,7 +41,7 @@ def gettext(text: str) -> str:
 
 
 def vary(response: Response) -> Response:
-    """Let caches distinguish the languages of what has one."""
+    """Let caches distinguish the languages of a page."""
     if g.get("varies"):
         response.vary.add("Accept-Language")
     return response

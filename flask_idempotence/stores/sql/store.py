@@ -266,8 +266,8 @@ class SqlStore(InspectableStore):
     ) -> T:
         """Carry out an operation on a connection, within the deadline.
 
-        It is told whether it `writes` at once, and sent once more where its effect is unknown, if
-        it is `repeatable`. All that goes wrong, connecting included, is a `StoreError`.
+        `writes`: it writes at once. `repeatable`: it is sent again where its effect is unknown.
+        Every error, one of connecting included, is a `StoreError`.
         """
         deadline = time.monotonic() + self._deadline
         pauses = {Trouble.UNKNOWN: [0.0] * repeatable, Trouble.CONFLICT: [*_PAUSES]}
