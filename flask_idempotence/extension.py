@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from flask import Flask, Request, current_app, has_request_context, request
 from flask.signals import got_request_exception, request_finished, request_started
@@ -38,7 +38,7 @@ from .web.routes import make_blueprint, token_url_faults
 from .web.templating import FUNCTIONS
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session, scoped_session
+    from .exactly_once import Within
 
 Loader = TypeVar("Loader", bound=IdentityLoader)
 
@@ -139,7 +139,7 @@ class Idempotence:
         key: Callable[..., Id] | None = None,
         ttl: float | timedelta = 86400,
         wait: float | timedelta | None = None,
-        within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
+        within: Within | None = None,
     ) -> Once:
         """Run a named operation once, in a request or outside: a message, a job, a command.
 
@@ -173,7 +173,7 @@ class Idempotence:
         name: str,
         id: Id | None = None,  # noqa: A002 - the word for it
         *,
-        within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
+        within: Within | None = None,
     ) -> Step:
         """Run a part of an operation once, however often the operation runs.
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import Session, scoped_session
 
     from ..stores.base import Store
     from .transaction import Transaction
+
+    Within = Session | scoped_session[Any] | Callable[[], Session]
+    """The session of `within=`, or a function that returns it."""
 
 
 @dataclass(eq=False, slots=True)

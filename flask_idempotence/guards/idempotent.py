@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from flask import Response
 
 from ..config.settings import Guarantee, OnRepeat, OnStoreError, Remember
 from .key import KeyGuard
-from .wrapping import B, Decorator, P, R, decorator_of
+from .wrapping import B, Decorator, P, R, Subject, decorator_of
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session, scoped_session
+    from ..exactly_once import Within
 
 
 @overload
@@ -41,11 +41,11 @@ def idempotent(
     wait: float | timedelta | None = None,
     unless: Callable[[], object] | None = None,
     on_store_error: OnStoreError | None = None,
-    within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
+    within: Within | None = None,
 ) -> Decorator: ...
 
 
-def idempotent(view: Any = None, /, **given: Any) -> Any:
+def idempotent(view: Subject | None = None, /, **given: object) -> object:
     """Run a request with an `Idempotency-Key` once; its repeats get the first response.
 
     Also bare: `@idempotent`. A key belongs to its sender, endpoint and method. The rules are

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NoReturn, Self, overload
+from typing import NoReturn, Self, overload
 
 from flask import Request, Response
 
@@ -149,7 +149,7 @@ def no_repeat_submit(
 ) -> Decorator: ...
 
 
-def no_repeat_submit(interval: Any = None, message: object | None = None, **given: Any) -> Any:
+def no_repeat_submit(interval: object = None, message: object = None, **given: object) -> object:
     """Refuse the same request from the same sender while it runs, and for an interval.
 
     Also bare: `@no_repeat_submit`. The client needs nothing. A repeat has the same sender (the
@@ -183,5 +183,6 @@ def no_repeat_submit(interval: Any = None, message: object | None = None, **give
     Raises:
         ConfigurationError: an argument of the wrong kind.
     """
-    view, interval = (interval, None) if is_subject(interval) else (None, interval)
-    return decorator_of(LockGuard, view, given, interval=interval, message=message)
+    if is_subject(interval):
+        return decorator_of(LockGuard, interval, given, message=message)
+    return decorator_of(LockGuard, None, given, interval=interval, message=message)

@@ -30,7 +30,7 @@ from . import arguments
 from .blocks import Block, BlockGuard, Id, name_of
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session, scoped_session
+    from ..exactly_once import Within
 
 
 _logger = logging.getLogger("flask_idempotence")
@@ -121,7 +121,7 @@ class Once(Block):
         key: Callable[..., Id] | None = None,
         ttl: float | timedelta = 86400,
         wait: float | timedelta | None = None,
-        within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
+        within: Within | None = None,
     ) -> None:
         super().__init__()
         self._part = checked_scope("once", scope)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -25,7 +24,7 @@ from .once import Once, OnceGuard, checked_scope, is_unguarded
 from .wrapping import guards_of
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session, scoped_session
+    from ..exactly_once import Within
 
 
 @dataclass(eq=False)
@@ -56,7 +55,7 @@ class Step(Once):
         name: str,
         id: Id | None = None,  # noqa: A002 - its name in the interface
         *,
-        within: Session | scoped_session[Any] | Callable[[], Session] | None = None,
+        within: Within | None = None,
     ) -> None:
         super().__init__(checked_scope("step", name), "-")
         self._text = name_of("step", id=name) if id is None else name_of("step", name, id=id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self, overload
+from typing import NoReturn, Self, overload
 
 from flask import Request
 
@@ -104,7 +104,7 @@ def one_time_token(
 ) -> Decorator: ...
 
 
-def one_time_token(purpose: Any = None, **given: Any) -> Any:
+def one_time_token(purpose: object = None, **given: object) -> object:
     """Run a view once for each one-time token that the server has issued.
 
     Also bare: `@one_time_token`. The token travels in the header `IDEMPOTENCE_TOKEN_HEADER`, or in
@@ -123,5 +123,6 @@ def one_time_token(purpose: Any = None, **given: Any) -> Any:
     Raises:
         ConfigurationError: no token could have such a purpose, or an argument is wrong.
     """
-    view, purpose = (purpose, None) if is_subject(purpose) else (None, purpose)
-    return decorator_of(TokenGuard, view, given, purpose=purpose)
+    if is_subject(purpose):
+        return decorator_of(TokenGuard, purpose, given)
+    return decorator_of(TokenGuard, None, given, purpose=purpose)

@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeGuard, TypeVar, overload
 
 from flask import Blueprint, Flask, Request, Response, after_this_request, current_app
 from flask.globals import request_ctx
@@ -35,6 +35,7 @@ _logger = logging.getLogger("flask_idempotence")
 P = ParamSpec("P")
 R = TypeVar("R")
 B = TypeVar("B", bound=Blueprint)
+Subject = Callable[..., object] | Blueprint
 
 GUARDED = "__idempotence_guarded__"
 """Marks a view that a decorator has put behind a guard."""
@@ -59,18 +60,20 @@ class Decorator(Protocol):
     def __call__(self, view: B, /) -> B: ...
 
 
-def is_subject(value: object) -> bool:
+def is_subject(value: object) -> TypeGuard[Subject]:
     """Whether the first argument of a decorator is what it guards, and no argument."""
     return callable(value) or isinstance(value, Blueprint)
 
 
-def decorator_of(kind: type[ViewGuard], view: Any, given: dict[str, Any], **more: Any) -> Any:
+def decorator_of(
+    kind: type[ViewGuard], view: Subject | None, given: dict[str, object], **more: object
+) -> object:
     """Return a decorator with these arguments; given a view or a Blueprint, decorate it."""
     if unknown := given.keys() - {argument.name for argument in arguments_of(kind)}:
         raise TypeError(f"{kind.decorator}() got an unexpected keyword argument {min(unknown)!r}")
     guard = kind(**given, **more)
 
-    def decorate(view: Any) -> Any:
+    def decorate(view: Subject) -> object:
         if isinstance(view, Blueprint):
             _carry(view, guard)
             return view
