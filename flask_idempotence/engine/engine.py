@@ -249,7 +249,7 @@ class Engine:
         # The claim may have been granted although its answer was lost.
         until = self.now() + max(question.lease, self.config.lease) + question.keep
         release = partial(self.store.release, key, owner)
-        self.keeper.finish(PendingSettlement(attempt, "release", release, until))
+        self.keeper.retry(PendingSettlement(attempt, "release", release, until))
 
     def _spend(
         self, attempt: Attempt, guard: Guard[object], question: Question, slot: Slot, token: Token

@@ -104,7 +104,7 @@ class Keeper:
                 return True
             return self._changed.wait_for(lambda: claim not in self._renewing, timeout)
 
-    def finish(self, settlement: PendingSettlement) -> None:
+    def retry(self, settlement: PendingSettlement) -> None:
         """Retry a settlement until the store answers, or it no longer matters."""
         with self._changed:
             self._retry_queue.add(settlement)

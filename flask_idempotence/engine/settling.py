@@ -104,10 +104,10 @@ class Settling:
 
     def finish(self, request: Request, context: int, response: Response) -> None:
         """Settle by the response that is sent: now, or when a streamed one is closed."""
-        note = note_on(request)
+        on_request = note_on(request)
         is_streamed = type(response.response) is not list and response.is_streamed
         is_read = request.method != "HEAD" and response.status_code not in _BODYLESS
-        for claim in reversed(note.claims):
+        for claim in reversed(on_request.claims):
             if not claim.settled and claim.context == context:
                 self._finish(claim, response, is_streamed=is_streamed and is_read)
             if claim.unacknowledged:
@@ -117,13 +117,13 @@ class Settling:
             is_constrained = claim.transaction is not None and claim.transaction.is_constrained
             if is_constrained and response.status_code >= 500:
                 _logger.warning(_CONSTRAINED, response.status_code, claim.attempt)
-        if note.replayed == response.status_code:
+        if on_request.replayed == response.status_code:
             response.headers.setdefault(REPLAYED_HEADER, "true")
-        if note.headers:
-            add_kept_headers(note, response)
+        if on_request.headers:
+            add_kept_headers(on_request, response)
         if is_streamed:
             # Not the response: a body that holds its request's context would never be collected.
-            note.may_be_stored = may_be_stored(response)
+            on_request.may_be_stored = may_be_stored(response)
 
     def _finish(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
         if _is_refusal(response):
@@ -178,11 +178,11 @@ class Settling:
     def note_exception(self) -> None:
         """Note an exception without a handler; it may not be the view's."""
         request = actual(request_ctx).request
-        note = note_on(request)
-        for claim in note.claims:
+        on_request = note_on(request)
+        for claim in on_request.claims:
             if not claim.settled and not claim.in_view:  # a view may send the signal, too
                 claim.leave_view(raised=True)
-        if note.replayed is not None:
+        if on_request.replayed is not None:
             _logger.error(
                 "Flask-Idempotence: an exception followed a replay of %r. A decorator outside the "
                 "guard must pass on the Response of a replay; or put it inside the guard.",
@@ -215,9 +215,9 @@ class Settling:
     def _take_record(claim: Claim, response: Response) -> None:
         if not claim.guard.keeps_records:
             return
-        note = note_on(actual(request_ctx).request)
-        if note.headers:  # no cache may store the replay of a page with a token
-            add_kept_headers(note, response)
+        on_request = note_on(actual(request_ctx).request)
+        if on_request.headers:  # no cache may store the replay of a page with a token
+            add_kept_headers(on_request, response)
         try:
             claim.record = claim.guard.record(claim.slot, response, claim.ttl)
         except Exception:
@@ -372,7 +372,7 @@ class Settling:
             self._acknowledge(claim, settlement, outcome)
 
         pending = PendingSettlement(claim.attempt, settlement.call, send, until, ended)
-        self._keeper.finish(pending)
+        self._keeper.retry(pending)
 
     def _acknowledge(self, claim: Claim, settlement: Settlement, outcome: Outcome | None) -> None:
         if outcome is Outcome.OK:

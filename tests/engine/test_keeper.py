@@ -153,7 +153,7 @@ def test_an_unanswered_settlement_is_repeated_until_the_store_answers():
 
     attempt = Attempt(harness.app, "lock", "view")
     until = harness.clock() + 30
-    harness.keeper.finish(PendingSettlement(attempt, "release", call, until, outcomes.append))
+    harness.keeper.retry(PendingSettlement(attempt, "release", call, until, outcomes.append))
     harness.pass_time(2)
     assert outcomes == [Outcome.OK]
     assert answers == []
@@ -168,7 +168,7 @@ def test_an_unanswered_settlement_is_given_up_when_it_no_longer_matters():
         raise StoreError("away")
 
     attempt = Attempt(harness.app, "lock", "view")
-    harness.keeper.finish(PendingSettlement(attempt, "release", call, harness.clock() + 1.7))
+    harness.keeper.retry(PendingSettlement(attempt, "release", call, harness.clock() + 1.7))
     harness.pass_time(5, step=0.25)
     assert len(calls) == 3
 
@@ -190,7 +190,7 @@ class Pending:
         attempt = Attempt(self.harness.app, "lock", "view")
         until = self.harness.clock() + 3600
         ended = lambda outcome: self.done.append(name)  # noqa: E731 - a callback
-        self.harness.keeper.finish(PendingSettlement(attempt, "release", call, until, ended))
+        self.harness.keeper.retry(PendingSettlement(attempt, "release", call, until, ended))
 
 
 def test_what_is_refused_for_ever_does_not_keep_others_waiting():

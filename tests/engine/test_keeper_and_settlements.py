@@ -105,7 +105,7 @@ class TestKeeperAndSettling:
 
         keeper._pace = 0.1
         attempt, matters_until = Attempt(app, "lock", "view"), time.monotonic() + 60
-        keeper.finish(PendingSettlement(attempt, "release", call, matters_until, outcomes.append))
+        keeper.retry(PendingSettlement(attempt, "release", call, matters_until, outcomes.append))
         assert until(lambda: outcomes == [Outcome.OK])
 
     def test_a_settlement_never_overtakes_a_renewal_that_is_under_way(self, monkeypatch):

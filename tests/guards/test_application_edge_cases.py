@@ -209,7 +209,7 @@ class TestKeeperInTrouble:
         monkeypatch.setattr(threading.Thread, "start", watched)
         for begin in (
             lambda: keeper.watch(hold),
-            lambda: keeper.finish(unsettled),
+            lambda: keeper.retry(unsettled),
             lambda: keeper.defer(int),
         ):
             keeper._thread = None
@@ -252,7 +252,7 @@ class TestKeeperInTrouble:
             return Outcome.OK
 
         for _ in range(100):
-            keeper.finish(
+            keeper.retry(
                 PendingSettlement(Attempt(app, "lock", "v"), "release", slow, clock() + 60)
             )
         clock.advance(1)

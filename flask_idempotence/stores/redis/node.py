@@ -172,6 +172,8 @@ class Node:
                 breaker.record_success()
                 return
             breaker.record_failure()
+            if not isinstance(count, int):  # a server that is demoted closes its connections
+                self.drop_idle()
         raise NotReplicatedError(f"The write has reached {count} replicas in time, not {wanted}.")
 
     def _note_failure(self, error: BaseException, started: float) -> None:

@@ -1,6 +1,6 @@
 """The table, and the SQL that the databases share: values, conditions and statements.
 
-Version 1 of the layout, as the `1` in every key says: one row a key. Parameters are `this_key`,
+One row a key. Parameters are `this_key`,
 `this_owner` (of a token: its subject), `this_fingerprint`, `this_kind`, `record`, and in
 milliseconds `lease` and `keep`. Each statement changes one row under a condition, or none.
 """

@@ -297,7 +297,7 @@ class TestClaim:
         self, proxy
     ):
         shop = Shop(proxy.url, IDEMPOTENCE_LEASE=0.5)
-        shop.keeper.finish = lambda unsettled: None  # as if the process had died
+        shop.keeper.retry = lambda unsettled: None  # as if the process had died
         shop.warm_up()
         proxy.drop_next_replies(2, after=CLAIM)
         assert shop.post("k", "/once").status_code == 503
