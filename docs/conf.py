@@ -87,7 +87,6 @@ def link_to_reports(_app, _docname, source):
 BELOW = {
     "choose-a-scheme": "catalogue",
     "guarantees": "how-to/choose-a-guarantee",
-    "how-it-is-tested": "architecture",
     "how-to/existing-application": "how-to/migrate-a-home-made-scheme",
     "how-to/payments-api": "how-to/openapi",
     "identity": "how-to/multi-tenant",

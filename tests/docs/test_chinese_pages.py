@@ -67,6 +67,8 @@ TWINS = {
     ),
     "zh/run-in-production.md": (Part("run-in-production.md"),),
     "zh/sql-store.md": (Part("how-to/sql-store.md"),),
+    "zh/long-work.md": (Part("how-to/long-work.md"),),
+    "zh/graphql.md": (Part("how-to/graphql.md"),),
     "zh/settings.md": (Part("settings.md"),),
 }
 ONLY_CHINESE = {"zh/index.md", "zh/messages.md"}

@@ -11,6 +11,7 @@ import pytest
 from blinker import NamedSignal
 from helpers.apps import make_app
 from helpers.http_transcripts import CONTINUES
+from helpers.pages import namespace
 from helpers.repository import (
     CHINESE,
     PAGES,
@@ -95,12 +96,12 @@ def test_the_files_of_a_page_pass_as_tests(chain, tmp_path, redis_url):
     ("page", "chain"), [example for example in examples() if not is_of_files(example.values[1])]
 )
 def test_every_example_runs(page, chain):
-    namespace = {"__name__": "example"}
+    names = namespace()
     for start, code in chain:
         lines_before = "\n" * text_of(page)[:start].count("\n")
         compiled = compile(lines_before + code, str(page), "exec")
         if not is_chinese(page):
-            exec(compiled, namespace)
+            exec(compiled, names)
 
 
 def test_there_are_examples_and_none_is_overlooked():
