@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Flask, Response
 
-from . import checkout, errors, lab, languages, ledger, payments, recipes, shop
+from . import checkout, errors, lab, languages, ledger, listings, payments, recipes, shop
 from .bad_network import BadNetwork
 from .database import Database, RowNumber
 from .extensions import idempotence
@@ -60,6 +60,7 @@ def create_app(**settings: Any) -> Flask:
     lab.listen(app)
     errors.register(app)
     languages.register(app)
+    listings.register(app)
     app.wsgi_app = BadNetwork(app.wsgi_app, database)  # type: ignore[method-assign]
 
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True

@@ -90,7 +90,7 @@ async function showPayments() {
     }
     return row;
   });
-  document.getElementById("payments").replaceChildren(...rows);
+  if (rows.length > 0) document.getElementById("payments").replaceChildren(...rows);
   return count;
 }
 

@@ -1,9 +1,11 @@
 """The example's pages: labels, contrasts, links and a strict policy."""
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
+from helpers.repository import ROOT
 from helpers.servers.example import HTML
 
 from example_app import create_app
@@ -139,6 +141,33 @@ def test_the_shop_is_emptied_after_a_confirmation_only(client):
     assert client.get("/api/payments").json["count"] == 1
     assert client.post("/orders/clear").status_code == 303
     assert client.get("/api/payments").json["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "file", "guard"),
+    [
+        ("/", "shop", "@no_repeat_submit(5, "),
+        ("/products/mug", "shop", "@no_repeat_submit(5, "),
+        ("/checkout/mug", "checkout", "@one_time_token(purpose="),
+        ("/pay", "payments", "@idempotent(required=True)"),
+    ],
+)
+def test_a_page_shows_the_guard_as_it_stands_in_the_source(client, path, file, guard):
+    page = client.get(path, headers=HTML).text
+    shown = re.search(r'class="guard">.*?<code>(.*?)</code>.*?<pre>(.*?)</pre>', page, re.DOTALL)
+    assert shown[1] == f"example_app/{file}.py"
+    lines = [unescape(line) for line in re.findall(r"<code>(.*?)</code>", shown[2])]
+    for line, begin in zip(lines, ("@blueprint.", guard, "def "), strict=True):
+        assert line.startswith(begin)
+    assert "\n".join(lines) in (ROOT / shown[1]).read_text()
+
+
+def test_an_empty_list_says_what_fills_it(client):
+    client.post("/orders/clear")
+    lists = client.get("/orders", headers=HTML).text
+    assert re.search(r'No orders yet\.\s+<a href="/checkout/mug">', lists)
+    assert re.search(r'No payments yet\.\s+<a href="/pay">', lists)
+    assert "No payments yet." in client.get("/pay", headers=HTML).text
 
 
 def luminance(colour):
