@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Flask, Response
 
-from . import checkout, errors, lab, languages, ledger, listings, payments, recipes, shop
+from . import checkout, errors, lab, languages, ledger, listings, payments, recipes, shop, steps
 from .bad_network import BadNetwork
 from .database import Database, RowNumber
 from .extensions import idempotence
@@ -54,7 +54,7 @@ def create_app(**settings: Any) -> Flask:
     app.url_map.converters["int"] = RowNumber
     idempotence.init_app(app)
     database = app.extensions["example_database"] = Database(app.config["EXAMPLE_DATABASE"])
-    for module in (shop, checkout, payments, ledger, lab):
+    for module in (shop, checkout, payments, steps, ledger, lab):
         app.register_blueprint(module.blueprint)
     recipes.register(app, recipes_url(app))
     lab.listen(app)

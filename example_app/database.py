@@ -28,6 +28,11 @@ CREATE TABLE IF NOT EXISTS payments (
     amount INTEGER NOT NULL, how TEXT NOT NULL,
     paid TEXT NOT NULL DEFAULT (datetime('now'))
 );
+CREATE TABLE IF NOT EXISTS payment_steps (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    payment TEXT NOT NULL, step TEXT NOT NULL, pid INTEGER NOT NULL,
+    at TEXT NOT NULL DEFAULT (datetime('now'))
+);
 CREATE TABLE IF NOT EXISTS tries (operation TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS tries_of ON tries (operation);
 CREATE TABLE IF NOT EXISTS likes (product TEXT NOT NULL);

@@ -41,6 +41,6 @@ def confirm_clear() -> ResponseReturnValue:
 @blueprint.post("/orders/clear")
 def clear() -> ResponseReturnValue:
     """Delete all orders, payments, likes and comments."""
-    for table in ("orders", "payments", "tries", "likes", "comments"):
+    for table in ("orders", "payments", "payment_steps", "tries", "likes", "comments"):
         database().write(f"DELETE FROM {table}")  # noqa: S608 (a constant)
     return redirect(url_for(".orders"), HTTPStatus.SEE_OTHER)

@@ -24,7 +24,15 @@ blueprint = Blueprint("payments", __name__)
 def pay_page() -> ResponseReturnValue:
     """Show the page that pays over an unreliable network."""
     amount = min(max(request.args.get("amount", 12, type=int), 1), MOST)
-    return render_template("pay.html", amount=amount, most=MOST, **truth())
+    return render_template(
+        "pay.html",
+        amount=amount,
+        most=MOST,
+        steps=database().read(
+            "SELECT step, pid, at FROM payment_steps ORDER BY number DESC LIMIT 12"
+        ),
+        **truth(),
+    )
 
 
 @blueprint.post("/api/payments")
@@ -48,6 +56,14 @@ def list_payments() -> ResponseReturnValue:
 
 def make_payment(how: str) -> ResponseReturnValue:
     """Call the bank, and insert the payment."""
+    amount = requested_amount()
+    time.sleep(BANK_TAKES)
+    number = database().write("INSERT INTO payments (amount, how) VALUES (?, ?)", amount, how)
+    return jsonify(number=number, amount=amount), HTTPStatus.CREATED
+
+
+def requested_amount() -> int:
+    """Return the amount in the body of the request, or abort with 400."""
     try:
         body = request.get_json()
     except RecursionError:
@@ -55,9 +71,7 @@ def make_payment(how: str) -> ResponseReturnValue:
     amount = body.get("amount") if isinstance(body, dict) else None
     if type(amount) is not int or not 0 < amount <= MOST:
         abort(400, f"The amount must be a whole number of euros from 1 to {MOST}.")
-    time.sleep(BANK_TAKES)
-    number = database().write("INSERT INTO payments (amount, how) VALUES (?, ?)", amount, how)
-    return jsonify(number=number, amount=amount), HTTPStatus.CREATED
+    return amount
 
 
 def truth() -> dict[str, Any]:

@@ -6,10 +6,8 @@ import { translate } from "./texts.js";
 const TIMES = ["not at all", "once", "twice", "three times", "four times", "five times"];
 
 const form = document.getElementById("pay");
-const button = form.querySelector("button");
-const log = document.getElementById("log");
-const section = document.getElementById("responses");
-const verdict = document.getElementById("verdict");
+const stepsForm = document.getElementById("pay-in-steps");
+let log = document.getElementById("log"); // of the form that was sent last
 
 function say(text, kind = "") {
   const line = document.createElement("li");
@@ -18,9 +16,15 @@ function say(text, kind = "") {
   log.append(line);
 }
 
+function judge(text, isRight) {
+  const section = log.closest("section");
+  section.querySelector(".verdict").textContent = text;
+  section.dataset.outcome = isRight ? "right" : "wrong";
+}
+
 /* With a key: idempotence.fetch decides when to retry; this page logs each retry. */
-function payWithKey(request) {
-  return globalThis.idempotence.fetch(form.dataset.url, {
+function payWithKey(request, url = form.dataset.url) {
+  return globalThis.idempotence.fetch(url, {
     ...request,
     timeout: 10_000,
     onRetry({ attempt, delay, error }) {
@@ -62,10 +66,7 @@ async function pay() {
   const before = await showPayments();
   const send = fields.get("how") === "key" ? payWithKey : payPlainly;
   const response = await send(requestOf(fields));
-  const answer = await response.json();
-  if (!response.ok) {
-    throw new Error(answer.detail ?? translate("The server answered {status}.", response));
-  }
+  const answer = await answerOf(response);
   const replayed = response.headers.has("Idempotent-Replayed");
   const how = replayed ? translate(" Replayed: the response to the first attempt.") : "";
   say(translate("Response: payment {number} of {amount} €.{how}", { ...answer, how }), "done");
@@ -74,8 +75,52 @@ async function pay() {
   const excess = ": {paid} € instead of {amount} €";
   const total = made > 1 ? translate(excess, { paid: made * amount, amount }) : "";
   const times = translate(TIMES[made] ?? "{made} times", { made });
-  verdict.textContent = translate("Paid {times}{total}.", { times, total });
-  section.dataset.outcome = made === 1 ? "right" : "wrong";
+  judge(translate("Paid {times}{total}.", { times, total }), made === 1);
+}
+
+async function answerOf(response) {
+  const answer = await response.json();
+  if (response.ok) return answer;
+  throw new Error(answer.detail ?? translate("The server answered {status}.", response));
+}
+
+/* The worker that is killed loses the response; the next one skips the steps that are finished. */
+async function payInSteps() {
+  const key = globalThis.idempotence.newKey();
+  const headers = { "Content-Type": "application/json" };
+  const kill = new FormData(stepsForm).get("kill");
+  if (kill) headers["X-Example-Kill"] = kill;
+  const amount = Number(new FormData(form).get("amount"));
+  const request = { method: "POST", headers, body: JSON.stringify({ amount }), key };
+  const answer = await answerOf(await payWithKey(request, stepsForm.dataset.url));
+  const text = "Response: payment {number} of {amount} €.{how}";
+  say(translate(text, { ...answer, how: "" }), "done");
+  await showPayments();
+  const steps = (await showSteps()).filter(({ payment }) => payment === key).reverse();
+  for (const { step, pid } of steps) say(translate("Process {pid}: {step}.", { step, pid }));
+  const names = steps.map(({ step }) => step).join();
+  const processes = new Set(steps.map(({ pid }) => pid)).size;
+  const isRight = names === "reserve,charge,book";
+  const verdict = isRight
+    ? "Each step ran once. Processes: {processes}."
+    : "Steps that ran: {names}.";
+  judge(translate(verdict, { processes, names }), isRight);
+}
+
+async function showSteps() {
+  const response = await fetch(stepsForm.dataset.url, { cache: "no-store" });
+  const { steps } = await response.json();
+  showRows("steps", steps.map(({ step, pid, at }) => [step, pid, at]));
+  return steps;
+}
+
+function showRows(name, values) {
+  const rows = values.map((texts) => {
+    const row = document.createElement("tr");
+    for (const text of texts) row.insertCell().textContent = text;
+    return row;
+  });
+  if (rows.length > 0) document.getElementById(name).replaceChildren(...rows);
 }
 
 async function showPayments() {
@@ -83,30 +128,34 @@ async function showPayments() {
   const { count, tries, payments } = await response.json();
   document.getElementById("count").textContent = count;
   document.getElementById("tries").textContent = tries;
-  const rows = payments.map(({ number, amount, how, paid }) => {
-    const row = document.createElement("tr");
-    for (const text of [number, `${amount} €`, translate(how), paid]) {
-      row.insertCell().textContent = text;
-    }
-    return row;
-  });
-  if (rows.length > 0) document.getElementById("payments").replaceChildren(...rows);
+  const row = ({ number, amount, how, paid }) => [number, `${amount} €`, translate(how), paid];
+  showRows("payments", payments.map(row));
   return count;
 }
 
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  if (button.disabled) return;
-  button.disabled = true;
-  log.replaceChildren();
-  verdict.textContent = "";
-  delete section.dataset.outcome;
-  try {
-    await pay();
-  } catch (error) {
-    say(String(error.message ?? error), "lost");
-  } finally {
-    button.disabled = false;
-    button.focus();
-  }
-});
+const buttons = [form, stepsForm].map((each) => each.querySelector("button"));
+
+/* One payment at a time: the verdict compares counts of before and after. */
+function onSubmit(sent, name, send) {
+  sent.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (buttons.some((button) => button.disabled)) return;
+    for (const button of buttons) button.disabled = true;
+    log = document.getElementById(name);
+    log.replaceChildren();
+    const section = log.closest("section");
+    section.querySelector(".verdict").textContent = "";
+    delete section.dataset.outcome;
+    try {
+      await send();
+    } catch (error) {
+      say(String(error.message ?? error), "lost");
+    } finally {
+      for (const button of buttons) button.disabled = false;
+      sent.querySelector("button").focus();
+    }
+  });
+}
+
+onSubmit(form, "log", pay);
+onSubmit(stepsForm, "steps-log", payInSteps);

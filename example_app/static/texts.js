@@ -21,6 +21,10 @@ const CHINESE = {
   ": {paid} € instead of {amount} €": "：付了 {paid} €，应付 {amount} €",
   "with a key": "有",
   "without a key": "无",
+  "in three steps": "有，分三步",
+  "Process {pid}: {step}.": "进程 {pid}：{step}。",
+  "Each step ran once. Processes: {processes}.": "每一步只执行一次。进程数：{processes}。",
+  "Steps that ran: {names}.": "执行过的步骤：{names}。",
 };
 
 export function translate(text, values = {}) {

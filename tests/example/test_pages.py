@@ -162,6 +162,19 @@ def test_a_page_shows_the_guard_as_it_stands_in_the_source(client, path, file, g
     assert "\n".join(lines) in (ROOT / shown[1]).read_text()
 
 
+def test_the_pay_page_shows_the_payment_in_steps_as_it_stands_in_the_source(client):
+    page = client.get("/pay", headers=HTML).text
+    shown = re.search(r"<code>example_app/worker.py</code>.*?<pre>(.*?)</pre>", page, re.DOTALL)
+    lines = [unescape(line) for line in re.findall(r"<code>(.*?)</code>", shown[1])]
+    head, rest = "\n".join(lines[:3]), "\n".join(lines[3:])
+    assert lines[1] == "@idempotent(required=True)"
+    assert re.search(
+        re.escape(head) + r'\n    """.*"""\n' + re.escape(rest),
+        (ROOT / "example_app/worker.py").read_text(),
+    )
+    assert "idempotence.step(" in rest
+
+
 def test_an_empty_list_says_what_fills_it(client):
     client.post("/orders/clear")
     lists = client.get("/orders", headers=HTML).text

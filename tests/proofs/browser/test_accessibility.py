@@ -11,7 +11,7 @@ from example_app import create_app
 
 pytestmark = pytest.mark.browser
 
-NO_PAGES = {"static", "payments.list_payments", "lab.events"}
+NO_PAGES = {"static", "payments.list_payments", "steps.list_steps", "lab.events"}
 """Views that answer GET with a file or JSON."""
 
 WITH_ROWS = {"checkout.order"}
@@ -51,6 +51,9 @@ def test_no_outcome_violates_wcag(page, url, expect):
         page.get_by_label(way).check()
         page.get_by_role("button", name="Pay").click()
         check(f"pay, {way}", outcome)
+    page.get_by_role("button", name="Reserve, charge, book").click()
+    expect(page.locator("#steps-responses")).to_have_attribute("data-outcome", "right")
+    check("pay in steps")
     for path, button, outcome in (
         ("select-then-insert", "Send sixteen", "wrong"),
         ("unique-index", "Order", "neutral"),

@@ -45,6 +45,8 @@ def pay(page, url, expect):
     page.goto(url + "/pay?amount=34")
     page.get_by_role("button", name="Pay").click()
     expect(page.locator("#verdict")).to_have_text("Paid once.")
+    crash = page.locator("section[aria-labelledby=steps-title], table:has(#steps)")
+    crash.evaluate_all("parts => parts.forEach(each => each.remove())")
     return page.locator("body")
 
 

@@ -230,6 +230,25 @@ def test_without_a_key_the_same_network_makes_three_payments(visit, url, expect)
     assert ask(url + "/api/payments").json["count"] == 3
 
 
+@pytest.mark.parametrize("chosen", ["after it reserved", "after it charged", "not at all"])
+def test_a_payment_whose_process_is_killed_goes_on_in_another(visit, url, expect, chosen):
+    page = visit()
+    page.goto(url + "/pay?amount=34")
+    options = page.get_by_label("The worker is killed")
+    options.select_option(options.locator("option", has_text=chosen).get_attribute("value"))
+    page.get_by_role("button", name="Reserve, charge, book").click()
+    processes = 1 if chosen == "not at all" else 2
+    expect(page.locator("#steps-verdict")).to_have_text(
+        f"Each step ran once. Processes: {processes}."
+    )
+    expect(page.locator("#steps-responses")).to_have_attribute("data-outcome", "right")
+    expect(page.locator("#steps tr td:first-child")).to_have_text(["book", "charge", "reserve"])
+    expect(page.locator("#payments td").nth(1)).to_have_text("34 €")
+    lost = page.locator("#steps-log .lost").count()
+    assert lost >= 1 if processes == 2 else lost == 0
+    assert ask(url + "/api/payments").json["count"] == 1
+
+
 @pytest.mark.parametrize("path", ["/", "/lab"])
 def test_a_phone_shows_what_to_try_on_its_first_screen(visit, url, expect, path):
     page = visit(viewport=PHONE)
