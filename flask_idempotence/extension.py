@@ -226,7 +226,7 @@ class Idempotence:
         Raises:
             ConfigurationError: the scope has another form, or the store is no `InspectableStore`.
             TypeError: the id is not a text, an integer, a UUID or a tuple of these.
-            Running: the operation is running. Its owner keeps it.
+            Running: the operation, or a step of it, is running. Its owner keeps it.
             StoreUnavailable: the store does not answer.
         """
         return forget(actual(current_app), scope, id)

@@ -18,9 +18,9 @@ from flask.cli import with_appcontext
 from ..errors import ConfigurationError
 from ..guards.blocks import name_of as name_of_block
 from ..guards.key import KeyGuard, name_of
-from ..guards.once import OnceGuard, checked_scope
+from ..guards.once import OnceGuard, checked_scope, forget_steps
 from ..request.key_header import parse_key
-from ..response.refusals import KeyInvalid
+from ..response.refusals import KeyInvalid, Running
 from ..stores.base import Outcome, inspectable
 from .context import BATCH, Found, State, as_json, peek, scan, this_app, this_state
 from .output import echo, escaped, in_terminal, print_aside, print_json, print_table
@@ -256,13 +256,15 @@ def release(
     remembered response stays, unless you give --record.
 
     An operation of once, named by --scope and --id, is released without --record once it is done.
-    A running one is not released.
+    A running one is not released. With a record, those of its steps are forgotten, too.
 
     The consequence: the guard forgets that the request was ever sent. If its view is still
     running, or did half of its work, the same request runs it a SECOND TIME. Find out first.
     """
     state = this_state()
     found = _find(state, digest=digest, method=method, **named)
+    # The hash of an operation finds its steps, too.
+    found = [each for each in found if each.mode != "step"] or found
     if fault := _unreleasable(found, record=record, by_scope=named["scope"] is not None):
         raise click.ClickException(fault)
     [chosen] = found
@@ -270,6 +272,11 @@ def release(
     print_aside(_CONSEQUENCES[chosen.state])
     if not yes:
         click.confirm("Release it?", abort=True, err=True)
+    if chosen.state == "record" and chosen.mode != "step":
+        try:
+            forget_steps(state.engine, chosen.key)
+        except Running:
+            raise click.ClickException("One of its steps is running. Inspect it.") from None
     if inspectable(state.store).discard([(chosen.key, chosen.entry)]) == [Outcome.STALE]:
         raise click.ClickException("It changed in the meantime, and was not released. Inspect it.")
     place = (escaped(chosen.mode), escaped(chosen.endpoint), chosen.short)

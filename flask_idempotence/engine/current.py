@@ -22,6 +22,8 @@ from .guard import Verdict
 
 _Runner = tuple[int, int, object, object]
 
+_OPERATIONS = frozenset({"key", "once", "step"})
+
 _blocks: ContextVar[tuple[tuple[Claim, _Runner], ...]] = ContextVar(
     "flask_idempotence_blocks", default=()
 )
@@ -80,15 +82,16 @@ def _around() -> Sequence[Claim]:
 
 
 def operations_around(app: Flask) -> Sequence[Claim]:
-    """Return the claims by a key or by `once` around the running code, outermost first."""
+    """Return the claims by a key, `once` or `step` around the running code, outermost first."""
     claims: list[Claim] = note_on(request).claims if has_request_context() else []
     around = [claim for claim in claims if claim.in_view]
     around += [claim for claim, _ in _open_blocks()]
-    return [
+    found = [
         claim
         for claim in sorted(around, key=attrgetter("number"))
-        if claim.attempt.app is app and claim.owner and claim.attempt.mode in ("key", "once")
+        if claim.attempt.app is app and claim.owner and claim.attempt.mode in _OPERATIONS
     ]
+    return found if found and found[0].attempt.mode != "step" else []
 
 
 class CurrentGuard:

@@ -55,7 +55,8 @@ def function(label: str, value: T) -> T:
     """Check that an argument is a function, and no async one; None is fine."""
     if value is not None and not callable(value):
         raise ConfigurationError(f"{label} must be callable.")
-    if inspect.iscoroutinefunction(value):
+    called = getattr(type(value), "__call__", None)  # noqa: B004 - of an object, it may be async
+    if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(called):
         raise ConfigurationError(f"{label} cannot be an async function.")
     return value
 

@@ -24,8 +24,8 @@ from ..engine.guard import Ending, Finding, Guard, Question, Settlement, Unguard
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 from ..request.proxies import actual
+from ..response.records import Slot
 from ..response.refusals import Running
-from ..stores.base import Done
 from . import arguments
 
 P = ParamSpec("P")
@@ -33,6 +33,10 @@ R = TypeVar("R")
 
 Id = str | int | UUID | tuple["Id", ...]
 """The id of an operation. `7` and `"7"` are two; a tuple is for ids of several parts."""
+
+
+Remembered = tuple[Slot, bytes]
+"""The slot of an operation that is done, and its record."""
 
 
 def name_of(*parts: str, id: object) -> bytes:  # noqa: A002 - its name in the interface
@@ -56,7 +60,7 @@ def _plain(id_: object) -> object:
     )
 
 
-class BlockGuard(Guard[Done]):
+class BlockGuard(Guard[Remembered]):
     """The arguments of `once` or `lock` that do not name the operation."""
 
     toggle = "IDEMPOTENCE_ENABLED"
@@ -81,7 +85,7 @@ class Block:
     def __init__(self) -> None:
         self._attempt: Attempt | None = None
         self._claim: Claim | None = None
-        self._done: Done | None = None
+        self._done: Remembered | None = None
         self._result: Any = None
 
     def _of_call(self, *_args: object, **_kwargs: object) -> Self:
@@ -109,7 +113,7 @@ class Block:
         attempt = self._attempt = Attempt(app, guard.mode, self._part, guard.on_store_error)
         is_on = engine.is_on(app, guard.toggle)
         ask = partial(self._question, guard) if is_on else guard.switched_off
-        found: Claim | Done | None = engine.admit(attempt, guard, ask, own_blocks(app))
+        found: Claim | Remembered | None = engine.admit(attempt, guard, ask, own_blocks(app))
         if isinstance(found, Claim):
             self._claim = found
             enter_block(found)

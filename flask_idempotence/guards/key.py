@@ -268,7 +268,9 @@ class KeyGuard(ViewGuard):
             return Settlement("release")
         record = ending.record
         if record is None:
-            record = self.services.records.remember_status(ending.slot, 500, self.ttl)
+            record = self.services.records.remember_status(
+                ending.slot, 500, ending.ttl or self.ttl
+            )
         return Settlement("complete", ending.ttl or self.ttl, record)
 
     # The key

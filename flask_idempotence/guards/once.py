@@ -27,7 +27,7 @@ from ..response.refusals import OutcomeUnknown, Refusal, ResponseNotStored, Runn
 from ..stores import process
 from ..stores.base import Done, Outcome, inspectable
 from . import arguments
-from .blocks import Block, BlockGuard, Id, name_of
+from .blocks import Block, BlockGuard, Id, Remembered, name_of
 
 if TYPE_CHECKING:
     from ..exactly_once import Within
@@ -77,7 +77,7 @@ class OnceGuard(BlockGuard):
     def question(self, name: bytes) -> Question:
         return Question(name, lease=self.services.config.lease, wait=self.wait or 0.0)
 
-    def answer(self, finding: Finding) -> Done:
+    def answer(self, finding: Finding) -> Remembered:
         """Return the record of an operation that is done.
 
         Raises:
@@ -88,7 +88,7 @@ class OnceGuard(BlockGuard):
         if isinstance(found, Done):
             if self.services.records.is_unknown(finding.slot, found.record):
                 raise OutcomeUnknown(_UNKNOWN)
-            return found
+            return finding.slot, found.record
         raise Running(remaining=getattr(found, "remaining", 0.0))
 
     def settle(self, ending: Ending) -> Settlement:
@@ -170,9 +170,9 @@ class Once(Block):
     def _remembered(self) -> Any:
         if self._done is None or self._attempt is None:
             return self._result
-        engine, asked = engine_of(self._attempt.app), Slot(self._attempt.key or "")
+        engine = engine_of(self._attempt.app)
         try:
-            return engine.services.records.result(asked, self._done.record)
+            return engine.services.records.result(*self._done)
         except UnreadableRecord as error:
             _logger.error("A result cannot be read: it is %s: %s", error, self._attempt)
             refusal = ResponseNotStored("The operation is done, but its result is not known.")
@@ -252,27 +252,34 @@ def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in 
     attempt = Attempt(app, guard.mode, scope, REJECT)
     key = engine.slot_of(attempt, guard, guard.question(name_of("once", scope, id=id))).key
     store, policy = inspectable(engine.store), engine.policy
-
-    def forget_steps() -> None:
-        steps = f"{engine.config.prefix}:{KEYSPACE}:step:"
-        for step in store.scan(steps):
-            if half_of(step) == half_of(key):
-                store.remove(step)
-
+    steps_gone = partial(policy.call, attempt, "scan", partial(forget_steps, engine, key))
     try:
         while entry := policy.call(attempt, "peek", partial(store.peek, key)):
             if entry.lease:
                 raise Running(remaining=entry.lease)
             if entry.kind != "record":
                 break
+            steps_gone()  # first: without its record, the operation may begin, and have new ones
             discard = partial(store.discard, [(key, entry)])
             if policy.call(attempt, "discard", discard) == [Outcome.OK]:
-                policy.call(attempt, "scan", forget_steps)
                 _logger.info("Forgotten by hand: %s", attempt)
                 return True
             # Another call was faster, and the operation may run again: read its state once more.
-        policy.call(attempt, "scan", forget_steps)
+        steps_gone()
     except Refusal as refusal:
         refusal.apply(engine.config)
         raise
     return False
+
+
+def forget_steps(engine: Engine, key: str) -> None:
+    """Remove the records of an operation's steps; none of them while one is running."""
+    store = inspectable(engine.store)
+    steps = store.scan(f"{engine.config.prefix}:{KEYSPACE}:step:")
+    keys = [step for step in steps if half_of(step) == half_of(key)]
+    entries = zip(keys, store.peek_all(keys), strict=True)
+    found = [(step, entry) for step, entry in entries if entry]
+    for _, entry in found:
+        if entry.lease:
+            raise Running(remaining=entry.lease)
+    store.discard(found)

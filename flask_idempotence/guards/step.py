@@ -17,11 +17,10 @@ from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..response.headers import note_on
 from ..response.refusals import KeyReused
-from ..stores.base import Done
-from .blocks import BlockGuard, Id, name_of
+from .blocks import BlockGuard, Id, Remembered, name_of
 from .key import KeyGuard
 from .once import Once, OnceGuard, checked_scope, is_unguarded
-from .wrapping import guards_of
+from .wrapping import covers, guards_of
 
 if TYPE_CHECKING:
     from ..exactly_once import Within
@@ -34,7 +33,7 @@ class StepGuard(OnceGuard):
     mode = "step"
     decorator = "step"
 
-    def answer(self, finding: Finding) -> Done:
+    def answer(self, finding: Finding) -> Remembered:
         if not getattr(finding.outcome, "matches", True):
             raise KeyReused
         return super().answer(finding)
@@ -95,6 +94,7 @@ class Step(Once):
         engine.keeper.ensure_held(operation)
         self._guard = copy(self._guard)
         self._guard.ttl = cast("KeyGuard | OnceGuard", operation.guard).ttl
+        self._guard.on_store_error = self._guard.on_store_error or operation.attempt.on_store_error
         name = name_of("step key", operation.slot.key, self._text.hex(), id="-")
         self.key = engine.services.keyring.digest(engine.services.app, name).hex()
         return super().__enter__()
@@ -103,20 +103,23 @@ class Step(Once):
 def _operation(app: Flask, step: str) -> Claim | None:
     """Return the claim of the outermost operation; None where it runs unguarded."""
     if found := operations_around(app):
-        operation = found[0]
-        if operation.question.keep or operation.guard.within is not None:
+        # Within another's transaction, a step would be done whose writes are rolled back with it.
+        if any(claim.question.keep or claim.guard.within is not None for claim in found):
             raise ConfigurationError(
                 f"The step {step!r} is part of an operation that is at-most-once or within= a "
                 "session, and never runs again: leave the step out."
             )
-        return operation
+        return found[0]
     if is_unguarded():
         return None
     is_unclaimed = False
     if has_request_context():
-        view = app.view_functions.get(request.endpoint or "")
-        is_unclaimed = any(guard.mode == "key" for guard in guards_of(view, request.method))
-        is_unclaimed &= all(claim.attempt.mode != "key" for claim in note_on(request).claims)
+        note, view = note_on(request), app.view_functions.get(request.endpoint or "")
+        is_unclaimed = note.runs_unguarded or any(
+            guard.mode == "key" and not covers(guard, request.method)
+            for guard in guards_of(view, request.method)
+        )
+        is_unclaimed &= all(claim.attempt.mode != "key" for claim in note.claims)
     if not is_unclaimed and engine_of(app).is_on(app, "IDEMPOTENCE_ENABLED"):
         raise ConfigurationError(
             f"The step {step!r} needs an operation around it: the view of a route with "

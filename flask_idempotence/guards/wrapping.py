@@ -166,6 +166,7 @@ def run(
             _note_stopped(engine, app, request, guard)
         raise
     if claim is None:
+        note_on(request).runs_unguarded |= guard.mode == "key"
         return call()
     if not isinstance(claim, Claim):
         note_on(request).replayed = 0

@@ -34,6 +34,7 @@ class RequestNote:
         claims: the claims of its guards, outermost first.
         replayed: the status of the remembered response that answers it; 0 until it is certain, and
             None for no replay.
+        runs_unguarded: whether a guard by a key has let the view run without a claim.
         has_refused: whether a guard has refused; the view may continue.
         has_met_outage: whether the store has not answered a guard of it.
         headers: those of the response that is sent, even if a hook replaces the response.
@@ -43,6 +44,7 @@ class RequestNote:
 
     claims: list[Any] = field(default_factory=list)
     replayed: int | None = None
+    runs_unguarded: bool = False
     has_refused: bool = False
     has_met_outage: bool = False
     headers: dict[str, str] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from helpers.store_assertions import documented_user
 from prometheus_client.parser import text_string_to_metric_families
 
 from flask_idempotence import (
+    Idempotence,
     MemoryStore,
     RedisStore,
     idempotent,
@@ -386,6 +387,38 @@ def test_of_several_none_is_released(app, store):
         store.claim("idempotence:2:lock:view:" + "a" * 31 + last, OWNER, NO_FINGERPRINT, 60, 0)
     done = invoke(app, "release", "a" * 12, "--yes")
     assert (done.exit_code, len(keys_of(app))) == (1, 2)
+
+
+def test_an_operation_is_released_with_the_records_of_its_steps(store):
+    idempotence = Idempotence()
+    app = make_app(store=store, idempotence=idempotence)
+
+    @app.post("/pay")
+    @idempotent
+    def pay():
+        with idempotence.step("charge"), idempotence.step("book"):
+            pass
+        return "paid"
+
+    key = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
+    app.test_client().post("/pay", headers=key)
+    assert len(keys_of(app)) == 3
+    shown = hash_of(app, "key")[:12]  # all that a log line shows, and common to the three
+    done = invoke(app, "release", shown, "--yes", "--record")
+    assert (done.exit_code, keys_of(app)) == (0, [])
+    with app.app_context(), idempotence.once("mail", "7"), idempotence.step("send"):
+        pass
+    assert invoke(app, "release", "--scope", "mail", "--id", "7", "--yes").exit_code == 0
+    assert keys_of(app) == []
+
+
+def test_a_claim_is_released_without_the_records_of_its_steps(store):
+    app = make_app(store=store, idempotence=(idempotence := Idempotence()))
+    with app.app_context(), idempotence.once("mail", 7):
+        with idempotence.step("render"):
+            pass
+        done = invoke(app, "release", hash_of(app, "once")[:12], "--yes")
+        assert (done.exit_code, len(keys_of(app))) == (0, 1)
 
 
 def test_what_completes_while_somebody_is_asked_is_not_released(app, store, monkeypatch):

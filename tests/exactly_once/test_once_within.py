@@ -7,10 +7,12 @@ from helpers.payment_database import Payment, PaymentApp, is_clean, lose_claim, 
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from flask_idempotence import (
+    ConfigurationError,
     LeaseLost,
     Running,
     StoreUnavailable,
     current_guard,
+    idempotent,
 )
 
 
@@ -182,3 +184,22 @@ def test_an_inner_block_of_the_same_operation_writes_in_the_outer_transaction(pa
         assert site.amounts() == [2]
         with once(site) as later:
             assert not later.first
+
+
+@pytest.mark.parametrize("block", ["once", "step"])
+def test_a_step_in_anothers_transaction_is_refused(pay_app, block):
+    """It would be done, and its writes rolled back with the block around it."""
+    site = pay_app()
+
+    def view():
+        around = getattr(site.idempotence, block)("outer", 1, within=site.session)
+        with around, site.idempotence.step("inner") as step:
+            pay(site.session) if step.first else None
+        return "paid"
+
+    site.app.testing = True
+    site.app.post("/nested")(idempotent(view))
+    key = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
+    with pytest.raises(ConfigurationError, match="leave the step out"):
+        site.app.test_client().post("/nested", headers=key)
+    assert site.amounts() == []

@@ -85,3 +85,10 @@ def test_it_is_no_async_function(mode):
 
     with pytest.raises(ConfigurationError, match=r"\(unless=...\) cannot be an async function"):
         DECORATORS[mode](unless=later)
+
+    class Later:
+        async def __call__(self):
+            return True
+
+    with pytest.raises(ConfigurationError, match=r"\(unless=...\) cannot be an async function"):
+        DECORATORS[mode](unless=Later())

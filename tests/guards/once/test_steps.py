@@ -4,10 +4,12 @@ import threading
 from collections import Counter
 
 import pytest
+from cryptography.fernet import Fernet
 from helpers.apps import make_app
 
 from flask_idempotence import ConfigurationError, Idempotence, idempotent
-from flask_idempotence.response.refusals import LeaseLost
+from flask_idempotence.errors import StoreError
+from flask_idempotence.response.refusals import LeaseLost, Running
 
 KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
 
@@ -89,6 +91,64 @@ def test_another_content_under_a_released_key_is_refused_by_the_first_step(shop)
     assert shop.runs["reserve"] == 1
 
 
+def test_results_are_read_where_records_are_encrypted():
+    shop = Shop(IDEMPOTENCE_KEY_ENCRYPTION_KEYS=[Fernet.generate_key().decode()])
+    shop.failing = {"view"}
+    shop.send(json={"amount": 1})
+    assert shop.send(json={"amount": 2}).status_code == 422
+    shop.failing = set()
+    answer = shop.send(json={"amount": 1})
+    assert (answer.status_code, answer.json[1]) == (200, {"charge": 1})
+
+
+@pytest.mark.parametrize(("route", "setting"), [("allow", "reject"), ("reject", "allow")])
+def test_the_policy_of_the_route_is_that_of_its_steps(route, setting):
+    shop = Shop(decorate=idempotent(on_store_error=route), IDEMPOTENCE_ON_STORE_ERROR=setting)
+    store = shop.app.extensions["idempotence"].store
+    claim = store.claim
+
+    def fail_for_steps(key, *more):
+        if ":step:" in key:
+            raise StoreError("down")
+        return claim(key, *more)
+
+    store.claim = fail_for_steps
+    assert shop.send().status_code == (200 if route == "allow" else 503)
+    assert bool(shop.runs) is (route == "allow")
+
+
+def test_nothing_of_an_operation_is_forgotten_while_a_step_runs():
+    shop = Shop()
+    store = shop.app.extensions["idempotence"].store
+    with shop.app.app_context(), shop.idempotence.once("mail", 7):
+        shop.step("render")
+        with shop.idempotence.step("send"):
+            store.clear("idempotence:2:once:")  # as after the lease of a process that is frozen
+            with pytest.raises(Running):
+                shop.idempotence.forget("mail", 7)
+            assert len(list(store.scan("idempotence:2:step:"))) == 2
+        assert shop.idempotence.forget("mail", 7) is False
+        assert list(store.scan("")) == []
+
+
+def test_the_steps_are_forgotten_before_their_operation(monkeypatch):
+    """Else a call that comes in between would run its steps by their old results."""
+    shop = Shop()
+    store = shop.app.extensions["idempotence"].store
+    with shop.app.app_context():
+        with shop.idempotence.once("mail", 7):
+            shop.step("render")
+        seen, discard = [], store.discard
+
+        def note(entries):
+            seen.extend(key.split(":")[2] for key, _ in entries)
+            return discard(entries)
+
+        monkeypatch.setattr(store, "discard", note)
+        assert shop.idempotence.forget("mail", 7) is True
+    assert seen == ["step", "once"]
+
+
 def test_a_step_in_once_and_forget_takes_it_along(shop):
     with shop.app.app_context():
         for failing in (True, False):
@@ -156,6 +216,13 @@ class TestRefused:
         with pytest.raises(ConfigurationError, match="needs an operation around it"):
             shop.client.post("/pay", headers=KEY)
 
+    @pytest.mark.parametrize("headers", [KEY, {}])
+    def test_before_the_guard(self, headers):
+        shop = Shop()
+        shop.app.before_request(lambda: shop.step("early") and None)
+        with pytest.raises(ConfigurationError, match="needs an operation around it"):
+            shop.client.post("/pay", headers=headers)
+
     @pytest.mark.parametrize("name", ["", "a b", 7, "a" * 65])
     def test_a_name_of_another_form(self, name):
         with pytest.raises(ConfigurationError, match="1 to 64 letters"):
@@ -169,6 +236,18 @@ class TestUnguarded:
             assert shop.send(headers={}).status_code == 200
         assert shop.runs == {"reserve": 2, "charge": 2, "book": 2}
         assert len(shop.keys["charge"]) == 2
+
+    def test_behind_the_guard_of_another_view_than_the_routes(self):
+        shop = Shop()
+        pay = idempotent()(lambda: shop.step("charge"))
+        shop.app.post("/other")(lambda: [pay()])
+        assert shop.send("/other", headers={}).json == [{"charge": 1}]
+
+    def test_in_a_view_by_a_safe_method(self):
+        shop = Shop()
+        quote = idempotent()(lambda: shop.step("quote"))
+        shop.app.route("/quote", methods=["GET", "POST"])(quote)
+        assert [shop.client.get("/quote").json["quote"] for _ in range(2)] == [1, 2]
 
     def test_behind_unless_and_switched_off(self):
         for shop in (
