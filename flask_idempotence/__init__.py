@@ -38,6 +38,7 @@ from .signals import (
     claimed,
     completed,
     lease_lost,
+    observed,
     rejected,
     released,
     replayed,
@@ -61,8 +62,8 @@ __all__ += ["KeyInProgress", "KeyInvalid", "KeyMissing", "KeyRepeated", "KeyReus
 __all__ += ["OutcomeUnknown", "RepeatSubmit", "ResponseNotStored", "Running", "StoreUnavailable"]
 __all__ += ["TokenError", "TokenExpired", "TokenInvalid"]
 __all__ += ["TokenMissing", "TokenNotYours", "TokenSpent"]
-__all__ += ["claimed", "completed", "lease_lost", "rejected", "released", "replayed"]
-__all__ += ["store_failed", "token_issued", "token_spent"]
+__all__ += ["claimed", "completed", "lease_lost", "observed", "rejected", "released"]
+__all__ += ["replayed", "store_failed", "token_issued", "token_spent"]
 
 
 def __getattr__(name: str) -> type[RedisStore | SqlStore]:

@@ -19,6 +19,7 @@ SignalName = Literal[
     "claimed",
     "rejected",
     "replayed",
+    "observed",
     "completed",
     "released",
     "lease_lost",
@@ -38,6 +39,10 @@ rejected: NamedSignal = _signals.signal("rejected")
 
 replayed: NamedSignal = _signals.signal("replayed")
 """A request got a replay, and its view did not run. `waited`: as for `claimed`."""
+
+observed: NamedSignal = _signals.signal("observed")
+"""A guard that only observes would have answered in place of the view. `reason`: the slug of the
+refusal, `"replay"`, or `"error"` where the guard would have raised."""
 
 completed: NamedSignal = _signals.signal("completed")
 """The view succeeded, and repeats are still recognised."""

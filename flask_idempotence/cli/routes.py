@@ -36,6 +36,7 @@ class Guarded:
     mode: str
     origin: str
     enabled: bool
+    observed: bool
     rules: list[Rule]
 
 
@@ -76,14 +77,16 @@ def _guarded(app: Flask, state: State, guard: ViewGuard, origin: str) -> Guarded
         if field.name != "methods"  # each method is a route of its own
         and (rule := _rule(state, guard, field.name, field.metadata["setting"])) is not None
     ]
-    return Guarded(guard.mode, origin, state.engine.is_on(app, guard.toggle), rules)
+    engine = state.engine
+    is_on, is_observed = engine.is_on(app, guard.toggle), engine.observes(app, guard)
+    return Guarded(guard.mode, origin, is_on, is_on and is_observed, rules)
 
 
 def _rule(state: State, guard: ViewGuard, name: str, setting: str | None) -> Rule | None:
     value = getattr(guard, name)
     if setting is None:
         # Without a setting, an omitted argument is no rule; compare=False is one.
-        is_said = value is False if name == "compare" else bool(value)
+        is_said = value is False if name in ("compare", "observe") else bool(value)
         return Rule(name, _shown(value), "route") if is_said or callable(value) else None
     if value is not None:
         return Rule(name, _shown(value), "route")
@@ -132,7 +135,8 @@ def _print(routes: list[Route], origins: Sequence[str]) -> None:
             place = {"route": "", "setting": " (all routes)"}.get(
                 guard.origin, f" (Blueprint {guard.origin})"
             )
-            mode = guard.mode + place + ("" if guard.enabled else " (off)")
+            state = " (observed)" if guard.observed else "" if guard.enabled else " (off)"
+            mode = guard.mode + place + state
             guards.append((mode, _rules(guard, origins)))
         for mode, rules in guards or [("exempt" if route.exempt else "none", "")]:
             rows.append((route.method, route.rule, route.endpoint, mode, rules))

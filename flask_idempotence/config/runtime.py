@@ -155,6 +155,9 @@ class Switches:
         """Whether a mode is switched on, and the extension as a whole."""
         return _truth(app, "IDEMPOTENCE_ENABLED") and _truth(app, toggle)
 
+    def observes(self, app: Flask) -> bool:
+        return _truth(app, "IDEMPOTENCE_OBSERVE")
+
     def report_late(self, app: Flask) -> None:
         """Warn of settings that were changed after `init_app`, each change once."""
         if (now := _read_fixed(app.config)) == self._seen:

@@ -254,6 +254,7 @@ class Config:
     """
 
     enabled: bool = _setting(fields.Boolean(), True, live=True)
+    observe: bool = _setting(fields.Boolean(), False, live=True)
     storage_uri: str = _setting(
         fields.Function(None, _uri, error_messages={"null": f"None {_NO_URI}"}),
         "memory://",

@@ -161,6 +161,9 @@ class CurrentGuard:
                     claim.ttl = checked
                 claim.by_hand = verdict
                 return
+        if has_request_context() and (observed := note_on(request).observed) is not None:
+            for claim in observed.claims[-1:]:
+                claim.by_hand = verdict
 
     def ensure_held(self) -> None:
         """Renew the lease in one round trip; call it before a step that cannot be undone.

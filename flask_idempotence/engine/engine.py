@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,14 +16,14 @@ from flask import Flask, Request, Response, has_request_context
 from flask.globals import request_ctx
 
 from ..config.runtime import Switches
-from ..config.settings import REPEATS
+from ..config.settings import ALLOW, REJECT, REPEATS
 from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..request.tokens import Token
 from ..response.headers import NOTE, RequestNote
 from ..response.records import Slot, UnreadableRecord
-from ..response.refusals import Refusal
-from ..signals import claimed, rejected, replayed, token_issued, token_spent
+from ..response.refusals import Refusal, StoreUnavailable
+from ..signals import claimed, observed, rejected, replayed, token_issued, token_spent
 from ..stores import process
 from ..stores.base import Claimed, ClaimOutcome, Running, Store, TokenOutcome
 from .claim import Attempt, Claim, Owners
@@ -31,7 +32,7 @@ from .guard import Finding, Guard, Question, Services, Unguarded, Verdict, ViewG
 from .keeper import Keeper
 from .retry_queue import PendingSettlement
 from .settling import Settling
-from .store_calls import FailurePolicy
+from .store_calls import OBSERVED_SECONDS, FailurePolicy
 
 if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction
@@ -89,6 +90,11 @@ class Engine:
         if config["IDEMPOTENCE_ENABLED"] is True and config[toggle] is True:
             return True
         return self.switches.is_on(app, toggle)
+
+    def observes(self, app: Flask, guard: ViewGuard | None = None) -> bool:
+        """Whether a guard only counts what it would have done; None for the application's own."""
+        own = None if guard is None else guard.observe
+        return self.switches.observes(app) if own is None else own
 
     def now(self) -> float:
         return self.clock()
@@ -281,18 +287,24 @@ class Engine:
         attempt.key = keyring.store_key(app, "token", purpose or "-", token.name)
         subject = keyring.subject(app, token.bearer.text)
         put = partial(self.store.put_token, attempt.key, subject, self.config.token_ttl)
-        # A page keeps working where tokens are switched off.
+        # A page keeps working where tokens are switched off, or only observed.
+        observes = self.observes(app)
         is_off = not self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
+        if observes:
+            attempt.on_store_error = ALLOW
         try:
-            is_stored = self.policy.call(
-                attempt, "put_token", lambda: put() is None, after_view=is_off
-            )
+            with self.store.time_limit(OBSERVED_SECONDS) if observes else nullcontext():
+                is_stored = self.policy.call(
+                    attempt, "put_token", lambda: put() is None, after_view=is_off
+                )
         except Refusal as refusal:
             self.announce(refusal, attempt)
             raise
         if is_stored:  # else it cannot be spent, and `store_failed` was sent
             attempt.emit(token_issued, purpose=purpose)
             note(attempt, "token issued", token.bearer)
+        elif observes and not is_off and self.config.on_store_error == REJECT:
+            self.report_observed(attempt, StoreUnavailable.slug)
         return token.text
 
     def redeem_token(
@@ -349,6 +361,20 @@ class Engine:
         note(attempt, f"refused: {refusal.slug}{because}")
         attempt.emit(rejected, error=refusal, waited=attempt.waited)
 
+    def report_observed(
+        self, attempt: Attempt, reason: str, error: Exception | None = None
+    ) -> None:
+        """Log what a guard that only observes would have done, and send the signal."""
+        is_repeat = reason in REPEATS or reason == "replay"
+        level = logging.INFO if error is None else logging.ERROR
+        self._log(
+            self._repeat_level if is_repeat else level, f"observed: reason={reason}", attempt
+        )
+        if error is not None:
+            _logger.error("It would have raised: %s", attempt, exc_info=error)
+        note(attempt, f"observed: {reason}")
+        attempt.emit(observed, reason=reason)
+
     @staticmethod
     def _log(level: int, end: str, attempt: Attempt) -> None:
         if _logger.isEnabledFor(level):
@@ -392,3 +418,5 @@ def tear_down_request(error: BaseException | None) -> None:
     found: RequestNote | None = vars(context.request).get(NOTE)
     if found is not None and found.claims:
         engine_of(context.app).settling.tear_down(found.claims, id(context), error)
+    if found is not None and found.observed is not None:
+        found.observed.tear_down()

@@ -19,6 +19,7 @@ PASSED_ON = {
     "claimed": ("lease", "waited"),
     "replayed": ("waited",),
     "rejected": ("waited",),
+    "observed": ("reason",),
     "lease_lost": ("during",),
     "store_failed": ("operation",),
 }
@@ -44,6 +45,9 @@ class Figure:
 
 REQUESTS = Figure("idempotence_requests", "Requests at a guard, by outcome.", (*_PLACE, "outcome"))
 SETTLEMENTS = Figure("idempotence_settlements", "Settled claims.", (*_PLACE, "outcome"))
+OBSERVED = Figure(
+    "idempotence_observed", "Requests that a guard would have answered.", (*_PLACE, "reason")
+)
 LEASES_LOST = Figure(
     "idempotence_leases_lost", "Claims that ended before they were settled.", (*_PLACE, "during")
 )
@@ -51,7 +55,7 @@ STORE_FAILURES = Figure(
     "idempotence_store_failures", "Operations that the store did not answer.", ("operation",)
 )
 TOKENS = Figure("idempotence_tokens", "One-time tokens, issued and spent.", ("outcome",))
-COUNTERS = (REQUESTS, SETTLEMENTS, LEASES_LOST, STORE_FAILURES, TOKENS)
+COUNTERS = (REQUESTS, OBSERVED, SETTLEMENTS, LEASES_LOST, STORE_FAILURES, TOKENS)
 
 STORE_SECONDS = Figure(
     "idempotence_store_seconds",
@@ -89,6 +93,7 @@ def register_once(app: Flask, kind: str, destination: object) -> None:
 COUNTED = {
     **dict.fromkeys(("claimed", "replayed", "rejected"), REQUESTS),
     **dict.fromkeys(("completed", "released"), SETTLEMENTS),
+    "observed": OBSERVED,
     "lease_lost": LEASES_LOST,
     "store_failed": STORE_FAILURES,
     # Without the purpose, which the query of the token URL makes up.

@@ -291,11 +291,13 @@ class ViewGuard(Guard["Response"]):
         methods: safe methods that are guarded, too.
         only_methods: the methods that are guarded; None for all but the safe ones.
         unless: returns whether a request needs no guard.
+        observe: whether it only counts what it would have done; None for the setting.
     """
 
     methods: Collection[str] = frozenset()
     only_methods: Collection[str] | None = None
     unless: Callable[[], object] | None = None
+    observe: bool | None = None
 
     @abstractmethod
     def question(self, request: Request) -> Question | Unguarded:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("flask_idempotence")
 
-_LOOKS_STREAMED = (ClosingIterator, chain)
+LOOKS_STREAMED = (ClosingIterator, chain)
 _BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
 
 _CONSTRAINED = (
@@ -80,7 +80,7 @@ class Settling:
         """
         if claim.settled:
             return response
-        if isinstance(response.response, _LOOKS_STREAMED):
+        if isinstance(response.response, LOOKS_STREAMED):
             # Flask makes an error page by running the error as a WSGI application: it looks
             # streamed, and is complete. Another such application that a view returned is read as
             # well, where it declares a length that can be recorded.
@@ -89,15 +89,15 @@ class Settling:
             if is_short or response.status_code in _BODYLESS:
                 response.make_sequence()
         claim.status, claim.body = response.status_code, response.response
-        if _is_refusal(response):
+        if is_refusal(response):
             claim.judge(Verdict.NOT_RUN if claim.is_stopped else Verdict.FAILED)
-        elif self._judged(claim, claim.guard.has_failed, response):
+        elif self.judged(claim, claim.guard.has_failed, response):
             claim.judge(Verdict.FAILED)
         if claim.guard.keeps_records:
             self._take_record(claim, response)
         if claim.transaction is None or claim.has_raised:
             return response
-        if self._judged(claim, self._services.callbacks.result_failed or result_failed, response):
+        if self.judged(claim, self._services.callbacks.result_failed or result_failed, response):
             claim.judge(Verdict.FINAL)
         problem = self.settle(claim)
         return response if problem is None else self._error_page(response, claim, problem)
@@ -126,7 +126,7 @@ class Settling:
             on_request.may_be_stored = may_be_stored(response)
 
     def _finish(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
-        if _is_refusal(response):
+        if is_refusal(response):
             claim.judge(Verdict.FAILED)
         # A compressed or streamed body does not count as another one: it cannot be judged.
         is_same_body = (
@@ -135,7 +135,7 @@ class Settling:
             or "Content-Encoding" in response.headers
         )
         if response.status_code != claim.status or not is_same_body:
-            if self._judged(claim, claim.guard.has_failed_since, response):
+            if self.judged(claim, claim.guard.has_failed_since, response):
                 claim.judge(Verdict.FAILED)
             if response.status_code >= 400 and response.status_code != claim.status:
                 # An error that was made after the view: the record must not claim a success.
@@ -203,7 +203,7 @@ class Settling:
     # Judging
 
     @staticmethod
-    def _judged(claim: Claim, predicate: FailedPredicate, response: Response) -> bool:
+    def judged(claim: Claim, predicate: FailedPredicate, response: Response) -> bool:
         try:
             return predicate(response)
         except Exception:
@@ -321,7 +321,7 @@ class Settling:
         ending = claim.ending(self._now())
         settlement = claim.guard.settle(ending)
         claim.unacknowledged = settlement.call == "complete"
-        send = partial(self._send, claim, settlement, ending.now + settlement.seconds)
+        send = partial(self.send, claim, settlement, ending.now + settlement.seconds)
         outcome: Outcome | None = None
         if settlement.call == "keep":
             outcome = Outcome.OK
@@ -335,7 +335,7 @@ class Settling:
         elif settlement.call != "put_token":
             self._retry(claim, settlement, send)
 
-    def _send(self, claim: Claim, settlement: Settlement, until: float) -> Outcome:
+    def send(self, claim: Claim, settlement: Settlement, until: float) -> Outcome:
         (key, fingerprint), owner, store = claim.slot, claim.owner, self._store
         if settlement.call == "complete":
             record, ttl = settlement.record, settlement.seconds
@@ -423,7 +423,7 @@ class _WatchedBody(Iterator[Any]):
         self._settling.settle(claim)
 
 
-def _is_refusal(response: Response) -> bool:
+def is_refusal(response: Response) -> bool:
     """Whether a response is the refusal of another guard, under any status: no result."""
     has_refused = note_on(actual(request_ctx).request).has_refused
     return has_refused and REFUSAL_HEADER in response.headers

@@ -45,6 +45,10 @@ def flag(label: str, value: object) -> object:
     return value
 
 
+def flag_or_none(label: str, value: object) -> object:
+    return None if value is None else flag(label, value)
+
+
 def names(label: str, value: Collection[str] | None) -> frozenset[str] | None:
     if isinstance(value, str):
         raise ConfigurationError(f"{label} takes a collection of names, not one string.")

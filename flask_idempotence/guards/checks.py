@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from flask import Flask
+from flask import Flask, request
 
 from ..config.settings import Config
+from ..engine.claim import Attempt
+from ..engine.engine import engine_of
 from ..engine.guard import ViewGuard
+from ..engine.observing import ERROR
 from ..errors import ConfigurationError
 from .wrapping import GUARDED, bears, covers, guards_and_subjects, guards_of, is_guard, layers
 
@@ -26,14 +29,24 @@ class Fault(NamedTuple):
 def close_endpoint(app: Flask, fault: Fault) -> None:
     """Answer every request to a faulty endpoint with a 500, and say so in the log.
 
-    Its view must not run unguarded; the rest of the application continues.
+    Its view must not run unguarded, unless it is only observed; the rest of the application
+    continues.
     """
     _logger.error(
-        "Flask-Idempotence: every request to %r is answered 500. %s", fault.endpoint, fault.text
+        "Flask-Idempotence: every request to %r %s answered 500. %s",
+        fault.endpoint,
+        "would be" if engine_of(app).observes(app) else "is",
+        fault.text,
     )
+    view = app.view_functions.get(fault.endpoint)
 
-    def refuse(**_: object) -> NoReturn:
-        raise ConfigurationError(fault.text)
+    def refuse(**arguments: object) -> Any:
+        engine, guard = engine_of(app), next(guards_of(view, request.method), None)
+        if view is None or not engine.observes(app, guard):
+            raise ConfigurationError(fault.text)
+        mode = "-" if guard is None else guard.mode
+        engine.report_observed(Attempt(app, mode, fault.endpoint), ERROR)
+        return app.ensure_sync(view)(**arguments)
 
     app.view_functions[fault.endpoint] = refuse
 

@@ -40,6 +40,7 @@ def idempotent(
     remember: Remember | Callable[[Response], bool] | None = None,
     wait: float | timedelta | None = None,
     unless: Callable[[], object] | None = None,
+    observe: bool | None = None,
     on_store_error: OnStoreError | None = None,
     within: Within | None = None,
 ) -> Decorator: ...
@@ -79,6 +80,8 @@ def idempotent(view: Subject | None = None, /, **given: object) -> object:
         unless: called without arguments once a request, before the sender is identified and the
             store asked; if it returns true, the view runs unguarded. The transaction of `within`
             stays.
+        observe: whether to count and log only what the guard would have done. None: the setting
+            `IDEMPOTENCE_OBSERVE`.
         on_store_error: `"reject"` the request or `"allow"` it to run unguarded when the store
             does not answer; at-most-once takes no `"allow"`.
         within: the SQLAlchemy session in which the view writes (Flask-SQLAlchemy's

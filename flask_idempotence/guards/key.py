@@ -48,10 +48,6 @@ from . import arguments
 _TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 
 
-def _required(label: str, value: object) -> object:
-    return None if value is None else arguments.flag(label, value)
-
-
 def _compared(label: str, value: object) -> object:
     if not callable(value) and value is not None and value is not False:
         raise ConfigurationError(
@@ -69,7 +65,7 @@ class KeyGuard(ViewGuard):
     toggle = "IDEMPOTENCE_KEY_ENABLED"
     keeps_records = True
 
-    required: bool = argument(_required, setting="key_required")
+    required: bool = argument(arguments.flag_or_none, setting="key_required")
     key: str | Callable[[], object] = argument(
         arguments.function_or(arguments.header), setting="key_header"
     )
@@ -85,6 +81,7 @@ class KeyGuard(ViewGuard):
     compare: Callable[[], object] | Literal[False] | None = argument(_compared)
     within: TransactionFactory | None = argument(transaction_factory)
     unless: Callable[[], object] | None = argument(arguments.function)
+    observe: bool | None = argument(arguments.flag_or_none)
     on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
     only_methods: frozenset[str] | None = None
 

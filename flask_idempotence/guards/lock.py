@@ -61,6 +61,7 @@ class LockGuard(ViewGuard):
     failed: Callable[[Response], bool] | None = argument(arguments.function)
     methods: Collection[str] = argument(_methods)
     unless: Callable[[], object] | None = argument(arguments.function)
+    observe: bool | None = argument(arguments.flag_or_none)
     on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
 
     def validate(self) -> None:
@@ -145,6 +146,7 @@ def no_repeat_submit(
     failed: Callable[[Response], bool] | None = None,
     methods: Collection[str] | None = None,
     unless: Callable[[], object] | None = None,
+    observe: bool | None = None,
     on_store_error: OnStoreError | None = None,
 ) -> Decorator: ...
 
@@ -177,6 +179,8 @@ def no_repeat_submit(interval: object = None, message: object = None, **given: o
         methods: safe methods that are guarded too, such as `("GET",)`, which includes HEAD.
         unless: called without arguments once a request, before the sender is identified and the
             store asked; if it returns true, the view runs unguarded.
+        observe: whether to count and log only what the guard would have done. None: the setting
+            `IDEMPOTENCE_OBSERVE`.
         on_store_error: when the store does not answer, `"reject"` the request or `"allow"` it to
             run unguarded. None: the setting `IDEMPOTENCE_ON_STORE_ERROR`.
 

@@ -119,7 +119,9 @@ def _operation(app: Flask, step: str) -> Claim | None:
             guard.mode == "key" and not covers(guard, request.method)
             for guard in guards_of(view, request.method)
         )
-        is_unclaimed &= all(claim.attempt.mode != "key" for claim in note.claims)
+        is_unclaimed &= not any(
+            claim.owner and claim.attempt.mode == "key" for claim in note.claims
+        )
     if not is_unclaimed and engine_of(app).is_on(app, "IDEMPOTENCE_ENABLED"):
         raise ConfigurationError(
             f"The step {step!r} needs an operation around it: the view of a route with "

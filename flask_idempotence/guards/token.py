@@ -44,6 +44,7 @@ class TokenGuard(ViewGuard):
     purpose: str | None = argument(_purpose)
     restore_on_failure: bool = argument(arguments.flag, default=False)
     unless: Callable[[], object] | None = argument(arguments.function)
+    observe: bool | None = argument(arguments.flag_or_none)
     on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
 
     def prepare(self, _config: Config, _given: Self) -> None:
@@ -100,6 +101,7 @@ def one_time_token(
     *,
     restore_on_failure: bool = False,
     unless: Callable[[], object] | None = None,
+    observe: bool | None = None,
     on_store_error: OnStoreError | None = None,
 ) -> Decorator: ...
 
@@ -117,6 +119,8 @@ def one_time_token(purpose: object = None, **given: object) -> object:
             the lifetime it had left, so that a form can be corrected and sent again.
         unless: called without arguments once a request, before the sender is identified and the
             store asked; if it returns true, the view runs unguarded.
+        observe: whether to count and log only what the guard would have done. None: the setting
+            `IDEMPOTENCE_OBSERVE`.
         on_store_error: when the store does not answer, `"reject"` the request or `"allow"` it to
             run unguarded. None: the setting `IDEMPOTENCE_ON_STORE_ERROR`.
 

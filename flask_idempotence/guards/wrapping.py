@@ -23,6 +23,7 @@ from ..engine.guard import (
     arguments_of,
     result_failed,
 )
+from ..engine.observing import Observation
 from ..engine.settling import Settling
 from ..errors import ConfigurationError
 from ..request.body import guard_input
@@ -152,8 +153,13 @@ def run(
     bound = engine.bound(guard, endpoint)
     attempt = Attempt(app, guard.mode, endpoint, bound.on_store_error)
     claims: list[Claim] = note_on(request).claims
+    observes = guard.observe
+    if observes is None and app.config["IDEMPOTENCE_OBSERVE"] is not False:
+        observes = engine.switches.observes(app)
     if not engine.is_on(app, guard.toggle):
         ask: Callable[[], Question | Unguarded] = bound.switched_off
+    elif observes:
+        return _run_observed(engine, request, bound, attempt, call)
     elif bound.unless is not None and bound.unless():
         ask = partial(Unguarded, "unless= says so")
     else:
@@ -175,6 +181,24 @@ def run(
         after_this_request(partial(_keep_replay, engine, claim))
         return claim
     return _run_claimed(engine.settling, request, claim, call)
+
+
+def _run_observed(
+    engine: Engine, request: Request, guard: ViewGuard, attempt: Attempt, call: Callable[[], R]
+) -> R:
+    note = note_on(request)
+    observation: Observation = note.observed or Observation(engine)
+    note.observed = observation
+    note.runs_unguarded |= guard.mode == "key"
+    observed = observation.ask(request, guard)
+    claim = engine.admit(attempt, guard, partial(Unguarded, "the guard only observes"))
+    try:
+        if isinstance(claim, Claim):  # of no operation: the transaction of within=
+            return _run_claimed(engine.settling, request, claim, call)
+        return call()
+    finally:
+        if observed is not None:  # after the commit
+            after_this_request(partial(observation.settle, observed))
 
 
 def _note_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGuard) -> None:

@@ -281,7 +281,7 @@ def _read(source: IO[bytes], length: int | None, limit: int | None) -> Body:
     more = b"" if len(data) == length else source.read(PIECE)
     if not more and (limit is None or len(data) <= limit):
         return _in_memory(data)
-    file, size = _KeptFile(IN_MEMORY), 0
+    file, size = KeptFile(IN_MEMORY), 0
     try:
         for piece in chain((data, more), iter(partial(source.read, PIECE), b"")):
             size += file.write(piece)
@@ -313,7 +313,7 @@ def _in_memory(data: bytes) -> Body:
     return Body(io.BytesIO(data), len(data), data)
 
 
-class _KeptFile(SpooledTemporaryFile[bytes]):
+class KeptFile(SpooledTemporaryFile[bytes]):
     """A temporary file that may be dropped: not every body is whole, or response closed."""
 
     def close(self) -> None:

@@ -36,6 +36,7 @@ class RequestNote:
             None for no replay.
         runs_unguarded: whether a guard by a key has let the view run without a claim.
         has_refused: whether a guard has refused; the view may continue.
+        observed: what guards have found that only observe; None for none.
         has_met_outage: whether the store has not answered a guard of it.
         headers: those of the response that is sent, even if a hook replaces the response.
         may_be_stored: whether caches may store a page whose headers are sent before its body is
@@ -46,6 +47,7 @@ class RequestNote:
     replayed: int | None = None
     runs_unguarded: bool = False
     has_refused: bool = False
+    observed: Any = None
     has_met_outage: bool = False
     headers: dict[str, str] = field(default_factory=dict)
     may_be_stored: bool = False

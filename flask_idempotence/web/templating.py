@@ -32,9 +32,10 @@ def idempotence_token(purpose: str | None = None) -> str:
     """
     app = actual(current_app)
     page = actual(request) if has_request_context() else None
-    if page is not None:
+    engine = engine_of(app)
+    if page is not None and not engine.observes(app):
         forbid_storing(page)
-    return engine_of(app).issue_token(page, purpose)
+    return engine.issue_token(page, purpose)
 
 
 def idempotence_field(purpose: str | None = None, *, empty: bool = False) -> Markup:

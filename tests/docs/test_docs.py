@@ -275,6 +275,8 @@ def sent_signals():
         store.clear("")
         for _ in range(2):
             client.post("/pay", headers={"Idempotency-Key": "1"})
+        app.config["IDEMPOTENCE_OBSERVE"] = True
+        client.post("/token/spend")
     sent = dict(recorder.events)
     assert set(sent) == documented_signals()
     return sent

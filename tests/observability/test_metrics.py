@@ -261,4 +261,4 @@ def test_the_alerts_are_about_figures_that_exist():
         assert named <= known
     described = set(re.findall(r"(?m)^\| `(idempotence_\w+)`", text_of(PAGE)))
     assert {metric.removesuffix("_bucket") for metric in known} >= described
-    assert len(described) == 8
+    assert len(described) == 9

@@ -210,6 +210,17 @@ def _has_login_inside(view: object, method: str, is_inside: bool) -> bool:
     return False
 
 
+def _check_observed(context: DoctorContext) -> Finding:
+    """Check that guards are enforced."""
+    if not context.state.engine.observes(context.app):
+        return ok("IDEMPOTENCE_OBSERVE is off.")
+    return warning(
+        "IDEMPOTENCE_OBSERVE is on: nothing is enforced, except on routes with observe=False.",
+        "Repeats run again. What the guards would have done is counted and logged.",
+        "Read idempotence_observed_total by route, and enforce route by route.",
+    )
+
+
 def _check_views(context: DoctorContext) -> Iterator[Finding]:
     """Check that every guard takes effect."""
     config = context.state.config
@@ -262,6 +273,7 @@ APP_CHECKS: dict[str, Check] = {
     "whole app": _once(_check_whole_app),
     "logins": _once(_check_logins),
     "watch": _once(_check_watch),
+    "observe": _once(_check_observed),
     "views": _check_views,
 }
 """By name, in their order."""

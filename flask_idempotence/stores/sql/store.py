@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, TypeVarTuple
 
 import sqlalchemy as sa
@@ -65,6 +66,15 @@ EVERY = 500
 
 _BATCHES = 20
 """In one round: more than can have been written since the last one, so that a backlog shrinks."""
+
+
+class _Cap(threading.local):
+    """The longest deadline of this thread's operations."""
+
+    seconds = float("inf")
+
+
+_cap = _Cap()
 
 
 class SqlStore(InspectableStore):
@@ -269,7 +279,7 @@ class SqlStore(InspectableStore):
         `writes`: it writes at once. `repeatable`: it is sent again where its effect is unknown.
         Every error, one of connecting included, is a `StoreError`.
         """
-        deadline = time.monotonic() + self._deadline
+        deadline = time.monotonic() + min(self._deadline, _cap.seconds)
         pauses = {Trouble.UNKNOWN: [0.0] * repeatable, Trouble.CONFLICT: [*_PAUSES]}
         is_unsure = False
         while True:
@@ -290,6 +300,14 @@ class SqlStore(InspectableStore):
                 if not left or time.monotonic() + left[0] >= deadline:
                     fail(error, trouble, sent=is_unsure)
                 time.sleep(left.pop(0))
+
+    @contextmanager
+    def time_limit(self, seconds: float) -> Iterator[None]:
+        before, _cap.seconds = _cap.seconds, seconds
+        try:
+            yield
+        finally:
+            _cap.seconds = before
 
     def _rows(self, query: sa.Executable, values: Values) -> Sequence[sa.Row[Any]]:
         """Return the rows of a command's query."""

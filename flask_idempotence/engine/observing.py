@@ -1,0 +1,184 @@
+"""The Observe mode: what guards would have done to a request is counted, and nothing is done.
+
+A claim of it has a key of its own, and its completion no body: a guard that is enforced later
+never goes by them. Tokens alone are spent, or they would not be counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy
+from functools import partial
+from typing import TypeVar
+
+from flask import Request, Response
+from flask.globals import request_ctx
+from werkzeug.datastructures import Headers
+from werkzeug.exceptions import HTTPException
+
+from ..config.settings import REJECT
+from ..request.proxies import actual
+from ..request.unread import unread_input
+from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
+from ..stores import process
+from ..stores.base import Claimed, Done, TokenOutcome
+from .claim import Attempt, Claim
+from .engine import Engine
+from .guard import Finding, Question, Unguarded, Verdict, ViewGuard
+from .settling import LOOKS_STREAMED, is_refusal
+from .store_calls import OBSERVED_SECONDS
+
+_logger = logging.getLogger("flask_idempotence")
+
+T = TypeVar("T")
+Answer = TypeVar("Answer", bound=Response | None)
+
+ERROR = "error"
+"""The reason where a guard or a function of the application would have raised."""
+
+_REPLAY = "replay"
+
+
+class Observation:
+    """What the guards of one request have observed.
+
+    Attributes:
+        claims: those that were granted, outermost first.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.claims: list[Claim] = []
+        self._engine = engine
+        self._keys: set[str] = set()
+        self._left = OBSERVED_SECONDS
+
+    def ask(self, request: Request, guard: ViewGuard) -> Claim | None:
+        """Put a guard's question to the store, and report what would have become of the request.
+
+        Returns its claim, where it is the first.
+        """
+        attempt = Attempt(self._engine.services.app, guard.mode, request.endpoint, "allow")
+        try:
+            with unread_input(request), _session_as_it_was():
+                if guard.unless is not None and guard.unless():
+                    return None
+                question = guard.question(request)
+            if not isinstance(question, Unguarded):
+                return self._claim(attempt, guard, question)
+        except Refusal as refusal:
+            self._engine.report_observed(attempt, refusal.slug)
+        except Exception as error:  # noqa: BLE001 - the view runs in any case
+            is_answer = isinstance(error, HTTPException)  # such as 413
+            self._engine.report_observed(attempt, ERROR, None if is_answer else error)
+        return None
+
+    def _claim(self, attempt: Attempt, guard: ViewGuard, question: Question) -> Claim | None:
+        if process.current.id != os.getpid():  # the server ran no hook at the fork
+            process.current.notice_fork()
+        engine, token = self._engine, question.spends
+        if token is None:  # the keeper does not renew it
+            lease = max(question.lease, engine.config.lease)
+            name, own_lease = b"observed " + question.name, question.lease
+            question = question._replace(name=name, lease=lease, renewed=own_lease)
+        slot = engine.slot_of(attempt, guard, question)
+        if slot.key in self._keys:
+            return None
+        self._keys.add(slot.key)
+        owner, store, began = os.urandom(16), engine.store, engine.now()
+        if token is None:
+            claim = partial(store.claim, *(slot.key, owner, slot.fingerprint), question.lease)
+            found: object = self._call(attempt, "claim", partial(claim, question.keep))
+        else:
+            subject = engine.services.keyring.subject(attempt.app, token.bearer.text)
+            take = partial(store.take_token, slot.key, subject)
+            found, owner = self._call(attempt, "take_token", take), b""
+        if found is None:
+            if (guard.on_store_error or engine.config.on_store_error) == REJECT:
+                engine.report_observed(attempt, StoreUnavailable.slug)
+            return None
+        if isinstance(found, Claimed) or found in (TokenOutcome.TAKEN, TokenOutcome.TAKEN_AGAIN):
+            granted = Claim(attempt, guard, question, slot, owner=owner, granted_at=began)
+            granted.is_restored = found is TokenOutcome.TAKEN_AGAIN
+            self.claims.append(granted)
+            return granted
+        reason = _REPLAY
+        if isinstance(found, Done) and found.matches:
+            reason = found.record.decode()
+            if getattr(guard, "on_repeat", "") == REJECT:
+                reason = KeyRepeated.slug
+        else:
+            guard.answer(Finding(question, slot, found))  # type: ignore[arg-type]  # it raises
+        engine.report_observed(attempt, reason)
+        return None
+
+    def settle(self, claim: Claim, response: Answer) -> Answer:
+        """End a claim by the response of its view, which is returned as it is."""
+        if not claim.begin_settlement():
+            return response
+        engine, now = self._engine, self._engine.now()
+        try:
+            if response is None:
+                claim.judge(Verdict.FAILED)
+            elif is_refusal(response):
+                claim.judge(Verdict.NOT_RUN)
+            elif engine.settling.judged(claim, claim.guard.has_failed, _copy_of(response)):
+                claim.judge(Verdict.FAILED)
+            is_kept = response is not None and _can_be_kept(response, engine.config.key_max_body)
+            claim.record = (_REPLAY if is_kept else ResponseNotStored.slug).encode()
+            # By the keeper, if it were enforced.
+            claim.was_renewed = now - claim.granted_at > claim.question.renewed / 3
+            settlement = claim.guard.settle(claim.ending(now))
+            if settlement.call != "keep":
+                until = now + settlement.seconds
+                send = partial(engine.settling.send, claim, settlement, until)
+                self._call(claim.attempt, settlement.call, send)
+        except Exception:
+            _logger.exception("What was observed could not be settled: %s", claim.attempt)
+        return response
+
+    def tear_down(self) -> None:
+        """End the claims of views without a response."""
+        for claim in self.claims:
+            self.settle(claim, None)
+
+    def _call(self, attempt: Attempt, operation: str, call: Callable[[], T]) -> T | None:
+        """Call the store while there is time for it; where it does not answer, no more."""
+        if self._left <= 0:
+            return None
+        began = time.perf_counter()
+        with self._engine.store.time_limit(self._left):
+            answer = self._engine.policy.call(attempt, operation, call, after_view=True)
+        self._left = 0 if answer is None else self._left - (time.perf_counter() - began)
+        return answer
+
+
+def _copy_of(response: Response) -> Response:
+    """Return a copy for a predicate, which may read or change it; a streamed body is left out."""
+    copied = copy(response)
+    copied.headers = Headers(response.headers)
+    if response.is_streamed:
+        copied.response = []
+    copied.direct_passthrough = False
+    return copied
+
+
+def _can_be_kept(response: Response, most: int) -> bool:
+    is_streamed = response.is_streamed and not isinstance(response.response, LOOKS_STREAMED)
+    return not is_streamed and (response.content_length or 0) <= most
+
+
+@contextmanager
+def _session_as_it_was() -> Iterator[None]:
+    """Let a session that only a guard has read pass as unread: else Flask adds `Vary: Cookie`."""
+    context = vars(actual(request_ctx))
+    session = context.get("_session", context.get("session"))
+    is_unread = getattr(session, "accessed", None) is False
+    try:
+        yield
+    finally:
+        if is_unread and session is not None and not session.modified:
+            session.accessed = False

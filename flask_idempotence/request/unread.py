@@ -1,0 +1,98 @@
+"""A body that is read without a trace, for guards that only observe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from flask import Request
+
+from .body import IN_MEMORY, KEPT, WATCHED, KeptFile
+
+_PLACES = ("wsgi.input", "wsgi.input_terminated", KEPT, WATCHED)
+
+
+class _Tape:
+    """An input of which all that was read can be read again, up to its end or its error."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.is_used = self._is_rewound = False
+        self._stream = stream
+        self._error: Exception | None = None
+        self._file = KeptFile(IN_MEMORY)
+
+    def read(self, size: int = -1) -> bytes:
+        return self._take("read", size)
+
+    def readline(self, size: int = -1) -> bytes:
+        return self._take("readline", size)
+
+    def rewind(self) -> None:
+        self._is_rewound = True
+        self._file.seek(0)
+
+    def _take(self, method: str, size: int) -> bytes:
+        self.is_used = True
+        again: bytes = getattr(self._file, method)(size) if self._is_rewound else b""
+        is_line = method == "readline" and again.endswith(b"\n")
+        if again and (is_line or len(again) == size or self._error is not None):
+            return again
+        if self._error is not None:
+            raise self._error
+        try:
+            left = [] if size < 0 else [size - len(again)]
+            data: bytes = getattr(self._stream, method)(*left)
+        except Exception as error:
+            self._error = error
+            raise
+        if not self._is_rewound:
+            self._file.write(data)
+        return again + data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def unread_input(request: Request) -> Iterator[None]:
+    """Let a block read a body without a trace: it is kept whole, or else the view reads it again.
+
+    Unlike behind a guard that is enforced, nothing raises afterwards where it has broken off.
+    """
+    environ = request.environ
+    before = {name: environ[name] for name in _PLACES if name in environ}
+    source: Any = environ["wsgi.input"]
+    watched = source if source is environ.get(WATCHED) else None
+    state = {} if watched is None else vars(watched).copy()
+    kept: Any = environ.get(KEPT)
+    if kept is not None and kept.stream is source:  # by a guard further out
+        position = source.tell()
+        try:
+            yield
+        finally:
+            source.seek(position)
+        return
+    tape: Any = _Tape(state.get("_stream", source))
+    if watched is None:
+        environ["wsgi.input"] = tape
+    else:
+        watched._stream = tape  # noqa: SLF001
+    is_whole = False
+    try:
+        yield
+        is_whole = environ.get(KEPT) is not kept
+    finally:
+        if watched is not None:
+            vars(watched).update({"is_guarded": state["is_guarded"]} if is_whole else state)
+        if not is_whole:
+            for name in _PLACES:
+                environ.pop(name, None)
+            environ.update(before)
+            if tape.is_used:
+                tape.rewind()
+                vars(request).pop("stream", None)
+                if watched is None:
+                    environ["wsgi.input"] = tape
+                else:
+                    watched._stream = tape  # noqa: SLF001

@@ -1,0 +1,726 @@
+"""The Observe mode: guards count what they would have done, and answers stay the view's own."""
+
+import io
+import logging
+import sqlite3
+import threading
+import time
+
+import pytest
+from flask import Blueprint, Response, abort, render_template_string, request, session
+from helpers.apps import bare_app, make_app
+from helpers.every_store import storage_settings
+from prometheus_client import CollectorRegistry
+from werkzeug.exceptions import ClientDisconnected
+from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+from flask_idempotence import (
+    ConfigurationError,
+    Idempotence,
+    MemoryStore,
+    StoreError,
+    current_guard,
+    idempotent,
+    no_repeat_submit,
+    observed,
+    one_time_token,
+)
+from flask_idempotence.engine import observing
+from flask_idempotence.metrics import Metrics
+
+KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
+DECORATORS = {
+    "lock": lambda **more: no_repeat_submit(60, **more),
+    "token": one_time_token,
+    "key": lambda **more: idempotent(**{"required": True, **more}),
+}
+MODES = pytest.mark.parametrize("mode", DECORATORS)
+STORES = pytest.mark.parametrize("store", ["memory", "redis", "sqlite"])
+
+
+TIMED = "tenth_of_a_second"
+
+
+@pytest.fixture(autouse=True)
+def time_of_a_busy_machine(request, monkeypatch):
+    if TIMED not in request.node.name:
+        monkeypatch.setattr(observing, "OBSERVED_SECONDS", 30)
+
+
+def echo():
+    """Answer with all that a view sees of its body, and count."""
+    return Response(request.get_data() + b"|%d" % len(request.form), headers={"X-Own": "1"})
+
+
+class Pair:
+    """The same view, bare and behind guards that observe."""
+
+    def __init__(self, *guards, view=echo, store=None, idempotence=None, **settings):
+        self.runs, self.reasons = [], []
+        plain = {k: v for k, v in settings.items() if not k.startswith("IDEMPOTENCE_")}
+        settings.setdefault("IDEMPOTENCE_OBSERVE", True)
+        self.bare = bare_app(**plain)
+        self.app = make_app(store=store, idempotence=idempotence, **settings)
+        self._receiver = lambda _, reason, mode, **__: self.reasons.append((mode, reason))
+        observed.connect(self._receiver, self.app)
+        for app in (self.bare, self.app):
+            name = "bare" if app is self.bare else "observed"
+
+            def counted(name=name, **arguments):
+                self.runs.append(name)
+                return view(**arguments)
+
+            for guard in guards if app is self.app else ():
+                counted = guard(counted)
+            app.add_url_rule("/", "view", counted, methods=["GET", "POST"])
+
+    def send(self, **options):
+        """Send one request to both: their answers are the same, byte for byte."""
+        answers = [told(app, **options) for app in (self.bare, self.app)]
+        assert answers[0] == answers[1]
+        return answers[1]
+
+    @property
+    def last(self):
+        return self.reasons[-1][1] if self.reasons else None
+
+
+def told(app, **options):
+    """Return the status, the headers and the body of an answer, or the exception."""
+    try:
+        with app.test_client().post("/", **options) as answer:
+            return answer.status, list(answer.headers), answer.data
+    except Exception as error:
+        return type(error), str(error)
+
+
+def token_of(pair):
+    return {"Idempotence-Token": pair.app.test_client().get("/token").json["token"]}
+
+
+def engine_of(app):
+    return app.extensions["idempotence"].engine
+
+
+# Repeats
+
+
+@STORES
+@MODES
+def test_repeats_run_and_are_counted(mode, store, request):
+    pair = Pair(DECORATORS[mode](), **storage_settings(store, request))
+    headers = token_of(pair) if mode == "token" else KEY
+    for _ in range(3):
+        status, told_headers, _ = pair.send(data=b"1", headers=headers)
+        assert status == "200 OK"
+        assert "Idempotent" not in str(told_headers)
+    reason = {"lock": "repeat-submit", "token": "token-spent", "key": "replay"}[mode]
+    assert pair.reasons == [(mode, reason)] * 2
+    assert pair.runs.count("observed") == 3
+
+
+@STORES
+@MODES
+def test_64_at_once_all_run(mode, store, request):
+    at_once = threading.Barrier(64)
+
+    def view():
+        at_once.wait(30)
+        return "done"
+
+    pair = Pair(DECORATORS[mode](), view=view, **storage_settings(store, request))
+    headers, answers = token_of(pair) if mode == "token" else KEY, []
+
+    def send():
+        answers.append(told(pair.app, data=b"1", headers=headers))
+
+    threads = [threading.Thread(target=send) for _ in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [status for status, *_ in answers] == ["200 OK"] * 64
+    assert {body for *_, body in answers} == {b"done"}
+    reason = {"lock": "repeat-submit", "token": "token-spent", "key": "key-in-progress"}[mode]
+    assert pair.reasons == [(mode, reason)] * 63
+
+
+@pytest.mark.parametrize("status", [500, 409, 401])
+@MODES
+def test_what_failed_may_be_sent_again_uncounted(mode, status):
+    def view():
+        abort(status)
+
+    more = {"restore_on_failure": True} if mode == "token" else {}
+    pair = Pair(DECORATORS[mode](**more), view=view)
+    headers = token_of(pair) if mode == "token" else KEY
+    pair.send(headers=headers)
+    pair.send(headers=headers)
+    assert pair.reasons == []
+
+
+@MODES
+def test_a_view_that_raises_may_be_sent_again_uncounted(mode):
+    more = {"restore_on_failure": True} if mode == "token" else {}
+    pair = Pair(DECORATORS[mode](**more), view=lambda: 1 / 0)
+    headers = token_of(pair) if mode == "token" else KEY
+    pair.send(headers=headers)
+    assert pair.send(headers=headers)[0] is ZeroDivisionError
+    assert pair.reasons == []
+
+
+def test_a_view_releases_its_request_by_hand():
+    def view():
+        current_guard.release()
+        return "again"
+
+    pair = Pair(idempotent(), view=view)
+    pair.send(headers=KEY)
+    pair.send(headers=KEY)
+    assert pair.reasons == []
+
+
+def test_more_reasons_of_a_key():
+    pair = Pair(idempotent(required=True, on_repeat="reject"))
+    pair.send(headers=KEY)
+    pair.send(headers=KEY)
+    assert pair.last == "key-repeated"
+    pair.send(headers=KEY, data=b"other")
+    assert pair.last == "key-reused"
+    pair = Pair(idempotent(), view=lambda: Response(iter(["a", "b"])))
+    pair.send(headers=KEY)
+    pair.send(headers=KEY)
+    assert pair.last == "response-not-stored"
+    pair = Pair(idempotent(), view=lambda: "too long", IDEMPOTENCE_KEY_MAX_BODY=3)
+    pair.send(headers=KEY)
+    pair.send(headers=KEY)
+    assert pair.last == "response-not-stored"
+
+
+def test_nothing_waits():
+    pair = Pair(idempotent(wait=30), view=lambda: told(pair.app, headers=KEY)[0] if lap() else "")
+    laps = []
+
+    def lap():
+        laps.append(1)
+        return len(laps) == 1
+
+    began = time.monotonic()
+    told(pair.app, headers=KEY)
+    assert time.monotonic() - began < 5
+    assert pair.reasons == [("key", "key-in-progress")]
+
+
+# Tokens, keys, bodies and functions of the application
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        ({}, "token-missing"),
+        ({"Idempotence-Token": ""}, "token-invalid"),
+        ({"Idempotence-Token": "x" * 999}, "token-invalid"),
+        ({"Idempotence-Token": "\xe4"}, "token-invalid"),
+        ({"Idempotence-Token": "of another purpose"}, "token-invalid"),
+        ({"Idempotence-Token": "expired"}, "token-expired"),
+        ({"Idempotence-Token": "of a user"}, "token-not-yours"),
+    ],
+)
+def test_bad_tokens(sent, reason, monkeypatch):
+    idempotence, users = Idempotence(), [None]
+    idempotence.identity_loader(lambda: users[-1])
+    pair = Pair(one_time_token("pay"), idempotence=idempotence)
+    engine = engine_of(pair.app)
+    kind, headers = sent.get("Idempotence-Token"), dict(sent)
+    with pair.app.test_request_context():
+        if kind == "of another purpose":
+            headers["Idempotence-Token"] = idempotence.issue_token("other")
+        elif kind == "expired":
+            headers["Idempotence-Token"] = idempotence.issue_token("pay")
+            monkeypatch.setattr(engine.services.tokens, "clock", lambda: time.time() + 9999)
+            engine.store.clear("")
+        elif kind == "of a user":
+            users.append("ann")
+            headers["Idempotence-Token"] = idempotence.issue_token("pay")
+            users.append("bob")
+    pair.send(headers=headers)
+    assert pair.reasons == [("token", reason)]
+
+
+def test_bad_token_fields():
+    pair = Pair(one_time_token())
+    pair.send(data={"idempotence_token": ["a", "b"]})
+    assert pair.last == "token-invalid"
+    pair.send(data={"idempotence_token": ""})
+    assert pair.last == "token-missing"
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        (None, "key-missing"),
+        ("", "key-invalid"),
+        ("x" * 256, "key-invalid"),
+        ("\xe4", "key-invalid"),
+        ('"open', "key-invalid"),
+        ("short", "key-invalid"),
+    ],
+)
+def test_bad_keys(key, reason):
+    pair = Pair(idempotent(required=True, key_pattern=".{8,}"))
+    pair.send(headers={} if key is None else {"Idempotency-Key": key})
+    assert pair.reasons == [("key", reason)]
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"a":1}', b"a=1&a=2&%ff", b"x" * 3_000_000])
+@pytest.mark.parametrize("kind", ["application/json", "application/x-www-form-urlencoded"])
+@MODES
+def test_bodies(mode, kind, data):
+    pair = Pair(DECORATORS[mode](), MAX_CONTENT_LENGTH=2_000_000)
+    pair.send(data=data, content_type=kind, headers=KEY)
+    pair = Pair(DECORATORS[mode](), view=lambda: request.get_json(silent=True) or "none")
+    pair.send(data=data, content_type=kind, headers=KEY)
+    pair = Pair(DECORATORS[mode](), view=lambda: "unread", MAX_CONTENT_LENGTH=10)
+    pair.send(data=data, content_type=kind, headers=KEY)
+
+
+class Broken:
+    """An input that breaks off, by an error or by its end."""
+
+    def __init__(self, error=None):
+        self._pieces, self._error = [b"a=1&", b"b=2"], error
+
+    def read(self, size=-1):
+        if self._pieces:
+            piece, self._pieces[0:1] = self._pieces[0], []
+            return piece
+        if self._error:
+            raise self._error
+        return b""
+
+    def readinto(self, buffer):
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@pytest.mark.parametrize("error", [None, OSError("gone"), ClientDisconnected()])
+@pytest.mark.parametrize("length", ["100", None])
+@MODES
+def test_bodies_that_break_off(mode, length, error):
+    def view():
+        read = []
+        try:
+            while piece := request.stream.read(4):
+                read.append(piece)
+        except Exception as raised:
+            read.append(type(raised).__name__.encode())
+        return b"|".join(read)
+
+    pair, answers = Pair(DECORATORS[mode](), view=view), []
+    # The extension fills each piece up, also where there is no guard.
+    pair.bare = make_app()
+    pair.bare.add_url_rule("/", "view", view, methods=["POST"])
+    for app in (pair.bare, pair.app):
+        environ = EnvironBuilder("/", method="POST", headers=KEY).get_environ()
+        environ["wsgi.input"] = Broken(error)
+        environ["CONTENT_TYPE"] = "application/x-www-form-urlencoded"
+        if length is None:
+            environ |= {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
+            environ.pop("CONTENT_LENGTH", None)
+        else:
+            environ["CONTENT_LENGTH"] = length
+        body, status, headers = run_wsgi_app(app, environ, buffered=True)
+        answers.append((status, list(headers), b"".join(body)))
+    assert answers[0] == answers[1]
+
+
+def test_a_chunked_body_over_the_limit_is_read_by_the_view_as_ever():
+    pair, answers = (
+        Pair(idempotent(), view=lambda: request.stream.read(5), MAX_CONTENT_LENGTH=9),
+        [],
+    )
+    for app in (pair.bare, pair.app):
+        environ = EnvironBuilder("/", method="POST", headers=KEY).get_environ()
+        environ["wsgi.input"] = io.BytesIO(b"0123456789" * 30_000)
+        environ |= {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
+        environ.pop("CONTENT_LENGTH", None)
+        body, status, _ = run_wsgi_app(app, environ, buffered=True)
+        answers.append((status, b"".join(body)))
+    assert answers[0] == answers[1] == ("200 OK", b"01234")
+
+
+def fails():
+    raise LookupError("faulty")
+
+
+FAULTY = {
+    "key": lambda: [no_repeat_submit(key=fails), idempotent(key=fails)],
+    "key of no JSON": lambda: [no_repeat_submit(key=object), idempotent(key=object)],
+    "unless": lambda: [decorate(unless=fails) for decorate in DECORATORS.values()],
+    "compare": lambda: [idempotent(compare=fails)],
+    "abort": lambda: [idempotent(key=lambda: abort(418))],
+    "reads": lambda: [idempotent(key=lambda: request.stream.read() and fails())],
+}
+
+
+@pytest.mark.parametrize("kind", FAULTY)
+def test_faulty_functions(kind, caplog):
+    caplog.set_level(logging.INFO, "flask_idempotence")
+    for guard in FAULTY[kind]():
+        pair = Pair(guard)
+        pair.send(data=b'{"a":1}', headers=KEY)
+        assert pair.runs == ["bare", "observed"]
+        assert pair.last == "error" or (kind == "key of no JSON" and pair.last == "key-invalid")
+    assert "Request observed: reason=error mode=" in caplog.text
+    assert ("LookupError" in caplog.text) == (kind not in ("abort", "key of no JSON"))
+
+
+@MODES
+def test_a_faulty_loader_of_identities(mode):
+    idempotence = Idempotence()
+    idempotence.identity_loader(fails)
+    pair = Pair(DECORATORS[mode](), idempotence=idempotence)
+    headers = KEY
+    if mode == "token":
+        engine = engine_of(pair.app)
+        with pair.app.app_context():
+            made = engine.services.tokens.make(pair.app, None, None)
+        headers = {"Idempotence-Token": made.text}
+    pair.send(headers=headers)
+    assert pair.reasons == [(mode, "error")]
+
+
+@MODES
+def test_a_faulty_predicate_of_results(mode):
+    idempotence = Idempotence()
+
+    @idempotence.result_failed
+    def result_failed(response):
+        response.set_data("changed")
+        response.headers["X-Changed"] = "1"
+        raise LookupError
+
+    pair = Pair(DECORATORS[mode](), idempotence=idempotence, view=lambda: Response(iter("ab")))
+    pair.send(headers=KEY)
+    pair = Pair(DECORATORS[mode](), idempotence=idempotence)
+    pair.send(headers=KEY)
+
+
+def test_a_request_without_a_key_that_needs_none_is_not_counted():
+    pair = Pair(idempotent(), idempotent(unless=lambda: True), no_repeat_submit(unless=lambda: 1))
+    pair.send()
+    pair.send()
+    assert pair.reasons == []
+
+
+def test_a_session_that_only_the_guard_reads_adds_no_header():
+    pair = Pair(no_repeat_submit(60), view=lambda: "unread")
+    for app in (pair.bare, pair.app):
+
+        @app.post("/login")
+        def login():
+            session["user_id"] = 1
+            return ""
+
+        app.client = app.test_client()
+        app.client.post("/login")
+    first, second = (app.client.post("/") for app in (pair.bare, pair.app))
+    assert list(first.headers) == list(second.headers)
+
+
+def test_functions_read_a_session_that_is_changed_afterwards():
+    def view():
+        session["seen"] = 1
+        return "seen"
+
+    pair = Pair(no_repeat_submit(60), view=view)
+    assert "Set-Cookie" in str(pair.send()[1])
+
+
+# The store
+
+
+class DeadStore(MemoryStore):
+    def claim(self, *_, **__):
+        raise StoreError("dead")
+
+    complete = release = take_token = put_token = renew = claim
+
+
+@pytest.mark.parametrize("policy", ["reject", "allow"])
+@MODES
+def test_a_store_that_fails(mode, policy, caplog):
+    pair = Pair(DECORATORS[mode](on_store_error=policy), store=DeadStore())
+    headers = token_of(pair) if mode == "token" else KEY
+    pair.reasons.clear()
+    pair.send(headers=headers)
+    assert pair.reasons == [(mode, "store-unavailable")] * (policy == "reject")
+    assert "get 503" not in caplog.text
+
+
+@pytest.mark.parametrize("state", ["killed", "frozen", "frozen in the view"])
+@MODES
+def test_redis_takes_a_tenth_of_a_second_at_most(mode, state, fresh_redis):
+    def view():
+        if state == "frozen in the view" and pair.runs[-1] == "observed":
+            fresh_redis.pause()
+        return "done"
+
+    pair = Pair(
+        DECORATORS[mode](),
+        no_repeat_submit(30, key=lambda: 1),
+        view=view,
+        IDEMPOTENCE_STORAGE_URI=fresh_redis.url,
+    )
+    headers = token_of(pair) if mode == "token" else KEY
+    told(pair.app, headers=headers, data=b"warm") if state != "frozen in the view" else None
+    {"killed": fresh_redis.kill, "frozen": fresh_redis.pause}.get(state, bool)()
+    try:
+        laps = []
+        for _ in range(3):
+            began = time.monotonic()
+            assert pair.send(headers=headers)[0] == "200 OK"
+            laps.append(time.monotonic() - began)
+        assert min(laps) < 0.1 + 0.05  # of a busy machine
+    finally:
+        fresh_redis.resume() if state != "killed" else None
+    assert "store-unavailable" in {reason for _, reason in pair.reasons}
+
+
+@pytest.mark.parametrize("store", ["sqlite"])
+def test_a_locked_database_takes_a_tenth_of_a_second_at_most(store, request, tmp_path):
+    pair = Pair(idempotent(), view=lambda: "done", **storage_settings(store, request))
+    pair.send(headers=KEY)
+    other = sqlite3.connect(tmp_path / "store.db")
+    other.execute("BEGIN EXCLUSIVE")
+    began = time.monotonic()
+    pair.send(headers={"Idempotency-Key": "another"})
+    assert time.monotonic() - began < 0.4
+    other.close()
+    assert pair.last == "store-unavailable"
+
+
+# Enforcement beside and after it
+
+
+@STORES
+@MODES
+def test_enforcement_does_not_go_by_what_was_observed(mode, store, request):
+    pair = Pair(DECORATORS[mode](), **storage_settings(store, request))
+    fresh = token_of(pair)  # of a page that was open
+    pair.send(headers=KEY)
+    pair.send(headers=KEY)
+    pair.app.config["IDEMPOTENCE_OBSERVE"] = False
+    headers = fresh if mode == "token" else KEY
+    first, second = told(pair.app, headers=headers), told(pair.app, headers=headers)
+    assert first[0] == "200 OK"
+    assert "Idempotent-Replayed" not in str(first[1])
+    assert pair.runs.count("observed") == 3
+    assert (second[0][:3] == "409") == (mode != "key")
+
+
+@MODES
+def test_the_route_takes_precedence_and_the_switch_over_both(mode):
+    pair = Pair(DECORATORS[mode](observe=False))
+    headers = token_of(pair) if mode == "token" else {}
+    told(pair.app, headers=headers)
+    assert told(pair.app, headers=headers)[0][:3] in ("409", "400")
+    assert pair.reasons == []
+    pair = Pair(DECORATORS[mode](observe=True), IDEMPOTENCE_OBSERVE=False)
+    pair.send()
+    pair.send()
+    assert pair.reasons
+    pair.reasons.clear()
+    pair.app.config["IDEMPOTENCE_ENABLED"] = False
+    pair.send()
+    assert pair.reasons == []
+
+
+def test_an_enforced_guard_inside_refuses_and_the_outer_one_counts_no_repeat():
+    pair = Pair(no_repeat_submit(60, observe=False), idempotent())  # the key is outside
+    answers = [told(pair.app, headers=KEY)[0][:3] for _ in range(3)]
+    assert answers == ["200", "409", "409"]
+    assert pair.reasons == [("key", "replay")] * 2
+    pair = Pair(one_time_token(observe=False), idempotent())
+    assert [told(pair.app, headers=KEY)[0][:3] for _ in range(2)] == ["400", "400"]
+    assert pair.reasons == []  # the view has not run
+
+
+def test_the_same_key_in_an_inner_guard_is_counted_once():
+    pair = Pair(idempotent(), idempotent())
+    for _ in range(3):
+        pair.send(headers=KEY)
+    assert pair.reasons == [("key", "replay")] * 2
+    pair = Pair(idempotent(), no_repeat_submit(60))
+    pair.send(headers=KEY)
+    pair.send(headers=KEY)
+    assert pair.reasons == [("lock", "repeat-submit"), ("key", "replay")]
+
+
+def test_within_commits_as_when_switched_off(pay_app):
+    books = pay_app(settings={"IDEMPOTENCE_OBSERVE": True})
+    reasons = []
+    receive = lambda _, reason, **__: reasons.append(reason)  # noqa: E731 - kept alive here
+    observed.connect(receive, books.app)
+    assert [books.post(amount=2).status_code for _ in range(3)] == [201] * 3
+    assert books.amounts() == [2, 2, 2]
+    assert reasons == ["replay"] * 2
+
+    def fail(session):
+        books.pay(session)
+        abort(400)
+
+    books._view = fail
+    assert books.post(key="other").status_code == 400
+    assert len(books.amounts()) == 3
+
+
+def test_steps_run_each_time_also_within(pay_app):
+    books = pay_app(settings={"IDEMPOTENCE_OBSERVE": True})
+    runs = []
+
+    def view(_):
+        with books.idempotence.step("charge") as step:
+            runs.append(step.first)
+        return "done"
+
+    books._view = view
+    assert [books.post().status_code for _ in range(2)] == [200, 200]
+    assert runs == [True, True]
+
+
+# Endpoints, pages and `ensure_held`
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        idempotent(guarantee="at-most-once"),
+        idempotent(remember="success", guarantee="at-most-once"),
+    ],
+)
+def test_endpoints_that_would_be_closed_answer(guard, caplog):
+    idempotence, reasons = Idempotence(), []
+    app = make_app(
+        idempotence=idempotence, IDEMPOTENCE_OBSERVE=True, IDEMPOTENCE_ON_STORE_ERROR="allow"
+    )
+    receive = lambda _, reason, **__: reasons.append(reason)  # noqa: E731 - kept alive here
+    observed.connect(receive, app)
+    app.add_url_rule("/", "view", guard(lambda: "done"), methods=["POST"])
+    assert told(app)[2] == b"done"
+    assert "would be answered 500" in caplog.text
+    assert reasons == ["error"]
+    app.config["IDEMPOTENCE_OBSERVE"] = False
+    assert told(app)[0] != "200 OK"
+
+
+def test_a_guard_above_its_route_answers():
+    app = make_app(IDEMPOTENCE_OBSERVE=True)
+
+    @no_repeat_submit(5)
+    @app.post("/")
+    def view():
+        return "done"
+
+    assert told(app)[2] == b"done"
+
+
+PAGE = "{{ idempotence_field() }}"
+
+
+def test_a_page_with_a_field_gets_no_header_and_needs_no_store(caplog):
+    for store in (MemoryStore(), DeadStore()):
+        pair = Pair(one_time_token(), store=store)
+        pair.app.add_url_rule("/page", "page", lambda: render_template_string(PAGE))
+        answer = pair.app.test_client().get("/page")
+        assert answer.status_code == 200
+        assert "Cache-Control" not in answer.headers
+        assert b"idempotence_token" in answer.data
+    assert pair.reasons == [("token", "store-unavailable")]
+    assert "get 503" not in caplog.text
+
+
+def test_ensure_held_does_not_raise():
+    store = MemoryStore()
+
+    def view():
+        if pair.runs[-1] == "observed":
+            store.clear("")
+        current_guard.ensure_held()
+        return "held"
+
+    pair = Pair(*(decorate() for decorate in DECORATORS.values()), view=view, store=store)
+    headers = KEY | token_of(pair)
+    assert pair.send(headers=headers)[2] == b"held"
+    assert pair.reasons == []
+
+
+def test_the_log_line_names_the_route(caplog):
+    caplog.set_level(logging.INFO, "flask_idempotence")
+    pair = Pair(idempotent(required=True))
+    pair.send()
+    line = "Request observed: reason=key-missing mode=key endpoint=view key=None route=POST /"
+    assert line in caplog.messages
+
+
+# What shows it
+
+
+def test_the_metric_counts_by_mode_endpoint_and_reason():
+    registry = CollectorRegistry()
+    pair = Pair(idempotent(required=True))
+    Metrics(pair.app, registry=registry)
+    pair.send()
+    labels = {"mode": "key", "endpoint": "view", "reason": "key-missing"}
+    assert registry.get_sample_value("idempotence_observed_total", labels) == 1
+    assert registry.get_sample_value("idempotence_requests_total") is None
+
+
+def test_routes_and_doctor_say_so():
+    pair = Pair(idempotent())
+
+    @pair.app.post("/enforced")
+    @no_repeat_submit(5, observe=False)
+    def enforced():
+        return ""
+
+    cli = pair.app.test_cli_runner()
+    lines = cli.invoke(args=["idempotence", "routes"]).stdout.splitlines()
+    assert [line.split("\t")[3:] for line in lines] == [
+        ["key (observed)", ""],
+        ["lock", "route: interval=5.0, observe=False"],
+    ]
+    shown = cli.invoke(args=["idempotence", "doctor"]).stdout
+    assert "IDEMPOTENCE_OBSERVE is on: nothing is enforced" in shown
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None])
+def test_the_argument_is_true_false_or_none(value):
+    if value is None:
+        assert callable(idempotent(observe=None))
+        return
+    for decorate in DECORATORS.values():
+        with pytest.raises(ConfigurationError, match="must be True or False"):
+            decorate(observe=value)
+
+
+def test_the_setting_is_read_at_request_time():
+    pair = Pair(idempotent(required=True), IDEMPOTENCE_OBSERVE=False)
+    assert told(pair.app)[0][:3] == "400"
+    pair.app.config["IDEMPOTENCE_OBSERVE"] = "true"
+    pair.send()
+    pair.app.config["IDEMPOTENCE_OBSERVE"] = "false"
+    assert told(pair.app)[0][:3] == "400"
+    assert pair.reasons == [("key", "key-missing")]
+
+
+def test_blueprints_and_the_whole_application_are_observed():
+    pair = Pair(IDEMPOTENCE_KEY_ALL_ROUTES=True, IDEMPOTENCE_KEY_REQUIRED=True)
+    pair.send()
+    assert pair.reasons == [("key", "key-missing")]
+    blueprint = no_repeat_submit(60, observe=True)(Blueprint("api", "api"))
+    blueprint.add_url_rule("/", "view", lambda: "done", methods=["POST"])
+    app = make_app()
+    app.register_blueprint(blueprint)
+    assert [told(app)[0][:3] for _ in range(2)] == ["200", "200"]
