@@ -66,8 +66,10 @@ class Found(NamedTuple):
     @property
     def state(self) -> str:
         """The meaning of the entry: `live`, `ended`, `record`, `token` or `unknown`."""
-        if self.entry.kind != "claim" or self.entry.lease is None:
+        if self.entry.kind != "claim":
             return self.entry.kind
+        if self.entry.lease is None:
+            return "unknown"
         return "live" if self.entry.lease > 0 else "ended"
 
     @property

@@ -114,7 +114,7 @@ def _demand_extension() -> None:
 
 def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
     """Wrap a view function, sync or async, so that it runs behind a guard."""
-    if inspect.isclass(view) or not callable(view):
+    if isinstance(view, type | Flask) or not callable(view):
         raise TypeError(
             f"A guard decorates a view function, not {view!r}. For a class-based view, decorate "
             "its methods, or name the guard in its `decorators`. Pass options by name, as in "

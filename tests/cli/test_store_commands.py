@@ -337,6 +337,15 @@ def test_a_request_that_is_not_named_in_full_is_refused(command, arguments):
     assert invoke(make_app(), command, *arguments).exit_code == 2
 
 
+def test_a_damaged_claim_is_shown_as_unknown(redis_server, redis_url, monkeypatch):
+    app = make_app(IDEMPOTENCE_STORAGE_URI=redis_url)
+    redis_server.client().set("idempotence:2:key:pay:" + "a" * 32, b"Ccut", px=60_000)
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+    shown = invoke(app, "inspect", "a" * 12)
+    assert shown.exit_code == 0, shown.exception
+    assert "unknown: This value was not written by Flask-Idempotence." in shown.output
+
+
 # release
 
 

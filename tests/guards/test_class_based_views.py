@@ -7,7 +7,7 @@ import flask_restful
 import flask_restx
 import flask_smorest
 import pytest
-from flask import abort, request
+from flask import Flask, abort, request
 from flask.views import MethodView
 from helpers.apps import make_app, verdict
 from marshmallow import Schema, fields
@@ -32,6 +32,9 @@ def send(app, json=None):
 def test_a_class_itself_is_refused_and_the_error_names_the_remedy(guard):
     with pytest.raises(TypeError, match="decorate its methods, or name the guard in its"):
         guard(type("Orders", (MethodView,), {"post": lambda self: "done"}))
+    # An application can be called, and a guard around that call would guard no view.
+    with pytest.raises(TypeError, match="decorates a view function, not <Flask"):
+        guard(Flask("shop"))
 
 
 def signed_in(view):
