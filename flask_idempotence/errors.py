@@ -60,3 +60,9 @@ COMMITTED_BELOW = (
     "commits, such as CREATE TABLE."
 )
 """The text of an error and of a log line."""
+
+NEEDS_DATABASE = (
+    "within= needs the store in the session's own database: set IDEMPOTENCE_STORAGE_URI to the "
+    "same URL, or pass store=SqlStore(engine) with the session's engine."
+)
+"""The text of an error at start and at a request."""

@@ -316,7 +316,7 @@ class State:
         with self._lock:
             if self._is_checked:
                 return
-            faults = [*faults_when_finished(app, self.config), *token_url_faults(app)]
+            faults = [*faults_when_finished(app, self.config, self.store), *token_url_faults(app)]
             faults += place_guards(app, self.config)
             for fault in {fault.endpoint: fault for fault in reversed(faults)}.values():
                 close_endpoint(app, fault)

@@ -7,3 +7,7 @@ threads = 16  # a repeat that waits (`wait=`) occupies one
 timeout = 30  # ends a worker that hangs; above your slowest view if worker_class is "sync"
 graceful_timeout = 60  # above your slowest view: a reload or a stop lets it finish
 accesslog = "-"
+logconfig_dict = {  # all lines through one handler, with time, process and level
+    "disable_existing_loggers": False,
+    "loggers": {name: {"propagate": True} for name in ("gunicorn.error", "gunicorn.access")},
+}

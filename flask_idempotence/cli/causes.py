@@ -58,13 +58,19 @@ _CAUSES = (
         "by a path to a file in a directory that exists and may be written.",
     ),
     (
+        r"\(1044\b",
+        "The user of the store has no access to the database, or its name is wrong",
+        f"Correct the name in {_URI}, or grant the user SELECT, INSERT, UPDATE, DELETE and CREATE "
+        "on the database. MySQL names no missing database to a user without rights.",
+    ),
+    (
         r"ReadOnly|'25006'|\((1290|1792|1836)\b|readonly database",
         "The server takes no writes",
         f"A replica is read-only: name the primary in {_URI}. A file of SQLite must be writable, "
         "as must its directory.",
     ),
     (
-        r"NoPermission|InsufficientPrivilege|'42501'|\((1044|1142|1143|1227)\b",
+        r"NoPermission|InsufficientPrivilege|'42501'|\((1142|1143|1227)\b",
         "The user of the store lacks a permission",
         "Redis: allow the commands and keys on the page about the keyspace. A database: grant "
         "SELECT, INSERT, UPDATE and DELETE on flask_idempotence, and CREATE for init-db.",

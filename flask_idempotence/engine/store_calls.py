@@ -167,6 +167,7 @@ class FailurePolicy:
             if since is None or not (self._has_warned or now >= self._next_line_at):
                 return
             self._failing_since, self._refused, self._unguarded = None, 0, 0
+            self._withheld = 0
         _logger.warning(
             "Flask-Idempotence: the store answers again, %.1f seconds after its first failure; "
             "requests refused: %d, run unguarded: %d.",

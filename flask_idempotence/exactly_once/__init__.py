@@ -38,6 +38,13 @@ class TransactionFactory:
         return Transaction(self.session(), store)
 
 
+def takes_completions(store: Store) -> bool:
+    """Whether a store may be in the database of a session; SQLAlchemy is installed."""
+    from ..stores.sql import SqlStore  # noqa: PLC0415 - an extra
+
+    return isinstance(store, SqlStore)
+
+
 def watch_sessions() -> None:
     """Watch sessions for writes, where a SQL store exists.
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
-from ..errors import ConfigurationError, StoreError
+from ..errors import NEEDS_DATABASE, ConfigurationError, StoreError
 from ..stores.base import Store
 from ..stores.sql import SqlStore, mysql
 from .writes import LEVEL, MYSQL, commits_by_itself
@@ -39,10 +39,14 @@ def checked_store(store: Store | None, session: Session) -> SqlStore | None:
         ours = store.engine
         if ours.pool is theirs.pool or _place(ours.url) == _place(theirs.url):
             return store
-    raise ConfigurationError(
-        "within= needs the store in the session's own database: set IDEMPOTENCE_STORAGE_URI "
-        "to the same URL, or pass store=SqlStore(engine) with the session's engine."
-    )
+        if theirs.url.get_backend_name() == ours.url.get_backend_name() == "sqlite":
+            files = (str(Path(each.url.database or "").resolve()) for each in (theirs, ours))
+            raise ConfigurationError(
+                "within= needs the store in the session's own database. The session's file is {}, "
+                "the store's {}: write an absolute path, for Flask-SQLAlchemy puts a relative one "
+                "into the instance folder, or pass store=SqlStore(db.engine).".format(*files)
+            )
+    raise ConfigurationError(NEEDS_DATABASE)
 
 
 def _place(url: URL) -> tuple[object, ...]:

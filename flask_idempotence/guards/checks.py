@@ -13,7 +13,9 @@ from ..engine.claim import Attempt
 from ..engine.engine import engine_of
 from ..engine.guard import ViewGuard
 from ..engine.observing import ERROR
-from ..errors import ConfigurationError
+from ..errors import NEEDS_DATABASE, ConfigurationError
+from ..exactly_once import takes_completions
+from ..stores.base import Store
 from .wrapping import GUARDED, bears, covers, guards_and_subjects, guards_of, is_guard, layers
 
 _logger = logging.getLogger("flask_idempotence")
@@ -51,14 +53,16 @@ def close_endpoint(app: Flask, fault: Fault) -> None:
     app.view_functions[fault.endpoint] = refuse
 
 
-def faults_of(app: Flask, config: Config) -> Iterator[Fault]:
+def faults_of(app: Flask, config: Config, store: Store | None = None) -> Iterator[Fault]:
     """Find the faults of the views that are there; others may still be registered."""
     yield from _wrong_order(app)
-    yield from _against_settings(app, config)
+    yield from _against_settings(app, config, store)
 
 
-def faults_when_finished(app: Flask, config: Config) -> Iterator[Fault]:
-    yield from faults_of(app, config)
+def faults_when_finished(
+    app: Flask, config: Config, store: Store | None = None
+) -> Iterator[Fault]:
+    yield from faults_of(app, config, store)
     yield from _idle(app)
 
 
@@ -86,13 +90,15 @@ def _wrong_order(app: Flask) -> Iterator[Fault]:
                 break
 
 
-def _against_settings(app: Flask, config: Config) -> Iterator[Fault]:
+def _against_settings(app: Flask, config: Config, store: Store | None) -> Iterator[Fault]:
     """Find guards whose arguments do not go with the settings, each once."""
     found: dict[Fault, None] = {}
     for endpoint, view, method in _served(app):
         for guard in guards_of(view, method):
             try:
                 guard.check(endpoint, config)
+                if store and guard.within and not takes_completions(store):
+                    found[Fault(endpoint, f"The view {endpoint!r}: {NEEDS_DATABASE}")] = None
             except ConfigurationError as error:
                 found[Fault(endpoint, str(error))] = None
     yield from found

@@ -164,7 +164,10 @@ class Once(Block):
     def result(self, value: Any) -> None:
         if not self.first:
             raise RuntimeError("Only the first may set the result: check `.first` before.")
-        self._result = value
+        self._result = self._checked(value)
+
+    def _checked(self, value: Any) -> Any:
+        return value
 
     @property
     def _remembered(self) -> Any:

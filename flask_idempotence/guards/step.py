@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from copy import copy
 from dataclasses import dataclass
@@ -43,7 +44,9 @@ class Step(Once):
     """A step of an operation, made by `Idempotence.step`: a context manager.
 
     Attributes:
-        first: whether this block does the work; else `result` is that of the attempt that did it.
+        first: whether this block does the work, and sets `result`; else `result` is that of the
+            attempt that did it. Setting a value that JSON cannot hold raises a TypeError or a
+            ValueError, as does one that is longer than `IDEMPOTENCE_KEY_MAX_BODY`.
         key: a text that is the same each time the operation runs, to hand on as an idempotency
             key; a random one where the operation runs unguarded. Known from the beginning of the
             block.
@@ -61,6 +64,15 @@ class Step(Once):
         given: dict[str, Any] = {"within": within}
         self._guard = StepGuard(**given)
         self.key: str = ""
+
+    def _checked(self, value: Any) -> Any:
+        # An error leaves the step unfinished: its effect may be repeated with the same key.
+        text = json.dumps(value, allow_nan=False)
+        if len(text) > engine_of(actual(current_app)).config.key_max_body:
+            raise ValueError(
+                f"The result of the step {self._part!r} is longer than IDEMPOTENCE_KEY_MAX_BODY."
+            )
+        return json.loads(text)  # as later attempts read it
 
     def _question(self, guard: BlockGuard) -> Question | Unguarded:
         operation = self._operation
@@ -107,7 +119,8 @@ def _operation(app: Flask, step: str) -> Claim | None:
         if any(claim.question.keep or claim.guard.within is not None for claim in found):
             raise ConfigurationError(
                 f"The step {step!r} is part of an operation that is at-most-once or within= a "
-                "session, and never runs again: leave the step out."
+                "session, and never runs again: take within= or the guarantee off the route, and "
+                "give within= to the step."
             )
         return found[0]
     if is_unguarded():

@@ -224,7 +224,10 @@ def _check_observed(context: DoctorContext) -> Finding:
 def _check_views(context: DoctorContext) -> Iterator[Finding]:
     """Check that every guard takes effect."""
     config = context.state.config
-    faults = [*faults_when_finished(context.app, config), *token_url_faults(context.app)]
+    faults = [
+        *faults_when_finished(context.app, config, context.state.store),
+        *token_url_faults(context.app),
+    ]
     for text in dict.fromkeys(fault.text for fault in faults):
         names = ", ".join(repr(fault.endpoint) for fault in faults if fault.text == text)
         yield error(

@@ -302,3 +302,36 @@ def test_a_step_of_an_operation_whose_claim_is_gone_does_not_run():
     answer = shop.send("/late")
     assert (answer.status_code, answer.headers["Idempotence-Refusal"]) == (409, LeaseLost.slug)
     assert shop.runs == {}
+
+
+class TestResult:
+    def test_the_first_attempt_reads_it_as_later_ones_do(self):
+        shop = Shop()
+        seen = []
+
+        def view():
+            with shop.idempotence.step("list") as step:
+                if step.first:
+                    step.result = (1, {2: 3})
+                seen.append(step.result)
+            return "", 503
+
+        shop.app.post("/list")(idempotent()(view))
+        for _ in range(2):
+            shop.send("/list")
+        assert seen == [[1, {"2": 3}]] * 2
+
+    @pytest.mark.parametrize("value", [{1, 2}, float("nan"), "x" * 2_000_000])
+    def test_one_that_cannot_be_kept_leaves_the_step_unfinished(self, value):
+        shop, runs = Shop(), []
+
+        def view():
+            with shop.idempotence.step("list") as step:
+                runs.append(step.first)
+                step.result = value if len(runs) == 1 else "mended"
+            return step.result
+
+        shop.app.post("/list")(idempotent()(view))
+        assert shop.send("/list").status_code == 500
+        assert shop.send("/list").text == "mended"
+        assert runs == [True, True]
