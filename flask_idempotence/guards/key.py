@@ -256,7 +256,7 @@ class KeyGuard(ViewGuard):
             raise refusals.ResponseNotStored
         response.headers[REPLAYED_HEADER] = "true"
         if found.remaining is not None:
-            response.headers[EXPIRES_HEADER] = str(int(found.remaining))
+            response.headers[EXPIRES_HEADER] = str(max(0, int(found.remaining)))
         return response
 
     def settle(self, ending: Ending) -> Settlement:

@@ -70,14 +70,15 @@ def test_it_is_absent_without_a_key_and_where_the_record_is_not_stored_yet():
     store.complete = complete
 
 
-def test_a_store_that_does_not_say_sends_no_header(monkeypatch):
+@pytest.mark.parametrize(("remaining", "shown"), [(None, None), (-5.0, "0")])
+def test_a_store_that_does_not_say_sends_no_header(monkeypatch, remaining, shown):
     app = app_with(lambda: "paid")
     send(app)
     store = app.extensions["idempotence"].store
     claim = store.claim
-    monkeypatch.setattr(store, "claim", lambda *asked: replace(claim(*asked), remaining=None))
+    monkeypatch.setattr(store, "claim", lambda *asked: replace(claim(*asked), remaining=remaining))
     replay = send(app)
-    assert ("Idempotent-Replayed" in replay.headers, HEADER in replay.headers) == (True, False)
+    assert ("Idempotent-Replayed" in replay.headers, replay.headers.get(HEADER)) == (True, shown)
 
 
 class TestKeep:
