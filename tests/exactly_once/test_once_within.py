@@ -200,6 +200,6 @@ def test_a_step_in_anothers_transaction_is_refused(pay_app, block):
     site.app.testing = True
     site.app.post("/nested")(idempotent(view))
     key = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
-    with pytest.raises(ConfigurationError, match="leave the step out"):
+    with pytest.raises(ConfigurationError, match="or within= a session"):
         site.app.test_client().post("/nested", headers=key)
     assert site.amounts() == []
