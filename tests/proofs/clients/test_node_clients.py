@@ -1,4 +1,4 @@
-"""The rows of docs/how-to/call-an-api.md: clients for Node against an application on loopback."""
+"""The rows of docs/reports/clients.md: clients for Node against an application on loopback."""
 
 import pytest
 from helpers.callers.clients_page import KEY, attempt, measured, rows

@@ -1,4 +1,4 @@
-"""The rows of docs/how-to/call-an-api.md: clients for Python, and curl, on a real application."""
+"""The rows of docs/reports/clients.md: clients for Python, and curl, on a real application."""
 
 import json
 import os
