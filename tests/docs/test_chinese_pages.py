@@ -68,6 +68,7 @@ TWINS = {
     "zh/run-in-production.md": (Part("run-in-production.md"),),
     "zh/sql-store.md": (Part("how-to/sql-store.md"),),
     "zh/long-work.md": (Part("how-to/long-work.md"),),
+    "zh/steps.md": (Part("how-to/steps.md"),),
     "zh/graphql.md": (Part("how-to/graphql.md"),),
     "zh/settings.md": (Part("settings.md"),),
 }

@@ -197,7 +197,7 @@ CHANGES = [
     ),
     Change(
         f"{ENGINE}/settling.py",
-        "Settling._send",
+        "Settling.send",
         "if outcome is Outcome.STALE:",
         "if outcome is not Outcome.STALE:",
         "tests/guards/test_rules_of_all_modes.py"
@@ -253,8 +253,8 @@ CHANGES = [
     Change(
         f"{STORES}/memory.py",
         "MemoryStore.claim",
-        "return Done(held[_FINGERPRINT] == fingerprint, held[_RECORD])",
-        "return Done(held[_FINGERPRINT] != fingerprint, held[_RECORD])",
+        "matches = held[_FINGERPRINT] == fingerprint",
+        "matches = held[_FINGERPRINT] != fingerprint",
         "tests/stores/test_stores.py::TestAStoreThatCannotBeListed::test_a_record_is_remembered",
     ),
     Change(
