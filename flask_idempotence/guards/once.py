@@ -161,12 +161,12 @@ class Once(Block):
         return self._remembered
 
     @result.setter
-    def result(self, value: Any) -> None:
+    def result(self, value: object) -> None:
         if not self.first:
             raise RuntimeError("Only the first may set the result: check `.first` before.")
         self._result = self._checked(value)
 
-    def _checked(self, value: Any) -> Any:
+    def _checked(self, value: object) -> object:
         return value
 
     @property

@@ -65,7 +65,7 @@ class Step(Once):
         self._guard = StepGuard(**given)
         self.key: str = ""
 
-    def _checked(self, value: Any) -> Any:
+    def _checked(self, value: object) -> object:
         # An error leaves the step unfinished: its effect may be repeated with the same key.
         text = json.dumps(value, allow_nan=False)
         if len(text) > engine_of(actual(current_app)).config.key_max_body:

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from flask import Request
 
-from .body import IN_MEMORY, KEPT, WATCHED, KeptFile
+from .body import IN_MEMORY, KEPT, WATCHED, Body, KeptFile
 
 _PLACES = ("wsgi.input", "wsgi.input_terminated", KEPT, WATCHED)
 
@@ -65,7 +65,7 @@ def unread_input(request: Request) -> Iterator[None]:
     source: Any = environ["wsgi.input"]
     watched = source if source is environ.get(WATCHED) else None
     state = {} if watched is None else vars(watched).copy()
-    kept: Any = environ.get(KEPT)
+    kept: Body | None = environ.get(KEPT)
     if kept is not None and kept.stream is source:  # by a guard further out
         position = source.tell()
         try:
