@@ -143,6 +143,7 @@ def test_after_the_back_button_a_submit_is_a_new_order(
     is_thanked(page)
     go_back(page)
     assert shows(page, "form:not([aria-busy])")
+    page.wait_for_function("globalThis.kept !== undefined")  # set by `pageshow`
     assert page.evaluate("kept") is (keeps_pages and may_keep(browser_name, path))
     assert len(shop.orders) == 1
     write(page, "[name=note]", "one more")
