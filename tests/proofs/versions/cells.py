@@ -164,14 +164,20 @@ VARIABLES = {
 """Environment variables that name a server to the tests."""
 
 _QUICK_REDIS = ("tests/stores/test_stores.py", "tests/stores/redis/test_claims.py", "-k", "edis")
-_QUICK_SQL = ("tests/stores/sql/test_sql_store.py", "-k", f"(ostgres or qlite) and {NO_MYSQL}")
+_QUICK_SQL = (
+    *("tests/stores/sql/test_sql_store.py", "-m", "database or not database"),
+    *("-k", f"(ostgres or qlite) and {NO_MYSQL}"),
+)
 _QUICK_FLASK = ("tests/guards/lock", "tests/guards/token", "tests/guards/key/test_replay.py")
 QUICK = {
     "Redis": _QUICK_REDIS,
     "Valkey": _QUICK_REDIS,
     "redis-py": _QUICK_REDIS,
     "hiredis": _QUICK_REDIS,
-    "PostgreSQL": ("tests/stores/sql/test_sql_store.py", "-k", f"ostgres and {NO_MYSQL}"),
+    "PostgreSQL": (
+        *("tests/stores/sql/test_sql_store.py", "-m", "database or not database"),
+        *("-k", f"ostgres and {NO_MYSQL}"),
+    ),
     "PgBouncer": PGBOUNCER,
     "SQLAlchemy": _QUICK_SQL,
     "Flask": _QUICK_FLASK,
