@@ -45,6 +45,11 @@ def lose():
         return "lost"
     return "held"
 
+@app.post("/observed")
+@no_repeat_submit(20, observe=True)
+def observed():
+    return "observed"
+
 @app.post("/slow")
 @idempotent
 def slow():
@@ -128,6 +133,7 @@ class Shop:
             *[lambda: ask(self.server, f"/orders?n={n}")] * 3,
             *[lambda: ask(self.server, "/payments", **{"Idempotency-Key": str(n)})] * 3,
             *[lambda: ask(self.server, "/checkout", **spend)] * 2,
+            lambda: ask(self.server, "/observed"),
             lambda: ask(self.server, f"/lose?n={n}"),
             lambda: ask(self.server, "/slow", **{"Idempotency-Key": str(n)}),
         ]
