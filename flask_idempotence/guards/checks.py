@@ -97,7 +97,7 @@ def _against_settings(app: Flask, config: Config, store: Store | None) -> Iterat
         for guard in guards_of(view, method):
             try:
                 guard.check(endpoint, config)
-                if store and guard.within and not takes_completions(store):
+                if store is not None and guard.within and not takes_completions(store):
                     found[Fault(endpoint, f"The view {endpoint!r}: {NEEDS_DATABASE}")] = None
             except ConfigurationError as error:
                 found[Fault(endpoint, str(error))] = None

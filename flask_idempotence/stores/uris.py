@@ -155,7 +155,8 @@ def _mistake_in(scheme: str, uri: str) -> str | None:
     if kind not in DATABASES:
         known = ", ".join(f"{name}://" for name in ("memory", *_OF_REDIS, *DATABASES))
         return f"the scheme must be one of {known}."
-    if kind in ("mysql", "mariadb") and not rest.removeprefix("//").partition("/")[2].strip("?/"):
+    place = rest.removeprefix("//").partition("?")[0]
+    if kind in ("mysql", "mariadb") and not place.partition("/")[2]:
         return "the name of the database follows the host: mysql+pymysql://user@host/shop."
     return None
 

@@ -237,6 +237,7 @@ def test_what_nobody_knows_is_named_by_its_class():
         ("OperationalError: (1205, 'Lock wait timeout exceeded')", SILENT),
         ("OperationalError: (1040, 'Too many connections')", LIMIT),
         ("ConnectionError: max number of clients reached", LIMIT),
+        ("OperationalError: (1044, 'Access denied to database')", "The user of the store has no"),
     ],
 )
 def test_other_drivers_and_other_languages(text, sentence):

@@ -7,11 +7,14 @@ from flask import Blueprint, Flask
 from flask.views import MethodView, View
 from helpers.apps import bare_app, make_app
 from helpers.servers.processes import HOST, free_port
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
 from flask_idempotence import (
     ConfigurationError,
     Idempotence,
     MemoryStore,
+    SqlStore,
     idempotent,
     no_repeat_submit,
     one_time_token,
@@ -268,3 +271,19 @@ def test_an_application_without_the_extension_fails_at_the_first_request(method)
     app.add_url_rule("/", "view", idempotent(lambda: "done"), methods=["GET", "POST"])
     with pytest.raises(ConfigurationError, match="not registered"):
         app.test_client().open("/", method=method)
+
+
+@pytest.mark.parametrize("store", [MemoryStore(), None])
+def test_within_a_session_on_a_store_without_a_database_closes_its_route_alone(store, tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}")
+    given = SqlStore(engine) if store is None else store
+    app, runs = with_health(make_app(store=given, TESTING=False)), []
+    guard = idempotent(within=lambda: Session(engine))
+    app.add_url_rule("/pay", "pay", guard(lambda: runs.append(1) or "paid"), methods=["POST"])
+    state = app.extensions["idempotence"]
+    found = [fault.endpoint for fault in faults_when_finished(app, state.config, state.store)]
+    assert found == ([] if store is None else ["pay"])
+    assert app.test_client().get("/health").status_code == 200
+    if store is not None:
+        assert app.test_client().post("/pay").status_code == 500
+        assert runs == []

@@ -102,6 +102,15 @@ def test_its_end_is_told_once_with_its_length(outage):
     assert outage.lines()[1:] == [ends(2.5)]
 
 
+def test_a_new_outage_does_not_count_the_lines_of_the_last_one(outage):
+    outage.fail(10)
+    outage.answer()
+    outage.clock.advance(LOG_EVERY)
+    outage.fail()
+    line = begins("operation=renew StoreError")
+    assert outage.lines() == [line, ends(0), line]
+
+
 def test_a_store_that_fails_now_and_then_has_two_lines_every_few_seconds(outage):
     for _ in range(100):
         outage.fail()

@@ -34,6 +34,8 @@ A_BARE_HASH = "a bare '#' ends a URI. Write it as %23"
         ("redis://user:1?hunter2=x@h/0", ENDS_EARLY),
         ("redis:hunter2@h/0", "two slashes"),
         ("redis:/:hunter2@h/0", "two slashes"),
+        ("mysql+pymysql://u:hunter2@h", "mysql+pymysql://user@host/shop"),
+        ("mysql+pymysql://u:hunter2@h/?charset=utf8mb4", "mysql+pymysql://user@host/shop"),
         ("memory://hunter2", "IDEMPOTENCE_STORAGE_OPTIONS"),
         ("memory://?max_entries=5", "IDEMPOTENCE_STORAGE_OPTIONS"),
     ],
