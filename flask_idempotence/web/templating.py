@@ -13,7 +13,8 @@ from ..engine.engine import engine_of
 from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..request.tokens import PURPOSE_RULE, is_purpose
-from ..response.headers import forbid_storing
+from ..response.headers import forbid_storing, note_on
+from ..response.refusals import StoreUnavailable
 from .routes import SCRIPT, SCRIPT_ENDPOINT, TOKEN_ENDPOINT, url_on_this_host, version_of
 
 
@@ -47,6 +48,9 @@ def idempotence_field(purpose: str | None = None, *, empty: bool = False) -> Mar
             (`idempotence_script`, on a form with `data-idempotence`) fetches a token when the
             form is sent.
 
+    After a refusal of this request, as in an error handler's page, a field for which the store
+    does not answer is empty, too: another refusal would end in a 500.
+
     Raises:
         ValueError, StoreUnavailable, RuntimeError: as for `idempotence_token`.
         ConfigurationError: an empty field, where `IDEMPOTENCE_TOKEN_URL` is None.
@@ -59,12 +63,19 @@ def idempotence_field(purpose: str | None = None, *, empty: bool = False) -> Mar
         )
     if empty and purpose is not None and not is_purpose(purpose):
         raise ValueError(PURPOSE_RULE)
+    was_refused = has_request_context() and note_on(actual(request)).has_refused
+    try:
+        token = "" if empty else idempotence_token(purpose)
+    except StoreUnavailable:
+        if not was_refused:
+            raise
+        token = ""
     attributes = {
         "type": "hidden",
         "name": config.token_field,
-        "value": "" if empty else idempotence_token(purpose),
+        "value": token,
         "autocomplete": "off",  # a browser must not restore a spent one when it returns to a page
-        "data-idempotence-expires-in": None if empty else int(config.token_ttl),
+        "data-idempotence-expires-in": int(config.token_ttl) if token else None,
         "data-idempotence-purpose": purpose,
     }
     return _tag("input", attributes)

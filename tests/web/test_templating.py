@@ -12,7 +12,13 @@ from jinja2 import DictLoader
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
 
-from flask_idempotence import ConfigurationError, Idempotence, StoreUnavailable, one_time_token
+from flask_idempotence import (
+    ConfigurationError,
+    Idempotence,
+    StoreUnavailable,
+    TokenMissing,
+    one_time_token,
+)
 from flask_idempotence.testing import record_signals
 
 
@@ -118,6 +124,29 @@ def test_where_the_store_is_away_the_page_is_a_refusal_and_is_told():
     )
     (error,) = [arguments["error"] for name, arguments in recorder.events if name == "rejected"]
     assert isinstance(error, StoreUnavailable)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"), [({"idempotence_token": "token"}, 503), ({}, 400)], ids=["one", "none"]
+)
+def test_the_field_of_an_error_handlers_page_is_empty_where_the_store_is_away(sent, status):
+    app = page_app(IDEMPOTENCE_STORAGE_URI=f"redis://{HOST}:{free_port()}/0")
+
+    @app.errorhandler(StoreUnavailable)
+    @app.errorhandler(TokenMissing)
+    def show_again(error):
+        return render_template_string(ALL), error.code
+
+    if sent:
+        with app.test_request_context():
+            tokens = app.extensions["idempotence"].engine.services.tokens
+            sent = {"idempotence_token": tokens.make(app, None, None).text}
+    answer = app.test_client().post("/", data=sent)
+    field = Elements(answer.text)["input"]
+    assert (answer.status_code, field["value"]) == (status, "")
+    assert "data-idempotence-expires-in" not in field
+    answer = app.test_client().get("/")  # whose own field is refused
+    assert (answer.status_code, Elements(answer.text)["input"]["value"]) == (503, "")
 
 
 def test_the_meta_element_tells_scripts_the_settings():
