@@ -54,16 +54,49 @@ if TYPE_CHECKING:  # imported with their first use
 
 __version__ = "0.1.0"
 
-__all__ = ["Idempotence", "current_guard", "exempt"]
-__all__ += ["idempotent", "no_repeat_submit", "one_time_token"]
-__all__ += ["MemoryStore", "RedisStore", "SqlStore", "Store"]
-__all__ += ["ConfigurationError", "IdempotenceError", "Refusal", "StoreError"]
-__all__ += ["KeyInProgress", "KeyInvalid", "KeyMissing", "KeyRepeated", "KeyReused", "LeaseLost"]
-__all__ += ["OutcomeUnknown", "RepeatSubmit", "ResponseNotStored", "Running", "StoreUnavailable"]
-__all__ += ["TokenError", "TokenExpired", "TokenInvalid"]
-__all__ += ["TokenMissing", "TokenNotYours", "TokenSpent"]
-__all__ += ["claimed", "completed", "lease_lost", "observed", "rejected", "released"]
-__all__ += ["replayed", "store_failed", "token_issued", "token_spent"]
+__all__ = [
+    "ConfigurationError",
+    "Idempotence",
+    "IdempotenceError",
+    "KeyInProgress",
+    "KeyInvalid",
+    "KeyMissing",
+    "KeyRepeated",
+    "KeyReused",
+    "LeaseLost",
+    "MemoryStore",
+    "OutcomeUnknown",
+    "RedisStore",
+    "Refusal",
+    "RepeatSubmit",
+    "ResponseNotStored",
+    "Running",
+    "SqlStore",
+    "Store",
+    "StoreError",
+    "StoreUnavailable",
+    "TokenError",
+    "TokenExpired",
+    "TokenInvalid",
+    "TokenMissing",
+    "TokenNotYours",
+    "TokenSpent",
+    "claimed",
+    "completed",
+    "current_guard",
+    "exempt",
+    "idempotent",
+    "lease_lost",
+    "no_repeat_submit",
+    "observed",
+    "one_time_token",
+    "rejected",
+    "released",
+    "replayed",
+    "store_failed",
+    "token_issued",
+    "token_spent",
+]
 
 
 def __getattr__(name: str) -> type[RedisStore | SqlStore]:

@@ -29,15 +29,9 @@ from ..errors import PASSING, SLUGS
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """The statuses after which another attempt may fare better."""
 
-MAX_SECONDS = 86_400.0
-"""Most seconds that an attempt may take: sockets refuse a time-out of a month."""
-
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
 
 LATE = "No whole answer within the time that Retries(seconds=...) allows."
-
-_SLUG = re.compile(r"[\w-]+\Z", re.ASCII)
-_LONGEST_SLUG = 64
 
 _logger = logging.getLogger("flask_idempotence.client")
 
@@ -67,7 +61,7 @@ def new_key() -> str:
 
 def needs_key(method: str | None) -> bool:
     """Whether a method is unsafe, so that it must not be carried out twice."""
-    return method is not None and method.upper() not in SAFE_METHODS
+    return method is not None and method.upper() not in _SAFE_METHODS
 
 
 def put_key(headers: MutableMapping[str, str], name: str, *, quoted: bool) -> None:
@@ -121,16 +115,12 @@ class Answer:
         """
         if slug := _value_of(self.headers, "Idempotence-Refusal"):
             return slug
-        if not is_problem(self.headers):
-            return ""
         try:
-            problem = json.loads(self.body)
-        except (ValueError, RecursionError):
+            kind = json.loads(self.body)["type"] if is_problem(self.headers) else ""
+            slug = re.split(r"[^\w-]", kind)[-1]
+        except (ValueError, TypeError, LookupError, RecursionError):
             return ""
-        kind = problem.get("type") if isinstance(problem, dict) else None
-        # The cut keeps the search linear: it would take the square of the type's length.
-        found = _SLUG.search(kind[-_LONGEST_SLUG:]) if isinstance(kind, str) else None
-        return found[0] if found and found[0] in SLUGS else ""
+        return slug if slug in SLUGS else ""
 
     def retry_after(self, now: float) -> float | None:
         """Return the seconds that `Retry-After` asks for, or None.
@@ -261,7 +251,7 @@ class Attempts:
     def begin(self) -> float:
         """Count one more attempt; return for how many seconds it may wait for the server."""
         self._made += 1
-        return min(max(self._left(), 0.001), MAX_SECONDS)
+        return min(max(self._left(), 0.001), 86_400.0)  # sockets refuse a time-out of a month
 
     def wait_after_answer(self, answer: Answer) -> float | None:
         """Return the seconds until the next attempt, or None where this answer is final."""

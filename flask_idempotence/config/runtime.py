@@ -34,8 +34,6 @@ _CLEARER = {
 """Sentences of marshmallow's that name no allowed value, and ours in their place."""
 
 _FOREIGN = re.compile(r"(?:FLASK_)?IDEMPOTEN(?:CE|CY|T)_(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
-_CLOSE = 0.75
-"""Ratio of similarity from which a name counts as a misspelling."""
 
 _ELSEWHERE = {
     "EXPIRE": "KEY_TTL",
@@ -116,11 +114,10 @@ def foreign_settings(names: Iterable[object]) -> Iterator[str]:
 def _meant(rest: str) -> str:
     if rest in _ELSEWHERE:
         return _ELSEWHERE[rest]
-    names = [name.removeprefix(NAMESPACE) for name in SETTINGS]
-    closest = difflib.get_close_matches(rest, names, n=1, cutoff=0)[0]
-    is_misspelt = difflib.SequenceMatcher(None, closest, rest).ratio() >= _CLOSE
     is_of_storage = "OPTIONS" not in rest and _STORAGE_WORDS.intersection(rest.split("_"))
-    return "STORAGE_URI" if is_of_storage and not is_misspelt else closest
+    names = [name.removeprefix(NAMESPACE) for name in SETTINGS]
+    cutoff = 0.75 if is_of_storage else 0.0  # beyond it, a misspelling
+    return next(iter(difflib.get_close_matches(rest, names, 1, cutoff)), "STORAGE_URI")
 
 
 _FIXED = tuple(name for name, field in SETTINGS.items() if not field.metadata["live"])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from flask import Request, Response
+from flask import Request, Response
 
 REFUSAL_HEADER = "Idempotence-Refusal"
 """The slug of a refusal, also where an error handler made the body."""

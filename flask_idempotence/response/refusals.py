@@ -55,6 +55,10 @@ class Refusal(IdempotenceError, HTTPException):
     slug: ClassVar[str]
     title: ClassVar[str]
     description: str
+    page: ClassVar[str | None] = None
+    """A text for people, on the pages of clients that prefer HTML, where `description` is for
+    programs. `IDEMPOTENCE_MESSAGES` replaces both."""
+
     is_worded: bool = False
     """Whether the route gave the text: `IDEMPOTENCE_MESSAGES` does not replace it."""
 
@@ -123,7 +127,7 @@ class Refusal(IdempotenceError, HTTPException):
         if not self.is_worded:
             text = self._made(config.messages.get(self.slug))
             if text is None and has_request_context() and _prefers_html(request.environ):
-                text = PAGE_TEXTS.get(self.slug)
+                text = self.page
             self.description = text or self.description
         if has_request_context():
             note_on(request).has_refused = True
@@ -206,36 +210,6 @@ def _html_is_preferred(sent: str) -> bool:
     return accept["text/html"] > max(accept["application/json"], accept[PROBLEM_TYPE])
 
 
-_AGAIN = "Please go back, reload the page and try again."
-
-PAGE_TEXTS = {
-    "token-missing": f"This form could not be sent. {_AGAIN}",
-    "token-invalid": f"This form is not valid any more. {_AGAIN}",
-    "token-expired": f"This page was open for too long. {_AGAIN}",
-    "token-not-yours": f"This page was opened by another user. {_AGAIN}",
-    "token-spent": "This has already been sent. To send it again, go back and reload the page.",
-    "key-missing": f"This form could not be sent. {_AGAIN}",
-    "key-invalid": f"This form could not be sent. {_AGAIN}",
-    "key-reused": (
-        "This form has been sent before, with other input. To send it again, go back and reload "
-        "the page."
-    ),
-    "key-in-progress": "This is still being processed. Please try again in a moment.",
-    "key-repeated": "This has already been done.",
-    "outcome-unknown": (
-        "This was interrupted, and we do not know whether it took effect. Please check before you "
-        "send it again."
-    ),
-    "response-not-stored": (
-        "This has already been done, but its result cannot be shown again. Please look it up."
-    ),
-    "store-unavailable": "We cannot process this right now. Please try again soon.",
-}
-"""Texts for people, on the pages of clients that prefer HTML, where a class's own is for programs.
-
-`IDEMPOTENCE_MESSAGES` replaces both."""
-
-
 def _apis_of(app: Flask) -> Iterator[Any]:
     # Each wraps its own router of errors around the previous one.
     handle: Any = app.handle_user_exception
@@ -270,6 +244,9 @@ def _answer_as_apiflask(refusal: Any) -> Any:
     return app.error_callback(error)
 
 
+_AGAIN = "Please go back, reload the page and try again."
+
+
 class _PassingRefusal(Refusal):
     """A refusal after which the same request may soon succeed."""
 
@@ -291,36 +268,42 @@ class TokenMissing(TokenError, problem=(400, "token-missing", "Token missing")):
     """The request carries no token."""
 
     description = "This request needs a one-time token. Load the page again, or fetch a token."
+    page = f"This form could not be sent. {_AGAIN}"
 
 
 class TokenInvalid(TokenError, problem=(400, "token-invalid", "Token invalid")):
     """The token is malformed, forged, or was issued for another purpose."""
 
     description = "The one-time token is not valid here. Load the page again, or fetch a token."
+    page = f"This form is not valid any more. {_AGAIN}"
 
 
 class TokenExpired(TokenError, problem=(400, "token-expired", "Token expired")):
     """The token is older than its lifetime."""
 
     description = "The one-time token has expired. Load the page again, or fetch a token."
+    page = f"This page was open for too long. {_AGAIN}"
 
 
 class TokenNotYours(TokenError, problem=(403, "token-not-yours", "Token of another user")):
     """The token was issued to another user; it stays unspent."""
 
     description = "The one-time token belongs to another user. Load the page again."
+    page = f"This page was opened by another user. {_AGAIN}"
 
 
 class TokenSpent(TokenError, problem=(409, "token-spent", "Token already spent")):
     """The token has been spent, or is no longer known."""
 
     description = "This has already been submitted. To submit again, load the page again."
+    page = "This has already been sent. To send it again, go back and reload the page."
 
 
 class KeyMissing(Refusal, problem=(400, "key-missing", "Key missing")):
     """The request carries no idempotency key where one is required."""
 
     description = "This request needs an idempotency key: a new one for every new operation."
+    page = f"This form could not be sent. {_AGAIN}"
 
 
 class KeyInvalid(Refusal, problem=(400, "key-invalid", "Key invalid")):
@@ -330,6 +313,7 @@ class KeyInvalid(Refusal, problem=(400, "key-invalid", "Key invalid")):
         "The idempotency key must be one value of 1 to 255 printable ASCII characters, bare or "
         "as a quoted string."
     )
+    page = f"This form could not be sent. {_AGAIN}"
 
 
 class KeyReused(Refusal, problem=(422, "key-reused", "Key reused")):
@@ -339,12 +323,17 @@ class KeyReused(Refusal, problem=(422, "key-reused", "Key reused")):
         "This idempotency key has been used for another request. Send the first request again "
         "unchanged, or use a new key."
     )
+    page = (
+        "This form has been sent before, with other input. To send it again, go back and reload "
+        "the page."
+    )
 
 
 class KeyInProgress(_PassingRefusal, problem=(409, "key-in-progress", "Request in progress")):
     """The first request with this idempotency key is still running."""
 
     description = "The first request with this idempotency key is still running. Try again soon."
+    page = "This is still being processed. Please try again in a moment."
 
 
 class Running(KeyInProgress):
@@ -366,6 +355,7 @@ class KeyRepeated(Refusal, problem=(409, "key-repeated", "Key repeated")):
     """The request with this idempotency key is done, and the route rejects repeats."""
 
     description = "The request with this idempotency key has been carried out before."
+    page = "This has already been done."
 
 
 class OutcomeUnknown(Refusal, problem=(409, "outcome-unknown", "Outcome unknown")):
@@ -374,6 +364,10 @@ class OutcomeUnknown(Refusal, problem=(409, "outcome-unknown", "Outcome unknown"
     description = (
         "The first request with this idempotency key was interrupted, and whether it took effect "
         "is unknown. Look it up before you send it with a new key."
+    )
+    page = (
+        "This was interrupted, and we do not know whether it took effect. Please check before "
+        "you send it again."
     )
 
 
@@ -384,6 +378,7 @@ class ResponseNotStored(Refusal, problem=(409, "response-not-stored", "Response 
         "The request with this idempotency key has been carried out, but its response was not "
         "kept. Look its result up."
     )
+    page = "This has already been done, but its result cannot be shown again. Please look it up."
 
 
 class LeaseLost(_PassingRefusal, problem=(409, "lease-lost", "Lease lost")):
@@ -396,3 +391,4 @@ class StoreUnavailable(_PassingRefusal, problem=(503, "store-unavailable", "Stor
     """The store does not answer, and the policy is to reject requests."""
 
     description = "The request cannot be protected against repetition right now. Try again soon."
+    page = "We cannot process this right now. Please try again soon."

@@ -27,7 +27,6 @@ from flask_idempotence import (
     one_time_token,
 )
 from flask_idempotence.errors import SLUGS
-from flask_idempotence.response.refusals import PAGE_TEXTS
 
 TEXT = "请勿重复提交 <b>100%s</b> {x} & %(y)s"
 
@@ -90,7 +89,7 @@ def test_the_page_of_every_refusal_speaks_to_people(slug):
     shown = re.search(rf"(?m)^\| `{slug}` \| (.*) \|$", text_of(REFERENCE / "errors.md"))
     assert text == shown[1]
     assert not FOR_PROGRAMMERS.search(text)
-    assert json.loads(body_of(slug, "*/*"))["detail"] != PAGE_TEXTS.get(slug)
+    assert json.loads(body_of(slug, "*/*"))["detail"] != REFUSALS[slug].page
 
 
 def test_an_error_handler_gets_the_text_that_its_client_can_read():
@@ -100,7 +99,7 @@ def test_an_error_handler_gets_the_text_that_its_client_can_read():
     client = app.test_client()
     assert "header Idempotence-Token" in client.post("/").text
     page = client.post("/", headers={"Accept": "text/html"})
-    assert page.text == PAGE_TEXTS["token-missing"]
+    assert page.text == TokenMissing.page
 
 
 @pytest.mark.parametrize(
