@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 import re
-from collections.abc import Iterable
 
 from flask import Flask, Request
 
@@ -90,7 +88,8 @@ class IdentityWarnings(_Once):
         self._checks_address = "ip" in config.identity and config.ip_header is None
         listed = config.identity_headers if "credentials" in config.identity else ()
         self._counted = {n.lower() for n in (config.key_header, config.token_header, *listed)}
-        self._telling = {"HTTP_COOKIE", "REMOTE_USER", *map(environ_key, listed)}
+        forwarded = _FORWARDED if self._checks_address else ()
+        self._telling = {"HTTP_COOKIE", "REMOTE_USER", *map(environ_key, listed), *forwarded}
 
     def about_scheme(self, request: Request, scheme: str) -> None:
         if self._is_new("scheme", request.endpoint):
@@ -101,7 +100,7 @@ class IdentityWarnings(_Once):
 
         The header that an idempotency key came in is no credential.
         """
-        endpoint, headers = request.endpoint, self._look_at(request)
+        endpoint, environ, headers = request.endpoint, request.environ, self._look_at(request)
         if self._is_new("credential", endpoint):
             own = {*self._counted, (key_header or "").lower()}
             header = next((n for n in headers if n not in own and _is_suspicious(n)), None)
@@ -109,36 +108,29 @@ class IdentityWarnings(_Once):
             if found:
                 self._warn("credential", endpoint, _CREDENTIAL, *found)
         if self._checks_address and self._is_new("address", endpoint):
-            self._check_address(request)
+            for key, name in _FORWARDED.items():
+                value = environ.get(key)
+                # A middleware of another kind may have put the forwarded address in its place.
+                if value and request.remote_addr not in re.split(r'[],;="[\s]+', value):
+                    self._warn("address", endpoint, _PROXY, name)
+                    return
+            if not request.remote_addr:
+                self._warn("address", endpoint, _NO_ADDRESS)
 
     def _look_at(self, request: Request) -> list[str]:
         environ = request.environ
+        if "werkzeug.proxy_fix.orig" in environ:  # a proxy is configured: the address is right
+            self._checks_address, self._telling = False, self._telling - _FORWARDED.keys()
         if len(self.meaningless) > _MOST_NAMES:
             self.meaningless.clear()
         found = []
         for key in environ.keys() - self.meaningless:
             name = key[5:].replace("_", "-").lower()[:_LONGEST_NAME] if key[:5] == "HTTP_" else ""
-            is_address = self._checks_address and key in _FORWARDED
-            # Behind a proxy that is configured, the address is right.
-            is_address = is_address and "werkzeug.proxy_fix.orig" not in environ
-            if not (is_address or key in self._telling or _is_suspicious(name)):
+            if key not in self._telling and not _is_suspicious(name):
                 self.meaningless.add(key)
             elif name and environ[key]:
                 found.append(name)
         return found
-
-    def _check_address(self, request: Request) -> None:
-        environ, endpoint = request.environ, request.endpoint
-        if "werkzeug.proxy_fix.orig" in environ:
-            return
-        for key, name in _FORWARDED.items():
-            value = environ.get(key)
-            # A middleware of another kind may have put the forwarded address in its place.
-            if value and request.remote_addr not in re.split(r'[],;="[\s]+', value):
-                self._warn("address", endpoint, _PROXY, name)
-                return
-        if not request.remote_addr:
-            self._warn("address", endpoint, _NO_ADDRESS)
 
 
 def _credential_of(app: Flask, request: Request) -> tuple[str, str] | None:
@@ -171,31 +163,29 @@ class NearMisses(_Once):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self._config = config
+        self._header, self._field = config.token_header, config.token_field
+        self._ours = {config.key_header.lower(), config.token_header.lower()}
 
     def look_for_key(self, endpoint: str | None, request: Request, header: str) -> None:
-        remedy = "IDEMPOTENCE_KEY_HEADER, or key= of the route"
-        self._look(endpoint, "header", self._others(request), header, remedy)
+        self._look(endpoint, request, header, "IDEMPOTENCE_KEY_HEADER, or key= of the route")
 
     def look_for_token(self, endpoint: str | None, request: Request) -> None:
-        header, field = self._config.token_header, self._config.token_field
-        self._look(endpoint, "header", self._others(request), header, "IDEMPOTENCE_TOKEN_HEADER")
-        if self._is_new(field, endpoint) and (form := form_of(request)) is not None:
-            self._look(endpoint, "form field", form.fields, field, "IDEMPOTENCE_TOKEN_FIELD")
-
-    def _others(self, request: Request) -> list[str]:
-        ours = {self._config.key_header.lower(), self._config.token_header.lower()}
-        return [name for name, _ in request.headers if name.lower() not in ours]
+        self._look(endpoint, request, self._header, "IDEMPOTENCE_TOKEN_HEADER")
+        self._look(endpoint, request, self._field, "IDEMPOTENCE_TOKEN_FIELD", kind="form field")
 
     def _look(
-        self, endpoint: str | None, kind: str, names: Iterable[str], expected: str, remedy: str
+        self, at: str | None, request: Request, expected: str, remedy: str, kind: str = "header"
     ) -> None:
-        if self._is_new(expected, endpoint):
-            for name in itertools.islice(names, _MOST_COMPARED):
-                # A part of a form may have no name.
-                if name and len(name) <= _LONGEST_NAME and _is_near(name, expected):
-                    self._warn(expected, endpoint, _NEAR_MISS, kind, name, expected, remedy)
-                    return
+        if not self._is_new(expected, at):
+            return
+        names = [name for name, _ in request.headers if name.lower() not in self._ours]
+        if kind == "form field":
+            names = list(form.fields) if (form := form_of(request)) else []
+        for name in names[:_MOST_COMPARED]:
+            # A part of a form may have no name.
+            if name and len(name) <= _LONGEST_NAME and _is_near(name, expected):
+                self._warn(expected, at, _NEAR_MISS, kind, name, expected, remedy)
+                return
 
 
 def _is_near(sent: str, wanted: str) -> bool:
