@@ -125,22 +125,15 @@ class AsyncIdempotentTransport(httpx.AsyncBaseTransport):
 
         attempts = _attempts_at(request, self._retries)
         while True:
-            seconds = attempts.begin()
-            try:
+            with attempts.one(_NO_ANSWER) as seconds:
                 with anyio.move_on_after(seconds) as limit:
                     response = await self._attempt(_cut(request, seconds))
                 if limit.cancelled_caught:
                     raise _late(request)
-            except _NO_ANSWER as error:
-                wait = attempts.wait_after_error(error)
-                if wait is None:
-                    raise
-            else:
-                wait = attempts.wait_after_answer(_answer_of(response))
-                if wait is None:
+                if attempts.is_final(_answer_of(response)):
                     return response
                 await response.aclose()
-            await self._sleep(wait)
+            await self._sleep(attempts.pause)
 
     async def _attempt(self, request: httpx.Request) -> httpx.Response:
         response = await self._transport.handle_async_request(request)

@@ -13,8 +13,9 @@ import re
 import ssl
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC
@@ -213,13 +214,16 @@ class Attempts:
     """The attempts at one request; log lines name it by method, host and path.
 
     Only a repeatable request, whose body can be sent again, is attempted more than once.
+
+    Attributes:
+        pause: seconds before the next attempt.
     """
 
     def __init__(self, retries: Retries, *, repeatable: bool, method: str, url: str) -> None:
         self._retries, self._repeatable = retries, repeatable
         self._method, self._url = method, url
         self._begin = retries.clock()
-        self._made = 0
+        self._made, self.pause = 0, 0.0
 
     def make(
         self,
@@ -233,58 +237,53 @@ class Attempts:
         An attempt takes so many seconds at most; then the error is `late`.
         """
         while True:
-            try:
-                run = partial(attempt, seconds := self.begin())
+            with self.one(no_answer) as seconds:
+                run = partial(attempt, seconds)
                 # A body that can be read only once may belong to this thread.
                 response, answer = _within(seconds, run, late) if self._repeatable else run()
-            except no_answer as error:
-                pause = self.wait_after_error(error)
-                if pause is None:
-                    raise
-            else:
-                pause = self.wait_after_answer(answer)
-                if pause is None:
+                if self.is_final(answer):
                     return response
                 response.close()
-            sleep(pause)
+            sleep(self.pause)
 
-    def begin(self) -> float:
-        """Count one more attempt; return for how many seconds it may wait for the server."""
-        self._made += 1
-        return min(max(self._left(), 0.001), 86_400.0)  # sockets refuse a time-out of a month
-
-    def wait_after_answer(self, answer: Answer) -> float | None:
-        """Return the seconds until the next attempt, or None where this answer is final."""
-        if self._retries.may_pass(answer):
-            asked = answer.retry_after(self._retries.now()) or 0.0
-            return self._wait(asked, f"status {answer.status}")
-        if was_replayed(answer):
-            self._log(f"status {answer.status}, a replay.")
-        return None
-
-    def wait_after_error(self, error: Exception) -> float | None:
-        """Return the seconds until the next attempt, or None where the error is to be raised.
+    @contextmanager
+    def one(self, no_answer: tuple[type[Exception], ...]) -> Iterator[float]:
+        """Make one attempt, which may wait for so many seconds; pass a final error on.
 
         A note on that error counts the attempts, since any of them may have been carried out.
         """
-        wait = None if _is_untrusted_certificate(error) else self._wait(0.0, type(error).__name__)
-        if wait is None and self._repeatable:
+        self._made += 1
+        try:
+            yield min(max(self._left(), 0.001), 86_400.0)  # sockets refuse a time-out of a month
+        except no_answer as error:
+            is_untrusted = _is_untrusted_certificate(error)
+            if not is_untrusted and not self._is_last(0.0, type(error).__name__):
+                return
             spent = self._retries.clock() - self._begin
-            error.add_note(f"Attempts, all with the same key: {self._made}, in {spent:.1f} s.")
-        elif wait is None:
-            error.add_note("Sent only once: the body cannot be read a second time.")
-        return wait
+            error.add_note(
+                f"Attempts, all with the same key: {self._made}, in {spent:.1f} s."
+                if self._repeatable
+                else "Sent only once: the body cannot be read a second time."
+            )
+            raise
 
-    def _wait(self, asked: float, reason: str) -> float | None:
+    def is_final(self, answer: Answer) -> bool:
+        """Whether no other attempt follows; else `pause` is set."""
+        if self._retries.may_pass(answer):
+            asked = answer.retry_after(self._retries.now()) or 0.0
+            return self._is_last(asked, f"status {answer.status}")
+        if was_replayed(answer):
+            self._log(f"status {answer.status}, a replay.")
+        return True
+
+    def _is_last(self, asked: float, reason: str) -> bool:
         # Retry-After is a minimum: longer waits let a slow request finish before the attempts,
         # each asked to wait for a second, are used up.
-        wait = max(asked, self._retries.wait_before(self._made + 1))
+        self.pause = max(asked, self._retries.wait_before(self._made + 1))
         is_last = not self._repeatable or self._made >= self._retries.attempts
-        if is_last or wait > self._retries.longest_wait or wait >= self._left():
-            self._log(f"{reason}. Gave up.")
-            return None
-        self._log(f"{reason}. Again in {wait:.1f} s.")
-        return wait
+        is_last |= self.pause > self._retries.longest_wait or self.pause >= self._left()
+        self._log(f"{reason}. {'Gave up.' if is_last else f'Again in {self.pause:.1f} s.'}")
+        return is_last
 
     def _log(self, end: str) -> None:
         try:

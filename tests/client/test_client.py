@@ -213,8 +213,8 @@ def test_the_log_names_host_and_path_without_user_query_and_fragment(make_caller
 def test_an_address_in_the_log_is_scheme_host_and_path(url, name, caplog):
     caplog.set_level("INFO", "flask_idempotence.client")
     attempts = Attempts(Retries(attempts=1), repeatable=True, method="POST", url=url)
-    attempts.begin()
-    assert attempts.wait_after_error(TimeoutError()) is None
+    with pytest.raises(TimeoutError), attempts.one((TimeoutError,)):
+        raise TimeoutError
     [record] = caplog.records
     assert record.getMessage() == f"Attempt 1 of 1 at {name}: TimeoutError. Gave up."
 

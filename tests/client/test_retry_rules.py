@@ -137,8 +137,8 @@ def test_a_wait_is_never_out_of_its_bounds(chance, attempt):
 def waits(rules, answers):
     attempts, found = Attempts(rules, repeatable=True, method="POST", url=""), []
     for answer in answers:
-        attempts.begin()
-        found.append(attempts.wait_after_answer(answer))
+        with attempts.one(()):
+            found.append(None if attempts.is_final(answer) else attempts.pause)
     return found
 
 
@@ -158,11 +158,14 @@ def test_nobody_waits_for_an_attempt_that_would_come_too_late():
     seconds = [0.0]
     rules = Retries(seconds=20, clock=lambda: seconds[0], chance=lambda: 1.0)
     attempts = Attempts(rules, repeatable=True, method="POST", url="")
-    assert attempts.begin() == 20
+    with attempts.one(()) as left:
+        assert left == 20
     seconds[0] = 12
-    assert attempts.begin() == 8
-    assert attempts.wait_after_answer(Answer(503, {"Retry-After": "7"})) == 7
-    assert attempts.wait_after_answer(Answer(503, {"Retry-After": "8"})) is None
+    with attempts.one(()) as left:
+        assert left == 8
+        assert not attempts.is_final(Answer(503, {"Retry-After": "7"}))
+        assert attempts.pause == 7
+        assert attempts.is_final(Answer(503, {"Retry-After": "8"}))
 
 
 def test_the_attempts_are_bounded():
