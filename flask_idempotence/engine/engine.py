@@ -16,7 +16,7 @@ from flask import Flask, Request, Response, has_request_context
 from flask.globals import request_ctx
 
 from ..config.runtime import Switches
-from ..config.settings import ALLOW, REJECT, REPEATS
+from ..config.settings import ALLOW, CLOCK_SKEW, REJECT, REPEATS
 from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..request.tokens import Token
@@ -268,9 +268,8 @@ class Engine:
             attempt.emit(token_spent, purpose=token.purpose)
             is_restored = outcome is TokenOutcome.TAKEN_AGAIN
             return Claim(attempt, guard, question, slot, is_restored=is_restored)
-        # This machine's clock decides where the store's cannot be asked.
-        if outcome is None and (refusal := self.services.tokens.refusal_of(token)) is not None:
-            raise refusal
+        if outcome is None:  # this machine's clock decides where the store's cannot be asked
+            self.services.tokens.check_age(token, CLOCK_SKEW)
         return outcome
 
     def issue_token(self, request: Request | None, purpose: str | None) -> str:

@@ -37,7 +37,7 @@ from ..engine.guard import (
 from ..errors import ConfigurationError
 from ..exactly_once import TransactionFactory, transaction_factory
 from ..request.body import read_whole
-from ..request.fingerprint import canonical_request, canonical_texts, rule_of, selection_of
+from ..request.fingerprint import Selection, canonical, canonical_request, rule_of
 from ..request.key_header import key_in_header, key_of_value
 from ..response import refusals
 from ..response.headers import EXPIRES_HEADER, REPLAYED_HEADER
@@ -155,9 +155,8 @@ class KeyGuard(ViewGuard):
         self._pattern = None  # for tokens of this application, too
         if self.key_pattern is not None and not self._takes_token:
             self._pattern = re.compile(self.key_pattern, re.ASCII)
-        self._selection = selection_of(
-            None, self.ignore or frozenset(), config.ignored_args, files=True
-        )
+        ignored = frozenset(self.ignore or ()).union(config.ignored_args)
+        self._selection = Selection(ignored=ignored, files=True)
         self._lease = config.lease
         self._at_most_once = given.guarantee_in(config) == AT_MOST_ONCE
 
@@ -313,7 +312,7 @@ class KeyGuard(ViewGuard):
 
 
 def name_of(identity: str, method: str, endpoint: str, sent: str) -> bytes:
-    return canonical_texts("key", identity, method, endpoint, sent)
+    return canonical(["key", identity, method, endpoint, sent])
 
 
 def _is_transient(response: Response) -> bool:

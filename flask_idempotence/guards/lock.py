@@ -21,7 +21,7 @@ from ..engine.guard import (
     argument,
 )
 from ..errors import ConfigurationError
-from ..request.fingerprint import canonical_request, rule_of, selection_of
+from ..request.fingerprint import Selection, canonical_request, rule_of
 from ..response.refusals import RepeatSubmit
 from ..stores.base import Running
 from . import arguments
@@ -86,7 +86,8 @@ class LockGuard(ViewGuard):
         self.interval = interval  # type: ignore[assignment]  # None until it is bound
 
     def prepare(self, config: Config, given: Self) -> None:
-        self._selection = selection_of(self.only, self.ignore or frozenset(), config.ignored_args)
+        ignored = frozenset(self.ignore or ()).union(config.ignored_args)
+        self._selection = Selection(self.only, ignored)
         # Without an interval every success is released by a call, so a short lease saves none.
         self._lease = min(max(self.interval or config.lease, SHORTEST_LEASE), config.lease)
         self._is_worded = given.message is not None

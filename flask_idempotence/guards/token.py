@@ -73,8 +73,8 @@ class TokenGuard(ViewGuard):
             is_user = question.identity is not None and bool(question.identity.text)
             sender = "another user than this one" if is_user else "a user, and this is a guest"
             raise TokenNotYours().because(f"it was issued to {sender}")
-        if token is not None and token.expires < self.services.tokens.clock():
-            raise self.services.tokens.expired(token)
+        if token is not None:
+            self.services.tokens.check_age(token)
         raise TokenSpent().because("it has been spent, or the store no longer knows it")
 
     def settle(self, ending: Ending) -> Settlement:

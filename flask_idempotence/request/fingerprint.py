@@ -7,7 +7,6 @@ changing the text changes every store key.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import hmac
 import json
@@ -55,17 +54,6 @@ class Selection(NamedTuple):
         return {name: value for name, value in arguments.items() if name not in self.ignored}
 
 
-@functools.lru_cache(maxsize=1024)
-def selection_of(
-    only: frozenset[str] | None,
-    ignore: frozenset[str],
-    ignored: tuple[str, ...],
-    *,
-    files: bool = False,
-) -> Selection:
-    return Selection(only=only, ignored=ignore.union(ignored), files=files)
-
-
 def canonical_request(request: Request, selection: Selection, *sender: str) -> bytes:
     """Return the canonical text of a request: method, endpoint, arguments and body.
 
@@ -95,26 +83,20 @@ def canonical(value: object) -> bytes:
     return canonical_json(value).encode("ascii")
 
 
-def canonical_texts(*texts: str) -> bytes:
-    return canonical_json(texts).encode("ascii")
-
-
 def _path_arguments(request: Request, selection: Selection) -> _Arguments:
     rule, arguments = request.url_rule, request.view_args or {}
-    found = {
-        name: value if type(value) in _PLAIN else _plain(request, value)
-        for name, value in selection.of(arguments).items()
-    }
+    found = {**selection.of(arguments)}
+    for name, value in found.items():
+        if isinstance(value, UUID):
+            found[name] = ["uuid", value.hex]
+        elif type(value) not in _PLAIN:
+            # The text of an application's object may be a title that others share, or its place
+            # in memory; that of its converter may be made from it.
+            found[name] = ["path", request.path]
     if rule is not None and not rule.arguments <= arguments.keys():
         # A `url_value_preprocessor` took some out, as in Flask's own pattern for languages.
         found[""] = request.path
     return found
-
-
-def _plain(request: Request, value: object) -> list[str]:
-    # The text of an application's object may be a title that others share, or its place in
-    # memory; that of its converter may be made from it.
-    return ["uuid", value.hex] if isinstance(value, UUID) else ["path", request.path]
 
 
 def _body(request: Request, selection: Selection) -> list[object]:

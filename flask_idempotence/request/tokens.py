@@ -19,7 +19,7 @@ from flask import Flask, Request
 from itsdangerous import BadSignature, TimestampSigner
 from itsdangerous.signer import SigningAlgorithm
 
-from ..config.settings import CLOCK_SKEW, Config
+from ..config.settings import Config
 from ..response.refusals import TokenExpired, TokenInvalid
 from .credentials import environ_key
 from .fingerprint import Keyring, as_bytes
@@ -119,15 +119,12 @@ class Tokens:
     def _bearer(self, app: Flask, request: Request | None) -> Identity:
         return NOBODY if request is None else self._identities.bearer_of(app, request)
 
-    def refusal_of(self, token: Token) -> TokenExpired | None:
-        """Return the refusal of a token that has expired by every clock; None for another one."""
-        return self.expired(token) if token.expires < self.clock() - CLOCK_SKEW else None
-
-    def expired(self, token: Token) -> TokenExpired:
+    def check_age(self, token: Token, skew: float = 0) -> None:
         age = self.clock() - token.issued
-        return TokenExpired().because(
-            f"it is {age:.0f} seconds old, and IDEMPOTENCE_TOKEN_TTL is {self._ttl:g}"
-        )
+        if age > self._ttl + skew:
+            raise TokenExpired().because(
+                f"it is {age:.0f} seconds old, and IDEMPOTENCE_TOKEN_TTL is {self._ttl:g}"
+            )
 
     def _fault(self, app: Flask, text: str, purpose: str | None) -> str:
         """Return the fault of a signature; in debug mode also the purpose it would be good for."""

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flask_idempotence.guards.key import name_of
-from flask_idempotence.request.fingerprint import canonical, canonical_request, selection_of
+from flask_idempotence.request.fingerprint import Selection, canonical, canonical_request
 from flask_idempotence.request.key_header import key_in_header
 
 pytestmark = pytest.mark.gateway
@@ -41,7 +41,7 @@ class TestTheHash:
             identity = identities.of(app, request, sent, unguessable=False)
             name = name_of(identity.text, "POST", request.endpoint, sent)
             name = engine.services.keyring.store_key(app, "key", request.endpoint, name)
-            selection = selection_of(None, frozenset(), (), files=True)
+            selection = Selection(files=True)
             asked = canonical_request(request, selection, "key", PAY)
             return name, engine.services.keyring.digest(app, asked).hex()
 
