@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
@@ -19,8 +20,8 @@ _ATTEMPTS = 2
 
 _ASKING = pack("ASKING")
 
-Item = TypeVar("Item")
-T = TypeVar("T")
+Call = tuple[Any, ...]
+"""A key, and what a command or a script has behind it."""
 
 
 class Redirection(NamedTuple):
@@ -38,7 +39,12 @@ class Deployment:
     discovery, connecting and redirections, too. (The look-up of a host name is the operating
     system's and not bounded by it.) The methods that subclasses override raise RedisError or
     OSError where no server answers.
+
+    Attributes:
+        replicas: how many must have the write of a script before its reply counts.
     """
+
+    replicas: int = 0
 
     def __init__(self, connect: Callable[..., Link]) -> None:
         self._node = Node(connect)
@@ -106,22 +112,15 @@ class Deployment:
             except RedisError as error:  # refused in the handshake: credentials, no such database
                 raise _no_reply(error) from error
 
-    def run(
-        self,
-        script: Script,
-        calls: Sequence[tuple[str | bytes | int, ...]],
-        *,
-        key: str,
-        repeatable: bool = True,
-        quorum: Quorum | None = None,
-    ) -> list[Reply]:
-        """Call a script, with a key and arguments each; in full where the server knows it not."""
-        commands = [pack("EVALSHA", script.digest, 1, *call) for call in calls]
-        replies = self.send(commands, key=key, repeatable=repeatable, quorum=quorum)
+    def run(self, script: Script, calls: Sequence[Call]) -> list[Reply]:
+        """Call a script on keys of one server; in full where it does not know the script."""
+        wanted = self.replicas if script.written else 0
+        quorum = Quorum(wanted, script.written) if wanted else None
+        send = partial(self.send, key=calls[0][0], repeatable=script.repeatable, quorum=quorum)
+        replies = send([pack("EVALSHA", script.digest, 1, *call) for call in calls])
         unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:  # the server was restarted or replaced; it has not run these
-            commands = [pack("EVAL", script.source, 1, *calls[n]) for n in unknown]
-            fresh = self.send(commands, key=key, repeatable=repeatable, quorum=quorum)
+            fresh = send([pack("EVAL", script.source, 1, *calls[n]) for n in unknown])
             for n, reply in zip(unknown, fresh, strict=True):
                 replies[n] = reply
         return replies
@@ -141,36 +140,28 @@ class Deployment:
         return reply
 
     def gather(
-        self,
-        items: Sequence[Item],
-        keys: Sequence[str],
-        call: Callable[[Sequence[Item]], Sequence[T]],
-    ) -> list[T]:
-        """Call a function with the items of each server; return its results in their order.
+        self, calls: Sequence[Call], send: Callable[[Sequence[Call]], Sequence[Reply]]
+    ) -> list[Reply]:
+        """Send the calls of each server, and return the replies in the order of the calls.
 
-        Each call has its share of the deadline, also after a server that does not answer. The
-        `answers` of its StoreError hold the results of the others.
+        Each server has its share of the deadline, also after one that does not answer: a
+        StoreError stands in place of each reply of that one.
         """
-        results: dict[int, T] = {}
-        problem = None
+        replies: dict[int, Reply] = {}
         try:
-            groups = self._groups(keys) if items else []
+            groups = self._groups([call[0] for call in calls]) if calls else []
         except (RedisError, OSError) as error:
             raise _no_reply(error) from error
         for index, group in enumerate(groups):
-            found: Sequence[T] = ()
             try:
                 with deadline.limit(deadline.left() / (len(groups) - index)):
-                    found = call([items[n] for n in group])
+                    found = send([calls[n] for n in group])
             except StoreError as error:
-                problem, found = problem or error, error.answers or ()
+                found = [error] * len(group)
             except RedisTimeoutError as error:
-                problem = problem or StoreError(f"TimeoutError: {error}")
-            results.update(zip(group, found, strict=False))
-        if problem is not None:
-            problem.answers = [results.get(n) for n in range(len(items))] if results else None
-            raise problem
-        return [results[n] for n in range(len(items))]
+                found = [StoreError(f"TimeoutError: {error}")] * len(group)
+            replies.update(zip(group, found, strict=True))
+        return [replies[n] for n in range(len(calls))]
 
     def primaries(self) -> Sequence[Node]:
         try:

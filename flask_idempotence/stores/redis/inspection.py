@@ -12,7 +12,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from ...errors import StoreError
 from ..base import BroadcastingStore, Entry, InspectableStore, Outcome, Subscription
-from .deployment import Deployment
+from .deployment import Call, Deployment
 from .link import Command, Link, Reply, checked, deadline, error_code, pack
 from .lua import DISCARD
 from .node import Node
@@ -39,7 +39,6 @@ class Inspection(InspectableStore, BroadcastingStore):
 
     _deployment: Deployment
     _deadline: float
-    _wait_replicas: int
 
     def _begin(self) -> Deployment:
         """Begin an operation, with a deadline of its own."""
@@ -47,15 +46,15 @@ class Inspection(InspectableStore, BroadcastingStore):
         return self._deployment
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        def peek(keys: Sequence[str]) -> list[Entry | None]:
+        def peek(calls: Sequence[Call]) -> list[Entry | None]:
             commands: list[Command] = []
-            for key in keys:  # no record is read as a whole
+            for (key,) in calls:  # no record is read as a whole
                 commands.append(pack("GETRANGE", key, 0, _LAST_BYTE))
                 commands += (pack("STRLEN", key), pack("PTTL", key))
-            replies = self._deployment.send(commands, key=keys[0])
+            replies = self._deployment.send(commands, key=calls[0][0])
             return [_entry(*replies[n : n + 3]) for n in range(0, len(replies), 3)]
 
-        return self._begin().gather(keys, keys, peek)
+        return [checked(entry) for entry in self._begin().gather([*zip(keys)], peek)]
 
     def scan(self, prefix: str) -> Iterator[str]:
         pattern = "".join(f"\\{one}" if one in "*?[]\\^-" else one for one in prefix) + "*"
@@ -72,22 +71,18 @@ class Inspection(InspectableStore, BroadcastingStore):
         checked(self._begin().send([pack("DEL", key)], key=key)[0])
 
     def clear(self, prefix: str) -> int:
-        def delete(keys: Sequence[str]) -> list[int]:
-            replies = self._deployment.send([pack("DEL", key) for key in keys], key=keys[0])
-            return [int(checked(reply)) for reply in replies]
+        def delete(calls: Sequence[Call]) -> list[Reply]:
+            return self._deployment.send([pack("DEL", *call) for call in calls], key=calls[0][0])
 
-        found, removed = self.scan(prefix), 0
+        found, removed = zip(self.scan(prefix)), 0
         while batch := list(islice(found, _SCAN_COUNT)):
-            removed += sum(self._begin().gather(batch, batch, delete))
+            removed += sum(map(checked, self._begin().gather(batch, delete)))
         return removed
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-        def discard(seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
-            calls = [(key, entry.mark) for key, entry in seen]
-            replies = self._deployment.run(DISCARD, calls, key=seen[0][0], repeatable=False)
-            return [Outcome.OK if checked(reply) else Outcome.STALE for reply in replies]
-
-        return self._begin().gather(seen, [key for key, _ in seen], discard)
+        calls = [(key, entry.mark) for key, entry in seen]
+        replies = self._begin().gather(calls, partial(self._deployment.run, DISCARD))
+        return [Outcome.OK if checked(reply) else Outcome.STALE for reply in replies]
 
     def count_all(self) -> int | None:
         replies = [self._ask(node, pack("DBSIZE")) for node in self._begin().primaries()]
@@ -97,7 +92,7 @@ class Inspection(InspectableStore, BroadcastingStore):
 
     def facts(self) -> Sequence[ServerFacts]:
         return [
-            _facts_of(partial(self._ask, node), replicas_wanted=self._wait_replicas)
+            _facts_of(partial(self._ask, node), replicas_wanted=self._deployment.replicas)
             for node in self._begin().primaries()
         ]
 

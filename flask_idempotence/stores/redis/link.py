@@ -45,21 +45,11 @@ _Version = tuple[tuple[int, ...] | None, ...]
 _NUMBER, _BULK = b":$"
 _OTHER = object()
 
-_CLASSES: dict[type[ResponseError], str] = {
-    exceptions.AskError: "ASK",
-    exceptions.ClusterCrossSlotError: "CROSSSLOT",
-    exceptions.ClusterDownError: "CLUSTERDOWN",
-    exceptions.MasterDownError: "MASTERDOWN",
-    exceptions.MovedError: "MOVED",
-    exceptions.NoPermissionError: "NOPERM",
-    exceptions.NoScriptError: "NOSCRIPT",
-    exceptions.OutOfMemoryError: "OOM",
-    exceptions.ReadOnlyError: "READONLY",
-    exceptions.TryAgainError: "TRYAGAIN",
-}
-"""redis-py cuts the code off where it has a class; before 6 it has fewer of them by default."""
+_CODES = {"CLUSTERCROSSSLOT": "CROSSSLOT", "NOPERMISSION": "NOPERM", "OUTOFMEMORY": "OOM"}
+"""Those that the class of redis-py, which cuts them off, does not have for its name."""
 
-_REFUSED = {*_CLASSES.values(), "BUSY", "MISCONF", "NOAUTH", "NOREPLICAS", "WRONGTYPE"}
+_REFUSED = {"ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH"}
+_REFUSED |= {"NOPERM", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "WRONGTYPE"}
 
 # Redis 6 puts the place in the script before the error of a command in it.
 _CODE = re.compile(r"(?:Error .*@user_script: ?\d+: -?)?([A-Z]+)\b")
@@ -134,8 +124,9 @@ def pack(*words: str | bytes | int) -> Command:
 
 def error_code(reply: ResponseError) -> str:
     """Return the code of an error reply, such as READONLY."""
-    if code := _CLASSES.get(type(reply)):
-        return code
+    if type(reply) is not ResponseError:
+        name = type(reply).__name__.removesuffix("Error").upper()
+        return _CODES.get(name, name)
     found = _CODE.match(str(reply))
     return found[1] if found else ""
 
@@ -154,6 +145,8 @@ def failure(reply: ResponseError) -> StoreError:
 
 def checked(reply: Reply) -> Reply:
     """Return a reply, or raise the `StoreError` of an error reply."""
+    if isinstance(reply, StoreError):
+        raise reply
     if isinstance(reply, ResponseError):
         raise failure(reply) from reply
     return reply

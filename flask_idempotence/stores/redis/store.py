@@ -10,11 +10,12 @@ import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 
 from redis import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
-from ...errors import ConfigurationError
+from ...errors import ConfigurationError, StoreError
 from ..base import (
     CLAIMED,
     ClaimOutcome,
@@ -32,7 +33,6 @@ from .deployment import Deployment
 from .inspection import Inspection
 from .link import Command, Reply, checked, deadline, error_code, failure, pack
 from .lua import CLAIM, COMPLETE, RELEASE, RENEW, TAKE_TOKEN, Script
-from .node import Quorum
 
 _MAX_REPLICAS = 1000
 _MAX_DIGITS = 15  # of `keep`: as a number in Lua, more are not exact
@@ -76,7 +76,7 @@ class RedisStore(Inspection):
         self._deadline = deadline
         # That of a URI is set up already.
         self._deployment = client if isinstance(client, Deployment) else deployment_of(client)
-        self._wait_replicas = int(wait_replicas)
+        self._deployment.replicas = int(wait_replicas)
         self._claims_by_commands = not wait_replicas  # WAIT goes behind a script that has written
         call_in_children(self._deployment.forget)
         # Closing them is better than Python's warnings; at exit other threads may still use them.
@@ -95,7 +95,7 @@ class RedisStore(Inspection):
                 return outcome
             if isinstance(replies[1], ResponseError) and str(replies[1]) == _BEFORE_REDIS_7:
                 self._claims_by_commands = False
-        reply = self._run(CLAIM, key, owner, fingerprint, length, kept, written=(0,))
+        reply = self._run(CLAIM, key, owner, fingerprint, length, kept)
         if reply == 0:
             return CLAIMED
         state, matches, *rest = reply
@@ -106,13 +106,9 @@ class RedisStore(Inspection):
         return Crashed(bool(matches))
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        keys = [renewal.key for renewal in renewals]
-        deadline.begin(self._deadline)
-        return self._deployment.gather(renewals, keys, self._renew)
-
-    def _renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         calls = [(key, owner, milliseconds(lease)) for key, owner, lease in renewals]
-        replies = self._deployment.run(RENEW, calls, key=renewals[0].key)
+        deadline.begin(self._deadline)
+        replies = self._deployment.gather(calls, partial(self._deployment.run, RENEW))
         # One key of another type must not keep the others from being renewed.
         outcomes = [
             Outcome.STALE
@@ -120,9 +116,10 @@ class RedisStore(Inspection):
             else _OUTCOMES.get(reply)
             for reply in replies
         ]
-        if None in outcomes:  # the server refuses: read-only, loading, a slot on its way
-            error = failure(replies[outcomes.index(None)])
-            error.answers = outcomes
+        if None in outcomes:  # no answer, or a refusal: read-only, a slot on its way
+            problem = replies[outcomes.index(None)]
+            error = problem if isinstance(problem, StoreError) else failure(problem)
+            error.answers = outcomes if any(outcomes) else None
             raise error
         return [outcome for outcome in outcomes if outcome is not None]
 
@@ -130,8 +127,8 @@ class RedisStore(Inspection):
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
         deadline.begin(self._deadline)
-        arguments = (key, owner, fingerprint, record, milliseconds(keep))
-        return _OUTCOMES[self._run(COMPLETE, *arguments, written=(1,))]
+        reply = self._run(COMPLETE, key, owner, fingerprint, record, milliseconds(keep))
+        return _OUTCOMES[reply]
 
     def release(self, key: str, owner: bytes) -> Outcome:
         deadline.begin(self._deadline)
@@ -144,29 +141,13 @@ class RedisStore(Inspection):
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         deadline.begin(self._deadline)
-        reply = self._run(TAKE_TOKEN, key, subject, repeatable=False, written=(1, 2))
-        return _TOKEN_OUTCOMES[reply]
+        return _TOKEN_OUTCOMES[self._run(TAKE_TOKEN, key, subject)]
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
         return deadline.cap(seconds)
 
-    def _run(
-        self,
-        script: Script,
-        key: str,
-        *arguments: bytes | int,
-        repeatable: bool = True,
-        written: tuple[int, ...] = (),
-    ) -> Reply:
-        """Run a script; a reply in `written` counts once enough replicas have the write."""
-        wanted = self._wait_replicas if written else 0
-        [reply] = self._deployment.run(
-            script,
-            [(key, *arguments)],
-            key=key,
-            repeatable=repeatable,
-            quorum=Quorum(wanted, written) if wanted else None,
-        )
+    def _run(self, script: Script, *call: str | bytes | int) -> Reply:
+        [reply] = self._deployment.run(script, [call])
         if isinstance(reply, ResponseError):
             # A claim that could not be settled is refused from now on, before its view runs.
             self._claims_by_commands &= error_code(reply) != "NOPERM"

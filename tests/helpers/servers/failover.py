@@ -173,7 +173,7 @@ def _count(load: _Load, store) -> Counts:
         slowest=round(load.slowest, 2),
     )
     # Asking must not depend on replicas: what is granted now was lost before.
-    store._wait_replicas = 0
+    store._deployment.replicas = 0
     for _, key in load.claimed:
         counts.lost_claims += store.claim(key, b"r" * 16, NO_FINGERPRINT, 1, 0) == Claimed()
     for key in load.completed:

@@ -162,9 +162,9 @@ def test_replicas_against_those_that_are_waited_for(fresh_redis):
         )
         assert until(lambda: store.facts()[0].replicas == 1, 10)
         assert severity("replicas", app) == "note"
-        store._wait_replicas = 1
+        store._deployment.replicas = 1
         assert severity("replicas", app) == "ok"
-        store._wait_replicas = 2
+        store._deployment.replicas = 2
         assert severity("replicas", app) == "error"
 
 

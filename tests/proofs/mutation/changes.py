@@ -295,10 +295,10 @@ CHANGES = [
         "tests/stores/redis/test_link.py::TestStores::test_a_claim_is_no_token_and_stays[memory-]",
     ),
     Change(
-        f"{STORES}/redis/store.py",
-        "RedisStore.take_token",
-        "reply = self._run(TAKE_TOKEN, key, subject, repeatable=False, written=(1, 2))",
-        "reply = self._run(TAKE_TOKEN, key, subject, repeatable=True, written=(1, 2))",
+        f"{STORES}/redis/deployment.py",
+        "Deployment.run",
+        "send = partial(self.send, key=calls[0][0], repeatable=script.repeatable, quorum=quorum)",
+        "send = partial(self.send, key=calls[0][0], repeatable=True, quorum=quorum)",
         "tests/stores/redis/test_failure_matrix.py::test_answer_lost_after_the_effect[spend]",
     ),
     Change(

@@ -8,6 +8,8 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from flask_idempotence import StoreError
+from flask_idempotence.stores import open_store
+from flask_idempotence.stores.base import Outcome, Renewal
 from flask_idempotence.stores.redis.cluster import Cluster
 from flask_idempotence.stores.redis.deployment import Deployment
 from flask_idempotence.stores.redis.link import deadline, pack
@@ -32,61 +34,68 @@ class Split(Deployment):
 
 
 def gather(outcomes, seconds=30):
-    """Return what `gather` returns, where each server returns or raises an outcome."""
+    """Return the replies of `gather`, where each server returns or raises an outcome."""
     left, shares = iter(outcomes), []
 
-    def call(keys):
-        shares.append((keys, deadline.left()))
+    def send(calls):
+        shares.append(([key for key, _ in calls], deadline.left()))
         outcome = next(left)
         if isinstance(outcome, Exception):
             raise outcome
-        return outcome or [key.upper() for key in keys]
+        return [key.upper() for key, _ in calls]
 
     deadline.begin(seconds)
-    try:
-        return Split().gather(KEYS, KEYS, call), shares
-    except StoreError as error:
-        return error, shares
+    return Split().gather([(key, 1) for key in KEYS], send), shares
 
 
-def test_results_come_in_the_order_of_the_items_and_each_server_gets_its_share():
-    results, shares = gather([None, None, None])
-    assert results == ["A", "B", "C", "D", "E"]
+def test_replies_come_in_the_order_of_the_calls_and_each_server_gets_its_share():
+    replies, shares = gather([None, None, None])
+    assert replies == ["A", "B", "C", "D", "E"]
     assert [keys for keys, _ in shares] == [["b", "d"], ["a"], ["c", "e"]]
     assert [round(left) for _, left in shares] == [10, 15, 30]
 
 
-def test_a_server_that_fails_leaves_the_answers_of_the_others():
+def test_a_server_that_fails_leaves_the_replies_of_the_others():
     first, second = StoreError("first"), StoreError("second")
-    error, shares = gather([first, None, second])
-    assert error is first
-    assert error.answers == ["A", None, None, None, None]
+    replies, shares = gather([first, None, second])
+    assert replies == ["A", first, second, first, second]
     assert len(shares) == 3
 
 
-def test_a_server_that_answers_in_part_adds_to_the_answers_of_the_others():
-    partial = StoreError("in part")
-    partial.answers = ["B", None]
-    error, _ = gather([None, StoreError("first"), partial])
-    assert str(error) == "first"
-    assert error.answers == [None, "B", "B", "D", None]
+def test_no_server_is_asked_once_the_deadline_has_passed():
+    replies, shares = gather([], seconds=0)
+    assert ({*map(str, replies)}, shares) == ({"TimeoutError: The deadline has passed."}, [])
+
+
+def test_without_calls_no_server_is_looked_for():
+    assert Split(error=OSError("no table")).gather([], pytest.fail) == []
+    with pytest.raises(StoreError, match="OSError: no table"):
+        Split(error=OSError("no table")).gather([("a",)], pytest.fail)
+
+
+def renew(replies):
+    """Return the error of a batch of renewals, where each key has such a reply."""
+    store = open_store("redis://127.0.0.1:1", {})
+    store._deployment.gather = lambda calls, send: replies
+    with pytest.raises(StoreError) as caught:
+        store.renew([Renewal(key, bytes(16), 1) for key in KEYS[: len(replies)]])
+    return caught.value
+
+
+def test_renewals_that_a_server_has_not_answered_leave_the_answers_of_the_others():
+    first, refused = StoreError("first"), ResponseError("READONLY a replica")
+    error = renew([1, first, refused, ResponseError("WRONGTYPE a hash"), 0])
+    assert error is first
+    assert error.answers == [Outcome.OK, None, None, Outcome.STALE, Outcome.STALE]
+    error = renew([1, refused])
+    assert (str(error), error.answers) == (
+        "ReadOnlyError: READONLY a replica",
+        [Outcome.OK, None],
+    )
 
 
 def test_without_any_answer_there_are_none():
-    error, _ = gather([StoreError("one"), StoreError("two"), StoreError("three")])
-    assert error.answers is None
-
-
-def test_no_server_is_asked_once_the_deadline_has_passed():
-    error, shares = gather([], seconds=0)
-    assert (str(error), shares) == ("TimeoutError: The deadline has passed.", [])
-    assert error.answers is None
-
-
-def test_without_items_no_server_is_looked_for():
-    assert Split(error=OSError("no table")).gather([], [], pytest.fail) == []
-    with pytest.raises(StoreError, match="OSError: no table"):
-        Split(error=OSError("no table")).gather(["a"], ["a"], pytest.fail)
+    assert renew([StoreError("one"), StoreError("two")]).answers is None
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class TestUris:
 
     def test_what_the_uri_says_wins(self):
         store = open_store("redis://a?deadline=0.5", {"deadline": 2, "wait_replicas": 1})
-        assert (store._deadline, store._wait_replicas) == (0.5, 1)
+        assert (store._deadline, store._deployment.replicas) == (0.5, 1)
 
     def test_every_setting_of_the_uri_reaches_the_connections(self):
         uri = "rediss+sentinel://u:p%40ss@a/shop/3?ssl_cert_reqs=none"
@@ -139,7 +139,7 @@ def test_every_part_of_the_uri_of_a_cluster_is_read(transport):
     for (host, port), node in store._deployment._seeds.items():
         seed = node.connect.func.__self__.make(**node.connect.keywords)
         assert (node.host, seed.host, seed.port) == (host, host, port)
-    assert (store._deadline, store._wait_replicas) == (2, 1)
+    assert (store._deadline, store._deployment.replicas) == (2, 1)
 
 
 @pytest.mark.parametrize("transport", ["redis", "rediss", "valkey", "valkeys"])
@@ -241,4 +241,4 @@ def test_numbers_out_of_range_are_refused(settings):
 )
 def test_numbers_at_the_ends_of_their_range_are_taken(deadline, wait_replicas):
     store = RedisStore(redis.Redis(), deadline=deadline, wait_replicas=wait_replicas)
-    assert (store._deadline, store._wait_replicas) == (deadline, wait_replicas)
+    assert (store._deadline, store._deployment.replicas) == (deadline, wait_replicas)

@@ -7,17 +7,24 @@ import pkgutil
 
 
 class Script:
-    """A file of this folder: its text, and the hash by which a server knows it."""
+    """A file of this folder: its text, and the hash by which a server knows it.
 
-    def __init__(self, name: str) -> None:
+    `written`: its replies where it has written. `repeatable`: it may be sent twice.
+    """
+
+    def __init__(
+        self, name: str, *, written: tuple[int, ...] = (), repeatable: bool = True
+    ) -> None:
+        self.written = written
+        self.repeatable = repeatable
         text = pkgutil.get_data(__package__, f"{name}.lua") or b""
         self.source: str = text.decode()
         self.digest: str = hashlib.sha1(text, usedforsecurity=False).hexdigest()
 
 
-CLAIM = Script("claim")
+CLAIM = Script("claim", written=(0,))
 RENEW = Script("renew")
-COMPLETE = Script("complete")
+COMPLETE = Script("complete", written=(1,))
 RELEASE = Script("release")
-TAKE_TOKEN = Script("take_token")
-DISCARD = Script("discard")
+TAKE_TOKEN = Script("take_token", written=(1, 2), repeatable=False)
+DISCARD = Script("discard", repeatable=False)
