@@ -82,9 +82,6 @@ class MemoryStore(InspectableStore):
     def _begin(self) -> None:
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self._live_keys())
-
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
@@ -101,10 +98,7 @@ class MemoryStore(InspectableStore):
                         return Running(matches, left) if left > 0 else Crashed(matches)
                     # A claim that was sent twice may arrive after its first renewal.
                     lease_end = max(lease_end, held[_LEASE_END])
-            expires = lease_end + keep
-            self._put(
-                key, now, ("claim", owner, expires, fingerprint, lease_end, keep, b"", False)
-            )
+            self._put(key, now, "claim", owner, lease_end + keep, fingerprint, lease_end, keep)
             return CLAIMED
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
@@ -117,8 +111,7 @@ class MemoryStore(InspectableStore):
             if held is None or not _is_claim_of(owner, held) or held[_LEASE_END] <= now:
                 return Outcome.STALE
             end, keep = now + lease, held[_KEEP]
-            fingerprint = held[_FINGERPRINT]
-            self._put(key, now, ("claim", owner, end + keep, fingerprint, end, keep, b"", False))
+            self._put(key, now, "claim", owner, end + keep, held[_FINGERPRINT], end, keep)
             return Outcome.OK
 
     def complete(
@@ -133,9 +126,7 @@ class MemoryStore(InspectableStore):
                 and (held[_OWNER] != owner or held[_KIND] == "token")
             ):
                 return Outcome.STALE
-            self._put(
-                key, now, ("record", owner, now + keep, fingerprint, 0.0, 0.0, record, False)
-            )
+            self._put(key, now, "record", owner, now + keep, fingerprint, record=record)
             return Outcome.OK
 
     def release(self, key: str, owner: bytes) -> Outcome:
@@ -151,7 +142,7 @@ class MemoryStore(InspectableStore):
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
         with self._lock:
             now = self.clock()
-            self._put(key, now, ("token", subject, now + ttl, b"", 0.0, 0.0, b"", again))
+            self._put(key, now, "token", subject, now + ttl, again=again)
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         with self._lock:
@@ -199,7 +190,7 @@ class MemoryStore(InspectableStore):
             self._values, self._heap = {}, []
 
     def count_all(self) -> int:
-        return len(self)
+        return len(self._live_keys())
 
     def ping(self) -> None:
         """Return: there is no server that could fail to answer."""
@@ -213,22 +204,28 @@ class MemoryStore(InspectableStore):
         self,
         key: str,
         now: float,
-        value: tuple[str, bytes, float, bytes, float, float, bytes, bool],
+        kind: str,
+        owner: bytes,
+        expires: float,
+        fingerprint: bytes = b"",
+        lease_end: float = 0.0,
+        keep: float = 0.0,
+        record: bytes = b"",
+        again: bool = False,
     ) -> None:
         """Store a value. A later expiry needs no other entry in the heap: see `_drop_next`."""
-        values, heap, expires = self._values, self._heap, value[_EXPIRES]
+        values, heap = self._values, self._heap
         for _ in range(_DUE_A_WRITE):
             if not heap or heap[0][0] > now:
                 break
             self._drop_next(now)
         held = values.get(key)
-        if held is not None and held[_FILED] <= expires:
-            values[key] = (*value, held[_FILED])
-            return
         if held is None and len(values) >= self._max_entries:
             self._make_room(now)
-        values[key] = (*value, expires)
-        heapq.heappush(heap, (expires, key))
+        filed = expires if held is None else min(expires, held[_FILED])
+        values[key] = (kind, owner, expires, fingerprint, lease_end, keep, record, again, filed)
+        if held is None or filed < held[_FILED]:
+            heapq.heappush(heap, (expires, key))
         if len(heap) > 2 * len(values) + 1000:  # of keys that were released or removed
             heap[:] = [(held[_FILED], key) for key, held in values.items()]
             heapq.heapify(heap)

@@ -157,7 +157,7 @@ class TestTokenUrl:
         app = make_app(store=store)
         answer = app.test_client().head("/token")
         assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
-        assert len(store) == 0
+        assert store.count_all() == 0
 
 
 def test_the_garbage_collector_may_find_a_dropped_response_anywhere():

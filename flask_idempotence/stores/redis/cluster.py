@@ -44,7 +44,6 @@ class Cluster(Deployment):
         self._known: dict[Address, Node] = {}
         self._seeds = {seed: self._node_at(seed) for seed in seeds}
         self._slots: list[Node | None] = []
-        self._is_stale = True
 
     def _node_for(self, key: str | None) -> Node:
         if key is None:
@@ -71,9 +70,6 @@ class Cluster(Deployment):
 
     def _nodes(self) -> Iterable[Node]:
         return list(self._known.values())
-
-    def _note_failure(self) -> None:
-        self._is_stale = True  # a replica may have taken its place
 
     def _redirect(self, node: Node, error: ResponseError, tries: int) -> Redirection | None:
         code = error_code(error)

@@ -45,6 +45,7 @@ class Deployment:
     """
 
     replicas: int = 0
+    _is_stale: bool = True  # a cluster's table of slots: a replica may be a primary by now
 
     def __init__(self, connect: Callable[..., Link]) -> None:
         self._node = Node(connect)
@@ -69,9 +70,6 @@ class Deployment:
         # It became a replica, or lost its own: a new connection may lead to the new primary.
         node.drop_idle()
         return Redirection() if code == "READONLY" else None
-
-    def _note_failure(self) -> None:
-        pass
 
     def send(
         self,
@@ -106,7 +104,7 @@ class Deployment:
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:
                 # An open circuit has asked no server: it must not cost a new table of slots.
                 if server is not None and not isinstance(error, CircuitOpenError):
-                    self._note_failure()
+                    self._is_stale = True
                 if not attempts or deadline.is_over:
                     raise _no_reply(error) from error
             except RedisError as error:  # refused in the handshake: credentials, no such database

@@ -170,14 +170,15 @@ def _facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> Serve
     from ..facts import ServerFacts  # noqa: PLC0415 - for the commands only
 
     reply = ask(pack("INFO"))
-    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
+    text = str(reply, "utf-8", "replace") if isinstance(reply, bytes) else ""
     info = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     before = time.time()
     clock = ask(pack("TIME"))
-    here = (before + time.time()) / 2
+    here, ahead = (before + time.time()) / 2, None
+    if not isinstance(clock, ResponseError):
+        ahead = int(clock[0]) + int(clock[1]) / 1_000_000 - here
     is_valkey = "valkey_version" in info
     version = info.get("valkey_version") or info.get("redis_version")
-    replicas = (info.get(f"slave{n}", "") for n in range(_number(info, "connected_slaves") or 0))
     eviction = info.get("maxmemory_policy")
     saves = _setting(ask, "save")
     return ServerFacts(
@@ -193,12 +194,8 @@ def _facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> Serve
         logs_writes=info["aof_enabled"] == "1" if "aof_enabled" in info else None,
         log_reaches_disk=_setting(ask, "appendfsync"),
         takes_snapshots=bool(saves) if saves is not None else None,
-        clock_ahead=(
-            None
-            if isinstance(clock, ResponseError)
-            else int(clock[0]) + int(clock[1]) / 1_000_000 - here
-        ),
-        replicas=sum("state=online" in one for one in replicas) if "role" in info else None,
+        clock_ahead=ahead,
+        replicas=text.count("state=online") if "role" in info else None,
         replicas_wanted=replicas_wanted,
     )
 

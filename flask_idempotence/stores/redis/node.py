@@ -59,9 +59,6 @@ class CircuitBreaker:
         self.failures += 1
         self._next_probe = time.monotonic() + PROBE_EVERY
 
-    def record_success(self) -> None:
-        self.failures = 0
-
 
 class NotReplicatedError(ResponseError):
     """In place of the reply to a write that too few replicas have in time."""
@@ -169,7 +166,7 @@ class Node:
             wait = pack("WAIT", wanted, max(1, int(patience * 1000)))
             [count] = connection.exchange(wait, 1)
             if isinstance(count, int) and count >= wanted:
-                breaker.record_success()
+                breaker.failures = 0
                 return
             breaker.record_failure()
             if not isinstance(count, int):  # a server that is demoted closes its connections
@@ -185,5 +182,5 @@ class Node:
             if took >= _MIN_SAMPLE and not deadline.is_exempt and started > self._answered:
                 self._breaker.record_failure()
         elif isinstance(error, RedisError | OSError) and not isinstance(error, CircuitOpenError):
-            self._breaker.record_success()  # it refuses: that costs no time
+            self._breaker.failures = 0  # it refuses: that costs no time
             self.drop_idle()  # the others may be dead, too
