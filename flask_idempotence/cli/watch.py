@@ -5,42 +5,34 @@ from __future__ import annotations
 import json
 import math
 import os
-import queue
-import select
 import sys
-import threading
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from itertools import chain
-from operator import index
-from typing import Any, NamedTuple
+from time import monotonic, sleep
+from typing import Any
 
 import click
 from flask.cli import with_appcontext
 
+from ..engine.engine import engine_of
 from ..engine.figures import PASSED_ON
 from ..engine.publisher import channel_of
 from ..errors import StoreError
 from ..signals import ALL_SIGNALS
-from ..stores.base import BroadcastingStore, Subscription
-from ..stores.process import start_daemon
+from ..stores.base import BroadcastingStore
 from .causes import kind_of
-from .context import as_json, state_of, this_app
+from .context import as_json, this_app
 from .output import echo, escaped, print_aside, print_json
 
-TICK = 0.25
-"""Seconds of waiting for a message, after which the time and the reader are checked again."""
+PAUSE = 0.25
+"""Seconds between two looks for messages."""
 
-MOST_MESSAGES = 1_000
-"""Messages that wait for the output; further ones are lost, and counted."""
-
-PING_EVERY, SILENCE = 2.0, 5.0
-"""Seconds between two empty messages of the command to itself, and without any, after which it
-subscribes again: after a failover, or behind a firewall that was restarted, the connection may be
-open and of no use."""
+SILENCE = 5.0
+"""Seconds without a message, even of its own, after which the command subscribes again: after a
+failover, or behind a firewall that was restarted, the connection may be open and of no use."""
 
 RETRY_EVERY = 0.5
 
@@ -49,6 +41,10 @@ _OFF = (
     "IDEMPOTENCE_WATCH is off in these settings: processes that run with them publish nothing. "
     "Set IDEMPOTENCE_WATCH = True, and restart them."
 )
+_COLUMNS = ("signal", "mode", "endpoint", "outcome", "key", "worker")
+
+Event = dict[str, Any]
+"""A signal of a process: its time, local and aware, its worker, its fields and its facts."""
 
 
 @click.command("watch")
@@ -81,162 +77,91 @@ def watch(
     Each signal is a line; with --json, an object on a line of its own. Ctrl-C ends the command.
     The summary and notices go to the error output.
     """
-    state = state_of(this_app())
-    if not isinstance(state.store, BroadcastingStore):
-        kind = "a database" if state.store.shared else "the memory of each process"
+    engine = engine_of(this_app())
+    if not isinstance(engine.store, BroadcastingStore):
+        kind = "a database" if engine.store.shared else "the memory of each process"
         raise click.ClickException(
             f"Signals are passed on by Redis, and the store is {kind}. Set "
             "IDEMPOTENCE_STORAGE_URI to a Redis server, such as redis://localhost:6379/0; or use "
             "the metrics and the log."
         )
-    feed, reader = Feed(state.store, channel_of(state.config.prefix)), Reader()
-    print_aside(_ON if state.config.watch else _OFF)
-    until = float("inf") if seconds is None else time.monotonic() + seconds
-    counts: Counter[tuple[str, str, str]] = Counter()
-    with _reader_may_leave(), closing(feed):
-        with suppress(KeyboardInterrupt):
-            while time.monotonic() < until and not _is_closed():
-                messages = feed.take(min(TICK, max(0.0, until - time.monotonic())))
-                for event in chain.from_iterable(map(reader.read, messages)):
-                    if (not names or event.signal in names) and endpoint in (None, event.endpoint):
-                        counts[event.mode, event.endpoint or "-", event.outcome] += 1
-                        if as_json:
-                            print_json(event.as_json(), indent=None)
-                        else:
-                            echo("\t".join(map(escaped, event.as_row())))
-                while feed.notices:
-                    print_aside(feed.notices.popleft())
-                feed.ping()
-        _print_summary(counts, feed, reader)
-
-
-@contextmanager
-def _reader_may_leave() -> Iterator[None]:
-    """End without an error when the reader of the output has gone."""
+    until = math.inf if seconds is None else monotonic() + seconds
+    greeting = _ON if engine.config.watch else _OFF
+    messages = _messages(engine.store, channel_of(engine.config.prefix), until, greeting)
+    reader, counts = Reader(), Counter[tuple[str, str, str]]()
     try:
-        yield
-    except BrokenPipeError:
+        with suppress(KeyboardInterrupt):
+            for event in chain.from_iterable(map(reader.read, messages)):
+                is_chosen = not names or event["signal"] in names
+                if is_chosen and endpoint in (None, event["endpoint"]):
+                    counts[event["mode"], event["endpoint"] or "-", event["outcome"]] += 1
+                    print_event(event, as_json=as_json)
+        _print_summary(counts, reader)
+    except BrokenPipeError:  # the reader of the output has gone, which is no error
         # The interpreter flushes the output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _is_closed() -> bool:
-    """Whether the output is a pipe that no program reads any more, where the system can say so."""
-    if sys.stdout is None:
-        return True
-    if not hasattr(select, "poll"):
-        return False
-    poller = select.poll()
-    try:
-        poller.register(sys.stdout, 0)
-    except ValueError:  # no file of the system
-        return False
-    return any(event & select.POLLERR for _, event in poller.poll(0))
+def _messages(
+    store: BroadcastingStore, channel: str, until: float, greeting: str
+) -> Iterator[bytes]:
+    """Yield the messages of a channel, and subscribe again after a failure of the store.
+
+    One thread waits and prints: each look ends with a message of its own, which also shows that
+    the subscription works. Meanwhile, the server keeps the others.
+    """
+    own, subscription = os.urandom(16).hex().encode(), store.subscribe(channel)
+    print_aside(greeting)
+    while True:
+        with closing(subscription), suppress(StoreError):  # its connection has ended, or is silent
+            while monotonic() < until:
+                with suppress(StoreError):
+                    store.publish(channel, own)
+                while (message := subscription.receive(min(SILENCE, until - monotonic()))) != own:
+                    yield message
+                sleep(PAUSE)
+        is_away = False
+        while monotonic() < until:
+            try:
+                subscription = store.subscribe(channel)
+                break
+            except StoreError as error:
+                if not is_away:
+                    kind = kind_of(error)
+                    print_aside(f"The store does not answer ({kind}); trying again.")
+                is_away = True
+                sleep(RETRY_EVERY)
+        else:
+            return
+        if is_away:
+            print_aside("The store answers again.")
 
 
-def _print_summary(counts: Counter[tuple[str, str, str]], feed: Feed, reader: Reader) -> None:
+def print_event(event: Event, *, as_json: bool) -> None:
+    if as_json:
+        moment = event["time"].astimezone(UTC).isoformat(timespec="milliseconds")
+        print_json(event | {"time": moment.replace("+00:00", "Z")}, indent=None)
+        return
+    known = {"time", *_COLUMNS}
+    facts = " ".join(
+        f"{name}={fact}" if isinstance(fact, str) else f"{name}={fact:g}s"
+        for name, fact in event.items()
+        if fact and name not in known
+    )
+    row = (f"{event['time']:%H:%M:%S}", *(event[name] or "-" for name in _COLUMNS), facts)
+    echo("\t".join(map(escaped, row)))
+
+
+def _print_summary(counts: Counter[tuple[str, str, str]], reader: Reader) -> None:
     print_aside(f"Signals: {counts.total()}. Processes that have published: {len(reader.runs)}.")
     for (mode, endpoint, outcome), count in sorted(counts.items()):
         print_aside(f"{count:6}  {mode}  {endpoint}  {outcome}")
     if dropped := sum(dropped for _, dropped in reader.runs.values()):
         print_aside(f"{dropped} signals were dropped: the queue of a process was full.")
-    if feed.missed:
-        print_aside(f"{feed.missed} messages were lost: the output was too slow for them.")
-
-
-class Event(NamedTuple):
-    """A signal of a process."""
-
-    time: datetime
-    worker: str
-    signal: str
-    mode: str
-    endpoint: str | None
-    key: str | None
-    outcome: str
-    facts: dict[str, float | str]
-
-    def as_json(self) -> dict[str, object]:
-        *rest, facts = self
-        moment = self.time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return {**dict(zip(self._fields, rest, strict=False)), "time": moment, **facts}
-
-    def as_row(self) -> list[str]:
-        moment = self.time.astimezone().strftime("%H:%M:%S")
-        facts = " ".join(
-            f"{name}={fact:g}s" if isinstance(fact, int | float) else f"{name}={fact}"
-            for name, fact in self.facts.items()
-            if fact
+    if reader.missed:
+        print_aside(
+            f"{reader.missed} messages were lost: the store was away, or the output too slow."
         )
-        place = (self.mode, self.endpoint or "-", self.outcome, self.key or "-", self.worker)
-        return [moment, self.signal, *place, facts]
-
-
-class Feed:
-    """A subscription that is renewed after a failure of the store; its thread receives messages.
-
-    Attributes:
-        missed: messages that were lost because the output was too slow.
-        notices: texts about the store, to be printed.
-
-    Raises:
-        StoreError: the store does not answer now.
-    """
-
-    def __init__(self, store: BroadcastingStore, channel: str) -> None:
-        self.missed: int = 0
-        self.notices: deque[str] = deque()
-        self._ended = threading.Event()
-        self._store, self._channel, self._ping_at = store, channel, 0.0
-        self._messages: queue.Queue[bytes] = queue.Queue(MOST_MESSAGES)
-        self._first = store.subscribe(channel)
-        start_daemon(self._run, "flask-idempotence-feed")
-
-    def take(self, seconds: float) -> Iterator[bytes]:
-        """Yield the messages that have arrived, after waiting so many seconds for the first."""
-        with suppress(queue.Empty):
-            yield self._messages.get(timeout=seconds)
-            while True:
-                yield self._messages.get_nowait()
-
-    def close(self) -> None:
-        """End the thread: the message wakes it."""
-        self._ended.set()
-        self._ping_at = 0.0
-        self.ping()
-
-    def ping(self) -> None:
-        """Publish an empty message now and then, which shows that the subscription works."""
-        if (now := time.monotonic()) >= self._ping_at:
-            self._ping_at = now + PING_EVERY
-            with suppress(StoreError):
-                self._store.publish(self._channel, b"")
-
-    def _run(self) -> None:
-        subscription: Subscription | None = self._first
-        is_away = False
-        while not self._ended.is_set():
-            try:
-                if subscription is None:
-                    subscription = self._store.subscribe(self._channel)
-                    if is_away:
-                        self.notices.append("The store answers again.")
-                    is_away = False
-                self._messages.put_nowait(subscription.receive(SILENCE))
-            except queue.Full:
-                self.missed += 1
-            except StoreError as error:
-                if subscription is not None:  # its connection has ended, or is silent
-                    subscription.close()
-                    subscription = None
-                    continue
-                if not is_away:
-                    kind = kind_of(error)
-                    self.notices.append(f"The store does not answer ({kind}); trying again.")
-                is_away = True
-                self._ended.wait(RETRY_EVERY)
-        if subscription is not None:
-            subscription.close()
 
 
 class Reader:
@@ -245,45 +170,44 @@ class Reader:
     Attributes:
         runs: the number of the last message of each process, and its count of dropped events, by
             a name that no other process gets.
+        missed: messages that have not come, by the numbers of those that have.
     """
 
     def __init__(self) -> None:
         self.runs: dict[str, tuple[int, int]] = {}
+        self.missed = 0
 
     def read(self, message: bytes) -> list[Event]:
         """Return the events of a message; none for one that came before, or of another origin."""
         try:
             content = json.loads(message)
-            worker, run = _text(content["worker"]), _text(content["run"])
-            number, dropped = (index(_fact(content[each])) for each in ("number", "dropped"))
+            worker, run = str(content["worker"]), str(content["run"])
+            number, dropped = (int(float(content[each])) for each in ("number", "dropped"))
             events = [_event(worker, *event) for event in content["events"]]
         except (ArithmeticError, LookupError, OSError, RecursionError, TypeError, ValueError):
             return []
-        if run in self.runs and number <= self.runs[run][0]:
+        last, _ = self.runs.get(run, (number - 1, 0))
+        if number <= last:
             return []
+        self.missed += number - last - 1
         self.runs[run] = number, dropped
         return events
 
 
-def _event(worker: str, time: float, *rest: Any) -> Event:
-    signal, mode, endpoint, key, outcome, facts = rest
-    moment = datetime.fromtimestamp(time, UTC)
-    moment.astimezone()  # in a year that the calendar has here, too
-    place, digest = (None if each is None else _text(each) for each in (endpoint, key))
-    facts = {
-        each: _fact(facts[each]) for each in PASSED_ON.get(_text(signal), ()) if each in facts
+def _event(worker: str, moment: float, *fields: Any) -> Event:
+    signal, mode, endpoint, key, outcome, facts = fields
+    event: Event = {
+        "time": datetime.fromtimestamp(moment, UTC).astimezone(),
+        "worker": worker,
+        "signal": str(signal),
+        "mode": str(mode),
+        "endpoint": None if endpoint is None else str(endpoint),
+        "key": None if key is None else str(key),
+        "outcome": str(outcome),
     }
-    return Event(moment, worker, signal, _text(mode), place, digest, _text(outcome), facts)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _fact(value: Any) -> Any:
-    """Return a text, or a number that a float can hold."""
-    if not isinstance(value, str) and not math.isfinite(value):
-        raise ValueError
-    return value
+    for name in PASSED_ON.get(event["signal"], ()):
+        if name in facts:
+            fact = event[name] = facts[name]
+            if not isinstance(fact, str) and not math.isfinite(fact):
+                raise ValueError
+    return event

@@ -6,7 +6,7 @@ import pytest
 from flask.views import MethodView
 from flask_jwt_extended import JWTManager
 from flask_login import LoginManager, fresh_login_required, login_required
-from helpers.applications.doctor_apps import GOOD, production_app, severity
+from helpers.applications.doctor_apps import GOOD, found_by, production_app, severity
 from helpers.apps import bare_app, make_app
 from helpers.cli_shell import Shell
 from werkzeug.middleware.proxy_fix import ProxyFix
@@ -19,9 +19,8 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.cli.doctor import CHECKS, collect, examine
+from flask_idempotence.cli.doctor import collect, examine
 from flask_idempotence.cli.doctor.app import APP_CHECKS
-from flask_idempotence.cli.doctor.store import Severity
 
 
 @pytest.fixture(autouse=True)
@@ -233,9 +232,9 @@ def test_a_login_check_inside_a_guard(login, whole_app, outer, inner, where):
     app = production_app(IDEMPOTENCE_KEY_ALL_ROUTES=whole_app)
     app.get("/history")(outermost(innermost(lambda: "read")))
     app.post("/pay", endpoint="pay")(outermost(innermost(lambda: "paid")))
-    [found] = CHECKS["logins"](collect(app))
+    found = found_by("logins", app)
     is_named = ("whole app" if whole_app else "by route") in where
-    assert found.severity is (Severity.WARNING if is_named else Severity.OK)
+    assert found.severity == ("warning" if is_named else "ok")
     assert ("'pay'" in found.finding) == is_named
 
 

@@ -15,7 +15,7 @@ from helpers.servers.processes import until
 from observability.test_metrics import add_views
 
 from flask_idempotence import signals
-from flask_idempotence.cli.watch import Reader
+from flask_idempotence.cli.watch import Reader, print_event
 from flask_idempotence.engine import publisher
 from flask_idempotence.engine.publisher import Publisher
 from flask_idempotence.stores import open_store
@@ -283,7 +283,15 @@ def test_messages_of_another_origin_are_passed_over():
     assert reader.runs == {}
     assert len(reader.read(json.dumps(good).encode())) == 1
     assert reader.read(json.dumps(good).encode()) == []
-    assert reader.runs == {"r": (1, 0)}
+    assert (reader.runs, reader.missed) == ({"r": (1, 0)}, 0)
+
+
+def test_messages_that_do_not_come_are_counted_by_the_numbers_of_the_others():
+    reader = Reader()
+    for run, number in (("a", 7), ("b", 1), ("a", 8), ("a", 8), ("b", 4), ("a", 10), ("b", 3)):
+        message = {"worker": "w", "run": run, "number": number, "dropped": 0, "events": []}
+        reader.read(json.dumps(message).encode())
+    assert reader.missed == 3
 
 
 EVENT = [1.0, "claimed", "lock", "order", "ab", "claimed", {}]
@@ -312,20 +320,24 @@ def test_values_of_another_origin_end_no_command(monkeypatch, changes, zone):
     sent = {"worker": "w", "run": "r", "number": 1, "dropped": 0, "events": [EVENT]} | changes
     events = Reader().read(json.dumps(sent).encode())
     for event in events:  # the first or the last second of the calendar, west or east of here
-        assert event.time.year in {1, 9999}
-        assert event.as_row()
+        assert event["time"].year in {1, 1969, 1970, 9999}
+        print_event(event, as_json=False)
+        print_event(event, as_json=True)
     monkeypatch.undo()
     time.tzset()
 
 
-def test_facts_of_another_origin_replace_no_field():
+def test_facts_of_another_origin_replace_no_field(capsys):
     facts = {"lease": 60, "waited": "\ud800\x1b[2J", "time": 1, "worker": "me"}
     sent = {"worker": "w", "run": "r", "number": 1, "dropped": 0}
     [event] = Reader().read(json.dumps(sent | {"events": [[*EVENT[:6], facts]]}).encode())
-    assert event.facts == {"lease": 60, "waited": "\ud800\x1b[2J"}
-    assert event.as_json()["worker"] == "w"
-    assert all(isinstance(cell, str) for cell in event.as_row())
-    json.dumps(event.as_json()).encode("ascii")
+    assert (event["lease"], event["waited"]) == (60, "\ud800\x1b[2J")
+    print_event(event, as_json=True)
+    told = capsys.readouterr().out
+    assert told.isascii()
+    assert json.loads(told) == event | {"time": "1970-01-01T00:00:01.000Z", "worker": "w"}
+    print_event(event, as_json=False)
+    assert capsys.readouterr().out.endswith("\tlease=60s waited=\\ud800\\x1b[2J\n")
 
 
 PROGRAM = """

@@ -5,42 +5,43 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import click
 from flask import Flask
 from flask.cli import with_appcontext
 
+from ...engine.engine import engine_of
 from ...errors import StoreError
 from ...request.fingerprint import KEYSPACE
 from ...stores.base import NO_FINGERPRINT, OWNER_BYTES, InspectableStore
 from ..causes import cause_of
-from ..context import as_json, state_of, this_app
+from ..context import as_json, this_app
 from ..output import echo, in_terminal, print_json, print_table
 from .app import APP_CHECKS
-from .store import STORE_CHECKS, Check, DoctorContext, Finding, Severity
+from .store import STORE_CHECKS, DoctorContext, Finding
 
-CHECKS: dict[str, Check] = {**STORE_CHECKS, **APP_CHECKS}
+CHECKS = STORE_CHECKS | APP_CHECKS
 """All checks by name, in their order."""
 
 _PROBE_LEASE = 5.0
-_COLOURS = ("green", "blue", "yellow", "red")
+_WORST_FIRST = {"error": "red", "warning": "yellow", "note": "blue", "ok": "green"}
 
 
 def collect(app: Flask, *, workers: int | None = None) -> DoctorContext:
     """Collect the facts that the checks read; an unreachable store is one of them."""
-    state = state_of(app)
     concurrency = os.environ.get("WEB_CONCURRENCY", "").strip()
     if workers is None and concurrency.isdecimal():
         workers = int(concurrency)
-    context = DoctorContext(app, state, workers)
+    context = DoctorContext(app, engine_of(app), workers)
     # Claiming and releasing a key needs every permission of a guard.
-    key = f"{state.config.prefix}:{KEYSPACE}:probe:doctor:{os.urandom(16).hex()}"
-    owner, store = os.urandom(OWNER_BYTES), state.store
+    prefix, store = context.engine.config.prefix, context.engine.store
+    key = f"{prefix}:{KEYSPACE}:probe:doctor:{os.urandom(16).hex()}"
+    owner = os.urandom(OWNER_BYTES)
     try:
         if isinstance(store, InspectableStore):
             # A server that takes no claim may still have facts that explain it.
@@ -58,9 +59,13 @@ def collect(app: Flask, *, workers: int | None = None) -> DoctorContext:
 
 
 def examine(context: DoctorContext) -> Iterator[Finding]:
-    for name, check in CHECKS.items():
-        for finding in check(context):
-            yield dataclasses.replace(finding, check=name)
+    for name, (kind, check) in CHECKS.items():
+        for subject in (context, *context.servers):
+            if isinstance(subject, kind):
+                found = check(subject)
+                for finding in found if isinstance(found, list) else [found]:
+                    if finding is not None:
+                        yield finding._replace(check=name)
 
 
 @click.command("doctor")
@@ -88,35 +93,28 @@ def doctor(ctx: click.Context, *, workers: int | None, strict: bool, as_json: bo
     The default of --workers is WEB_CONCURRENCY.
     """  # noqa: D301 - click's mark for a block that is not to be wrapped
     findings = list(examine(collect(this_app(), workers=workers)))
+    counted = Counter(f.severity for f in findings)
+    counts = {f"{each}s": counted[each] for each in _WORST_FIRST if each != "ok"}
     if as_json:
-        rows = [dataclasses.asdict(f) | {"severity": f.severity.label} for f in findings]
-        print_json({"findings": rows, **_counts(findings)})
+        print_json({"findings": [f._asdict() for f in findings], **counts})
     elif in_terminal():
-        _print(findings)
+        _print(findings, counts)
     else:
-        lines = [(f.severity.label, f.check, f.finding, f.reason, f.remedy) for f in findings]
-        print_table((), lines)
-    worst = max(finding.severity for finding in findings)
-    ctx.exit(int(worst >= (Severity.WARNING if strict else Severity.ERROR)))
+        print_table((), [(f.severity, f.check, f.finding, f.reason, f.remedy) for f in findings])
+    ctx.exit(int(counts["errors"] > 0 or (strict and counts["warnings"] > 0)))
 
 
-def _counts(findings: Sequence[Finding]) -> dict[str, int]:
-    return {
-        f"{severity.label}s": sum(finding.severity is severity for finding in findings)
-        for severity in (Severity.ERROR, Severity.WARNING, Severity.NOTE)
-    }
-
-
-def _print(findings: Sequence[Finding]) -> None:
-    rows = [(f.severity.label, f.check, f.finding) for f in findings]
-    print_table(("SEVERITY", "CHECK", "FINDING"), rows, [_COLOURS[f.severity] for f in findings])
+def _print(findings: Sequence[Finding], counts: dict[str, int]) -> None:
+    rows = [(f.severity, f.check, f.finding) for f in findings]
+    colours = [_WORST_FIRST[f.severity] for f in findings]
+    print_table(("SEVERITY", "CHECK", "FINDING"), rows, colours)
     width = min(99, shutil.get_terminal_size().columns)
-    for f in sorted(findings, key=lambda finding: -finding.severity):
-        if f.severity is Severity.OK:
+    ranks = list(_WORST_FIRST)
+    for f in sorted(findings, key=lambda finding: ranks.index(finding.severity)):
+        if f.severity == "ok":
             break
         echo("")
-        echo(f.severity.label, f" {f.check}: {f.finding}", fg=_COLOURS[f.severity], bold=True)
+        echo(f.severity, f" {f.check}: {f.finding}", fg=_WORST_FIRST[f.severity], bold=True)
         echo(click.wrap_text(f"Why: {f.reason}", width, "  ", "       "))
         echo(click.wrap_text(f"Do: {f.remedy}", width, "  ", "       "))
-    counts = (f"{name}: {count}" for name, count in _counts(findings).items())
-    echo(f"\n{', '.join(counts)}.")
+    echo(f"\n{', '.join(f'{name}: {count}' for name, count in counts.items())}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
 
 from flask import Flask
 from werkzeug.middleware.proxy_fix import ProxyFix
@@ -25,7 +25,7 @@ _LISTS_OF_ADDRESSES = frozenset({"forwarded", "x-forwarded-for"})
 
 
 def _check_workers(context: DoctorContext) -> Finding:
-    if context.state.store.shared:
+    if context.engine.store.shared:
         return ok("All processes share the store.")
     if (context.workers or 1) > 1:
         return error(
@@ -43,7 +43,7 @@ def _check_workers(context: DoctorContext) -> Finding:
 
 
 def _check_secret(context: DoctorContext) -> Finding:
-    app, own = context.app, context.state.config.hash_key
+    app, own = context.app, context.engine.config.hash_key
     if not app.secret_key and not own:
         return error(
             "SECRET_KEY is not set.",
@@ -69,8 +69,7 @@ def _check_secret(context: DoctorContext) -> Finding:
 
 
 def _check_address(context: DoctorContext) -> Finding:
-    """Check that guests cannot choose the address that identifies them."""
-    config = context.state.config
+    config = context.engine.config
     fixed = _has_proxy_fix(context.app)
     if "ip" not in config.identity:
         return ok("Addresses are no source of identity.")
@@ -104,21 +103,19 @@ def _check_address(context: DoctorContext) -> Finding:
 
 def _has_proxy_fix(app: Flask) -> bool:
     layer: object = app.wsgi_app
-    for _ in range(50):
-        if layer is None or isinstance(layer, ProxyFix):
-            return layer is not None
+    for _ in range(50):  # they may be a ring
+        if isinstance(layer, ProxyFix):
+            return True
         inner = (getattr(layer, name, None) for name in ("app", "wsgi_app", "application"))
-        # The innermost is a bound method of the application itself.
         layer = next((each for each in inner if each is not None and each is not app), None)
     return False
 
 
 def _check_identity(context: DoctorContext) -> Finding:
-    """Check that senders are distinguished, and that a repeat has the identity of the first."""
-    config, app = context.state.config, context.app
+    config, app = context.engine.config, context.app
     missing = [name for name in IDENTITY if name not in (*config.identity, "ip")]
     sources = ", ".join(config.identity) or "none"
-    if context.state.engine.services.callbacks.load_identity is not None:
+    if context.engine.services.callbacks.load_identity is not None:
         return ok("The application loads the identity itself.")
     if (login := _unread_login(app, config.identity)) is not None:
         return warning(
@@ -160,10 +157,9 @@ def _unread_login(app: Flask, sources: tuple[str, ...]) -> str | None:
 
 
 def _check_whole_app(context: DoctorContext) -> Finding:
-    """Check that only those who may see a response get its replay, if all routes are guarded."""
-    if not context.state.config.key_all_routes:
+    if not context.engine.config.key_all_routes:
         return ok("Whole-app mode is off.")
-    has_loader = context.state.engine.services.callbacks.load_identity is not None
+    has_loader = context.engine.services.callbacks.load_identity is not None
     if has_loader or any(context.app.before_request_funcs.values()):
         return ok("A before_request function or an identity_loader runs before each replay.")
     return warning(
@@ -174,7 +170,6 @@ def _check_whole_app(context: DoctorContext) -> Finding:
 
 
 def _check_logins(context: DoctorContext) -> Finding:
-    """Check that the decorators of Flask-Login are outside the guards."""
     app, views = context.app, context.app.view_functions
     inside = dict.fromkeys(
         rule.endpoint
@@ -183,7 +178,7 @@ def _check_logins(context: DoctorContext) -> Finding:
         if _has_login_inside(
             views.get(rule.endpoint),
             method,
-            bool(guards_to_come(app, context.state.config, rule.endpoint, method)),
+            bool(guards_to_come(app, context.engine.config, rule.endpoint, method)),
         )
     )
     if not inside:
@@ -211,8 +206,7 @@ def _has_login_inside(view: object, method: str, is_inside: bool) -> bool:
 
 
 def _check_observed(context: DoctorContext) -> Finding:
-    """Check that guards are enforced."""
-    if not context.state.engine.observes(context.app):
+    if not context.engine.observes(context.app):
         return ok("IDEMPOTENCE_OBSERVE is off.")
     return warning(
         "IDEMPOTENCE_OBSERVE is on: nothing is enforced, except on routes with observe=False.",
@@ -221,27 +215,20 @@ def _check_observed(context: DoctorContext) -> Finding:
     )
 
 
-def _check_views(context: DoctorContext) -> Iterator[Finding]:
-    """Check that every guard takes effect."""
-    config = context.state.config
-    faults = [
-        *faults_when_finished(context.app, config, context.state.store),
-        *token_url_faults(context.app),
-    ]
-    for text in dict.fromkeys(fault.text for fault in faults):
-        names = ", ".join(repr(fault.endpoint) for fault in faults if fault.text == text)
-        yield error(
-            text,
-            f"Every request to {names} gets 500.",
-            "Change the view or the setting as described.",
-        )
-    if not faults:
-        yield ok("Every guard takes effect.")
+def _check_views(context: DoctorContext) -> list[Finding]:
+    app, engine, endpoints = context.app, context.engine, defaultdict[str, list[str]](list)
+    for fault in *faults_when_finished(app, engine.config, engine.store), *token_url_faults(app):
+        endpoints[fault.text].append(repr(fault.endpoint))
+    remedy = "Change the view or the setting as described."
+    return [
+        error(text, f"Every request to {', '.join(names)} gets 500.", remedy)
+        for text, names in endpoints.items()
+    ] or [ok("Every guard takes effect.")]
 
 
 def _check_watch(context: DoctorContext) -> Finding | None:
-    """Check that `flask idempotence watch` gets the signals, if they are to be published."""
-    config, store = context.state.config, context.state.store
+    config, store = context.engine.config, context.engine.store
+    channel = channel_of(config.prefix)
     if not config.watch:
         return ok("IDEMPOTENCE_WATCH is off: 'flask idempotence watch' gets no signals.")
     if not isinstance(store, BroadcastingStore):
@@ -253,30 +240,26 @@ def _check_watch(context: DoctorContext) -> Finding | None:
     if context.fault is not None:
         return None
     try:
-        store.publish(channel_of(config.prefix), b"")  # which the command passes over
-        store.count_listeners(channel_of(config.prefix))
+        store.publish(channel, b"")  # which the command passes over
+        store.count_listeners(channel)
     except StoreError as error:
         return warning(
             f"IDEMPOTENCE_WATCH is on, and no signal can be published ({kind_of(error)}).",
             "'flask idempotence watch' gets nothing. The guards are not affected.",
-            f"Allow the Redis user publish, pubsub and the channel {channel_of(config.prefix)}.",
+            f"Allow the Redis user publish, pubsub and the channel {channel}.",
         )
     return ok("IDEMPOTENCE_WATCH is on, and signals can be published.")
 
 
-def _once(check: Callable[[DoctorContext], Finding | None]) -> Check:
-    return lambda context: filter(None, [check(context)])
-
-
 APP_CHECKS: dict[str, Check] = {
-    "workers": _once(_check_workers),
-    "secret": _once(_check_secret),
-    "address": _once(_check_address),
-    "identity": _once(_check_identity),
-    "whole app": _once(_check_whole_app),
-    "logins": _once(_check_logins),
-    "watch": _once(_check_watch),
-    "observe": _once(_check_observed),
-    "views": _check_views,
+    "workers": (DoctorContext, _check_workers),
+    "secret": (DoctorContext, _check_secret),
+    "address": (DoctorContext, _check_address),
+    "identity": (DoctorContext, _check_identity),
+    "whole app": (DoctorContext, _check_whole_app),
+    "logins": (DoctorContext, _check_logins),
+    "watch": (DoctorContext, _check_watch),
+    "observe": (DoctorContext, _check_observed),
+    "views": (DoctorContext, _check_views),
 }
 """By name, in their order."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, NamedTuple
 
 from flask import Flask
 
 from ...config.settings import CLOCK_SKEW
-from ...stores.facts import DatabaseFacts, ServerFacts
+from ...engine.engine import Engine
+from ...stores.facts import DatabaseFacts, Facts, ServerFacts
 from ..causes import Cause
-from ..context import State
 
 _NOTABLE_SKEW = 5.0  # seconds
 
@@ -21,28 +20,14 @@ _MANY_EXPIRED = 10_000  # rows
 
 _LITTLE_ROOM, _NO_ROOM = 0.75, 0.95  # parts of the memory in use
 
-Facts = ServerFacts | DatabaseFacts
-F = TypeVar("F", ServerFacts, DatabaseFacts)
 
+class Finding(NamedTuple):
+    """Result of one check; reason and remedy are empty where it is ok.
 
-class Severity(enum.IntEnum):
-    """Severity of a finding, in ascending order; a note is for a person to judge."""
+    The severity is `ok`, `note` (for a person to judge), `warning` or `error`.
+    """
 
-    OK = 0
-    NOTE = 1
-    WARNING = 2
-    ERROR = 3
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Result of one check; reason and remedy are empty where it is ok."""
-
-    severity: Severity
+    severity: str
     finding: str
     reason: str = ""
     remedy: str = ""
@@ -60,10 +45,10 @@ class DoctorContext:
     """
 
     app: Flask
-    state: State
+    engine: Engine
     workers: int | None = None
-    servers: Sequence[Facts] = ()
-    probe_time: float | None = None
+    servers: Sequence[ServerFacts | DatabaseFacts] = ()
+    probe_time: float = 0.0
     fault: Cause | None = None
 
     @property
@@ -71,27 +56,27 @@ class DoctorContext:
         return not (self.app.debug or self.app.testing)
 
 
-Check = Callable[[DoctorContext], Iterable[Finding]]
+Check = tuple[type[DoctorContext | Facts], Callable[[Any], Finding | list[Finding] | None]]
+"""What is checked, the deployment or each server of a kind, and the function that does it."""
 
-ok = partial(Finding, Severity.OK)
-note = partial(Finding, Severity.NOTE)
-warning = partial(Finding, Severity.WARNING)
-error = partial(Finding, Severity.ERROR)
+ok = partial(Finding, "ok")
+note = partial(Finding, "note")
+warning = partial(Finding, "warning")
+error = partial(Finding, "error")
 
 
-def _check_store(context: DoctorContext) -> Iterator[Finding]:
-    if context.probe_time is not None:
+def _check_store(context: DoctorContext) -> Finding | None:
+    if context.fault is None:
         took = f"{context.probe_time * 1000:.1f} ms"
-        kind = type(context.state.store).__name__
-        yield ok(f"{kind} granted and released a claim, in {took}.")
-    elif context.fault is not None and not any(
-        isinstance(facts, DatabaseFacts) and facts.missing for facts in context.servers
-    ):  # the check of the table has found that
-        yield error(
-            context.fault.sentence,
-            "Guarded requests are refused or run unguarded, as IDEMPOTENCE_ON_STORE_ERROR says.",
-            context.fault.remedy,
-        )
+        kind = type(context.engine.store).__name__
+        return ok(f"{kind} granted and released a claim, in {took}.")
+    if any(isinstance(facts, DatabaseFacts) and facts.missing for facts in context.servers):
+        return None  # the check of the table has found that
+    return error(
+        context.fault.sentence,
+        "Guarded requests are refused or run unguarded, as IDEMPOTENCE_ON_STORE_ERROR says.",
+        context.fault.remedy,
+    )
 
 
 def _check_version(facts: Facts) -> Finding:
@@ -245,25 +230,17 @@ def _unknown(name: str, remedy: str) -> Finding:
     return note(f"The server's {name} is unknown.", reason, remedy)
 
 
-def _of_each(kind: type[F], check: Callable[[F], Finding | None]) -> Check:
-    def check_all(context: DoctorContext) -> list[Finding]:
-        found = (check(facts) for facts in context.servers if isinstance(facts, kind))
-        return [finding for finding in found if finding]
-
-    return check_all
-
-
 STORE_CHECKS: dict[str, Check] = {
-    "store": _check_store,
-    "version": lambda context: map(_check_version, context.servers),
-    "table": _of_each(DatabaseFacts, _check_table),
-    "durability": _of_each(DatabaseFacts, _check_durability),
-    "room": _of_each(DatabaseFacts, _check_room),
-    "pooler": _of_each(DatabaseFacts, _check_pooler),
-    "eviction": _of_each(ServerFacts, _check_eviction),
-    "persistence": _of_each(ServerFacts, _check_persistence),
-    "clock": lambda context: map(_check_clock, context.servers),
-    "memory": _of_each(ServerFacts, _check_memory),
-    "replicas": _of_each(ServerFacts, _check_replicas),
+    "store": (DoctorContext, _check_store),
+    "version": (Facts, _check_version),
+    "table": (DatabaseFacts, _check_table),
+    "durability": (DatabaseFacts, _check_durability),
+    "room": (DatabaseFacts, _check_room),
+    "pooler": (DatabaseFacts, _check_pooler),
+    "eviction": (ServerFacts, _check_eviction),
+    "persistence": (ServerFacts, _check_persistence),
+    "clock": (Facts, _check_clock),
+    "memory": (ServerFacts, _check_memory),
+    "replicas": (ServerFacts, _check_replicas),
 }
 """By name, in their order."""

@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from flask_idempotence.cli.doctor import CHECKS, collect
-from flask_idempotence.cli.doctor.store import Severity
+from flask_idempotence.cli.doctor import collect, examine
 from helpers.apps import make_app
 
 GOOD = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
@@ -14,14 +13,19 @@ def production_app(**settings):
     return make_app(**{"SECRET_KEY": GOOD, "TESTING": False, **settings})
 
 
-def severity(name, app, *, workers=None, **facts):
-    """Return the severity of what one check finds; facts replace what the servers say."""
+def found_by(name, app, *, workers=None, **facts):
+    """Return what one check finds; facts replace what the servers say."""
     context = collect(app, workers=workers)
     if facts:
         servers = [dataclasses.replace(each, **facts) for each in context.servers]
         context = dataclasses.replace(context, servers=servers)
-    [finding] = CHECKS[name](context)
-    if finding.severity is not Severity.OK:
+    [finding] = [each for each in examine(context) if each.check == name]
+    if finding.severity != "ok":
         assert finding.reason
         assert finding.remedy
-    return finding.severity.name.lower()
+    return finding
+
+
+def severity(name, app, **more):
+    """Return the severity of what one check finds."""
+    return found_by(name, app, **more).severity

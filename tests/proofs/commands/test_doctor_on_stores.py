@@ -1,14 +1,14 @@
 """The doctor on the store: on real servers, well and ill."""
 
 import pytest
-from helpers.applications.doctor_apps import GOOD, production_app, severity
+from helpers.applications.doctor_apps import GOOD, found_by, production_app, severity
 from helpers.apps import bare_app
 from helpers.servers.processes import HOST, RedisServer, until
 
 from flask_idempotence import Idempotence, RedisStore
-from flask_idempotence.cli.doctor import CHECKS, collect, examine
+from flask_idempotence.cli.doctor import collect, examine
 from flask_idempotence.cli.doctor.app import APP_CHECKS
-from flask_idempotence.cli.doctor.store import STORE_CHECKS, Severity
+from flask_idempotence.cli.doctor.store import STORE_CHECKS
 
 pytestmark = pytest.mark.servers
 
@@ -26,8 +26,8 @@ def test_a_server_that_is_as_it_should_be(fresh_redis):
     server.config_set("appendonly", "yes")
     app = production_app(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)
     found = list(examine(collect(app)))
-    assert {each.check: each.severity.name for each in found if each.check in STORE_CHECKS} == (
-        dict.fromkeys(OF_SERVERS, "OK")
+    assert {each.check: each.severity for each in found if each.check in STORE_CHECKS} == (
+        dict.fromkeys(OF_SERVERS, "ok")
     )
     assert server.dbsize() == 0  # the probe is gone
 
@@ -35,7 +35,7 @@ def test_a_server_that_is_as_it_should_be(fresh_redis):
 def test_a_store_that_is_away():
     app = production_app(IDEMPOTENCE_STORAGE_URI=f"redis://me:a-password@{HOST}:1/0")
     found = list(examine(collect(app)))
-    assert found[0].severity is Severity.ERROR
+    assert found[0].severity == "error"
     assert "ConnectionError" in found[0].finding
     assert {each.check for each in found} == {"store", *APP_CHECKS}
     assert HOST not in str(found)
@@ -48,8 +48,8 @@ def test_a_server_that_takes_no_writes(fresh_redis):
     app = production_app(
         IDEMPOTENCE_STORAGE_URI=fresh_redis.url, IDEMPOTENCE_STORAGE_OPTIONS=options
     )
-    [found] = CHECKS["store"](collect(app))
-    assert found.severity is Severity.ERROR
+    found = found_by("store", app)
+    assert found.severity == "error"
     assert "ReadOnlyError" in found.finding
 
 
@@ -58,8 +58,8 @@ def test_a_server_without_the_permissions(fresh_redis):
         "guest", enabled=True, nopass=True, categories=["+@all"], commands=["-evalsha"], keys=["*"]
     )
     url = fresh_redis.url.replace("//", "//guest:x@")
-    [found] = CHECKS["store"](collect(production_app(IDEMPOTENCE_STORAGE_URI=url)))
-    assert found.severity is Severity.ERROR
+    found = found_by("store", production_app(IDEMPOTENCE_STORAGE_URI=url))
+    assert found.severity == "error"
     assert "NoPermissionError" in found.finding
 
 
@@ -171,20 +171,19 @@ def test_replicas_against_those_that_are_waited_for(fresh_redis):
 def test_signals_that_cannot_be_published(fresh_redis, tmp_path):
     def found(url, **settings):
         app = production_app(IDEMPOTENCE_STORAGE_URI=url, **settings)
-        [finding] = CHECKS["watch"](collect(app))
-        return finding
+        return found_by("watch", app)
 
     fresh_redis.client().execute_command(
         *["ACL", "SETUSER", "guest", "on", "nopass", "~*", "resetchannels", "+@all"]
     )
     guest = fresh_redis.url.replace("//", "//guest:x@")
     on = {"IDEMPOTENCE_WATCH": True}
-    assert found(fresh_redis.url).severity is Severity.OK
-    assert found(fresh_redis.url, **on).severity is Severity.OK
-    assert found("memory://", **on).severity is Severity.NOTE
-    assert found(f"sqlite:///{tmp_path}/no.db", **on).severity is Severity.NOTE
-    assert found(guest).severity is Severity.OK
+    assert found(fresh_redis.url).severity == "ok"
+    assert found(fresh_redis.url, **on).severity == "ok"
+    assert found("memory://", **on).severity == "note"
+    assert found(f"sqlite:///{tmp_path}/no.db", **on).severity == "note"
+    assert found(guest).severity == "ok"
     forbidden = found(guest, **on)
-    assert forbidden.severity is Severity.WARNING
+    assert forbidden.severity == "warning"
     assert "NoPermissionError" in forbidden.finding
     assert "idempotence:watch" in forbidden.remedy

@@ -331,11 +331,41 @@ def test_a_store_that_does_not_answer_at_the_start_is_one_line(shell):
     )
 
 
-def test_the_thread_ends_with_the_command(redis_url):
+def test_the_subscription_ends_with_the_command(redis_url):
     app = make_app(IDEMPOTENCE_STORAGE_URI=redis_url)
     done = app.test_cli_runner().invoke(args=["idempotence", "watch", "--for", "0.1"])
     assert done.exit_code == 0
-    assert until(lambda: "flask-idempotence-feed" not in str(threading.enumerate()), 3)
+    assert until(lambda: pubsub_listeners(redis.Redis.from_url(redis_url)) == 0, 3)
+
+
+def test_an_output_that_is_too_slow_loses_messages_and_counts_them(shell, redis_server):
+    """The server keeps them, and ends a subscription that keeps too many of them waiting."""
+    client = redis_server.client()
+    before = client.config_get("client-output-buffer-limit")
+    client.config_set("client-output-buffer-limit", "pubsub 1mb 1mb 1")
+    events = [[1.7e9, "claimed", "key", "p" * 99, "ab", "claimed", {}]] * 500
+    numbers = itertools.count(1)
+
+    def publish():
+        message = {"worker": "w", "run": "r", "number": next(numbers), "dropped": 0}
+        client.publish("idempotence:watch", json.dumps(message | {"events": events}))
+
+    try:
+        with Watch(shell, "--json") as watch:
+            assert until(lambda: pubsub_listeners(client) == 1, 30)
+            assert until(lambda: publish() or watch.out, 30)
+            watch._process.send_signal(signal.SIGSTOP)
+            for _ in range(100):
+                publish()
+            assert pubsub_listeners(client) == 0
+            watch._process.send_signal(signal.SIGCONT)
+            assert until(lambda: pubsub_listeners(client) == 1, 30)
+            publish()
+            time.sleep(1)
+            assert watch.interrupt() == 0
+        assert re.search(r"(?m)^\d+ messages were lost: ", "".join(watch.err)), watch.err
+    finally:
+        client.config_set("client-output-buffer-limit", before["client-output-buffer-limit"])
 
 
 def test_a_quiet_channel_costs_no_subscription(shell, redis_url):
