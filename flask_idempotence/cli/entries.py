@@ -5,25 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import Any
 
 import click
 from flask.cli import with_appcontext
 
+from ..engine.engine import engine_of
 from ..stores.base import Outcome, inspectable
-from .context import as_json, by_endpoint, by_mode, scan, this_app, this_state
+from .context import Found, as_json, by_endpoint, by_mode, scan, this_app, this_engine
 from .output import echo, escaped, print_aside, print_json, print_table, progress
-
-if TYPE_CHECKING:
-    from ..stores.sql import SqlStore
 
 _logger = logging.getLogger("flask_idempotence")
 
 _COLUMNS = {"live": "live", "ended": "ended", "record": "records", "token": "tokens"}
-
-Counts = defaultdict[tuple[str, str], Counter[str]]
-"""Entries by their state, and bytes, of each mode and endpoint."""
 
 
 @click.command("stats")
@@ -51,50 +46,51 @@ def stats(*, mode: str | None, endpoint: str | None, as_json: bool, as_prometheu
     """  # noqa: D301 - click's mark for a block that is not to be wrapped
     if as_json and as_prometheus:
         raise click.UsageError("--json and --prometheus are two formats: choose one.")
-    counts: Counts = defaultdict(Counter)
-    for batch in scan(this_state(), "Counting", mode=mode, endpoint=endpoint):
-        for found in batch:
-            counts[found.mode, found.endpoint][found.state] += 1
-            counts[found.mode, found.endpoint]["bytes"] += found.entry.size
-    if as_prometheus:
-        _print_metrics(counts)
-        return
+    counts = defaultdict[tuple[str, str], Counter[str]](Counter)
+    for found in chain.from_iterable(
+        scan(this_engine(), "Counting", mode=mode, endpoint=endpoint)
+    ):
+        count = counts[_labels(found) if as_prometheus else (found.mode, found.endpoint)]
+        count[_COLUMNS.get(found.state, found.state)] += 1
+        count["bytes"] += found.entry.size
+    titles = [*_COLUMNS.values(), "bytes"]
     rows: list[dict[str, str | int]] = [
-        {"mode": mode, "endpoint": endpoint, **_columns(count)}
+        {"mode": mode, "endpoint": endpoint, **{title: count[title] for title in titles}}
         for (mode, endpoint), count in sorted(counts.items())
     ]
-    total = _columns(sum(counts.values(), Counter()))
-    if as_json:
+    total = {title: sum(count[title] for count in counts.values()) for title in titles}
+    if as_prometheus:
+        _print_metrics(rows)
+    elif as_json:
         print_json({"rows": rows, "total": total})
-        return
-    header = ("MODE", "ENDPOINT", *map(str.upper, total))
-    print_table(header, [tuple(row.values()) for row in rows])
-    size = total.pop("bytes")
-    print_aside(f"{sum(total.values())} keys, {size} bytes in all.")
+    else:
+        print_table(rows)
+        size = total.pop("bytes")
+        print_aside(f"{sum(total.values())} keys, {size} bytes in all.")
 
 
-def _columns(count: Counter[str]) -> dict[str, int]:
-    return {title: count[state] for state, title in (*_COLUMNS.items(), ("bytes", "bytes"))}
+def _labels(found: Found) -> tuple[str, str]:
+    # The purpose of a token comes from the query of the token URL: it would be any label.
+    endpoint = "" if found.mode == "token" else found.endpoint
+    mode, endpoint = (
+        escaped(name).replace("\\", "\\\\").replace('"', '\\"') for name in (found.mode, endpoint)
+    )
+    return mode, endpoint
 
 
-def _print_metrics(counts: Mapping[tuple[str, str], Counter[str]]) -> None:
+def _print_metrics(rows: list[dict[str, str | int]]) -> None:
     """Print the counts as gauges.
 
     https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
     """
-    merged: Counts = defaultdict(Counter)
-    for place, count in counts.items():
-        mode, endpoint = (
-            escaped(name).replace("\\", "\\\\").replace('"', '\\"') for name in place
-        )
-        # The purpose of a token comes from the query of the token URL: it would be any label.
-        merged[mode, "" if mode == "token" else endpoint].update(count)
     keys, sizes = [], []
-    for (mode, endpoint), count in sorted(merged.items()):
-        labels = f'mode="{mode}",endpoint="{endpoint}"'
-        for state, title in _COLUMNS.items():
-            keys.append(f'idempotence_keys{{{labels},state="{title}"}} {count[state]}')
-        sizes.append(f"idempotence_bytes{{{labels}}} {count['bytes']}")
+    for row in rows:
+        labels = 'mode="{mode}",endpoint="{endpoint}"'.format_map(row)
+        keys += [
+            f'idempotence_keys{{{labels},state="{title}"}} {row[title]}'
+            for title in _COLUMNS.values()
+        ]
+        sizes.append(f"idempotence_bytes{{{labels}}} {row['bytes']}")
     for name, text, lines in (
         ("idempotence_keys", "Keys in the store, by their state.", keys),
         ("idempotence_bytes", "Bytes of all values in the store.", sizes),
@@ -123,42 +119,44 @@ def purge(
     """
     if not (mode or endpoint or everything):
         raise click.UsageError("Choose the entries: --mode, --endpoint, or --all.")
-    state = this_state()
+    engine = this_engine()
     removed: Counter[tuple[str, str, str]] = Counter()
     spared = changed = 0
-    for batch in scan(state, "Removing" if yes else "Counting", mode=mode, endpoint=endpoint):
+    for batch in scan(engine, "Removing" if yes else "Counting", mode=mode, endpoint=endpoint):
         doomed = [found for found in batch if live or found.state != "live"]
         outcomes = [Outcome.OK] * len(doomed)
         if yes:
             seen = [(found.key, found.entry) for found in doomed]
-            outcomes = inspectable(state.store).discard(seen)
-        for found, outcome in zip(doomed, outcomes, strict=True):
-            removed[found.mode, found.endpoint, found.state] += outcome is Outcome.OK
+            outcomes = inspectable(engine.store).discard(seen)
+        removed.update(
+            (found.mode, found.endpoint, found.state)
+            for found, outcome in zip(doomed, outcomes, strict=True)
+            if outcome is Outcome.OK
+        )
         spared += len(batch) - len(doomed)
         changed += outcomes.count(Outcome.STALE)
-    rows = [(*place, count) for place, count in sorted(removed.items()) if count]
-    print_table(("MODE", "ENDPOINT", "HOLDS", "KEYS"), rows)
+    print_table(
+        [
+            {"mode": mode, "endpoint": endpoint, "holds": state, "keys": count}
+            for (mode, endpoint, state), count in sorted(removed.items())
+        ]
+    )
     summary = f"{removed.total()} {'removed.' if yes else 'would be removed (--yes does it).'}"
     if spared:
         summary += f" Kept, because they are live: {spared} (--live removes them, too)."
     if changed:
         summary += f" Kept, because they changed in the meantime: {changed}."
     if not yes:
-        prefix = state.config.prefix
+        prefix = engine.config.prefix
         summary += f" All applications with the prefix {prefix!r} in this store share the entries."
     print_aside(summary)
     if yes:
         _logger.info("Purged by hand: mode=%s endpoint=%s", mode, endpoint and escaped(endpoint))
 
 
-def _this_sql_store() -> SqlStore:
-    """Return the application's store.
-
-    Raises:
-        ClickException: it is not in a database.
-    """
-    store: SqlStore = this_app().extensions["idempotence"].store
-    if not hasattr(store, "create_table"):  # SqlStore itself needs an extra
+def _this_sql_store() -> Any:  # SqlStore itself needs an extra
+    store = engine_of(this_app()).store
+    if not hasattr(store, "create_table"):
         raise click.ClickException(
             "Only a store in a database needs this command, and this application has a "
             f"{type(store).__name__}: there is nothing to do."
@@ -187,10 +185,8 @@ def init_db(*, sql: bool) -> None:
             "release or application. Migrate it, or drop it (which loses all claims and "
             "remembered responses) and run this command again."
         )
-    if was_missing:
-        echo("Created the table flask_idempotence.")
-    else:
-        echo("The table flask_idempotence exists and is up to date.")
+    done = "Created the table {}." if was_missing else "The table {} exists and is up to date."
+    echo(done.format("flask_idempotence"))
 
 
 @click.command("prune")
@@ -218,8 +214,7 @@ def prune(*, batch: int, pause: float) -> None:
     store, removed = _this_sql_store(), 0
     with progress("Removing", store.facts()[0].expired) as advance:
         while True:
-            count = store.prune(batch)
-            removed += count
+            removed += (count := store.prune(batch))
             advance(count)
             if count < batch:
                 break

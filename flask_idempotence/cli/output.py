@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -36,37 +36,32 @@ def progress(label: str, length: int | None) -> Iterator[Callable[[int], object]
         bar.update(length - bar.pos)
 
 
-def print_table(
-    header: Sequence[str], rows: Sequence[Sequence[str | float]], colours: Sequence[str] = ()
-) -> None:
-    """Print rows: aligned under a heading in a terminal, separated by tabs in a pipe.
+def print_table(rows: Sequence[Mapping[str, Any]], colours: Sequence[str] = ()) -> None:
+    """Print rows: aligned under their names in a terminal, separated by tabs in a pipe.
 
     Numbers are aligned to the right. Colours are those of the first cell in each row.
     """
-    texts = [[_text_of(cell) for cell in row] for row in rows]
+    texts = [[_text_of(cell) for cell in row.values()] for row in rows]
     if not in_terminal():
         for row in texts:
             echo("\t".join(row))
         return
-    if not rows:
-        return
-    widths = [max(map(len, column)) for column in zip(header, *texts, strict=True)]
-    numeric = [
-        all(cell == "" or isinstance(cell, int | float) for cell in column)
-        for column in zip(*rows, strict=True)
-    ]
-    for number, line in enumerate([header, *texts]):
-        cells = zip(line, widths, numeric, strict=True)
-        text = "  ".join(c.rjust(width) if n else c.ljust(width) for c, width, n in cells).rstrip()
+    columns = []
+    for number, name in enumerate(rows[0] if rows else ()):
+        column = [name.replace("_", " ").upper(), *(row[number] for row in texts)]
+        is_numeric = all(isinstance(row[name], int | float | None) for row in rows)
+        align = str.rjust if is_numeric else str.ljust
+        columns.append([align(text, max(map(len, column))) for text in column])
+    for number, (first, *others) in enumerate(zip(*columns, strict=True)):
+        rest = "".join(f"  {text}" for text in others).rstrip()
         if number == 0:
-            echo(text, bold=True)
+            echo(first + rest, bold=True)
         else:
-            colour = colours[number - 1] if colours else None
-            echo(text[: widths[0]], text[widths[0] :], fg=colour)
+            echo(first, rest, fg=colours[number - 1] if colours else None)
 
 
-def _text_of(cell: str | float) -> str:
-    return escaped(f"{cell:.1f}" if isinstance(cell, float) else str(cell))
+def _text_of(cell: object) -> str:
+    return escaped(f"{cell:.1f}" if isinstance(cell, float) else "" if cell is None else str(cell))
 
 
 def escaped(text: str, *, layout: str = "") -> str:

@@ -3,106 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from typing import Any
 
 import click
-from flask import Flask
 from flask.cli import with_appcontext
 
 from ..config.settings import NAMESPACE, SETTINGS
+from ..engine.engine import Engine, engine_of
 from ..engine.guard import SAFE_METHODS, ViewGuard, arguments_of
 from ..exactly_once import TransactionFactory
 from ..guards.placement import guards_to_come, is_exempt
 from ..guards.wrapping import covers, guards_of
-from .context import State, as_json, state_of, this_app
+from .context import as_json, this_app
 from .output import print_json, print_table
 
 HIDDEN = "(hidden)"
 
-
-@dataclass(frozen=True)
-class Rule:
-    """A rule in force; its origin is `route`, `setting` or `default`."""
-
-    name: str
-    value: object
-    origin: str
+Described = dict[str, Any]
+"""A method of a route, one of its guards or a rule of that, as JSON shows it."""
 
 
-@dataclass(frozen=True)
-class Guarded:
-    """A guard of a route; its origin is `route`, a Blueprint's name, or `setting` (whole app)."""
-
-    mode: str
-    origin: str
-    enabled: bool
-    observed: bool
-    rules: list[Rule]
-
-
-@dataclass(frozen=True)
-class Route:
-    """A method of a route, with its guards, outermost first."""
-
-    method: str
-    rule: str
-    endpoint: str
-    exempt: bool
-    guards: list[Guarded]
-
-
-def _routes(app: Flask, state: State) -> Iterator[Route]:
-    """Find the methods that are unsafe or guarded."""
+def _routes(engine: Engine) -> Iterator[Described]:
+    """Find the methods that are unsafe or guarded, with their guards, outermost first."""
+    app = this_app()
     for rule in app.url_map.iter_rules():
         view = app.view_functions.get(rule.endpoint)
         for method in sorted((rule.methods or set()) - {"HEAD"}):  # comes with GET
-            guards = [
-                _guarded(app, state, guard, "route")
+            coming = guards_to_come(app, engine.config, rule.endpoint, method)
+            guards = [_guard(engine, each.guard, each.blueprint or "setting") for each in coming]
+            guards += [
+                _guard(engine, guard, "route")
                 for guard in guards_of(view, method)
                 if covers(guard, method)
             ]
-            guards[:0] = [
-                _guarded(app, state, coming.guard, coming.blueprint or "setting")
-                for coming in guards_to_come(app, state.config, rule.endpoint, method)
-            ]
             if guards or method not in SAFE_METHODS:
-                exempt = is_exempt(app, rule.endpoint, method)
-                yield Route(method, rule.rule, rule.endpoint, exempt, guards)
+                yield {
+                    "method": method,
+                    "rule": rule.rule,
+                    "endpoint": rule.endpoint,
+                    "exempt": is_exempt(app, rule.endpoint, method),
+                    "guards": guards,
+                }
 
 
-def _guarded(app: Flask, state: State, guard: ViewGuard, origin: str) -> Guarded:
-    rules = [
-        rule
-        for field in arguments_of(guard)
-        if field.name != "methods"  # each method is a route of its own
-        and (rule := _rule(state, guard, field.name, field.metadata["setting"])) is not None
-    ]
-    engine = state.engine
-    is_on, is_observed = engine.is_on(app, guard.toggle), engine.observes(app, guard)
-    return Guarded(guard.mode, origin, is_on, is_on and is_observed, rules)
+def _guard(engine: Engine, guard: ViewGuard, origin: str) -> Described:
+    """Describe a guard; its origin is `route`, a Blueprint's name, or `setting` (whole app)."""
+    is_on = engine.is_on(this_app(), guard.toggle)
+    return {
+        "mode": guard.mode,
+        "origin": origin,
+        "enabled": is_on,
+        "observed": is_on and engine.observes(this_app(), guard),
+        "rules": list(_rules(engine, guard)),
+    }
 
 
-def _rule(state: State, guard: ViewGuard, name: str, setting: str | None) -> Rule | None:
-    value = getattr(guard, name)
-    if setting is None:
-        # Without a setting, an omitted argument is no rule; compare=False is one.
-        is_said = value is False if name in ("compare", "observe") else bool(value)
-        return Rule(name, _shown(value), "route") if is_said or callable(value) else None
-    if value is not None:
-        return Rule(name, _shown(value), "route")
-    is_set = NAMESPACE + setting.upper() in state.given
-    origin = "setting" if is_set else "default"
-    return Rule(name, json_value(getattr(state.config, setting)), origin)
+def _rules(engine: Engine, guard: ViewGuard) -> Iterator[Described]:
+    """Describe the rules of a guard; their origin is `route`, `setting` or `default`."""
+    given = this_app().extensions["idempotence"].given
+    for field in arguments_of(guard):
+        value, setting, origin = getattr(guard, field.name), field.metadata["setting"], "route"
+        if setting is None:
+            # Without a setting, an omitted argument is no rule; compare=False is one.
+            is_said = value is False if field.name in ("compare", "observe") else bool(value)
+            if not is_said and not callable(value):
+                continue
+        elif value is None:
+            origin = "setting" if NAMESPACE + setting.upper() in given else "default"
+            value = getattr(engine.config, setting)
+        if field.name != "methods":  # each method is a route of its own
+            yield {"name": field.name, "value": json_value(value), "origin": origin}
 
 
-def _shown(value: object) -> object:
+def json_value(value: object) -> object:
+    """Return a value as JSON can hold it."""
     if isinstance(value, frozenset):
         return sorted(map(str, value))
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return {name: json_value(item) for name, item in value.items()}
+    if value is None or isinstance(value, str | int | float | list):
+        return value
     if isinstance(value, TransactionFactory):
         return "a session"
     if callable(value):
         return f"{getattr(value, '__qualname__', type(value).__name__)}()"
-    return json_value(value)
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - a lazy translation may need a request
+        return f"({type(value).__name__})"
 
 
 @click.command("routes")
@@ -117,54 +107,41 @@ def routes(*, as_json: bool, defaults: bool, strict: bool) -> None:
     unguarded method, 'exempt' one with @exempt. Guards are listed from the outermost,
     each rule with its origin: the route, a setting or, with --defaults and in JSON, the default.
     """
-    found = _routes(this_app(), state_of(this_app()))
-    listed = sorted(found, key=lambda route: (route.rule, route.method))
+    found = _routes(engine_of(this_app()))
+    listed = sorted(found, key=lambda route: (route["rule"], route["method"]))
     if as_json:
-        print_json([asdict(route) for route in listed])
+        print_json(listed)
     else:
         _print(listed, ("route", "setting", "default") if defaults else ("route", "setting"))
-    if strict and any(not route.guards and not route.exempt for route in listed):
+    if strict and any(not route["guards"] and not route["exempt"] for route in listed):
         raise SystemExit(1)
 
 
-def _print(routes: list[Route], origins: Sequence[str]) -> None:
+def _print(routes: Sequence[Described], origins: Sequence[str]) -> None:
     rows, colours = [], []
     for route in routes:
-        guards = []
-        for guard in route.guards:
-            place = {"route": "", "setting": " (all routes)"}.get(
-                guard.origin, f" (Blueprint {guard.origin})"
-            )
-            state = " (observed)" if guard.observed else "" if guard.enabled else " (off)"
-            mode = guard.mode + place + state
-            guards.append((mode, _rules(guard, origins)))
-        for mode, rules in guards or [("exempt" if route.exempt else "none", "")]:
-            rows.append((route.method, route.rule, route.endpoint, mode, rules))
-            colours.append("yellow" if mode == "none" else "green")
-    print_table(("METHOD", "ROUTE", "ENDPOINT", "GUARD", "RULES"), rows, colours)
+        guards = [(_named(guard), _joined(guard["rules"], origins)) for guard in route["guards"]]
+        place = {"method": route["method"], "route": route["rule"], "endpoint": route["endpoint"]}
+        for guard, rules in guards or [("exempt" if route["exempt"] else "none", "")]:
+            rows.append({**place, "guard": guard, "rules": rules})
+            colours.append("yellow" if guard == "none" else "green")
+    print_table(rows, colours)
 
 
-def _rules(guard: Guarded, origins: Sequence[str]) -> str:
-    parts = []
-    for origin in origins:
-        rules = [f"{rule.name}={rule.value!r}" for rule in guard.rules if rule.origin == origin]
-        if rules:
-            parts.append(f"{origin}: {', '.join(rules)}")
-    return "; ".join(parts)
+def _named(guard: Described) -> str:
+    place = {"route": "", "setting": " (all routes)"}.get(
+        guard["origin"], f" (Blueprint {guard['origin']})"
+    )
+    state = " (observed)" if guard["observed"] else "" if guard["enabled"] else " (off)"
+    return f"{guard['mode']}{place}{state}"
 
 
-def json_value(value: object) -> object:
-    """Return a value as JSON can hold it."""
-    if isinstance(value, tuple):
-        return list(value)
-    if isinstance(value, Mapping):
-        return {name: json_value(item) for name, item in value.items()}
-    if value is None or isinstance(value, str | int | float | list):
-        return value
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001 - a lazy translation may need a request
-        return f"({type(value).__name__})"
+def _joined(rules: Sequence[Described], origins: Sequence[str]) -> str:
+    said: dict[str, list[str]] = {origin: [] for origin in origins}
+    for rule in rules:
+        if rule["origin"] in said:
+            said[rule["origin"]].append(f"{rule['name']}={rule['value']!r}")
+    return "; ".join(f"{origin}: {', '.join(each)}" for origin, each in said.items() if each)
 
 
 @click.command("config")
@@ -177,7 +154,7 @@ def config(*, as_json: bool) -> None:
 
     Secrets are hidden: keys, options of the store, and all of its URI but the scheme.
     """
-    state, settings = state_of(this_app()), []
+    state, settings = this_app().extensions["idempotence"], []
     for name, field in SETTINGS.items():
         live = field.metadata["live"]
         value = this_app().config[name] if live else getattr(state.config, field.name)
@@ -188,11 +165,14 @@ def config(*, as_json: bool) -> None:
             scheme, separator, _ = str(value).partition("://")
             is_uri = name == "IDEMPOTENCE_STORAGE_URI" and separator
             shown = f"{scheme}://{HIDDEN}" if is_uri else HIDDEN
-        settings.append((name, shown, "set" if is_set else "default"))
+        origin = "set" if is_set else "default"
+        settings.append({"name": name, "value": shown, "origin": origin})
     store = type(state.store).__name__
     if as_json:
-        named = [dict(zip(("name", "value", "origin"), row, strict=True)) for row in settings]
-        print_json({"settings": named, "store": store})
+        print_json({"settings": settings, "store": store})
         return
-    rows = [(name, v if v == HIDDEN else repr(v), origin) for name, v, origin in settings]
-    print_table(("SETTING", "VALUE", "ORIGIN"), [*rows, ("(the store in use)", store, "")])
+    rows = []
+    for row in settings:
+        shown = row["value"] if row["value"] == HIDDEN else repr(row["value"])
+        rows.append({"setting": row["name"], "value": shown, "origin": row["origin"]})
+    print_table([*rows, {"setting": "(the store in use)", "value": store, "origin": ""}])

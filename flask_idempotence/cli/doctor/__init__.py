@@ -95,19 +95,21 @@ def doctor(ctx: click.Context, *, workers: int | None, strict: bool, as_json: bo
     findings = list(examine(collect(this_app(), workers=workers)))
     counted = Counter(f.severity for f in findings)
     counts = {f"{each}s": counted[each] for each in _WORST_FIRST if each != "ok"}
+    rows = [finding._asdict() for finding in findings]
     if as_json:
-        print_json({"findings": [f._asdict() for f in findings], **counts})
+        print_json({"findings": rows, **counts})
     elif in_terminal():
         _print(findings, counts)
     else:
-        print_table((), [(f.severity, f.check, f.finding, f.reason, f.remedy) for f in findings])
+        print_table(rows)
     ctx.exit(int(counts["errors"] > 0 or (strict and counts["warnings"] > 0)))
 
 
 def _print(findings: Sequence[Finding], counts: dict[str, int]) -> None:
-    rows = [(f.severity, f.check, f.finding) for f in findings]
-    colours = [_WORST_FIRST[f.severity] for f in findings]
-    print_table(("SEVERITY", "CHECK", "FINDING"), rows, colours)
+    print_table(
+        [{"severity": f.severity, "check": f.check, "finding": f.finding} for f in findings],
+        [_WORST_FIRST[f.severity] for f in findings],
+    )
     width = min(99, shutil.get_terminal_size().columns)
     ranks = list(_WORST_FIRST)
     for f in sorted(findings, key=lambda finding: ranks.index(finding.severity)):

@@ -28,10 +28,10 @@ class Finding(NamedTuple):
     """
 
     severity: str
+    check: str
     finding: str
     reason: str = ""
     remedy: str = ""
-    check: str = ""
 
 
 @dataclass(slots=True)
@@ -59,10 +59,10 @@ class DoctorContext:
 Check = tuple[type[DoctorContext | Facts], Callable[[Any], Finding | list[Finding] | None]]
 """What is checked, the deployment or each server of a kind, and the function that does it."""
 
-ok = partial(Finding, "ok")
-note = partial(Finding, "note")
-warning = partial(Finding, "warning")
-error = partial(Finding, "error")
+ok = partial(Finding, "ok", "")
+note = partial(Finding, "note", "")
+warning = partial(Finding, "warning", "")
+error = partial(Finding, "error", "")
 
 
 def _check_store(context: DoctorContext) -> Finding | None:
