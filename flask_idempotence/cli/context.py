@@ -62,12 +62,11 @@ class Found(NamedTuple):
         return "live" if self.entry.lease > 0 else "ended"
 
     @property
-    def age(self) -> float | None:
-        """Seconds since the claim, by the clocks of two machines; None for unknown."""
-        if self.entry.lease is None:
-            return None
-        age = time.time() - int.from_bytes(self.entry.mark[-OWNER_BYTES:][:6]) / 1000
-        return max(0.0, age) if abs(age) < _LONGEST_AGE else None
+    def began(self) -> float:
+        """The time of the claim, by the clock of its machine; 0 for unknown."""
+        began = int.from_bytes(self.entry.mark[-OWNER_BYTES:][:6]) / 1000
+        is_known = self.entry.lease is not None and abs(time.time() - began) < _LONGEST_AGE
+        return began if is_known else 0.0
 
 
 def this_app() -> Flask:
@@ -92,8 +91,8 @@ def scan(
     mode: str | None = None,
     endpoint: str | None = None,
     digest: str = "",
-) -> Iterator[list[Found]]:
-    """Yield an application's entries in batches, behind a progress bar with a label.
+) -> Iterator[Found]:
+    """Yield an application's entries, behind a progress bar with a label.
 
     They are those of a mode, an endpoint, and a hash that begins with `digest`. Expired ones are
     left out; a key may come twice while the store is growing.
@@ -107,7 +106,7 @@ def scan(
         while batch := list(islice(keys, BATCH)):
             advance(len(batch))
             parts = (_PARTS.fullmatch(key, len(beginning)) for key in batch)
-            yield peek(
+            yield from peek(
                 store,
                 [
                     (part.string, part[1], part[2], part[3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from itertools import chain
+from itertools import islice
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ from flask.cli import with_appcontext
 
 from ..engine.engine import engine_of
 from ..stores.base import Outcome, inspectable
-from .context import Found, as_json, by_endpoint, by_mode, scan, this_app, this_engine
+from .context import BATCH, Found, as_json, by_endpoint, by_mode, scan, this_app, this_engine
 from .output import echo, escaped, print_aside, print_json, print_table, progress
 
 _logger = logging.getLogger("flask_idempotence")
@@ -47,9 +47,7 @@ def stats(*, mode: str | None, endpoint: str | None, as_json: bool, as_prometheu
     if as_json and as_prometheus:
         raise click.UsageError("--json and --prometheus are two formats: choose one.")
     counts = defaultdict[tuple[str, str], Counter[str]](Counter)
-    for found in chain.from_iterable(
-        scan(this_engine(), "Counting", mode=mode, endpoint=endpoint)
-    ):
+    for found in scan(this_engine(), "Counting", mode=mode, endpoint=endpoint):
         count = counts[_labels(found) if as_prometheus else (found.mode, found.endpoint)]
         count[_COLUMNS.get(found.state, found.state)] += 1
         count["bytes"] += found.entry.size
@@ -122,15 +120,16 @@ def purge(
     engine = this_engine()
     removed: Counter[tuple[str, str, str]] = Counter()
     spared = changed = 0
-    for batch in scan(engine, "Removing" if yes else "Counting", mode=mode, endpoint=endpoint):
-        doomed = [found for found in batch if live or found.state != "live"]
+    found = scan(engine, "Removing" if yes else "Counting", mode=mode, endpoint=endpoint)
+    while batch := list(islice(found, BATCH)):
+        doomed = [each for each in batch if live or each.state != "live"]
         outcomes = [Outcome.OK] * len(doomed)
         if yes:
-            seen = [(found.key, found.entry) for found in doomed]
+            seen = [(each.key, each.entry) for each in doomed]
             outcomes = inspectable(engine.store).discard(seen)
         removed.update(
-            (found.mode, found.endpoint, found.state)
-            for found, outcome in zip(doomed, outcomes, strict=True)
+            (each.mode, each.endpoint, each.state)
+            for each, outcome in zip(doomed, outcomes, strict=True)
             if outcome is Outcome.OK
         )
         spared += len(batch) - len(doomed)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import re
 import sys
+import time
 from collections.abc import Iterable
 from itertools import islice
 from uuid import UUID
@@ -84,8 +84,7 @@ def _find(engine: Engine, *, digest: str | None, method: str, **named: str | Non
     """
     given = {option: value for option, value in named.items() if value is not None}
     if digest is not None and not given:
-        batches = scan(engine, "Searching", digest=digest)
-        return list({found.key: found for batch in batches for found in batch}.values())
+        return list({each.key: each for each in scan(engine, "Searching", digest=digest)}.values())
     if digest is None and given.keys() == {"endpoint", "identity", "key"}:
         identity, key = _prompted("Identity", given["identity"]), _prompted("Key", given["key"])
         with contextlib.suppress(KeyInvalid):  # an application's own function may take other keys
@@ -123,10 +122,10 @@ def _find_named(engine: Engine, mode: str, place: str, names: Iterable[bytes]) -
 
 def _find_running(engine: Engine, endpoint: str | None, age: float) -> list[Found]:
     """Return the claims that are live, the oldest first; one of unknown age counts as older."""
-    batches = scan(engine, "Searching", endpoint=endpoint)
-    live = {each.key: each for batch in batches for each in batch if each.state == "live"}
-    ages = {each: math.inf if each.age is None else each.age for each in live.values()}
-    return sorted((each for each in ages if ages[each] >= age), key=lambda each: -ages[each])
+    found, until = scan(engine, "Searching", endpoint=endpoint), time.time() - age
+    live = {each.key: each for each in found if each.state == "live"}
+    older = [each for each in live.values() if each.began <= until or not age]
+    return sorted(older, key=lambda each: (each.began, each.key))
 
 
 def _operation_name(scope: str, id_: str | None, id_json: str | None) -> bytes:
@@ -166,7 +165,7 @@ def _row(found: Found) -> dict[str, str | float | None]:
         "mode": found.mode,
         "endpoint": found.endpoint,
         "holds": "held" if is_lock else found.state,
-        "age": None if found.age is None else round(found.age, 1),
+        "age": round(max(0.0, time.time() - found.began), 1) if found.began else None,
         "lease_left": found.entry.lease,
         "expires_in": round(found.entry.expires_in, 1),
         "bytes": found.entry.size,

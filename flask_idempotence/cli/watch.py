@@ -41,6 +41,8 @@ _OFF = (
     "IDEMPOTENCE_WATCH is off in these settings: processes that run with them publish nothing. "
     "Set IDEMPOTENCE_WATCH = True, and restart them."
 )
+_FIELDS = ("signal", "mode", "endpoint", "key", "outcome")
+_COUNTED = ("mode", "endpoint", "outcome")
 _COLUMNS = ("signal", "mode", "endpoint", "outcome", "key", "worker")
 
 Event = dict[str, Any]
@@ -88,13 +90,13 @@ def watch(
     until = math.inf if seconds is None else monotonic() + seconds
     greeting = _ON if engine.config.watch else _OFF
     messages = _messages(engine.store, channel_of(engine.config.prefix), until, greeting)
-    reader, counts = Reader(), Counter[tuple[str, str, str]]()
+    reader, counts = Reader(), Counter[tuple[str, ...]]()
     try:
         with suppress(KeyboardInterrupt):
             for event in chain.from_iterable(map(reader.read, messages)):
                 is_chosen = not names or event["signal"] in names
                 if is_chosen and endpoint in (None, event["endpoint"]):
-                    counts[event["mode"], event["endpoint"] or "-", event["outcome"]] += 1
+                    counts[tuple(str(event[each] or "-") for each in _COUNTED)] += 1
                     print_event(event, as_json=as_json)
         _print_summary(counts, reader)
     except BrokenPipeError:  # the reader of the output has gone, which is no error
@@ -152,10 +154,10 @@ def print_event(event: Event, *, as_json: bool) -> None:
     echo("\t".join(map(escaped, row)))
 
 
-def _print_summary(counts: Counter[tuple[str, str, str]], reader: Reader) -> None:
+def _print_summary(counts: Counter[tuple[str, ...]], reader: Reader) -> None:
     print_aside(f"Signals: {counts.total()}. Processes that have published: {len(reader.runs)}.")
-    for (mode, endpoint, outcome), count in sorted(counts.items()):
-        print_aside(f"{count:6}  {mode}  {endpoint}  {outcome}")
+    for names, count in sorted(counts.items()):
+        print_aside("  ".join((f"{count:6}", *names)))
     if dropped := sum(dropped for _, dropped in reader.runs.values()):
         print_aside(f"{dropped} signals were dropped: the queue of a process was full.")
     if reader.missed:
@@ -195,15 +197,11 @@ class Reader:
 
 
 def _event(worker: str, moment: float, *fields: Any) -> Event:
-    signal, mode, endpoint, key, outcome, facts = fields
+    *names, facts = fields
     event: Event = {
         "time": datetime.fromtimestamp(moment, UTC).astimezone(),
         "worker": worker,
-        "signal": str(signal),
-        "mode": str(mode),
-        "endpoint": None if endpoint is None else str(endpoint),
-        "key": None if key is None else str(key),
-        "outcome": str(outcome),
+        **dict(zip(_FIELDS, (each and str(each) for each in names), strict=True)),
     }
     for name in PASSED_ON.get(event["signal"], ()):
         if name in facts:

@@ -99,13 +99,13 @@ def doctor(ctx: click.Context, *, workers: int | None, strict: bool, as_json: bo
     if as_json:
         print_json({"findings": rows, **counts})
     elif in_terminal():
-        _print(findings, counts)
+        _explain(findings, counts)
     else:
         print_table(rows)
     ctx.exit(int(counts["errors"] > 0 or (strict and counts["warnings"] > 0)))
 
 
-def _print(findings: Sequence[Finding], counts: dict[str, int]) -> None:
+def _explain(findings: Sequence[Finding], counts: dict[str, int]) -> None:
     print_table(
         [{"severity": f.severity, "check": f.check, "finding": f.finding} for f in findings],
         [_WORST_FIRST[f.severity] for f in findings],

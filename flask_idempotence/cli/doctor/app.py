@@ -27,19 +27,17 @@ _LISTS_OF_ADDRESSES = frozenset({"forwarded", "x-forwarded-for"})
 def _check_workers(context: DoctorContext) -> Finding:
     if context.engine.store.shared:
         return ok("All processes share the store.")
-    if (context.workers or 1) > 1:
-        return error(
-            f"The store is the memory of a process, and {context.workers} serve the application.",
-            "Processes do not see each other's claims: a repeat that reaches another one runs.",
-            "Set IDEMPOTENCE_STORAGE_URI to a server, such as redis://localhost:6379/0.",
-        )
-    if context.workers is None and context.in_production:
-        return warning(
-            "The store is the memory of a process.",
-            "Other processes do not see its claims, and a restart loses them.",
-            "Set IDEMPOTENCE_STORAGE_URI to a server, or pass --workers 1 if there is only one.",
-        )
-    return ok("The store is the memory of the only process.")
+    several = (context.workers or 1) > 1
+    if not several and (context.workers or not context.in_production):
+        return ok("The store is the memory of the only process.")
+    return (error if several else warning)(
+        "The store is the memory of a process"
+        + (f", and {context.workers} serve the application." if several else "."),
+        "Processes do not see each other's claims: a repeat that reaches another one runs. A "
+        "restart loses them.",
+        "Set IDEMPOTENCE_STORAGE_URI to a server, such as redis://localhost:6379/0, or pass "
+        "--workers 1 if there is only one.",
+    )
 
 
 def _check_secret(context: DoctorContext) -> Finding:
@@ -88,16 +86,12 @@ def _check_address(context: DoctorContext) -> Finding:
             "Proxies append to this list; a client that forges its beginning is a new guest.",
             "Set IDEMPOTENCE_IP_HEADER to None, and wrap app.wsgi_app in werkzeug's ProxyFix.",
         )
-    if fixed:
-        return warning(
-            f"Both ProxyFix and IDEMPOTENCE_IP_HEADER ({config.ip_header}) are in use.",
-            "The header counts. If the proxy does not overwrite it, clients choose their address.",
-            "Keep one of the two.",
-        )
-    return note(
-        f"The address of a guest is taken from {config.ip_header}.",
+    return (warning if fixed else note)(
+        f"The address of a guest is taken from {config.ip_header}"
+        + (", in spite of ProxyFix." if fixed else "."),
         "Unless a proxy overwrites that header, clients choose their address.",
-        "Make sure that the proxy overwrites it, and that no request bypasses the proxy.",
+        "Make sure that the proxy overwrites it, and that no request bypasses the proxy. Keep one "
+        "of the header and ProxyFix.",
     )
 
 
