@@ -45,20 +45,6 @@ _PROBLEM = {
         "detail": {"type": "string"},
     },
 }
-_REPLAYED = {
-    "description": "Set if this is the remembered response to an earlier request.",
-    "schema": {"type": "string", "enum": ["true"]},
-}
-_EXPIRES = {
-    "description": "Seconds for which this response is remembered.",
-    "schema": {"type": "integer", "minimum": 0},
-}
-_REFUSED = {"description": "Set if the guard has refused the request: the reason."}
-_RETRY_AFTER = {
-    "description": "Seconds after which the request may be sent again.",
-    "schema": {"type": "integer", "minimum": 1},
-}
-_RETRY_AFTER_OF = PASSING | {"repeat-submit"}
 
 
 class IdempotencePlugin(BasePlugin):
@@ -127,9 +113,10 @@ class IdempotencePlugin(BasePlugin):
         if any(_replays(guard) for guard in guards):
             for status, known in responses.items():
                 if str(status)[0] in "23" and (response := self._inline(known)) is not None:
-                    headers = response.setdefault("headers", {})
-                    headers.setdefault(REPLAYED_HEADER, deepcopy(_REPLAYED))
-                    headers.setdefault(EXPIRES_HEADER, deepcopy(_EXPIRES))
+                    text = "Set if this is the remembered response to an earlier request."
+                    _add_header(response, REPLAYED_HEADER, text, type="string", enum=["true"])
+                    text = "Seconds for which this response is remembered."
+                    _add_header(response, EXPIRES_HEADER, text, type="integer", minimum=0)
                     responses[status] = response
         by_status: dict[int, dict[type[Refusal], None]] = {}
         for error in (error for guard in guards for error in _errors_of(guard, config)):
@@ -155,11 +142,11 @@ class IdempotencePlugin(BasePlugin):
         texts = [f"{error.title} (`{error.slug}`)" for error in errors]
         response["description"] = "; ".join(filter(None, [response.get("description"), *texts]))
         slugs = [error.slug for error in errors]
-        headers = response.setdefault("headers", {})
-        schema = {"type": "string", "enum": slugs}
-        headers.setdefault(REFUSAL_HEADER, {**_REFUSED, "schema": schema})
-        if not _RETRY_AFTER_OF.isdisjoint(slugs):
-            headers.setdefault("Retry-After", deepcopy(_RETRY_AFTER))
+        text = "Set if the guard has refused the request: the reason."
+        _add_header(response, REFUSAL_HEADER, text, type="string", enum=slugs)
+        if not (PASSING | {"repeat-submit"}).isdisjoint(slugs):
+            text = "Seconds after which the request may be sent again."
+            _add_header(response, "Retry-After", text, type="integer", minimum=1)
         own = self._error_content
         if own is None:
             types = {"type": {"enum": [config.problem_base + slug for slug in slugs]}}
@@ -175,6 +162,11 @@ class IdempotencePlugin(BasePlugin):
         if known is None or len(held) < 2 or held[0] == held[1]:
             return known or media
         return {**known, "schema": {"anyOf": held}}
+
+
+def _add_header(response: _Object, name: str, text: str, **schema: object) -> None:
+    headers = response.setdefault("headers", {})
+    headers.setdefault(name, {"description": text, "schema": schema})
 
 
 def _described(responses: Mapping[int | str, _Object], status: int) -> tuple[int | str, _Object]:
