@@ -55,7 +55,7 @@ class Refusal(IdempotenceError, HTTPException):
     slug: ClassVar[str]
     title: ClassVar[str]
     description: str
-    page: ClassVar[str | None] = None
+    page: ClassVar[str] = ""
     """A text for people, on the pages of clients that prefer HTML, where `description` is for
     programs. `IDEMPOTENCE_MESSAGES` replaces both."""
 
