@@ -34,25 +34,15 @@ _logger = logging.getLogger("flask_idempotence")
 
 @dataclass(eq=False, repr=False, slots=True)
 class Attempt:
-    """A request, or a call outside one, at a guard; the subject of signals and log lines.
-
-    Attributes:
-        mode: `"token"`, `"lock"`, `"key"`, `"once"`, `"step"`, or `"mutex"` for
-            `Idempotence.lock`.
-        endpoint: the request's endpoint, the scope of `once`, `-` for a mutex, or None.
-        on_store_error: the route's `"reject"` or `"allow"`; None for the setting.
-        key: the store key; None before it is known.
-        waited: seconds for which it has waited for another request's claim to end.
-        traced: the operation, for the log in debug mode; None in any other.
-    """
+    """A request, or a call outside one, at a guard; the subject of signals and log lines."""
 
     app: Flask
-    mode: str
-    endpoint: str | None
-    on_store_error: OnStoreError | None = None
-    key: str | None = None
-    waited: float = 0.0
-    traced: Question | None = None
+    mode: str  # "token", "lock", "key", "once", "step", or "mutex" for `Idempotence.lock`
+    endpoint: str | None  # of the request; the scope of `once`, or `-` for a mutex
+    on_store_error: OnStoreError | None = None  # of the route; None for the setting
+    key: str | None = None  # in the store; None before it is known
+    waited: float = 0.0  # seconds, for another request's claim to end
+    traced: Question | None = None  # in debug mode, for its log
 
     @property
     def short_key(self) -> str | None:
@@ -124,13 +114,7 @@ class Owners:
 
 
 class Lease:
-    """The lease of a claim; times are those of the engine's clock, before the store was called.
-
-    Attributes:
-        length: its seconds.
-        began_at: the time of the claim or the renewal.
-        renew_at: the time of the next renewal.
-    """
+    """The lease of a claim; times are those of the engine's clock, before the store was called."""
 
     __slots__ = ("began_at", "length", "renew_at")
 
@@ -162,24 +146,6 @@ class Claim:
 
     It may have no key: a view that is not claimed may still have a transaction. A spent token has
     a key and no owner.
-
-    Attributes:
-        owner: 16 random bytes; empty where there is no lease.
-        granted_at: the time before the claim, on the engine's clock.
-        was_renewed: whether a renewal was sent; its answer may have been lost.
-        context: the id of the request context in which it was granted.
-        is_stopped: whether another guard has refused before the view could run.
-        result: the verdict about the result, decisions by hand aside.
-        lost: whether the claim has ended early, or another owner has it.
-        streaming: whether it is settled when the response is closed.
-        unacknowledged: whether the response goes out before the store has acknowledged the record.
-        steps: the names of the steps that the view or block has begun.
-        number: rises from claim to claim.
-        status: the status of the response that decides the settlement; 0 for none.
-        body: the body of the view's response, before the application's own hooks.
-        by_hand: the verdict that the view gave by hand.
-        ttl: seconds for which the view keeps its response; None for those of the guard.
-        kept: seconds for which the store has taken the record.
     """
 
     attempt: Attempt
@@ -187,31 +153,31 @@ class Claim:
     question: Question
     slot: Slot
     _: KW_ONLY
-    owner: bytes = b""
-    granted_at: float = 0.0
-    is_restored: bool = False
+    owner: bytes = b""  # 16 random bytes; empty where there is no lease
+    granted_at: float = 0.0  # the time before the claim, on the engine's clock
+    is_restored: bool = False  # the token that was spent had been put back before
+    was_renewed: bool = False  # a renewal was sent; its answer may have been lost
+    transaction: Transaction | None = None
+    context: int = 0  # the id of the request context in which it was granted
+    in_view: bool = False
+    has_raised: bool = False
+    is_stopped: bool = False  # another guard has refused before the view could run
+    record: bytes | None = None
+    result: Verdict = Verdict.SUCCEEDED  # decisions by hand aside
+    by_hand: Verdict | None = None
+    ttl: float | None = None  # seconds for which the view keeps its response, if it says so
+    status: int = 0  # of the response that decides the settlement
+    body: object = None  # of the view's response, before the application's own hooks
+    streaming: bool = False  # it is settled when the response is closed
+    lost: bool = False  # it has ended early, or another owner has it
+    unacknowledged: bool = False  # the response goes out before the store has taken the record
+    kept: float | None = None  # seconds for which the store has taken the record
+    steps: set[bytes] = field(default_factory=set)  # names of those that the view has begun
+    number: int = field(default_factory=partial(next, _numbers))  # rises from claim to claim
     lease: Lease = field(init=False)
-    was_renewed: bool = field(default=False, init=False)
-    transaction: Transaction | None = field(default=None, init=False)
-    context: int = field(default=0, init=False)
-    is_stopped: bool = field(default=False, init=False)
-    record: bytes | None = field(default=None, init=False)
-    result: Verdict = field(default=Verdict.SUCCEEDED, init=False)
-    lost: bool = field(default=False, init=False)
-    streaming: bool = field(default=False, init=False)
-    unacknowledged: bool = field(default=False, init=False)
-    steps: set[bytes] = field(default_factory=set, init=False)
-    number: int = field(default_factory=partial(next, _numbers), init=False)
-    in_view: bool = field(default=False, init=False)
-    has_raised: bool = field(default=False, init=False)
-    status: int = field(default=0, init=False)
-    body: object = field(default=None, init=False)
-    by_hand: Verdict | None = field(default=None, init=False)
-    ttl: float | None = field(default=None, init=False)
-    kept: float | None = field(default=None, init=False)
-    _input: WatchedInput | None = field(default=None, init=False)
-    _process: int = field(default_factory=os.getpid, init=False)
-    _settling: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _input: WatchedInput | None = None
+    _process: int = field(default_factory=os.getpid)
+    _settling: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.lease = Lease(self.question.lease, self.granted_at)

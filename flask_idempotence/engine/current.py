@@ -70,12 +70,16 @@ def _runner() -> _Runner:
     return os.getpid(), threading.get_ident(), task, current
 
 
-def _around() -> Sequence[Claim]:
+def _around(*, or_before: bool = True) -> Sequence[Claim]:
+    """Return the claims around the running code, outermost first.
+
+    After the view, they are `or_before` that of its guard.
+    """
     claims: list[Claim] = note_on(request).claims if has_request_context() else []
     in_view = [claim for claim in claims if claim.in_view]
     blocks = [claim for claim, _ in _open_blocks()]
     around = sorted([*in_view, *blocks], key=attrgetter("number"))
-    if in_view:
+    if in_view or not or_before:
         return around
     # A streamed body is made after its view has returned.
     return [*([claim for claim in claims if claim.streaming] or claims[:1]), *around]
@@ -83,12 +87,9 @@ def _around() -> Sequence[Claim]:
 
 def operations_around(app: Flask) -> Sequence[Claim]:
     """Return the claims by a key, `once` or `step` around the running code, outermost first."""
-    claims: list[Claim] = note_on(request).claims if has_request_context() else []
-    around = [claim for claim in claims if claim.in_view]
-    around += [claim for claim, _ in _open_blocks()]
     found = [
         claim
-        for claim in sorted(around, key=attrgetter("number"))
+        for claim in _around(or_before=False)
         if claim.attempt.app is app and claim.owner and claim.attempt.mode in _OPERATIONS
     ]
     return found if found and found[0].attempt.mode != "step" else []

@@ -173,11 +173,13 @@ class Engine:
             if guard.within is not None and transaction is None:  # first, for it may be refused
                 opened = partial(guard.within, self.store)
                 transaction = self.policy.call(attempt, "begin", opened)
-            found = self._claim(attempt, guard, question, slot)
+            found = self.claim(attempt, guard, question, slot)
             if found is None:
                 note(attempt, "no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
+                if question.spends is not None:
+                    attempt.emit(token_spent, purpose=question.spends.purpose)
                 return found if guard.within is None else self._begin(found, transaction)
             reply = guard.answer(Finding(question, slot, found))
             if not isinstance(reply, Question):
@@ -218,7 +220,7 @@ class Engine:
             self.settling.settle(claim)
         return None
 
-    def _claim(
+    def claim(
         self, attempt: Attempt, guard: Guard[object], question: Question, slot: Slot
     ) -> Claim | ClaimOutcome | TokenOutcome | None:
         """Claim an operation, and wait for a running one as long as the question allows."""
@@ -265,7 +267,6 @@ class Engine:
             attempt, "take_token", lambda: self.store.take_token(slot.key, subject)
         )
         if outcome is TokenOutcome.TAKEN or outcome is TokenOutcome.TAKEN_AGAIN:
-            attempt.emit(token_spent, purpose=token.purpose)
             is_restored = outcome is TokenOutcome.TAKEN_AGAIN
             return Claim(attempt, guard, question, slot, is_restored=is_restored)
         if outcome is None:  # this machine's clock decides where the store's cannot be asked
@@ -318,12 +319,8 @@ class Engine:
         endpoint = None if request is None else request.endpoint
         attempt = Attempt(self.services.app, guard.mode, endpoint)
         try:
-            question = ask()
-            slot = self.slot_of(attempt, guard, question)
-            found = self._claim(attempt, guard, question, slot)
-            if isinstance(found, TokenOutcome):
-                guard.answer(Finding(question, slot, found))  # which raises
-            note(attempt, "token spent")
+            if self._enter(attempt, guard, ask(), ()) is not None:
+                note(attempt, "token spent")
         except Refusal as refusal:
             self.announce(refusal, attempt)
             raise

@@ -28,19 +28,12 @@ PASSED_ON = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A metric.
+    """A metric."""
 
-    Attributes:
-        name: its name, without a counter's `_total`.
-        text: its description.
-        labels: the names of its labels.
-        buckets: the upper bounds of a histogram's buckets, in seconds.
-    """
-
-    name: str
+    name: str  # without a counter's `_total`
     text: str
     labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
+    buckets: tuple[float, ...] = ()  # a histogram's upper bounds, in seconds
 
 
 REQUESTS = Figure("idempotence_requests", "Requests at a guard, by outcome.", (*_PLACE, "outcome"))

@@ -54,33 +54,18 @@ class Services(NamedTuple):
 
 
 class Question(NamedTuple):
-    """An operation to claim.
+    """An operation to claim; times are in seconds."""
 
-    Attributes:
-        name: canonical text that names the operation; its keyed hash becomes the store key.
-        content: canonical text of the request, which a repeat must share; None where the name says
-            everything.
-        lease: seconds of the first lease.
-        renewed: seconds of each further lease; 0 for the setting `IDEMPOTENCE_LEASE`.
-        keep: seconds for which the key outlives a claim that is never settled.
-        wait: seconds to wait for a running claim of the same request.
-        spends: the token to take out of the store, in place of a claim.
-        refusal: the refusal of the operation, without a look at the store.
-        below: the store key of the operation of which it is a step.
-        identity: the sender; its sources go into the log in debug mode. None where the sender
-            does not count.
-    """
-
-    name: bytes
-    content: bytes | None = None
-    lease: float = 0.0
-    renewed: float = 0.0
-    keep: float = 0.0
-    wait: float = 0.0
-    spends: Token | None = None
-    refusal: Refusal | None = None
-    below: str = ""
-    identity: Identity | None = None
+    name: bytes  # canonical text that names it; its keyed hash becomes the store key
+    content: bytes | None = None  # what a repeat must share; None where the name says everything
+    lease: float = 0.0  # the first one
+    renewed: float = 0.0  # each further lease; 0 for the setting `IDEMPOTENCE_LEASE`
+    keep: float = 0.0  # for which the key outlives a claim that is never settled
+    wait: float = 0.0  # for a running claim of the same request
+    spends: Token | None = None  # out of the store, in place of a claim
+    refusal: Refusal | None = None  # of the operation, without a look at the store
+    below: str = ""  # the store key of the operation of which it is a step
+    identity: Identity | None = None  # the sender, for the log in debug mode, if it counts
 
     def __repr__(self) -> str:
         return "<Question>"
@@ -131,26 +116,18 @@ SUCCESSES = (Verdict.SUCCEEDED, Verdict.KEPT)
 
 
 class Ending(NamedTuple):
-    """A claim at its end; times are those of the engine's clock.
-
-    Attributes:
-        granted_at: the start of the first lease.
-        lease: seconds of the lease.
-        is_overrun: whether the first lease was renewed, or has ended.
-        is_restored: whether the token that was spent had been put back before.
-        ttl: seconds that the view has given to `current_guard.keep`.
-    """
+    """A claim at its end; times are those of the engine's clock."""
 
     question: Question
     slot: Slot
     verdict: Verdict
     record: bytes | None
-    granted_at: float
-    lease: float
-    is_overrun: bool
+    granted_at: float  # the start of the first lease
+    lease: float  # its seconds
+    is_overrun: bool  # the first lease was renewed, or has ended
     now: float
-    is_restored: bool
-    ttl: float | None
+    is_restored: bool  # the token that was spent had been put back before
+    ttl: float | None  # seconds that the view has given to `current_guard.keep`
 
     def __repr__(self) -> str:
         return "<Ending>"
@@ -159,19 +136,15 @@ class Ending(NamedTuple):
 class Settlement(NamedTuple):
     """How a claim ends.
 
-    Attributes:
-        call: `keep` leaves the claim to its lease, and a token spent; `release` releases it;
-            `renew` holds it for so many seconds more; `complete` puts a record in its place for so
-            many seconds; `put_token` puts a spent token back, for the rest of its lifetime.
-        seconds: of `renew` and `complete`.
-        record: of `complete`.
-        again: of `put_token`: it is not put back after another failure.
+    `keep` leaves the claim to its lease, and a token spent; `release` releases it; `renew` holds
+    it for so many seconds more; `complete` puts a record in its place for so many seconds;
+    `put_token` puts a spent token back, for the rest of its lifetime.
     """
 
     call: Literal["keep", "release", "renew", "complete", "put_token"]
     seconds: float = 0.0
     record: bytes = b""
-    again: bool = False
+    again: bool = False  # the token is not put back after another failure
 
     def __repr__(self) -> str:
         return f"<Settlement {self.call}>"
@@ -191,28 +164,18 @@ class Guard(ABC, Generic[Reply_co]):
     """The arguments of a decorator, and the rules of its mode; `Reply_co` answers a repeat.
 
     A guard with arguments is a dataclass, whose fields are made by `argument`.
-
-    Attributes:
-        mode: its name in store keys, signals and log lines.
-        decorator: its public name.
-        toggle: the setting that switches the mode off.
-        by_verdict: whether the settlement depends on the verdict.
-        keeps_records: whether the mode makes a record of each response.
-        part: stands for the endpoint in store keys; None for the endpoint itself.
-        failed: whether a response is a failed result; None for the application's predicate.
-        services: the parts of the application; of a bound guard only, as is `endpoint`.
     """
 
-    mode: ClassVar[str]
-    decorator: ClassVar[str]
-    toggle: ClassVar[str]
-    by_verdict: ClassVar[bool] = True
-    keeps_records: ClassVar[bool] = False
+    mode: ClassVar[str]  # its name in store keys, signals and log lines
+    decorator: ClassVar[str]  # its public name
+    toggle: ClassVar[str]  # the setting that switches the mode off
+    by_verdict: ClassVar[bool] = True  # the settlement depends on the verdict
+    keeps_records: ClassVar[bool] = False  # it makes a record of each response
     on_store_error: OnStoreError | None = None
     within: TransactionFactory | None = None
-    part: str | None = None
-    failed: Callable[[Response], bool] | None = None
-    services: Services
+    part: str | None = None  # in place of the endpoint in store keys
+    failed: Callable[[Response], bool] | None = None  # in place of the application's predicate
+    services: Services  # of a bound guard only, as is the endpoint
     endpoint: str
 
     def __post_init__(self) -> None:
@@ -285,19 +248,12 @@ def arguments_of(guard: Guard[object] | type[Guard[Any]]) -> Collection[dataclas
 
 
 class ViewGuard(Guard["Response"]):
-    """The guard of a view.
+    """The guard of a view."""
 
-    Attributes:
-        methods: safe methods that are guarded, too.
-        only_methods: the methods that are guarded; None for all but the safe ones.
-        unless: returns whether a request needs no guard.
-        observe: whether it only counts what it would have done; None for the setting.
-    """
-
-    methods: Collection[str] = frozenset()
-    only_methods: Collection[str] | None = None
-    unless: Callable[[], object] | None = None
-    observe: bool | None = None
+    methods: Collection[str] = frozenset()  # safe ones that are guarded, too
+    only_methods: Collection[str] | None = None  # None for all but the safe ones
+    unless: Callable[[], object] | None = None  # returns whether a request needs no guard
+    observe: bool | None = None  # it only counts what it would have done; None for the setting
 
     @abstractmethod
     def question(self, request: Request) -> Question | Unguarded:

@@ -25,7 +25,7 @@ from ..request.proxies import actual
 from ..request.unread import unread_input
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores import process
-from ..stores.base import Claimed, Done, TokenOutcome
+from ..stores.base import Done
 from .claim import Attempt, Claim
 from .engine import Engine
 from .guard import Finding, Question, Unguarded, Verdict, ViewGuard
@@ -79,40 +79,32 @@ class Observation:
     def _claim(self, attempt: Attempt, guard: ViewGuard, question: Question) -> Claim | None:
         if process.current.id != os.getpid():  # the server ran no hook at the fork
             process.current.notice_fork()
-        engine, token = self._engine, question.spends
-        if token is None:  # the keeper does not renew it
-            lease = max(question.lease, engine.config.lease)
-            name, own_lease = b"observed " + question.name, question.lease
-            question = question._replace(name=name, lease=lease, renewed=own_lease)
+        engine = self._engine
+        if question.spends is None:
+            question = question._replace(
+                name=b"observed " + question.name,
+                lease=max(question.lease, engine.config.lease),  # the keeper does not renew it
+                renewed=question.lease,
+                wait=0,
+            )
         slot = engine.slot_of(attempt, guard, question)
         if slot.key in self._keys:
             return None
         self._keys.add(slot.key)
-        owner, store, began = os.urandom(16), engine.store, engine.now()
-        if token is None:
-            claim = partial(store.claim, *(slot.key, owner, slot.fingerprint), question.lease)
-            found: object = self._call(attempt, "claim", partial(claim, question.keep))
-        else:
-            subject = engine.services.keyring.subject(attempt.app, token.bearer.text)
-            take = partial(store.take_token, slot.key, subject)
-            found, owner = self._call(attempt, "take_token", take), b""
+        found = self._in_time(partial(engine.claim, attempt, guard, question, slot))
+        if isinstance(found, Claim):
+            self.claims.append(found)
+            return found
         if found is None:
             if (guard.on_store_error or engine.config.on_store_error) == REJECT:
-                engine.report_observed(attempt, StoreUnavailable.slug)
+                raise StoreUnavailable
             return None
-        if isinstance(found, Claimed) or found in (TokenOutcome.TAKEN, TokenOutcome.TAKEN_AGAIN):
-            granted = Claim(attempt, guard, question, slot, owner=owner, granted_at=began)
-            granted.is_restored = found is TokenOutcome.TAKEN_AGAIN
-            self.claims.append(granted)
-            return granted
-        reason = _REPLAY
-        if isinstance(found, Done) and found.matches:
-            reason = found.record.decode()
-            if getattr(guard, "on_repeat", "") == REJECT:
-                reason = KeyRepeated.slug
+        if not (isinstance(found, Done) and found.matches):
+            guard.answer(Finding(question, slot, found))  # it raises
+        elif getattr(guard, "on_repeat", "") == REJECT:
+            raise KeyRepeated
         else:
-            guard.answer(Finding(question, slot, found))  # type: ignore[arg-type]  # it raises
-        engine.report_observed(attempt, reason)
+            engine.report_observed(attempt, found.record.decode())
         return None
 
     def settle(self, claim: Claim, response: Answer) -> Answer:
@@ -135,7 +127,8 @@ class Observation:
             if settlement.call != "keep":
                 until = now + settlement.seconds
                 send = partial(engine.settling.send, claim, settlement, until)
-                self._call(claim.attempt, settlement.call, send)
+                call = partial(engine.policy.call, claim.attempt, settlement.call, send)
+                self._in_time(partial(call, after_view=True))
         except Exception:
             _logger.exception("What was observed could not be settled: %s", claim.attempt)
         return response
@@ -145,13 +138,13 @@ class Observation:
         for claim in self.claims:
             self.settle(claim, None)
 
-    def _call(self, attempt: Attempt, operation: str, call: Callable[[], T]) -> T | None:
+    def _in_time(self, call: Callable[[], T]) -> T | None:
         """Call the store while there is time for it; where it does not answer, no more."""
         if self._left <= 0:
             return None
         began = time.perf_counter()
         with self._engine.store.time_limit(self._left):
-            answer = self._engine.policy.call(attempt, operation, call, after_view=True)
+            answer = call()
         self._left = 0 if answer is None else self._left - (time.perf_counter() - began)
         return answer
 

@@ -1,9 +1,9 @@
 """The publisher: sends the signals of an application to `flask idempotence watch`.
 
     receivers (any thread)       publisher's thread
-    event -> bounded queue       once a second: does a command listen?
-                                 yes: four times a second, the events in one message
-                                 no: receivers stop queueing
+    event -> bounded queue       does a command listen?
+                                 yes: the events in one message; four times a second
+                                 no: receivers stop queueing; asks once a second
 
 A request never waits for it: a full queue drops events and counts them, and a store that does not
 answer delays the thread only. The first event starts the thread.
@@ -40,7 +40,7 @@ BATCH = 500
 
 PUBLISH_EVERY = 0.25
 POLL_EVERY = 1.0
-"""Seconds between two messages, and between two questions whether a command listens."""
+"""Seconds between two questions whether a command listens: while one does, and else."""
 
 LINGER = 5.0
 """Seconds for which events are queued after the last command has left, or the store has failed: a
@@ -73,7 +73,7 @@ class Publisher:
         # Until the first answer, a command may listen.
         self._is_queueing = True
         self._is_heard = False
-        self._linger_until = self._poll_at = float("-inf")
+        self._linger_until = float("-inf")
         self._source: dict[str, object] = {}
         self._messages = 0
         self._unsent = b""
@@ -139,18 +139,13 @@ class Publisher:
             _logger.exception("The publisher of signals failed, and continues.")
 
     def _publish(self, now: float) -> None:
-        if now >= self._poll_at or self._ending.is_set():
-            self._poll_at = now + POLL_EVERY
-            self._is_heard = self._has_listeners()
-            if self._is_heard:
-                self._is_queueing = True
-                self._linger_until = now + LINGER
-            else:
-                self._has_warned = False
-                if now >= self._linger_until:
-                    self._is_queueing = False
-                    self._events.clear()
-                    self._dropped, self._unsent = 0, b""
+        self._is_heard = self._store.count_listeners(self._channel) > 0
+        if self._is_heard:
+            self._linger_until = now + LINGER
+        self._is_queueing = now < self._linger_until
+        if not self._is_queueing:
+            self._events.clear()
+            self._dropped, self._unsent = 0, b""
         while self._is_heard and (self._unsent or self._events):
             # Kept until the store has answered: the command passes over one that comes twice.
             if not self._unsent:
@@ -158,16 +153,9 @@ class Publisher:
                 events = [self._events.popleft() for _ in range(min(len(self._events), BATCH))]
                 message = {"number": self._messages, "dropped": self._dropped, "events": events}
                 self._unsent = json.dumps(self._source | message, separators=(",", ":")).encode()
-            if not self._store.publish(self._channel, self._unsent) and not self._has_listeners():
-                # The server has restarted, and the commands have yet to come back.
-                self._is_heard = False
-                self._linger_until = now + LINGER
-                return
+            self._store.publish(self._channel, self._unsent)
             self._unsent = b""
-            self._has_warned = False
-
-    def _has_listeners(self) -> bool:
-        return self._store.count_listeners(self._channel) > 0
+        self._has_warned = False
 
     def _shut_down(self) -> None:
         self._ending.set()

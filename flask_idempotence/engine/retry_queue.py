@@ -26,19 +26,13 @@ TIME_SLICE = 0.1
 
 @dataclass(eq=False, repr=False, slots=True)
 class PendingSettlement:
-    """A settlement that the store has not acknowledged.
-
-    Attributes:
-        call: sends it.
-        until: when it no longer matters, on the engine's clock.
-        ended: called with the outcome, or with None where it was given up.
-    """
+    """A settlement that the store has not acknowledged."""
 
     attempt: Attempt
     operation: str
     call: Callable[[], Outcome]
-    until: float
-    ended: Callable[[Outcome | None], None] | None = None
+    until: float  # when it no longer matters, on the engine's clock
+    ended: Callable[[Outcome | None], None] | None = None  # None: it was given up
 
     def end(self, outcome: Outcome | None) -> None:
         if self.ended is not None:

@@ -137,8 +137,9 @@ class Settling:
         if response.status_code != claim.status or not is_same_body:
             if self.judged(claim, claim.guard.has_failed_since, response):
                 claim.judge(Verdict.FAILED)
-            if response.status_code >= 400 and response.status_code != claim.status:
-                # An error that was made after the view: the record must not claim a success.
+            is_error = response.status_code >= 400 and response.status_code != claim.status
+            if is_error and claim.guard.keeps_records:
+                # It was made after the view: the record must not claim a success.
                 self._take_record(claim, response)
             claim.status = response.status_code
         # A file is sent by the server itself, which forgets the response before it begins.
@@ -195,7 +196,7 @@ class Settling:
             self._keeper.unwatch(claim, timeout=0)
             if claim.transaction is not None:
                 claim.transaction.roll_back()
-                if self._judge_commit_below(claim, claim.transaction):
+                if claim.transaction.is_committed_below:
                     self._carry_out(claim)
                     return
             _logger.warning("A view was killed; its claim ends with its lease: %s", claim.attempt)
@@ -213,8 +214,6 @@ class Settling:
 
     @staticmethod
     def _take_record(claim: Claim, response: Response) -> None:
-        if not claim.guard.keeps_records:
-            return
         on_request = note_on(actual(request_ctx).request)
         if on_request.headers:  # no cache may store the replay of a page with a token
             add_kept_headers(on_request, response)
@@ -258,13 +257,16 @@ class Settling:
         if claim.verdict not in SUCCESSES:
             try:
                 transaction.roll_back()
-                self._judge_commit_below(claim, transaction)
             finally:  # a failure that is remembered is stored outside the transaction
                 self._carry_out(claim)
             return None
-        is_sent: list[bool] = []
+        settlement, completion, is_sent = Settlement("keep"), None, []
         try:
-            completion = self._completion(claim)
+            if claim.slot.key:
+                self._keeper.unwatch(claim)
+                settlement = claim.guard.settle(claim.ending(self._now()))
+                (key, fingerprint), ttl = claim.slot, settlement.seconds
+                completion = Completion(key, claim.owner, fingerprint, settlement.record, ttl)
             outcome = self._policy.call(
                 claim.attempt,
                 "commit",
@@ -276,45 +278,24 @@ class Settling:
             # Once a COMMIT was sent and its answer is not known, the claim must not be given up.
             if not is_sent:
                 claim.result, claim.by_hand = Verdict.FAILED, None
-                self._judge_commit_below(claim, transaction)
                 try:
                     self._carry_out(claim)
                 except Exception:
                     _logger.exception("The claim ends with its lease: %s", claim.attempt)
             return error
-        if outcome is Outcome.STALE:
-            claim.lose("settle", self._now())
-            return LeaseLost()
-        if claim.slot.key and outcome is Outcome.OK:
-            claim.kept = None if completion is None else completion.keep
-            claim.attempt.emit(completed)
-            if claim.attempt.traced is not None:
-                note(claim.attempt, f"{reason(claim)}: committed, with the record")
-        return None
-
-    def _completion(self, claim: Claim) -> Completion | None:
-        if not claim.slot.key:
-            return None
-        self._keeper.unwatch(claim)
-        settlement = claim.guard.settle(claim.ending(self._now()))
-        if settlement.call != "complete":
-            return None
-        key, fingerprint = claim.slot
-        return Completion(key, claim.owner, fingerprint, settlement.record, settlement.seconds)
-
-    @staticmethod
-    def _judge_commit_below(claim: Claim, transaction: Transaction) -> bool:
-        """Whether a transaction was committed below its session: the outcome is unknown then."""
-        if not transaction.is_committed_below:
-            return False
-        _logger.error("%s %s", COMMITTED_BELOW, claim.attempt)
-        claim.by_hand = Verdict.UNKNOWN
         if claim.slot.key:
-            claim.record = claim.guard.unknown(claim.slot)
-        return True
+            if claim.attempt.traced is not None and outcome is Outcome.OK:
+                note(claim.attempt, f"{reason(claim)}: committed, with the record")
+            self._acknowledge(claim, settlement, outcome)
+        return LeaseLost() if outcome is Outcome.STALE else None
 
     def _carry_out(self, claim: Claim) -> None:
         """End a claim at the store, as its guard says; a claim without a key has no entry."""
+        if claim.transaction is not None and claim.transaction.is_committed_below:
+            _logger.error("%s %s", COMMITTED_BELOW, claim.attempt)
+            claim.by_hand = Verdict.UNKNOWN
+            if claim.slot.key:
+                claim.record = claim.guard.unknown(claim.slot)
         if not claim.slot.key:
             return
         is_quiet = not claim.owner or self._keeper.unwatch(claim)

@@ -39,7 +39,7 @@ CHANGES = [
     ),
     Change(
         f"{ENGINE}/engine.py",
-        "Engine._claim",
+        "Engine.claim",
         "if not (isinstance(found, Running) and found.matches):",
         "if not (isinstance(found, Running) or found.matches):",
         "tests/guards/key/test_waiting.py"
