@@ -95,7 +95,6 @@ def watch_blocks():
 
 
 def main(name, *command):
-    """Replace the effect of a module, and run it."""
     watch_blocks()
     module = importlib.import_module(name)
     effect = os.environ["EFFECT"]

@@ -24,13 +24,10 @@ FILE = re.compile(r"(?ms)^```\{code-block\} python\n:caption: (\S+)\n(.*?)^```$"
 
 
 def files_of(text):
-    """Return the files that a text shows, by their names."""
     return dict(FILE.findall(text))
 
 
 class Consumer(ServerProcess):
-    """A process that runs a file of the page."""
-
     def __init__(self, broker, command):
         self._broker, self._command = broker, command
 
@@ -40,7 +37,6 @@ class Consumer(ServerProcess):
         self._launch(self._command, lambda: True, 1, **options)
 
     def terminate(self):
-        """Ask it to end, as a supervisor does."""
         self._process.terminate()
 
     @property
@@ -50,14 +46,7 @@ class Consumer(ServerProcess):
 
 
 class Broker:
-    """A broker with the page's files, a store on Redis, and a book of what was done.
-
-    Args:
-        directory: of the files.
-        store: the URI of the store.
-        plans: what happens to which order, see `helpers.broker_probe`.
-        constants: of the consumer, where they differ from the page.
-    """
+    """The page's files, a broker, and a book of what was done (`helpers.broker_probe`)."""
 
     file, effect, command = "", "send_invoice", ()
     runs = 5
@@ -85,7 +74,6 @@ class Broker:
         }
 
     def consumer(self):
-        """Return a consumer, to be started with `with`."""
         self._consumers += 1
         command = [each.format(number=self._consumers) for each in self.command]
         probe = [sys.executable, "-m", "helpers.broker_probe", self.file.removesuffix(".py")]
@@ -100,29 +88,23 @@ class Broker:
         hold.unlink()
 
     def count(self, event, order=None):
-        """Count what is in the book of one kind, by the order or of one order."""
         lines = [line.split() for line in self.book.read_text().splitlines()]
         counted = Counter(int(line[1]) for line in lines if line[0] == event)
         return counted if order is None else counted[order]
 
     def run(self, *arguments):
-        """Run Python in the directory of the files, and return its output."""
         command = [sys.executable, *arguments]
         options = {"cwd": self.directory, "env": self.env, "text": True, "timeout": 60}
         return subprocess.run(command, check=True, capture_output=True, **options).stdout
 
     def effects(self):
-        """Count the effects, by order."""
         return self.count("effect")
 
     def set_aside(self):
-        """Count the messages that failed too often."""
         return 0
 
 
 class RabbitBroker(Broker):
-    """Queues of RabbitMQ."""
-
     title, file = "RabbitMQ", "rabbitmq_consumer.py"
     queues = ("invoices", "invoices.retry")
 
@@ -145,18 +127,14 @@ class RabbitBroker(Broker):
         return [self.messages(queue) for queue in self.queues]
 
     def set_aside(self):
-        """Count the messages that failed too often."""
         return self.messages("invoices.dead")
 
     def messages(self, queue):
-        """Count the messages in a queue that wait to be delivered."""
         with self.server.connect() as connection:
             return connection.channel().queue_declare(queue, passive=True).method.message_count
 
 
 class StreamBroker(Broker):
-    """A stream of Redis with a consumer group."""
-
     title, file = "Redis Streams", "stream_consumer.py"
 
     def __init__(self, directory, store, **more):
@@ -166,23 +144,18 @@ class StreamBroker(Broker):
         self.client = redis.Redis.from_url(url, decode_responses=True)
 
     def publish(self, *orders):
-        """Add an entry for each order."""
         for order in orders:
             self.client.xadd("invoices", {"order": order})
 
     def waiting(self):
-        """Count the entries, and those that are pending."""
         pending = self.client.xpending("invoices", "senders")["pending"]
         return [self.client.xlen("invoices"), pending]
 
     def set_aside(self):
-        """Count the entries that failed too often."""
         return self.client.xlen("invoices:dead")
 
 
 class RqBroker(Broker):
-    """A queue of RQ."""
-
     title, file, runs = "RQ", "rq_jobs.py", 2
     command = ("rq", "worker", "--with-scheduler", "--quiet", "invoices", "--url")
 
@@ -193,24 +166,19 @@ class RqBroker(Broker):
         self.queue = Queue("invoices", connection=redis.Redis.from_url(url))
 
     def publish(self, *orders):
-        """Enqueue a job for each order, as the page says."""
         for order in orders:
             retry = Retry(max=self.runs - 1, interval=1)
             self.queue.enqueue("rq_jobs.invoice", order, retry=retry)
 
     def waiting(self):
-        """Count the jobs that are queued, that wait, and that run."""
         queue = self.queue
         return [len(queue), len(queue.scheduled_job_registry), len(queue.started_job_registry)]
 
     def set_aside(self):
-        """Count the jobs that failed too often."""
         return len(self.queue.failed_job_registry)
 
 
 class CeleryBroker(Broker):
-    """The queue of Celery, on Redis or RabbitMQ."""
-
     title, file, effect, runs = "Celery", "celery_shop.py", "send", 1
     command = ("celery", "-A", "celery_shop:celery", "worker", "-n", "{number}@%h")
     queue = "celery"
@@ -226,7 +194,6 @@ class CeleryBroker(Broker):
                 connection.channel().queue_delete(self.queue)
 
     def publish(self, *orders, task="send_invoice"):
-        """Send a task for each order."""
         with self.client.connection_for_write() as connection:
             for order in orders:
                 self.client.send_task(f"celery_shop.{task}", [order], connection=connection)
@@ -241,8 +208,6 @@ class CeleryBroker(Broker):
 
 
 class TableBroker(Broker):
-    """A table of a database."""
-
     title, file = "A table of your database", "table_consumer.py"
 
     def __init__(self, directory, url, **more):
@@ -253,20 +218,16 @@ class TableBroker(Broker):
         self._engine = create_engine(url, poolclass=NullPool)
 
     def publish(self, *orders):
-        """Write a row for each order."""
         rows = f"[Message(order=order) for order in {list(orders)!r}]"
         self._in_context(f"db.session.add_all({rows})\n    db.session.commit()")
 
     def waiting(self):
-        """Count the rows."""
         return [len(self._orders("messages", "failures < 5"))]
 
     def set_aside(self):
-        """Count the rows of messages that failed too often."""
         return len(self._orders("messages", "failures = 5"))
 
     def effects(self):
-        """Count the invoices, by order."""
         return Counter(self._orders("invoices"))
 
     def _orders(self, table, condition="true"):
@@ -288,12 +249,7 @@ def thrice(orders, seed=1):
 def work_off(consumers, finished, seconds=120, stays=3, *, supervised=False):
     """Start consumers that were killed again until it is, and stays, finished; return how many.
 
-    If they are supervised, they are started again however they ended.
-
     It has to stay so for longer than a message waits where no queue shows it, as Celery's do.
-
-    Raises:
-        AssertionError: one ended by itself, or it is not finished in time.
     """
     killed, deadline = 0, time.monotonic() + seconds
     since = None

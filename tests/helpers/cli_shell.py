@@ -35,8 +35,6 @@ def checkout():
 
 @dataclass
 class Ran:
-    """What a process left behind."""
-
     code: int
     out: str
     err: str = ""
@@ -56,12 +54,10 @@ class Shell:
         self.environment = {**kept, "TERM": "xterm", "COLUMNS": "120", **environment}
 
     def command(self, arguments):
-        """Return the words of a command."""
         flask = str(Path(sys.executable).with_name("flask"))
         return [flask, "--app", "shop", "idempotence", *arguments]
 
     def pipe(self, *arguments, typed="", **environment):
-        """Run a command in a pipe."""
         done = subprocess.run(
             self.command(arguments),
             cwd=self.directory,

@@ -42,7 +42,6 @@ class HeldLeases:
         self.holds = []
 
     def hold(self, count, *, over):
-        """Claim so many keys over so many seconds."""
         began = time.monotonic()
         for number in range(count):
             time.sleep(max(0.0, began + over * number / count - time.monotonic()))

@@ -57,7 +57,6 @@ def after(thing, name, act):
 
 
 def die_at(step, site):
-    """Arrange for this process to be killed at a step."""
     session = site.session()
     if step == "before the claim":
         before(site.store, "claim", die)

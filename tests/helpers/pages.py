@@ -18,13 +18,7 @@ def namespace():
 
 
 def run_blocks(page, count, replaced=()):
-    """Run a page's first blocks of Python, and return their names.
-
-    Args:
-        page: its path.
-        count: the number of blocks.
-        replaced: texts of the code, and their replacements.
-    """
+    """Run a page's first blocks of Python, some texts of theirs replaced; return their names."""
     names = namespace()
     for block in blocks(text_of(page))[0][:count]:
         code = block.text

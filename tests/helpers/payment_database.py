@@ -31,17 +31,7 @@ payments = Table(
 class PaymentApp:
     """One application with a session of its own, and the payments in its database.
 
-    Args:
-        url: the database's.
-        view: is given the session, and returns what a view returns; by default it pays.
-        guard: what else `idempotent` is told.
-        settings: the application's.
-        store: another store than the one beside the payments.
-        handlers: of errors.
-        deadline: seconds that the store has; a busy machine takes its time.
-        prepare: whether to make the tables.
-        engine: options of the application's engine.
-        sessions: options of its sessions.
+    `guard` is what else `idempotent` is told. The store's deadline is that of a busy machine.
     """
 
     def __init__(
@@ -87,7 +77,6 @@ class PaymentApp:
             self.before()
 
     def pay(self, session, amount=None, reference=None):
-        """Write a payment, and answer its number."""
         asked = request.get_json(silent=True) or {}
         amount = asked.get("amount", 1) if amount is None else amount
         made = session.execute(

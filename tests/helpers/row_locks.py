@@ -18,7 +18,6 @@ AWAITED = {
 
 
 def new_tables(server):
-    """Return the URL of a new database of a server, with the tables of the recipes."""
     url = server.new_database()
     database = RecipeDatabase(url)
     database.prepare()
@@ -27,20 +26,13 @@ def new_tables(server):
 
 
 def code_of(error):
-    """Return MySQL's number of an error, or PostgreSQL's SQLSTATE."""
     first = error.orig.args[0]
     return first if isinstance(first, int) else error.orig.sqlstate
 
 
 @contextlib.contextmanager
 def transaction(url, *statements, **options):
-    """Run statements in a transaction that the caller ends, else it is rolled back.
-
-    Args:
-        url: of the database.
-        statements: texts of SQL.
-        options: those of `create_engine`, such as `isolation_level`.
-    """
+    """Run statements in a transaction that the caller ends, else it is rolled back."""
     engine = create_engine(url, poolclass=NullPool, **options)
     with contextlib.closing(engine.connect()) as connection:
         for statement in statements:

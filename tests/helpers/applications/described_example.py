@@ -39,7 +39,6 @@ OPERATIONS = {
 
 
 def describe():
-    """Return the description of the guarded views."""
     spec = APISpec("Shop", "1", "3.1.0", plugins=[IdempotencePlugin(app)])
     for endpoint, (path, content, status, bodies) in OPERATIONS.items():
         problems = {code: {"description": "Refused.", "content": PAGE} for code in (400, 404, 415)}

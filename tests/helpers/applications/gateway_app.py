@@ -40,7 +40,6 @@ def make_app(**settings):
     @app.post("/echo")
     @idempotent(compare=False if os.environ.get("GATEWAY_COMPARE") == "nothing" else None)
     def echo():
-        """Answer what the request says."""
         told = request.get_json()
         response = Response(told["body"], status=told["status"])
         response.headers.clear()
@@ -49,7 +48,6 @@ def make_app(**settings):
 
     @app.get("/may-i")
     def may_i():
-        """Say whether the sender's credentials are still good."""
         return "", 401 if (FOLDER / "revoked").exists() else 204
 
     app.json.ensure_ascii = os.environ.get("GATEWAY_ENSURE_ASCII") != "false"

@@ -12,7 +12,6 @@ FAULTS = ("lost", "500", "running", "503")
 
 
 def rows():
-    """Return the cells behind each client's name in the report's table."""
     table = section(MEASURED, "What each client sends again")
     cells = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
     return {client: tuple(row) for client, *row in cells[1:]}
@@ -39,7 +38,6 @@ def measured(call):
 
 
 def attempt(call, shop, key):
-    """Return what the caller of the client sees: None, or an exception."""
     try:
         call(shop.url, key)
     except Exception as problem:

@@ -39,15 +39,12 @@ def application_of_page():
 
 
 class Notification(NamedTuple):
-    """One attempt at a notification."""
-
     path: str
     headers: dict
     body: bytes
 
 
 def new_key():
-    """Return a private key and its public part as PEM."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

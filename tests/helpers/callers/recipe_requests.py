@@ -12,14 +12,7 @@ PATIENCE = 60
 
 
 class RecipeSite:
-    """The example with its recipes in a database.
-
-    Args:
-        url: of the database.
-        folder: for the shop's file.
-        within: whether the guards have their table there, too; else they are in memory.
-        settings: of the application.
-    """
+    """The example with its recipes in a database; `within` puts the guards' table there, too."""
 
     def __init__(self, url, folder, *, within=False, **settings):
         if within:
@@ -102,5 +95,4 @@ def statuses(answers):
 
 
 def values_of(answers, name):
-    """List a value of the successful answers."""
     return [answer.json[name] for answer in answers if answer.status_code < 400]

@@ -65,7 +65,6 @@ _opener = urllib.request.build_opener(_StayHere)
 
 
 def run_lab(url, mode, requests, *, delay=200, failure="none", only_first=True):
-    """Start a run of the lab, wait for its end, and return its events."""
     form = {"mode": mode, "requests": requests, "delay": delay, "failure": failure}
     if only_first:
         form["only_first"] = "on"

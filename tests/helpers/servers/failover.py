@@ -21,15 +21,7 @@ DEADLINE = 1.0
 
 @dataclass
 class Counts:
-    """What came of one failover.
-
-    Attributes:
-        claims: claims that were granted.
-        lost_claims: those that the new primary does not know: the next caller is granted them.
-        completions: completions that were confirmed.
-        lost_completions: those that the new primary does not know as done.
-        slowest: seconds that the slowest operation took.
-    """
+    """What came of one failover; the new primary does not know what is lost."""
 
     claims: int = 0
     lost_claims: int = 0
@@ -100,12 +92,8 @@ def fail_over(
 ) -> Counts:
     """Kill the primary under load, and count what of the acknowledged is lost.
 
-    Args:
-        wait_replicas: as the store's option.
-        cut_off: how many of the two replicas are cut off from the primary shortly before it
-            dies. Where it is one, the other one dies with the primary.
-        threads: how many send, each over a store of its own.
-        seconds: of load before anything happens, and after all is well again.
+    Some replicas are cut off from the primary shortly before it dies. Where it is one, the other
+    one dies with the primary.
     """
     with SentinelGroup() as group:
         load = _Load(group.url, wait_replicas)
@@ -124,13 +112,7 @@ def fail_over(
 
 
 def fail(group: SentinelGroup, cut_off: int, *, while_cut=lambda: time.sleep(CUT_FOR)) -> float:
-    """Kill the primary, wait for its successor, and return when it died.
-
-    Args:
-        group: whole, at first; afterwards the dead are replicas of the new primary.
-        cut_off: as for `fail_over`.
-        while_cut: is called while replicas are cut off.
-    """
+    """Kill the primary, wait for its successor, and return when it died; the dead follow it."""
     old = group.primary
     replicas = [server for server in group.servers if server is not old]
     away, attached = replicas[:cut_off], replicas[cut_off:]

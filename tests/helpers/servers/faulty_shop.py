@@ -72,7 +72,6 @@ class FaultyServer:
 
     @property
     def seconds(self):
-        """Seconds from the first attempt to the last."""
         return self.attempts[-1].at - self.attempts[0].at
 
     def _answer(self, environ, start_response):
@@ -188,6 +187,5 @@ class Shop(FaultyServer):
 
 
 def ec2_error(refusal):
-    """Return a refusal as EC2 writes errors."""
     error = f"<Code>{refusal.slug}</Code><Message>{refusal.description}</Message>"
     return f"<Response><Errors><Error>{error}</Error></Errors></Response>"

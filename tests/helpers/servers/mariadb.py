@@ -37,7 +37,6 @@ _OF_MYSQL = {
 
 
 def mariadb_binary() -> str | None:
-    """Return the server to test with; None where there is none."""
     wanted = os.environ.get(BINARY_VARIABLE, "mariadbd")
     return shutil.which(wanted) or shutil.which(wanted, path="/usr/sbin:/usr/local/sbin")
 
@@ -45,12 +44,8 @@ def mariadb_binary() -> str | None:
 class MariaDbServer(ServerProcess):
     """A MariaDB server on a unix socket and a port of loopback, with no database of its own.
 
-    Attributes:
-        is_mysql: whether it is a MySQL in truth.
-
-    Args:
-        settings: of the server, such as `sql_mode=""`. By default nothing is flushed to the
-            disk: a crash of the server loses nothing, one of the machine would.
+    By default nothing is flushed to the disk: a crash of the server loses nothing, one of the
+    machine would.
     """
 
     def __init__(self, **settings: object):
@@ -74,7 +69,6 @@ class MariaDbServer(ServerProcess):
         self._count = 0
 
     def start(self) -> None:
-        """Start the server: the first time on a free port, then always on the same."""
         data = self.directory / "data"
         if not data.exists():
             data.mkdir()
@@ -90,7 +84,6 @@ class MariaDbServer(ServerProcess):
 
     @property
     def socket(self) -> Path:
-        """The path of the unix socket."""
         return self.directory / "socket"
 
     def _make_tables(self, data: Path) -> None:
@@ -128,7 +121,6 @@ class MariaDbServer(ServerProcess):
         )
 
     def execute(self, *statements: str, database: str | None = None) -> list[tuple]:
-        """Run statements on a connection of their own, and return the rows of the last one."""
         with contextlib.closing(self.connect(database)) as connection:
             cursor = connection.cursor()
             for statement in statements:
@@ -143,14 +135,11 @@ class MariaDbServer(ServerProcess):
         return self.url(name)
 
     def url(self, database: str) -> str:
-        """Return the URL of a database, over TCP."""
         scheme = os.environ.get(SCHEME_VARIABLE, "mysql+pymysql")
         return f"{scheme}://root@{HOST}:{self.port}/{database}"
 
     def pause(self) -> None:
-        """Freeze the server; connections stay open."""
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
         os.kill(self._process.pid, signal.SIGCONT)

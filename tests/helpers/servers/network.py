@@ -57,7 +57,6 @@ class Network:
         self._switch.stdout.close()
 
     def address(self, host: str) -> str:
-        """Return the address of a host."""
         return packet_switch.address_of(self.hosts.index(host))
 
     def command(self, host: str, command: Iterable[str]) -> list[str]:
@@ -68,26 +67,20 @@ class Network:
     def shape(self, senders: Iterable[str], receivers: Iterable[str], **rule: float) -> None:
         """Set how packets travel from some hosts to others, one way.
 
-        Args:
-            senders: names of hosts.
-            receivers: likewise.
-            rule: `loss`, `duplicate` and `reorder` are shares of the packets, `delay` is in
-                seconds. A reordered packet is late by up to 20 ms.
+        `loss`, `duplicate` and `reorder` are shares of the packets, `delay` is in seconds.
+        A reordered packet is late by up to 20 ms.
         """
         for pair in product(senders, receivers):
             self._rules[pair] = {**self._rules.get(pair, {}), **rule}
         self._send()
 
     def shape_all(self, **rule: float) -> None:
-        """Set how packets travel between all hosts."""
         self.shape(self.hosts, self.hosts, **rule)
 
     def cut_one_way(self, senders: Iterable[str], receivers: Iterable[str]) -> None:
-        """Lose all packets from some hosts to others."""
         self.shape(senders, receivers, loss=1)
 
     def cut(self, left: Iterable[str], right: Iterable[str]) -> None:
-        """Lose all packets between some hosts and others."""
         self.cut_one_way(left, right)
         self.cut_one_way(right, left)
 
@@ -96,7 +89,6 @@ class Network:
         self.cut(hosts, set(self.hosts) - set(hosts))
 
     def heal(self) -> None:
-        """Carry all packets again."""
         self._rules.clear()
         self._send()
 

@@ -84,19 +84,12 @@ http {{
 
 
 def missing():
-    """Say what the gateway needs and this machine lacks."""
     lacking = [str(path) for path in NEEDED if not path.exists()]
     return lacking if shutil.which("nginx") else ["nginx", *lacking]
 
 
 class Nginx(ServerProcess):
-    """The site of docs/gateway, with the addresses and paths of a test.
-
-    Args:
-        flask: the port of the application.
-        redis_port: the port of the store.
-        site: is given the text of the site, and returns what the test makes of it.
-    """
+    """The site of docs/gateway, with the addresses and paths of a test, which may change it."""
 
     def __init__(self, flask, redis_port, *, site=lambda text: text):
         self._flask, self._redis, self._site = flask, redis_port, site
@@ -144,7 +137,6 @@ class Nginx(ServerProcess):
         return False
 
     def cpu_seconds(self):
-        """The processor time that the workers have taken so far."""
         ticks = 0
         for file in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):  # it has ended meanwhile
@@ -155,7 +147,6 @@ class Nginx(ServerProcess):
 
     @property
     def verdicts(self):
-        """What the gateway has decided so far, in order."""
         file = self.directory / "access.log"
         return [line.rsplit(" ", 1)[1] for line in file.read_text().splitlines()]
 
@@ -262,7 +253,6 @@ class World:
 
     @property
     def seen(self):
-        """How many requests have reached Flask."""
         file = self.folder / "seen"
         return len(file.read_text().splitlines()) if file.exists() else 0
 

@@ -38,12 +38,10 @@ _BATCH = 64
 
 
 def address_of(place: int) -> str:
-    """Return the address of the host with that place in the list."""
     return f"{NETWORK}{_FIRST + place}"
 
 
 def make_host(place: int) -> tuple[int, int]:
-    """Make a namespace with one device; return the file descriptors of both."""
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "unshare")
     namespace = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -59,8 +57,6 @@ def make_host(place: int) -> tuple[int, int]:
 
 
 class Switch:
-    """Carries packets between devices by the rules of their pairs."""
-
     def __init__(self, devices: list[int]) -> None:
         self._devices = devices
         self._places = {
@@ -72,7 +68,6 @@ class Switch:
         self._random = random.Random(1)
 
     def take_from(self, place: int) -> None:
-        """Carry the packets that a host has sent."""
         for _ in range(_BATCH):
             try:
                 packet = os.read(self._devices[place], _MOST)
@@ -117,7 +112,6 @@ class Switch:
 
 
 def main(hosts: list[str]) -> None:
-    """Make the hosts and carry their packets until the input ends."""
     made = [make_host(place) for place in range(len(hosts))]
     devices = [device for _, device in made]
     switch = Switch(devices)

@@ -26,19 +26,13 @@ max_client_conn = 500
 
 
 def pgbouncer_binary() -> str | None:
-    """Return the pooler to test with; None where there is none."""
     if wanted := os.environ.get(BINARY_VARIABLE):
         return wanted
     return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 
 
 class PgBouncer(ServerProcess):
-    """A pooler in transaction mode.
-
-    Args:
-        behind: the server to which it connects.
-        settings: of its configuration. By default few connections serve all clients.
-    """
+    """A pooler in transaction mode; by default few connections serve all clients."""
 
     def __init__(self, behind: PostgresServer, **settings: object):
         self._behind = behind
@@ -46,7 +40,6 @@ class PgBouncer(ServerProcess):
         self.port = free_port()
 
     def start(self) -> None:
-        """Start the pooler."""
         open_to_nobody(self.directory)
         told = "\n".join(f"{name} = {value}" for name, value in self._settings.items())
         file = self.directory / "pgbouncer.ini"

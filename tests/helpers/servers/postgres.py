@@ -44,7 +44,6 @@ def as_nobody() -> dict:
 
 
 def open_to_nobody(directory: Path, *others: Path) -> None:
-    """Let such a server use its directory."""
     directory.chmod(0o755)
     if os.getuid() == 0:
         nobody = pwd.getpwnam("nobody")
@@ -55,9 +54,8 @@ def open_to_nobody(directory: Path, *others: Path) -> None:
 class PostgresServer(ServerProcess):
     """A PostgreSQL server on a port of loopback and a unix socket, with an empty cluster.
 
-    Args:
-        settings: of postgresql.conf. By default nothing is flushed to the disk: a crash of the
-            server loses nothing, one of the machine would.
+    By default nothing is flushed to the disk: a crash of the server loses nothing, one of the
+    machine would.
     """
 
     def __init__(self, **settings: object):
@@ -132,7 +130,6 @@ class PostgresServer(ServerProcess):
         return True
 
     def connect(self, database: str = "postgres", **options) -> psycopg.Connection:
-        """Return a connection of the driver's, to look behind the back of the code under test."""
         return psycopg.connect(
             host=HOST,
             port=self.port,
@@ -144,7 +141,6 @@ class PostgresServer(ServerProcess):
         )
 
     def new_database(self) -> str:
-        """Make an empty database, and return its URL."""
         self._count += 1
         name = f"test{self._count}"
         with self.connect() as connection:
@@ -152,11 +148,9 @@ class PostgresServer(ServerProcess):
         return self.url(name)
 
     def url(self, database: str = "postgres") -> str:
-        """Return the URL of a database."""
         return f"postgresql+psycopg://postgres@{HOST}:{self.port}/{database}"
 
     def pause(self) -> None:
-        """Freeze the server with all its processes; connections stay open."""
         with self.connect() as connection:
             rows = connection.execute(
                 "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
@@ -166,7 +160,6 @@ class PostgresServer(ServerProcess):
             os.kill(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
         for pid in self._paused:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)

@@ -48,7 +48,6 @@ def redis_binary() -> str:
 
 
 def redis_version(binary: str) -> str:
-    """Return the version that a server binary tells about itself."""
     told = subprocess.check_output([binary, "--version"], text=True, timeout=10)
     if found := re.search(r"\bv=(\S+)", told):
         return found[1]
@@ -131,7 +130,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
         return self._process.pid
 
     def ask(self, path, method="GET", headers=(), body=None, *, timeout=30) -> Answer:
@@ -240,12 +238,10 @@ class RedisServer(ServerProcess):
             self._paused = True
 
     def resume(self) -> None:
-        """Let a frozen server go on."""
         self._process.send_signal(signal.SIGCONT)
         self._paused = False
 
     def restart(self) -> None:
-        """Stop the server if it runs and start it on the same port."""
         self.stop()
         self.start()
 

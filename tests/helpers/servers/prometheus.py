@@ -23,19 +23,13 @@ def prometheus_binary() -> str:
 
 
 class Prometheus(ServerProcess):
-    """A Prometheus server.
-
-    Args:
-        targets: the URLs of what it scrapes, by job.
-        rules: the groups of alert rules, as in a file of rules.
-    """
+    """A Prometheus server: the URLs of what it scrapes by job, and the groups of alert rules."""
 
     def __init__(self, targets: dict[str, str], rules: dict | None = None):
         self._targets, self._rules = targets, rules or {"groups": []}
         self._binary = prometheus_binary()
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
         self.port = free_port()
         self.url = f"http://{HOST}:{self.port}"
         (self.directory / "rules.yml").write_text(yaml.safe_dump(self._rules))
@@ -84,12 +78,10 @@ class Prometheus(ServerProcess):
         return self._get("query", query=expression)["result"]
 
     def query_range(self, expression: str, start: float, end: float, step: float) -> list[dict]:
-        """Return the series of an expression between two times."""
         return self._get("query_range", query=expression, start=start, end=end, step=step)[
             "result"
         ]
 
     def firing(self) -> set[str]:
-        """Return the names of the alerts that fire."""
         alerts = self._get("alerts")["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}

@@ -19,7 +19,6 @@ DEBIAN = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the one in /usr/sbin changes
 
 
 def rabbitmq_binary() -> str | None:
-    """Return the server to test with; None where there is none."""
     wanted = os.environ.get(BINARY_VARIABLE)
     return shutil.which(wanted or DEBIAN) or (None if wanted else shutil.which("rabbitmq-server"))
 
@@ -79,7 +78,6 @@ class RabbitServer(ServerProcess):
             return probe.connect_ex((HOST, self.port)) == 0
 
     def connect(self) -> pika.BlockingConnection:
-        """Return a connection of the driver's, to publish and to count."""
         return pika.BlockingConnection(pika.URLParameters(self.url))
 
     def stop(self) -> None:

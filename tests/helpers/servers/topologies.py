@@ -28,8 +28,6 @@ class Replica(RedisServer):
 
 
 class Sentinel(RedisServer):
-    """A sentinel that watches one service."""
-
     def __init__(self, primary: RedisServer, *, quorum: int, down_after: float = 0.6):
         super().__init__()
         self._primary, self._quorum = primary, quorum
@@ -52,9 +50,7 @@ class Sentinel(RedisServer):
 class SentinelGroup:
     """One primary, two replicas and three sentinels.
 
-    Args:
-        down_after: seconds after which a silent server counts as dead. On a busy machine a short
-            time means failovers that nobody has asked for.
+    On a busy machine a short `down_after` means failovers that nobody has asked for.
     """
 
     REPLICAS = 2
@@ -84,13 +80,11 @@ class SentinelGroup:
 
     @property
     def url(self) -> str:
-        """Its address."""
         hosts = ",".join(f"{HOST}:{sentinel.port}" for sentinel in self.sentinels)
         return f"redis+sentinel://{hosts}/{SERVICE}/0"
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """The sentinels' addresses."""
         return [(HOST, sentinel.port) for sentinel in self.sentinels]
 
     @property
@@ -108,7 +102,6 @@ class SentinelGroup:
         return next(server for server in self.servers if server.port == int(told[1]))
 
     def is_whole(self) -> bool:
-        """Whether every sentinel knows all others, and every replica is connected."""
         with contextlib.suppress(redis.RedisError, KeyError):
             told = [s.client().sentinel_masters()[SERVICE] for s in self.sentinels]
             known = {(s["num-slaves"], s["num-other-sentinels"], s["flags"]) for s in told}
@@ -130,7 +123,6 @@ class SentinelGroup:
         return self.primary
 
     def flush(self) -> None:
-        """Forget all data."""
         self.primary.client().flushall()
 
 
@@ -152,12 +144,10 @@ class ClusterNode(RedisServer):
         raise RuntimeError("No port is free with the one 10000 above it.")
 
     def call(self, *words):
-        """Send a command."""
         return self.client().execute_command(*words)
 
     @property
     def id(self) -> str:
-        """Its name in the cluster."""
         return self.call("CLUSTER", "MYID").decode()
 
 
@@ -202,23 +192,19 @@ class Cluster:
         return all(len(node.client().cluster("nodes")) == len(self.nodes) for node in self.nodes)
 
     def is_whole(self) -> bool:
-        """Whether every node says so, and every replica is connected."""
         states = [node.client().cluster("info")["cluster_state"] for node in self.nodes]
         online = {replicas_online(node) for node in self.primaries}
         return set(states) == {"ok"} and online == {self._replicas}
 
     @property
     def url(self) -> str:
-        """Its address."""
         return "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.nodes)
 
     def flush(self) -> None:
-        """Forget all data."""
         for node in self.primaries:
             node.client().flushall()
 
     def owner(self, key: str) -> ClusterNode:
-        """Return the primary that serves a key."""
         slot = self.slot(key)
         for first, last, (_, port, *_), *_ in self.nodes[0].call("CLUSTER", "SLOTS"):
             if first <= slot <= last:
@@ -226,7 +212,6 @@ class Cluster:
         raise LookupError(key)
 
     def slot(self, key: str) -> int:
-        """Return the slot of a key."""
         return self.nodes[0].call("CLUSTER", "KEYSLOT", key)
 
     def move(self, slot: int, source: ClusterNode, target: ClusterNode) -> None:
@@ -246,12 +231,9 @@ class Cluster:
 
 
 class TlsServer(RedisServer):
-    """A server that speaks TLS only, with a certificate of its own authority.
+    """A server that speaks TLS only, with a new certificate in the same file at each start.
 
-    With each start it has another one, in the same file.
-
-    Args:
-        clients: a directory with the certificate that clients must have; None lets in all.
+    `clients` is a directory with the certificate that clients must have; None lets in all.
     """
 
     def __init__(self, clients=None):
@@ -270,7 +252,6 @@ class TlsServer(RedisServer):
 
     @property
     def ca(self) -> str:
-        """The file that a client needs in order to trust it."""
         return f"{self.directory}/certificate.pem"
 
 
@@ -285,7 +266,6 @@ def make_certificate(directory) -> tuple[str, str]:
 
 
 def has_tls() -> bool:
-    """Whether the server to test with was built with TLS."""
     command = [redis_binary(), "--port", "0", "--tls-port", "0", "--no-such-option", "1"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     return "tls-port" not in told.stdout + told.stderr  # it names the first that it does not know

@@ -66,7 +66,6 @@ class WsgiServer(ServerProcess):
         }
 
     def start(self):
-        """Start it, and wait until it answers."""
         self.port = free_port()
         filled = {"host": HOST, "port": self.port, "address": f"{HOST}:{self.port}"}
         filled |= {"app": APP, "asgi": ASGI_APP, "directory": self.directory}
@@ -85,15 +84,12 @@ class WsgiServer(ServerProcess):
         return False
 
     def count(self, name):
-        """Return how often an effect has happened."""
         return int(self.effects.get(name) or 0)
 
     def send(self, method, path, headers=(), *, body=None, **arguments):
-        """Send a request with these arguments in its address."""
         return self.ask(address_of(path, arguments), method, headers, body)
 
     def post(self, path, headers=(), **arguments):
-        """Send a POST request."""
         return self.send("POST", path, headers, **arguments)
 
     def abandon(self, path, headers=(), *, after=0.3, sent="", length=0, **arguments):
@@ -114,7 +110,6 @@ class WsgiServer(ServerProcess):
             time.sleep(after)
 
     def token(self):
-        """Fetch a token."""
         return json.loads(self.send("GET", "/token").text)["token"]
 
 

@@ -43,7 +43,6 @@ class Server(Consumer):
         return False
 
     def order(self, key, **headers):
-        """Order a report; return the address of its status."""
         answers = []
         headers["Idempotency-Key"] = key
 
@@ -56,7 +55,6 @@ class Server(Consumer):
         return answers[-1].headers["Location"]
 
     def result(self, address):
-        """Wait for the end of a job, and return its last answer."""
         answers = []
 
         def is_over():

@@ -11,7 +11,6 @@ WCAG_21_AA = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 
 def violations(page):
-    """List the violations on a page: the rule, the element and the remedy."""
     if Axe is None:
         nothing_to_drive("axe-playwright-python (uv run --group browser)")
     found = Axe().run(page, options={"runOnly": WCAG_21_AA, "resultTypes": ["violations"]})

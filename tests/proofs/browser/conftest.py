@@ -73,6 +73,5 @@ def visit(launch, browser_name):
 
 @pytest.fixture
 def shop():
-    """The shop, on a port of its own."""
     with Shop() as running:
         yield running

@@ -47,7 +47,6 @@ def url(running):
 
 @pytest.fixture
 def expect(visit):
-    """Playwright's assertions, with a longer time-out."""
     sync_api.expect.set_options(timeout=30_000)
     return sync_api.expect
 
@@ -58,7 +57,6 @@ def wider_than_the_window(page):
 
 
 def order(page, url, name="Ada"):
-    """Place an order in the browser, and stay at its confirmation."""
     page.goto(url + "/checkout/mug")
     page.get_by_label("Your name").fill(name)
     page.get_by_role("button", name="Order now").click()
@@ -66,7 +64,6 @@ def order(page, url, name="Ada"):
 
 
 def run_lab(page, url, mode, requests=12, delay=300):
-    """Start a run of the lab in the browser."""
     page.goto(f"{url}/lab?mode={mode}")
     page.get_by_label("Requests at once").fill(str(requests))
     page.get_by_label("The view takes").fill(str(delay))

@@ -35,7 +35,6 @@ def press(page, selector, clicks=1):
 
 
 def write(page, selector, text):
-    """Replace the text of a field."""
     press(page, selector)
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.type(text)
@@ -47,8 +46,6 @@ def go_back(page):
 
 
 def shows(page, selector, text=""):
-    """Wait until the page has such an element with such a text."""
-
     def is_shown():
         try:
             found = page.evaluate("s => document.querySelector(s)?.textContent", selector)

@@ -20,7 +20,6 @@ WITH_ROWS = {"checkout.order"}
 
 @pytest.fixture(params=itertools.product(["light", "dark"], [PHONE, DESKTOP]), ids=str)
 def page(request, visit):
-    """A tab in each scheme and size."""
     scheme, viewport = request.param
     return visit(color_scheme=scheme, viewport=viewport)
 

@@ -71,7 +71,6 @@ DARK = {"example-lab"}
 
 
 def digest_of(part):
-    """Return a digest of a page's text and of the static files that it loads."""
     page = part.page
     text = re.sub(r"\d+", "0", " ".join(part.evaluate(CONTENT).split()))
     files = page.evaluate("() => performance.getEntriesByType('resource').map(each => each.name)")
@@ -95,7 +94,6 @@ def frame(part):
 
 
 def save(name, part):
-    """Take a picture and store its digest."""
     for scheme in ("dark", "light"):
         if scheme == "light" or name in DARK:
             part.page.emulate_media(color_scheme=scheme)

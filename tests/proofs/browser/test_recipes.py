@@ -8,13 +8,11 @@ pytestmark = pytest.mark.browser
 
 
 def button(page, path):
-    """Return the button of a recipe's form."""
     action = f"/recipes/{path}"
     return page.locator(f"form[action='{action}'] button, form[action^='{action}#'] button")
 
 
 def send(page, path):
-    """Send the form of a recipe, and return its answer."""
     button(page, path).click()
     return page.locator(".answer")
 

@@ -30,7 +30,6 @@ SOURCE = "https://github.com/flask-idempotence/flask-idempotence/blob/main/docs"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Build the pages of both languages, and return their folder."""
     packages = (
         "sphinx",
         "myst_parser",

@@ -36,8 +36,6 @@ EXPECTED = {
 
 @dataclass(frozen=True)
 class Violation:
-    """What contradicts a check."""
-
     operation: str
     what: str
 
@@ -164,7 +162,6 @@ def only_expected_answers_come(history: History) -> Iterator[Violation]:
 
 
 def is_expected(attempt: Attempt, exits: set[str], failed: set[str]) -> bool:
-    """Whether an answer is one that its guard may give."""
     if attempt.slug:
         return attempt.slug in EXPECTED[attempt.mode] | {"store-unavailable"}
     if attempt.status == 500:

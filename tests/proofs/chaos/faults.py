@@ -61,15 +61,7 @@ def schedule(seed: int, kinds: list[str], lease: float) -> Callable[[], Plan]:
 
 
 class Workers:
-    """The processes of a Gunicorn, to be killed and stopped, in the middle of a view if possible.
-
-    Args:
-        server: the Gunicorn.
-        directory: of the journal.
-
-    Attributes:
-        faults: what was done to them.
-    """
+    """Gunicorn's processes, to be killed and stopped in the middle of a view, if possible."""
 
     kinds = (KILLED, KILLED, STOPPED, "worker stopped briefly")
 
@@ -107,7 +99,6 @@ class Workers:
         del self._stopped[pid]
 
     def end(self) -> None:
-        """Wait until nobody is stopped any more."""
         for timer in [*self._stopped.values()]:
             timer.join()
 
@@ -128,12 +119,7 @@ def _is_alive(pid: int) -> bool:
 
 
 class OneServer:
-    """A server that writes everything down at once, behind a proxy that does harm.
-
-    Attributes:
-        url: what the application is told.
-        faults: what was done.
-    """
+    """A server that writes everything down at once, behind a proxy that does harm."""
 
     kinds = (
         "redis killed",
@@ -158,7 +144,6 @@ class OneServer:
         self._stack.close()
 
     def do(self, plan: Plan) -> None:
-        """Carry a plan out, and return when all is well again."""
         begun = time.monotonic()
         with getattr(self, "_" + plan.kind.replace(" ", "_"))(plan):
             time.sleep(plan.seconds)

@@ -14,21 +14,7 @@ WORKER_FAULTS = (KILLED, KILLED_ITSELF, EXITED, STOPPED)
 
 @dataclass(frozen=True)
 class Attempt:
-    """A request of a client, and its answer.
-
-    Attributes:
-        id: which one it is; the application writes it down with the run.
-        operation: mode, number and user.
-        sent: when it was sent, on the monotonic clock.
-        received: when its answer was there, or was no longer waited for.
-        status: of the answer; None for no answer.
-        slug: of the problem that the answer tells of, or "".
-        body: of an answer that is no problem.
-        replayed: whether it is marked as a replay.
-        stored: whether it is not marked as not yet stored.
-        probe: whether it was sent when all was calm again.
-        stolen: whether it was sent with another user's token.
-    """
+    """A request of a client, and its answer, if any; a `stolen` one has another user's token."""
 
     id: str
     operation: str
@@ -44,25 +30,18 @@ class Attempt:
 
     @property
     def mode(self) -> str:
-        """Of the guard."""
         return self.operation.partition("/")[0]
 
     @property
     def run(self) -> str | None:
-        """Which run the answer is of, if it tells of a success."""
         return self.body.get("run") if self.status == 201 else None
 
 
 @dataclass
 class Run:
-    """A run of a view, as the journal tells.
+    """A run of a view; its request had `arrived` before anything was claimed.
 
-    Attributes:
-        arrived: when its request was there, before anything was claimed.
-        begun: when the view began.
-        effect: when it had its effect, if it had.
-        ended: when it ended, if it did.
-        end: "success", "failure", "exit", "kill" or "", where it did not come to any.
+    `end` is "success", "failure", "exit", "kill" or "", where it did not come to any.
     """
 
     id: str
@@ -77,7 +56,6 @@ class Run:
 
     @property
     def mode(self) -> str:
-        """Of the guard."""
         return self.operation.partition("/")[0]
 
 
@@ -92,23 +70,12 @@ class Fault:
 
     @property
     def length(self) -> float:
-        """Seconds."""
         return self.ended - self.begun
 
 
 @dataclass
 class History:
-    """All of it.
-
-    Attributes:
-        attempts: in the order of their answers.
-        runs: in the order of their beginnings.
-        faults: what was done.
-        stalls: standstills that the processes noticed, whatever they came from.
-        given_up: operations whose clients never had a final answer.
-        lease: seconds.
-        interval: seconds, of the lock.
-    """
+    """All of it; processes noticed the `stalls`, and `given_up` never had a final answer."""
 
     attempts: list[Attempt]
     runs: list[Run]
@@ -120,12 +87,10 @@ class History:
 
     @cached_property
     def attempts_of(self) -> dict[str, list[Attempt]]:
-        """By operation."""
         return _grouped(self.attempts)
 
     @cached_property
     def runs_of(self) -> dict[str, list[Run]]:
-        """By operation."""
         return _grouped(self.runs)
 
     @cached_property
@@ -154,7 +119,6 @@ ENDS = {"ended": "success", "failed": "failure", "exits": "exit", "kills itself"
 
 
 def runs_in(lines: list[dict]) -> list[Run]:
-    """Return the runs that a journal tells of."""
     runs = {}
     for line in lines:
         if line["event"] == "begun":
@@ -175,6 +139,5 @@ def faults_in(lines: list[dict]) -> list[Fault]:
 
 
 def stalls_in(lines: list[dict]) -> list[Fault]:
-    """Return the standstills that a journal tells of."""
     stalls = [line for line in lines if line["event"] == "stall"]
     return [Fault("standstill", line["since"], line["at"], line["pid"]) for line in stalls]

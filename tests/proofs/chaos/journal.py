@@ -19,11 +19,7 @@ STANDSTILL = 0.3
 
 
 class Journal:
-    """The journal, open for writing.
-
-    Args:
-        directory: where the journal is, and beside it a file for each operation.
-    """
+    """The journal, open for writing, and beside it a file for each operation."""
 
     def __init__(self, directory: Path):
         self._directory = directory
@@ -31,7 +27,6 @@ class Journal:
         self._file = os.open(directory / "journal", flags, 0o600)
 
     def note(self, event, **told) -> None:
-        """Write a line."""
         line = {"event": event, "at": time.monotonic(), "pid": os.getpid(), **told}
         os.write(self._file, json.dumps(line).encode() + b"\n")
 

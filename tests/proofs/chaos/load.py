@@ -27,12 +27,7 @@ FINAL_STATUSES = {400, 403, 404, 409, 422}
 
 @dataclass(frozen=True)
 class Case:
-    """What several users send at once, each of them perhaps twice: the same key and body.
-
-    Attributes:
-        work: seconds that its first run takes.
-        end: of its first run: "success", "failure", "exit" or "kill".
-    """
+    """What several users send at once, each of them perhaps twice: the same key and body."""
 
     number: int
     mode: str
@@ -81,25 +76,11 @@ class Task:
 
     @property
     def operation(self) -> str:
-        """Mode, number and user."""
         return f"{self.case.mode}/{self.case.number}/{self.user}"
 
 
 class Load:
-    """Clients of an application.
-
-    Args:
-        port: where it listens, on loopback.
-        seed: of the cases and of how long clients pause.
-        long_work: seconds of the views that outlast their lease.
-        modes: which modes, and how often.
-
-    Attributes:
-        attempts: all that were answered, or not answered.
-        given_up: operations without a final answer.
-        tasks: all that were begun.
-        clients: how many there are.
-    """
+    """Clients of an application; the seed is that of the cases and of the clients' pauses."""
 
     clients = 16
 
@@ -123,7 +104,6 @@ class Load:
             yield from tasks * case.copies
 
     def start(self) -> None:
-        """Begin."""
         self._threads = [
             threading.Thread(target=self._work, args=[random.Random(f"{self._seed} {number}")])
             for number in range(self.clients)
@@ -180,7 +160,6 @@ class Load:
             return task.token is not None
 
     def send(self, task: Task, *, probe: bool = False, thief: str = "") -> Attempt:
-        """Send a task once, in the name of its user or of a thief who has its token."""
         case, user = task.case, thief or task.user
         attempt = uuid.uuid4().hex
         headers = {"X-Attempt": attempt, "Content-Type": "application/json"}
@@ -243,12 +222,10 @@ class Load:
 
     @property
     def statuses(self) -> Counter:
-        """How often what was answered."""
         return Counter(kind_of(attempt) for attempt in self.attempts)
 
 
 def kind_of(attempt: Attempt) -> str:
-    """Say in a few words what an answer is."""
     if attempt.status is None:
         return "no answer"
     told = f"{attempt.status} {attempt.slug}".strip()
@@ -256,7 +233,6 @@ def kind_of(attempt: Attempt) -> str:
 
 
 def is_final(attempt: Attempt) -> bool:
-    """Whether a client asks no further."""
     if attempt.slug == "key-in-progress":
         return False
     if attempt.mode == "once" and attempt.replayed:

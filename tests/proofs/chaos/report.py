@@ -9,12 +9,10 @@ from .load import kind_of
 
 
 def violations_in(history: History) -> dict[str, list[Violation]]:
-    """Look for violations; returns those of each check."""
     return {check.__name__: list(check(history)) for check in CHECKS}
 
 
 def counts_of(history: History) -> dict[str, Counter]:
-    """Count everything, by headings."""
     effects = [run for run in history.runs if run.effect]
     killed = {fault.pid for fault in history.faults if "killed" in fault.kind} - {None}
     return {
@@ -52,7 +50,6 @@ def counts_of(history: History) -> dict[str, Counter]:
 
 
 def was_stopped(history: History, run: Run) -> bool:
-    """Whether a run's process was stopped while its view ran."""
     ended = run.ended or run.begun
     stops = [fault for fault in history.faults if "stopped" in fault.kind]
     return any(
@@ -61,7 +58,6 @@ def was_stopped(history: History, run: Run) -> bool:
 
 
 def second_runs(history: History) -> Counter:
-    """Count the runs that followed another one of the same operation, by what explains them."""
     reasons = Counter()
     for _, runs in repeatable_runs(history, "least", "patient"):
         for first, second in pairwise(runs):
@@ -70,7 +66,6 @@ def second_runs(history: History) -> Counter:
 
 
 def report(history: History, title: str) -> str:
-    """Return the counts as Markdown."""
     longest = max((stall.length for stall in history.stalls), default=0.0)
     lines = [f"### {title}", "", "| | |", "|---|---|"]
     for heading, counts in counts_of(history).items():
@@ -80,7 +75,6 @@ def report(history: History, title: str) -> str:
 
 
 def worst_of(history: History) -> str:
-    """Return the first violations of each check, for whoever has to find out why."""
     lines = []
     for name, found in violations_in(history).items():
         for violation in found[:5]:

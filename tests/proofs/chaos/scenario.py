@@ -38,11 +38,7 @@ def application(directory: Path, url: str, lease: float = LEASE) -> Gunicorn:
 def play(store, directory: Path, *, seconds: float, seed: int) -> History:
     """Let the clients work while faults strike, then have them finish and look at every key.
 
-    Args:
-        store: the servers behind the application, as a context, with what can be done to them.
-        directory: for the journal.
-        seconds: for which faults strike, each kind at least once however slow the machine is.
-        seed: of the cases and of the faults.
+    Each kind of fault strikes at least once, however slow the machine is.
     """
     with store, application(directory, store.url) as server:
         workers = Workers(server, directory)

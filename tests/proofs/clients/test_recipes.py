@@ -93,7 +93,6 @@ def instances(client, count=1, **options):
 
 
 def replays(server):
-    """Return whether each response was a replay."""
     return [response.headers.get("Idempotent-Replayed") == "true" for response in server.responses]
 
 

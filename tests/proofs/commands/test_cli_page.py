@@ -22,7 +22,6 @@ def blocks(language):
 
 
 def transcripts():
-    """Return pairs of a command and what it is shown to print, in their order."""
     shown = "".join(blocks("console"))
     return [part.split("\n", 1) for part in shown.split(PROMPT)[1:]]
 

@@ -17,7 +17,6 @@ MANY = 50_000
 
 @pytest.fixture(scope="module")
 def crowded(redis_server):
-    """A server with 50,000 keys of ours, and as many of somebody else's."""
     with redis_server.client() as client:
         client.flushall()
         pipe = client.pipeline(transaction=False)
@@ -57,7 +56,6 @@ def test_counting_a_large_store_takes_no_more_memory_than_a_small_one(crowded, t
 
 
 def memory_of(shell, url):
-    """Return the bytes that the command takes at most."""
     process = subprocess.Popen(
         shell.command(["stats"]),
         cwd=shell.directory,

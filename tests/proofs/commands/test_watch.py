@@ -91,7 +91,6 @@ class Watch:
         return self._process.wait()
 
     def wait_for(self, text, seconds=30):
-        """Wait until the last notice has a text."""
         assert until(lambda: self.err and text in self.err[-1], seconds), self.err
 
     def interrupt(self):
@@ -102,7 +101,6 @@ class Watch:
 
     @property
     def events(self):
-        """The signals, but for those of the probes."""
         return [each for each in map(json.loads, self.out) if each["endpoint"] != "probe"]
 
     def hear_two_workers(self, server):
@@ -141,7 +139,6 @@ def served(shell, *extra):
 
 
 def reach_both(server):
-    """Send keyed requests until two workers have answered; return both."""
     pids, sent = set(), 0
     while len(pids) < 2:
         assert sent < 800, "one worker has served everything"

@@ -76,7 +76,6 @@ def of_forks(given) -> list[str]:
 
 
 def show(lines: list[Line], early: str) -> list[str]:
-    """Print a table, and return the limits that were missed."""
     sys.stdout.write(table_of(lines, early, "end") + "\n")
     return missed_in(lines)
 

@@ -50,7 +50,6 @@ def index():
 
 
 def view():
-    """Return which run this is, as an order would return its number."""
     return {"run": uuid.uuid4().hex, "order": request.json["order"]}, 201
 
 

@@ -28,16 +28,7 @@ DEPTH = 5
 
 @dataclass
 class Forks:
-    """What came of many forks.
-
-    Attributes:
-        forked: how many children and descendants there were.
-        failed: statuses of children that did not end with 0.
-        twice: keys whose view ran more than once.
-        never: keys whose view did not run.
-        zombies: children that were left.
-        marks: figures of the parent after each batch.
-    """
+    """What came of many forks: statuses, keys, processes, and the parent's figures by batch."""
 
     forked: int
     failed: list[int]
@@ -48,7 +39,6 @@ class Forks:
 
 
 def application(store: str, effects: int) -> Flask:
-    """Return an application whose view writes a line to a file for each run."""
     app = Flask("forks")
     app.config.update(
         SECRET_KEY="a secret for the tests",
@@ -75,14 +65,12 @@ class Family:
         self.names: list[str] = []
 
     def serve(self, name: str) -> bool:
-        """Send a key twice, and return whether both were answered."""
         before = self._requests.statuses["201 CREATED"]
         for _ in range(2):
             self._requests.send(f"/orders/{name}", 1, HTTP_IDEMPOTENCY_KEY=f'"{name}"')
         return self._requests.statuses["201 CREATED"] == before + 2
 
     def fork(self, name: str, depth: int = 1) -> None:
-        """Fork a line of descendants, and wait for it."""
         self.names += [f"{name}.{generation}" for generation in range(depth)]
         self.forked += depth
         child = os.fork()
@@ -110,7 +98,6 @@ class Family:
 
 
 def play(kind: str, count: int, directory: Path, report: Callable[[str], None]) -> Forks:
-    """Fork so often, and measure the parent after each batch."""
     warnings.filterwarnings("ignore", "This process", DeprecationWarning)  # it has threads
     path = directory / "effects"
     effects = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -153,13 +140,11 @@ def play(kind: str, count: int, directory: Path, report: Callable[[str], None]) 
 
 
 def lines_of(forks: Forks, limit: float) -> list[Line]:
-    """Return the figures of the parent at a tenth of the forks, and at the end."""
     early, end = forks.marks[len(forks.marks) // 10], forks.marks[-1]
     return Line.of(early, end, [name for name in early if name != "forks"], limit)
 
 
 def faults_of(forks: Forks) -> list[str]:
-    """Return what must not be."""
     found = {
         "children failed": forks.failed,
         "keys ran twice": forks.twice,

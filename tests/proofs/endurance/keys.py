@@ -44,8 +44,6 @@ KINDS = ("memory", "full", *STORES)
 
 
 class Requests:
-    """Sends requests to an application without a server, and counts the statuses."""
-
     def __init__(self, app: Flask):
         self._app = app
         self._environ = create_environ("/", method="POST", content_type="application/json")
@@ -85,7 +83,6 @@ def store_of(kind: str, count: int, directory: Path, done: Callable[[], int]):
 
 
 def application(store: object, ttl: float) -> Flask:
-    """Return an application on a store or a URI."""
     app = Flask("keys")
     app.config.update(SECRET_KEY="a secret for the tests", IDEMPOTENCE_KEY_TTL=ttl)
     if isinstance(store, str):
@@ -105,7 +102,6 @@ def application(store: object, ttl: float) -> Flask:
 
 
 def figures() -> dict[str, float]:
-    """Return what this process has, after a collection."""
     gc.collect()
     usage = usage_of(os.getpid())
     return {
@@ -126,15 +122,7 @@ def _threads() -> int:
 def play(
     kind: str, count: int, directory: Path, report: Callable[[str], None], *, leak: bool = False
 ) -> tuple[list[dict[str, float]], Counter[str]]:
-    """Send so many keys, every tenth with a lock as well; return the figures at each mark.
-
-    Args:
-        kind: one of `KINDS`.
-        count: of distinct keys.
-        directory: for the store.
-        report: is called with a line at each mark.
-        leak: whether each key is kept, to test whether the run finds it.
-    """
+    """Send so many keys, every tenth with a lock as well; return the figures at each mark."""
     number = 0
     ttl = {"memory": LIVE * count / PER_SECOND, "full": 1e6}.get(kind, TTL)
     kept = []
@@ -157,6 +145,5 @@ def play(
 
 
 def lines_of(marks: list[dict[str, float]], limit: float) -> list[Line]:
-    """Return what was measured at a tenth of the keys, and at the end."""
     _, early, _, end = marks
     return Line.of(early, end, [name for name in early if "keys" not in name], limit)

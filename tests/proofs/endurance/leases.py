@@ -17,19 +17,7 @@ BATCH = 1000
 
 @dataclass(frozen=True)
 class Leases:
-    """What came of many leases.
-
-    Attributes:
-        held: how many there were.
-        lost: how many the keeper gave up.
-        missing: how many the store had lost, or given to another owner, at one of the looks.
-        shortest: seconds of a lease that were left at least, when it was looked at.
-        latest: seconds by which a renewal was late at most.
-        share: of one core that the keeper's thread took.
-        longest_claim: seconds of the slowest claim while they were held.
-        threads: of the process, those before and while they were held.
-        memory: bytes that each lease takes.
-    """
+    """What came of many leases, in seconds; `memory` is in bytes for each lease."""
 
     held: int
     lost: int
@@ -123,7 +111,6 @@ class Looks:
 
 
 def limits_of(leases: Leases, lease: float) -> list[tuple[str, str, bool]]:
-    """Return each limit, with its figure and whether it holds."""
     before, held = leases.threads
     return [
         ("none is lost", str(leases.lost), leases.lost == 0),
@@ -144,7 +131,6 @@ def limits_of(leases: Leases, lease: float) -> list[tuple[str, str, bool]]:
 
 
 def table_of(leases: Leases, lease: float) -> str:
-    """Return the limits and the figures as a table."""
     rows = [
         (limit, figure, "ok" if holds else "FAILED")
         for limit, figure, holds in limits_of(leases, lease)
@@ -160,7 +146,6 @@ def table_of(leases: Leases, lease: float) -> str:
 
 
 def faults_of(leases: Leases, lease: float) -> list[str]:
-    """Return the limits that were missed."""
     return [
         f"FAILED: {limit}: {figure}"
         for limit, figure, holds in limits_of(leases, lease)

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of a run, early and late.
-
-    Attributes:
-        name: of the figure.
-        before: early, when the process has warmed up.
-        after: at the end.
-        unit: in which both are shown.
-        limit: of the growth, as a share; None where the figure has none.
-    """
+    """One figure of a run, early (it has warmed up) and late; `limit` is a share of growth."""
 
     name: str
     before: float
@@ -34,12 +26,10 @@ class Line:
 
     @property
     def growth(self) -> float:
-        """Of the figure, as a share."""
         return self.after / self.before - 1 if self.before else float(self.after > 0)
 
     @property
     def verdict(self) -> str:
-        """Whether the growth is within the limit."""
         if self.limit is None:
             return ""
         return "ok" if self.growth <= self.limit else "FAILED"
@@ -51,12 +41,10 @@ class Line:
 
 
 def table_of(lines: Sequence[Line], early: str, late: str) -> str:
-    """Return a table, whose columns of figures have these names."""
     return "\n".join(
         [f"| | {early} | {late} | growth | |", "|---|---|---|---|---|", *map(str, lines)]
     )
 
 
 def missed_in(lines: Sequence[Line]) -> list[str]:
-    """Return the limits that were missed."""
     return [f"FAILED: {line}" for line in lines if line.verdict == "FAILED"]

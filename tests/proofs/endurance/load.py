@@ -26,18 +26,7 @@ class Timing:
 
 
 class Load:
-    """Clients of a server.
-
-    Args:
-        port: where it listens.
-        rate: requests a second.
-
-    Attributes:
-        timing: what each request took.
-        ratios: of a guarded request's time to that of its unguarded twin, each with its moment.
-        problems: unexpected answers, and how often each came.
-        late: operations that began more than a second late.
-    """
+    """Clients of a server; `ratios` are of a guarded request's time to its unguarded twin's."""
 
     def __init__(self, port: int, rate: float):
         self._port = port
@@ -54,11 +43,9 @@ class Load:
 
     @property
     def requests(self) -> int:
-        """How many requests were answered as they should be."""
         return sum(map(len, self.timing.of.values()))
 
     def burst(self) -> None:
-        """Send many requests at once."""
         threads = [
             threading.Thread(target=self._do, args=(self._client()[0], pair, -number))
             for number in range(1, BURST + 1)
@@ -71,14 +58,12 @@ class Load:
         self.ratios.clear()
 
     def start(self) -> None:
-        """Begin."""
         self._began = time.monotonic()
         self._threads = [threading.Thread(target=self._work) for _ in range(CLIENTS)]
         for thread in self._threads:
             thread.start()
 
     def end(self) -> None:
-        """Begin nothing more, and wait for all answers."""
         self._ends = True
         for thread in self._threads:
             thread.join()

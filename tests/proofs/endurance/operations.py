@@ -19,8 +19,6 @@ class UnexpectedAnswer(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer, and the seconds that it took."""
-
     status: int
     headers: http.client.HTTPMessage
     content: bytes
@@ -45,18 +43,7 @@ class Client:
         self._sent = 0
 
     def send(self, path: str, order: int, *, expect, kind: str = "", **headers) -> Answer:
-        """Send an order, and check the status of its answer.
-
-        Args:
-            path: of the view.
-            order: its number, of which also the sender is made.
-            expect: the status, or several that are allowed.
-            kind: under which the time is noted, where not of the path.
-            headers: `key` or `token`.
-
-        Raises:
-            UnexpectedAnswer: it has another status.
-        """
+        """Send an order, and check the status of its answer; headers are `key` or `token`."""
         sent = {"Content-Type": "application/json", "Authorization": f"Bearer user{order}"}
         names = {"key": "Idempotency-Key", "token": "Idempotence-Token"}
         sent |= {names[name]: value for name, value in headers.items()}
@@ -87,14 +74,12 @@ class Client:
         return Answer(response.status, response.headers, content, time.perf_counter() - began)
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 def check(condition: bool, text: str) -> None:
-    """Raise UnexpectedAnswer unless something is true."""
     if not condition:
         raise UnexpectedAnswer(text)
 
@@ -122,13 +107,11 @@ def repeats(client: Client, order: int) -> None:
 
 
 def lock(client: Client, order: int) -> None:
-    """Submit twice."""
     client.send("/lock", order, expect=201)
     client.send("/lock", order, expect=(409, 201), kind="lock repeat")  # 201 after a stall
 
 
 def token(client: Client, order: int) -> None:
-    """Fetch a token, and spend it twice."""
     issued = client.send("/token", order, expect=200, kind="token issued")
     value = json.loads(issued.content)["token"]
     client.send("/token", order, token=value, expect=201)
@@ -151,13 +134,11 @@ def failing(client: Client, order: int) -> None:
 
 
 def stream(client: Client, order: int) -> None:
-    """Receive a streamed answer."""
     answer = client.send("/stream", order, key=f'"stream {order}"', expect=201)
     check(answer.content.count(b"\n") == 3, "a stream was cut off")
 
 
 def named(client: Client, order: int) -> None:
-    """Wait for a named lock."""
     client.send("/named", order, expect=201)
 
 

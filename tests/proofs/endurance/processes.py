@@ -11,15 +11,7 @@ MEBIBYTE = 1024 * KIBIBYTE
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has at one moment.
-
-    Attributes:
-        rss: bytes in memory, with what it shares.
-        uss: bytes that no other process shares.
-        threads: their number.
-        descriptors: open files and sockets.
-        cpu: seconds of CPU time since it began.
-    """
+    """What a process has; `uss` are the bytes that no other process shares."""
 
     rss: int
     uss: int
@@ -29,7 +21,6 @@ class Usage:
 
 
 def usage_of(pid: int) -> Usage:
-    """Read what a process has."""
     memory = _memory(pid)
     # The name in the second field may hold spaces.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -56,13 +47,11 @@ def _memory(pid: int) -> dict[str, int]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the processes that a process has started, in the order of their numbers."""
     files = Path(f"/proc/{pid}/task").glob("*/children")
     return sorted(int(child) for file in files for child in file.read_text().split())
 
 
 def zombies_of(pid: int) -> list[int]:
-    """Return the children of a process that have ended and were not waited for."""
     return [child for child in children_of(pid) if _state(child) == "Z"]
 
 

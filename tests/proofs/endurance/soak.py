@@ -30,14 +30,8 @@ SAMPLES = 100
 class Plan:
     """What is run.
 
-    Attributes:
-        store: its name in `STORES`.
-        seconds: how long.
-        rate: requests a second.
-        lease: seconds of a claim.
-        ttl: seconds for which records are kept: much shorter than the run, so that as many expire
-            as are made, in the parts of the run that are compared.
-        leaks: names of leaks that are planted, as in `application`.
+    Records live much shorter than the run, so that as many expire as are made, in the parts of
+    the run that are compared.
     """
 
     store: str
@@ -50,19 +44,7 @@ class Plan:
 
 @dataclass
 class Samples:
-    """What was measured.
-
-    Attributes:
-        title: the store and its version.
-        ttl: seconds for which records were kept.
-        began: when the load began, on the monotonic clock.
-        ended: when it ended.
-        series: pairs of moment and value, by name.
-        timing: pairs of moment and seconds, by kind of request.
-        ratios: pairs of moment and ratio, of a guarded request to its twin.
-        problems: unexpected answers and lines of the log, and how often each came.
-        late: share of operations that began more than a second late.
-    """
+    """What was measured; series, times and ratios are pairs of a moment and a value."""
 
     title: str
     ttl: float = 0.0
@@ -75,20 +57,13 @@ class Samples:
     late: float = 0.0
 
     def note(self, values: dict[str, float]) -> None:
-        """Add a sample."""
         now = time.monotonic()
         for name, value in values.items():
             self.series[name].append((now, value))
 
 
 def play(plan: Plan, directory: Path, report: Callable[[str], None]) -> Samples:
-    """Run the load, and sample.
-
-    Args:
-        plan: what to run.
-        directory: for the files of the store.
-        report: is called with a line each minute.
-    """
+    """Run the load, and sample."""
     with open_server(plan.store, directory) as store, server_of(plan, store.url) as server:
         samples = Samples(store.version, plan.ttl)
         load = Load(server.port, plan.rate)
@@ -121,7 +96,6 @@ def play(plan: Plan, directory: Path, report: Callable[[str], None]) -> Samples:
 
 
 def server_of(plan: Plan, url: str) -> Gunicorn:
-    """Return two workers with the application."""
     settings = {"STORE": url, "LEASE": plan.lease, "TTL": plan.ttl, "LEAKS": " ".join(plan.leaks)}
     return Gunicorn(
         "proofs.endurance.application:app",
@@ -134,7 +108,6 @@ def server_of(plan: Plan, url: str) -> Gunicorn:
 
 
 def of_processes(master: int, workers: list[int], load: Load) -> dict[str, float]:
-    """Return what the server's processes have, and how much CPU time they had."""
     found = {"master": usage_of(master)}
     found |= {f"worker {number}": usage_of(pid) for number, pid in enumerate(workers, 1)}
     values = {}
@@ -157,7 +130,6 @@ def is_trouble(line: str) -> bool:
 
 
 def line_of(samples: Samples, load: Load) -> str:
-    """Return the line of a minute."""
     last = {name: values[-1][1] for name, values in samples.series.items()}
     parts = [
         f"{(time.monotonic() - samples.began) / 60:4.1f} min",
@@ -173,6 +145,5 @@ def line_of(samples: Samples, load: Load) -> str:
 
 
 def to_stderr(line: str) -> None:
-    """Print a line of progress."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -18,8 +18,6 @@ HELD = 0.5
 
 
 class RedisStore:
-    """A Redis without persistence."""
-
     def __enter__(self):
         self._server = RedisServer().__enter__()
         self.url = self._server.url
@@ -30,7 +28,6 @@ class RedisStore:
         self._server.__exit__(*details)
 
     def hold(self) -> None:
-        """Let the server answer nothing for a while."""
         self._server.pause()
         threading.Timer(HELD, self._server.resume).start()
 
@@ -47,8 +44,6 @@ class RedisStore:
 
 
 class SqliteStore:
-    """A file, with a write-ahead log."""
-
     def __init__(self, directory: Path):
         self._file = directory / "store.db"
 
@@ -67,7 +62,6 @@ class SqliteStore:
         self._connection.close()
 
     def hold(self) -> None:
-        """Hold the lock of writers for a while."""
         self._connection.execute("BEGIN IMMEDIATE")
         threading.Timer(HELD, self._connection.execute, ["COMMIT"]).start()
 
@@ -95,7 +89,6 @@ class PostgresStore:
         self._server.__exit__(*details)
 
     def hold(self) -> None:
-        """Freeze the server for a while."""
         self._server.pause()
         threading.Timer(HELD, self._server.resume).start()
 
@@ -131,14 +124,12 @@ def _size_of(pid: int) -> int:
 
 
 def create_table(url: str) -> None:
-    """Create the store's table in a database."""
     engine = sa.create_engine(url)
     SqlStore(engine).create_table()
     engine.dispose()
 
 
 def open_server(name: str, directory: Path):
-    """Return a store that is started when it is entered."""
     kinds = {"redis": RedisStore, "postgresql": PostgresStore}
     return SqliteStore(directory) if name == "sqlite" else kinds[name]()
 

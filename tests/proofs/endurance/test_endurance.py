@@ -29,8 +29,6 @@ SHORT = [
 
 @pytest.fixture
 def endure(record_property):
-    """Run a command; return its exit code and what it has printed."""
-
     def run(*words):
         command = [sys.executable, "-m", "proofs.endurance", *map(str, words)]
         done = subprocess.run(

@@ -23,13 +23,7 @@ def shortest_run(ttl: float) -> float:
 
 @dataclass(frozen=True)
 class Limits:
-    """Shares by which figures may grow.
-
-    Attributes:
-        processes: of memory, threads and descriptors.
-        store: of keys, connections and bytes.
-        times: of ratios; also the share of operations that may begin late.
-    """
+    """Shares by which figures may grow; `times` also of operations that may begin late."""
 
     processes: float = 0.03
     store: float = 0.03
@@ -37,7 +31,6 @@ class Limits:
 
 
 def lines_of(samples: Samples, limits: Limits) -> list[Line]:
-    """Return the figures of a run."""
     lines = [*_of_processes(samples, limits.processes), *_of_the_store(samples, limits.store)]
     ratios = [_median(part) for part in _parts(samples, samples.ratios)]
     lines.append(Line("guarded ÷ unguarded, median", *ratios, limit=limits.times))
@@ -84,13 +77,11 @@ def _of_the_store(samples: Samples, limit: float) -> Iterable[Line]:
 
 
 def parts_of(samples: Samples) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return begin and end of the early part, and of the last one, as shares of the run."""
     early = max(EARLY, IN_BALANCE * samples.ttl / (samples.ended - samples.began))
     return (early, early + EARLY_LASTS), END
 
 
 def _parts(samples: Samples, values: Sequence[tuple[float, float]]) -> list[list[float]]:
-    """Return the values of the early part, and those of the end."""
     length = samples.ended - samples.began
     return [
         [
@@ -103,7 +94,6 @@ def _parts(samples: Samples, values: Sequence[tuple[float, float]]) -> list[list
 
 
 def _gained(samples: Samples, name: str) -> list[float]:
-    """Return by how much a sum has grown a second, in each part."""
     gained = []
     for edges in parts_of(samples):
         (began, first), (ended, last) = (_sample_at(samples, name, edge) for edge in edges)
@@ -112,7 +102,6 @@ def _gained(samples: Samples, name: str) -> list[float]:
 
 
 def _sample_at(samples: Samples, name: str, part: float) -> tuple[float, float]:
-    """Return the sample of a sum that is closest to a part of the run."""
     moment = samples.began + part * (samples.ended - samples.began)
     return min(samples.series[name], key=lambda sample: abs(sample[0] - moment))
 
@@ -122,7 +111,6 @@ def _median(values: Sequence[float]) -> float:
 
 
 def faults_of(samples: Samples, limits: Limits) -> list[str]:
-    """Return unexpected answers and lines of the log; also, whether the load came in time."""
     faults = [f"{count} x {problem}" for problem, count in samples.problems.items()]
     if samples.late > limits.times:
         faults.append(f"{100 * samples.late:.1f} % of the operations began late")
@@ -130,7 +118,6 @@ def faults_of(samples: Samples, limits: Limits) -> list[str]:
 
 
 def report_of(samples: Samples, limits: Limits) -> tuple[str, list[str]]:
-    """Return a table, and the limits that were missed."""
     lines = lines_of(samples, limits)
     faults = [f"FAILED: {fault}" for fault in faults_of(samples, limits)]
     return table_of(lines, "early", "end"), missed_in(lines) + faults

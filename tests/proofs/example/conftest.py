@@ -6,7 +6,6 @@ from helpers.callers.recipe_requests import RecipeSite
 
 @pytest.fixture(params=["sqlite", "postgres", "mariadb"])
 def url(request, tmp_path):
-    """An empty database of each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/recipes.sqlite3"
     return request.getfixturevalue(request.param).new_database()
@@ -14,7 +13,6 @@ def url(request, tmp_path):
 
 @pytest.fixture
 def make(url, tmp_path):
-    """Make an application with its recipes in that database."""
     made = []
 
     def make(**settings):

@@ -22,7 +22,6 @@ IMPATIENT = "SET SESSION innodb_lock_wait_timeout = 1"
 
 @pytest.fixture
 def url(mariadb):
-    """A database with the tables of the recipes and their first rows."""
     return new_tables(mariadb)
 
 

@@ -54,7 +54,6 @@ sys.exit("acknowledged")
 
 
 def deliver(url, scheme, fate="lives"):
-    """Deliver the message to a consumer of its own; return its last words, or its signal."""
     command = [sys.executable, "-c", CONSUMER, url, scheme, fate]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     return done.stderr.strip() if done.returncode > 0 else done.returncode
@@ -148,7 +147,6 @@ def test_a_number_of_the_database_makes_each_copy_a_row_of_its_own(server):
 
 
 def size_of(mariadb, url, ids):
-    """Return the bytes of a table into which rows with these primary keys were inserted."""
     database = url.rpartition("/")[2]
     with mariadb.connect(database, autocommit=False) as connection, connection.cursor() as cursor:
         cursor.execute(

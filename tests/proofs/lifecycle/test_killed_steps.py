@@ -18,7 +18,6 @@ PLACES = [
 
 @pytest.fixture
 def told(request, tmp_path):
-    """What the repeats got, by the point of death."""
     uri, url = "", f"sqlite:///{tmp_path / 'payments.db'}"
     if request.param == "redis":
         uri = request.getfixturevalue("redis_url")

@@ -48,8 +48,6 @@ with app.app_context():
 
 
 class Workers:
-    """Processes that share a store and a directory."""
-
     def __init__(self, uri, directory):
         self.uri, self.directory = uri, directory
         (directory / "counter").write_text("0")
@@ -69,7 +67,6 @@ def workers(request, tmp_path):
 
 @pytest.fixture
 def site(workers):
-    """An application in this process, with the same names."""
     site = OnceApp(IDEMPOTENCE_STORAGE_URI=workers.uri)
     site.engine.clock, site.engine.sleep = time.monotonic, time.sleep
     del site.engine.keeper._schedule

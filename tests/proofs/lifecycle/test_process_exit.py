@@ -117,7 +117,6 @@ def store(redis_url):
 
 
 def held(store):
-    """Return what the one key in the store holds."""
     return next((store.peek(key).kind for key in store.scan("")), None)
 
 
@@ -228,13 +227,11 @@ class Worker:
         self.stored.append(answer.headers.get("Idempotent-Stored", "stored"))
 
     def answer(self):
-        """Open the gate and return whether the answer was stored."""
         self.gate.touch()
         self._thread.join(10)
         return self.stored
 
     def stop(self):
-        """Stop the server gracefully and return the seconds that took."""
         started = time.monotonic()
         self.server._process.terminate()
         self.server._process.wait(30)

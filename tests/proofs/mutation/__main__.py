@@ -33,7 +33,6 @@ KINDS = "database or topology or lifecycle or not browser"
 
 
 def main() -> None:
-    """Read the arguments, and take the steps that are left."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--resume", type=Path, help="the directory of a run that was begun")
     parser.add_argument("--again", action="store_true", help="more tests on what was not found")

@@ -26,7 +26,6 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Note the calls of a test, and of the fixtures that are made for it."""
     state()._stats.clear()
     result = yield
     _calls[item.nodeid] = sorted(set(state()._stats))
@@ -41,7 +40,6 @@ def pytest_runtest_logreport(report) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Write the notes of this process."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker or _calls:
         told = {

@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 
 class Change(NamedTuple):
-    """A line of a function, before and after."""
-
     file: str
     function: str
     before: str

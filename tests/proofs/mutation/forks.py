@@ -21,8 +21,6 @@ FIELDS = struct.Struct("=id?")  # which test, until when, whether it failed
 
 @dataclass
 class Outcome:
-    """How the tests of a fork ended."""
-
     at: int
     """The test that was the last."""
     failed: bool = False
@@ -30,13 +28,10 @@ class Outcome:
 
 
 class Failures:
-    """A plugin that keeps what pytest says about failed tests."""
-
     def __init__(self) -> None:
         self.texts = []
 
     def pytest_runtest_logreport(self, report) -> None:
-        """Keep the text of a failure."""
         if report.failed:
             self.texts.append(report.longreprtext)
 

@@ -28,8 +28,6 @@ MANGLED = re.compile(r"x(?:_|ǁ(?P<cls>\w+)ǁ)(?P<name>\w+)__mutmut_(?:orig|\d+)
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change to one function."""
-
     name: str
     """By which mutmut's trampolines know it: module, class and function, number."""
     file: str
@@ -45,12 +43,7 @@ class Mutant:
 
 
 def make_tree(directory: Path, files: Iterable[str] | None = None) -> list[Mutant]:
-    """Fill a directory with the repository, in whose package every mutant waits to be switched on.
-
-    Args:
-        directory: it is made.
-        files: those to mutate, from the root of the repository; without it, all of `PACKAGES`.
-    """
+    """Fill a directory with the repository, in which every mutant waits to be switched on."""
     directory.mkdir()
     for name in COPIED:
         source = ROOT / name
@@ -105,7 +98,6 @@ def _text(lines: list[str], name: str) -> list[str]:
 
 
 def _difference(before: list[str], after: list[str]) -> tuple[int, str, str]:
-    """Return where two functions differ, what the one has there, and what the other."""
     for tag, a, b, c, d in difflib.SequenceMatcher(
         None, before, after, autojunk=False
     ).get_opcodes():

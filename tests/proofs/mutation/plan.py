@@ -41,13 +41,7 @@ class Plan:
         self._kills[mutant.file][test] += 1
 
     def tests(self, mutant: Mutant, seconds: float, slow_too: bool = False) -> list[str]:
-        """Return the first tests of a mutant, as many as take so many seconds.
-
-        Args:
-            mutant: the mutant.
-            seconds: as they were noted, where nothing was mutated.
-            slow_too: whether the slow ones are not put last.
-        """
+        """Return the first tests of a mutant, as many as took so many seconds unmutated."""
         callers = self._callers[mutant.key]
         known = set(callers)
         proven = [test for test, _ in self._kills[mutant.key].most_common(15) if test in known]

@@ -30,7 +30,6 @@ def outcomes(directory: Path) -> tuple[list[tuple[Mutant, dict]], Counter]:
 
 
 def report(directory: Path) -> str:
-    """Return a table by file with the share that was found, and each survivor."""
     found, controls = outcomes(directory)
     files = defaultdict(Counter)
     for mutant, result in found:

@@ -12,7 +12,6 @@ from .mutants import Mutant, make_tree
 
 
 def mutate(directory: Path, files: Iterable[str] | None = None) -> list[Mutant]:
-    """Make the tree of a run, and note its mutants."""
     (directory / "notes").mkdir(parents=True)
     mutants = make_tree(directory / "tree", files)
     told = [dataclasses.asdict(mutant) for mutant in mutants]
@@ -21,12 +20,10 @@ def mutate(directory: Path, files: Iterable[str] | None = None) -> list[Mutant]:
 
 
 def note_calls(directory: Path, kinds: str, tests: Iterable[str], workers: int) -> None:
-    """Run the tests on the unmutated code, and note what each of them calls."""
     _run_pytest(directory, "calls", kinds, ["-n", str(workers), "--dist", "loadscope", *tests])
 
 
 def try_mutants(directory: Path, kinds: str, tests: Iterable[str], **settings: object) -> None:
-    """Try mutants, with the settings that `trial` reads."""
     _run_pytest(
         directory, "trial", kinds, ["-n", "0", *tests], MUTATION_SETTINGS=json.dumps(settings)
     )

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.mutation
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Return how each change ended, and how often the tests passed without one."""
     directory = tmp_path_factory.mktemp("mutation")
     files = sorted({change.file for change in CHANGES})
     names = {

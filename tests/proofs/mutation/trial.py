@@ -37,8 +37,6 @@ class Trial:
 
 
 class Laboratory:
-    """Tries mutants, several at a time, and writes down how each ended."""
-
     def __init__(self, items: list, settings: dict) -> None:
         self._items = {item.nodeid: item for item in items}
         self._settings = settings
@@ -101,7 +99,6 @@ class Laboratory:
         return last
 
     def run(self) -> None:
-        """Try everything, until it is time to stop."""
         while self._running or self._may_begin():
             while self._may_begin() and len(self._running) < self._settings["forks"]:
                 self._begin(self._waiting.popleft())

@@ -34,14 +34,7 @@ Points = list[tuple[float, float]]
 
 
 class Picture:
-    """A picture of a dashboard.
-
-    Args:
-        dashboard: the JSON of the dashboard.
-        start: the first second.
-        end: the last second.
-        outages: the first and the last second of each outage.
-    """
+    """A picture of a dashboard; outages are pairs of a first and a last second."""
 
     def __init__(
         self, dashboard: dict, start: float, end: float, outages: list[tuple[float, float]]
@@ -59,7 +52,6 @@ class Picture:
         self._figure.text(x / WIDTH, 1 - y / self._height, text, va="center", **look)
 
     def head(self, outage: str) -> None:
-        """Draw the title, and the meaning of the marks."""
         self._text(GAP + 4, 22, self._dashboard["title"], fontsize=12, fontweight="bold")
         self._text(GAP + 4, 46, "Data source: Prometheus     Job: All", color=FAINT, fontsize=8)
         self._text(WIDTH - GAP - 4, 22, f"■ {outage}", color=RED, ha="right", fontsize=8)
@@ -68,7 +60,6 @@ class Picture:
         )
 
     def panel(self, panel: dict, series: dict[str, Points]) -> None:
-        """Draw a panel and its series, by their names in the legend."""
         place, defaults = panel["gridPos"], panel["fieldConfig"]["defaults"]
         left, top = place["x"] * WIDTH / 24 + GAP / 2, HEAD + place["y"] * UNIT
         width, height = place["w"] * WIDTH / 24 - GAP, place["h"] * UNIT - GAP
@@ -149,7 +140,6 @@ class Picture:
         axes.set_axisbelow(True)
 
     def save(self, file: Path, **notes: str) -> None:
-        """Write a PNG of few colours, with notes that any program can read."""
         raw, info = io.BytesIO(), PngInfo()
         self._figure.savefig(raw, format="png", facecolor=CANVAS)
         pyplot.close(self._figure)
@@ -170,12 +160,10 @@ def in_unit(value: float, unit: str) -> str:
 
 
 def name_of(legend: str, labels: dict[str, str]) -> str:
-    """Return the name of a series by the format of its legend."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), legend)
 
 
 def draw(data: dict, file: Path, **notes: str) -> None:
-    """Draw what was recorded: the dashboard, the series of its panels, the time, the outages."""
     outages = data["outages"]
     picture = Picture(data["dashboard"], data["start"], data["end"], outages)
     [(froze, resumed)] = outages

@@ -125,7 +125,6 @@ class Shop:
         (self.directory / "stats.new").rename(self.directory / "stats.prom")
 
     def load(self):
-        """Send requests of all kinds: first ones, repeats, and refused ones."""
         n = next(self.numbers)
         token = json.loads(ask(self.server, "/token", "GET")[1]).get("token", "none was issued")
         spend = {"Idempotence-Token": token}
@@ -141,8 +140,6 @@ class Shop:
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves files without a line on the error output."""
-
     def log_message(self, *_):
         pass
 

@@ -34,8 +34,6 @@ def digest():
 
 
 def keep_busy(shop, until):
-    """Send requests of all kinds until a time, and write the statistics of the store."""
-
     def send():
         while time.time() < until:
             next_at = time.time() + PACE
@@ -56,7 +54,6 @@ def keep_busy(shop, until):
 
 
 def record(directory):
-    """Run the shop with an outage; return the data of each panel as JSON."""
     from proofs.observability.grafana_picture import name_of  # noqa: PLC0415 - needs matplotlib
 
     with Shop(directory) as shop:

@@ -96,7 +96,6 @@ def spans_in(directory):
 
 
 def requests_in(directory):
-    """Add up the counter of requests over all processes, by its outcome."""
     total = Counter()
     for book in directory.glob("*.metrics"):
         for scope in json.loads(book.read_text())["resource_metrics"][0]["scope_metrics"]:

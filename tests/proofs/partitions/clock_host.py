@@ -15,13 +15,7 @@ from .clock import wrong_clock
 
 
 class ClockHost:
-    """A process that answers requests; `runs` of its answers are the process' own views'.
-
-    Args:
-        directory: for the library that shifts the clock.
-        ahead: seconds, below zero for a clock that is behind.
-        settings: of the application.
-    """
+    """A process that answers requests, whose wall clock is ahead by some seconds, or behind."""
 
     def __init__(self, directory, ahead, **settings):
         directory.mkdir()
@@ -36,13 +30,11 @@ class ClockHost:
         )
 
     def close(self):
-        """End it."""
         self._process.stdin.close()
         self._process.wait(20)
         self._process.stdout.close()
 
     def begin(self, path, **headers):
-        """Send a request."""
         print(json.dumps([path, headers]), file=self._process.stdin, flush=True)
 
     def end(self):
@@ -50,17 +42,14 @@ class ClockHost:
         return json.loads(self._process.stdout.readline())
 
     def post(self, path, **headers):
-        """Send a request, and return its answer."""
         self.begin(path, **headers)
         return self.end()
 
     def now(self):
-        """Return its time of day."""
         return float(self.post("/now")[1])
 
 
 def make_app(settings):
-    """Return an application with each kind of guard."""
     app = Flask("clocks")
     app.config.update(SECRET_KEY="a secret for the tests", **settings)
     idempotence = Idempotence(app)
@@ -87,7 +76,6 @@ def make_app(settings):
 
 
 def main():
-    """Answer each line of the standard input."""
     client = make_app(json.loads(sys.argv[1])).test_client()
     for line in sys.stdin:
         path, headers = json.loads(line)

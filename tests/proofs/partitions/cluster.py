@@ -14,8 +14,6 @@ NODE_TIMEOUT = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1500")
 
 
 class ClusterHosts:
-    """Three primaries and three replicas."""
-
     HOSTS = tuple(f"node{number}" for number in range(1, 2 * PRIMARIES + 1))
 
     def __init__(self, network: Network, *, min_replicas: bool):
@@ -55,12 +53,10 @@ class ClusterHosts:
 
     @property
     def url(self) -> str:
-        """Its address."""
         return "redis+cluster://" + ",".join(f"{s.address}:{s.port}" for s in self.servers)
 
     @property
     def primary(self) -> Server:
-        """One of the primaries."""
         return self.primaries()[0]
 
     def primaries(self) -> list[Server]:
@@ -76,13 +72,11 @@ class ClusterHosts:
         return [server.host for server in self.primaries()[:2]]
 
     def replicas(self) -> list[str]:
-        """Return the hosts of the primary's replicas."""
         followed = (b"slave", self.primary.address.encode())
         roles = {server.host: tuple(server.client().role()[:2]) for server in self.servers}
         return [host for host, role in roles.items() if role == followed]
 
     def is_whole(self) -> bool:
-        """Whether all nodes say so, and every primary has its replica."""
         with contextlib.suppress(redis.RedisError, KeyError):
             states = {server.client().cluster("info")["cluster_state"] for server in self.servers}
             online = [replicas_online(server) for server in self.primaries()]

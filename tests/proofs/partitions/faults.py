@@ -12,15 +12,12 @@ from .group import AppHosts, SentinelHosts
 
 @dataclass
 class World:
-    """All that a fault may strike."""
-
     network: Network
     group: SentinelHosts | ClusterHosts
     apps: AppHosts
     paused: list[tuple[str, float, float]] = field(default_factory=list)
 
     def primary(self) -> str:
-        """Return the host of the primary."""
         return self.group.primary.host
 
 
@@ -29,14 +26,7 @@ Strike = Callable[[World], Callable[[], None]]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault.
-
-    Attributes:
-        title: what the report calls it.
-        strike: makes it.
-        clock: seconds by which the clock of the second application host is ahead.
-        deadline: seconds that an operation of the store may take.
-    """
+    """A fault; `clock` is by how many seconds the second application host is ahead."""
 
     title: str
     strike: Strike
@@ -45,56 +35,47 @@ class Fault:
 
 
 def nothing(world: World):
-    """Strike nothing."""
     return world.network.heal
 
 
 def split_brain(world: World):
-    """Cut the primary off with one application host, and a minority of those who decide."""
     world.network.isolate(*world.group.minority(), "app1")
     return world.network.heal
 
 
 def unheard(world: World):
-    """Lose what the primary sends, but for one application host; it hears everybody."""
     primary = world.primary()
     world.network.cut_one_way([primary], set(world.network.hosts) - {primary, "app1"})
     return world.network.heal
 
 
 def deaf(world: World):
-    """Lose what is sent to the primary, but by one application host; everybody hears it."""
     primary = world.primary()
     world.network.cut_one_way(set(world.network.hosts) - {primary, "app1"}, [primary])
     return world.network.heal
 
 
 def unconfirmed(world: World):
-    """Lose what the replicas send to the primary."""
     world.network.cut_one_way(world.group.replicas(), [world.primary()])
     return world.network.heal
 
 
 def unfollowed(world: World):
-    """Lose what the primary sends to its replicas."""
     world.network.cut_one_way([world.primary()], world.group.replicas())
     return world.network.heal
 
 
 def lossy(world: World):
-    """Lose three packets of ten, everywhere."""
     world.network.shape_all(loss=0.3)
     return world.network.heal
 
 
 def slow(world: World):
-    """Let each answer come 300 ms later, everywhere."""
     world.network.shape_all(delay=0.15)
     return world.network.heal
 
 
 def disordered(world: World):
-    """Deliver packets twice, and let them overtake one another."""
     world.network.shape_all(duplicate=0.2, reorder=0.3)
     return world.network.heal
 
@@ -107,12 +88,10 @@ def no_majority(world: World):
 
 
 def app_paused(world: World):
-    """Freeze an application host, for longer than a lease."""
     return _paused(world, "app1", world.apps.hosts["app1"])
 
 
 def primary_paused(world: World):
-    """Freeze the primary's host, for longer than sentinels wait."""
     return _paused(world, world.primary(), world.group.primary)
 
 

@@ -44,13 +44,10 @@ class Server(RedisServer):
         return self.network.command(self.host, [*command, "--protected-mode", "no", *fast])
 
     def client(self, **options) -> redis.Redis:
-        """Return a client to look behind the back of the code under test."""
         return super().client(unix_socket_path=f"{self.directory}/redis.sock", **options)
 
 
 class SentinelServer(Server):
-    """A sentinel on a host."""
-
     def __init__(self, network: Network, host: str, primary: str):
         super().__init__(network, host)
         self.port, self._primary = SENTINEL_PORT, primary
@@ -70,8 +67,6 @@ class SentinelServer(Server):
 
 
 class SentinelHosts:
-    """One primary, two replicas and three sentinels, each on a host."""
-
     HOSTS = (*REDIS, *SENTINELS)
 
     def __init__(self, network: Network, *, min_replicas: bool):
@@ -104,7 +99,6 @@ class SentinelHosts:
 
     @property
     def url(self) -> str:
-        """Its address."""
         hosts = ",".join(f"{s.address}:{s.port}" for s in self.sentinels)
         return f"redis+sentinel://{hosts}/{SERVICE}/0"
 
@@ -123,11 +117,9 @@ class SentinelHosts:
         return [*SENTINELS[1:], self.primary.host]
 
     def replicas(self) -> list[str]:
-        """Return the hosts of the primary's replicas."""
         return [server.host for server in self.servers if server.host != self.primary.host]
 
     def is_whole(self) -> bool:
-        """Whether all sentinels agree on a primary, and all replicas follow it."""
         with contextlib.suppress(redis.RedisError, KeyError):
             told = [s.client().sentinel_master(SERVICE) for s in self.sentinels]
             names = ("ip", "num-slaves", "num-other-sentinels", "flags")
@@ -158,25 +150,20 @@ class AppHost:
         )
 
     def expect(self, word: str) -> None:
-        """Wait until it has answered a command."""
         if self._process.stdout.readline() != f"{word}\n":
             self._log.seek(0)
             raise RuntimeError(f"{self.host} did not answer {word!r}:\n{self._log.read()}")
 
     def tell(self, *words: object) -> None:
-        """Send it a command."""
         print(*words, file=self._process.stdin, flush=True)
 
     def pause(self) -> None:
-        """Freeze its processes."""
         os.killpg(self._process.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let its processes continue."""
         os.killpg(self._process.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End it."""
         self.resume()
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -212,15 +199,12 @@ class AppHosts:
         self._stack.close()
 
     def go(self) -> None:
-        """Let the clients send."""
         self._command("go", time.monotonic())
 
     def stop(self) -> None:
-        """Let the clients end."""
         self._command("stop")
 
     def probe(self, keys: list[str]) -> None:
-        """Send each key from both hosts until its answer is final."""
         (self._directory / "keys.json").write_text(json.dumps(keys))
         self._command("probe")
 

@@ -26,13 +26,7 @@ AT_LEAST_ONCE = "at-least-once"
 
 @dataclass(frozen=True)
 class Request:
-    """One request and its answer.
-
-    Attributes:
-        answer: one of the constants above, or what else it was.
-        run: the run whose response it got.
-        stored: whether the server acknowledged that the response is stored.
-    """
+    """One request; its answer is one of the constants above, or what else it was."""
 
     key: str
     host: str
@@ -67,16 +61,7 @@ class Effect:
 
 @dataclass
 class History:
-    """What happened, and the settings that it is judged by.
-
-    Attributes:
-        lease: seconds of a claim without renewal.
-        deadline: seconds for one operation of the store.
-        struck: when the fault began.
-        healed: when it ended.
-        stopped: when the clients sent no more new keys.
-        paused: hosts that were paused, each with begin and end.
-    """
+    """What happened, and the settings that it is judged by."""
 
     requests: list[Request]
     effects: list[Effect]
@@ -88,11 +73,9 @@ class History:
     paused: list[tuple[str, float, float]] = field(default_factory=list)
 
     def requests_by_key(self) -> dict[str, list[Request]]:
-        """Return the requests of each key in the order of their begin."""
         return _by_key(self.requests)
 
     def effects_by_key(self) -> dict[str, list[Effect]]:
-        """Return the effects of each key in the order of their begin."""
         return _by_key(self.effects)
 
 
@@ -109,8 +92,6 @@ def mode_of(key: str) -> str:
 
 
 class Writer:
-    """Appends events to a file, line by line."""
-
     def __init__(self, directory: Path, name: str):
         self._file = os.open(directory / f"{name}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._lock = threading.Lock()
@@ -128,7 +109,6 @@ class Effects:
         self._writer, self._host = writer, host
 
     def run(self, key: str, run: str, asked: float, seconds: float) -> None:
-        """Have the effect, for so many seconds."""
         begin = time.monotonic()
         self._writer.write("begin", key=key, host=self._host, run=run, asked=asked, begin=begin)
         time.sleep(seconds)
@@ -136,7 +116,6 @@ class Effects:
 
 
 def read_history(directory: Path) -> History:
-    """Read the files that all workers have written so far."""
     requests, begun, ends = [], [], {}
     for event in _events(directory):
         kind = event.pop("kind")

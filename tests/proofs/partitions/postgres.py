@@ -49,14 +49,11 @@ class HostedPostgres(PostgresServer):
             )
 
     def connect(self, database: str = "postgres", **options) -> psycopg.Connection:
-        """Return a connection over the unix socket."""
         place = {"host": str(self.directory), "port": PORT, "dbname": database}
         return psycopg.connect(**place, user="postgres", autocommit=True, **options)
 
 
 class Standby(HostedPostgres):
-    """A standby, which begins as a copy of its primary."""
-
     def __init__(self, primary: HostedPostgres, host: str):
         source = f"host={primary.address} port={PORT} user=postgres application_name={STANDBY}"
         super().__init__(primary.network, host, primary_conninfo=source)
@@ -109,7 +106,6 @@ class PostgresHosts:
 
     @property
     def url(self) -> str:
-        """The address of both, in a fixed order."""
         hosts = "&".join(f"host={self.network.address(host)}:{PORT}" for host in self.HOSTS)
         return f"postgresql+psycopg://postgres@/postgres?{hosts}&target_session_attrs=read-write"
 
@@ -120,7 +116,6 @@ class PostgresHosts:
             connection.execute("SELECT pg_promote()")
 
     def replicas(self) -> list[str]:
-        """Return the standby's host."""
         return [STANDBY]
 
     def is_whole(self) -> bool:
@@ -137,19 +132,15 @@ class PostgresHosts:
 
 
 class AsynchronousPostgresHosts(PostgresHosts):
-    """The same, with asynchronous replication."""
-
     synchronous = False
 
 
 def standby_away(world: World):
-    """Cut the standby off."""
     world.network.isolate(STANDBY)
     return world.network.heal
 
 
 def taken_over(world: World):
-    """Cut the primary off with one application host, and promote the standby 2 s later."""
     world.network.isolate(world.group.primary.host, "app1")
     time.sleep(2)
     world.group.promote()

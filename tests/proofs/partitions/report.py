@@ -61,7 +61,6 @@ class Figures:
 
 
 def figures_of(history: History) -> Figures:
-    """Count what a history shows."""
     effects = history.effects_by_key()
     requests = history.requests
     again = [key for key, runs in effects.items() if len(runs) > 1]
@@ -92,7 +91,6 @@ def _longest_gap(history: History, requests: list) -> float:
 
 
 def row(safety: str, figures: Figures) -> str:
-    """Return the line of a table."""
     f = figures
     counts = (f.requests, f.runs, f.refused, f.unknown, f.twice, f.repeated, f.lost)
     seconds = (f"{value:.1f} s" for value in (f.away, f.host_away, f.slowest))
@@ -100,5 +98,4 @@ def row(safety: str, figures: Figures) -> str:
 
 
 def line(cells: Iterable[object]) -> str:
-    """Return a line of a table."""
     return f"| {' | '.join(map(str, cells))} |"

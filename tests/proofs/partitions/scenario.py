@@ -31,15 +31,7 @@ def play(
     calm: float = 3.0,
     seconds: float = 8.0,
 ) -> History:
-    """Let a fault strike under load, and return the history.
-
-    Args:
-        fault: is there for so many `seconds`.
-        safety: of application and servers.
-        directory: for the files of the workers.
-        servers: `SentinelHosts` or `ClusterHosts`.
-        calm: seconds of load before the fault, and after all is whole again.
-    """
+    """Let a fault strike for so many seconds, with `calm` seconds of load before and after it."""
     options = {"deadline": fault.deadline}
     if safety.wait_replicas:
         options["wait_replicas"] = safety.wait_replicas

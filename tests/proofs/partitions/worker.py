@@ -41,8 +41,6 @@ REPEATED = (IN_PROGRESS, UNAVAILABLE)
 
 
 class Host:
-    """An application and its clients."""
-
     def __init__(self, name: str, directory: Path, url: str, lease: float, options: dict):
         self._name, self._directory, self._lease = name, directory, lease
         self._writer = Writer(directory, name)
@@ -72,7 +70,6 @@ class Host:
         return {"run": run}, 201
 
     def go(self, start: float) -> None:
-        """Let the clients send."""
         for number in range(CLIENTS):
             slow = number == 0  # its views take longer than a lease
             slot, work = (SLOW_SLOT, self._lease * 1.3) if slow else (SLOT, 0.01 * number)
@@ -81,7 +78,6 @@ class Host:
             self._threads[-1].start()
 
     def stop(self) -> None:
-        """Let the clients end."""
         self._stops.set()
         for thread in self._threads:
             thread.join()
@@ -97,7 +93,6 @@ class Host:
                 self._send(key_of(number, place - BACK, work))
 
     def probe(self) -> None:
-        """Send each key once more, until its answer is final."""
         keys = json.loads((self._directory / "keys.json").read_text())
         with ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(self._probe, keys))
@@ -143,7 +138,6 @@ def key_of(client: int, place: int, work: float) -> str:
 
 
 def main() -> None:
-    """Obey the commands of the standard input."""
     settings = json.loads(sys.argv[1])
     host = Host(**{**settings, "directory": Path(settings["directory"])})
     answer("ready")
@@ -154,7 +148,6 @@ def main() -> None:
 
 
 def answer(word: str) -> None:
-    """Answer a command."""
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
 

@@ -56,8 +56,6 @@ def environment(redis_of_compose):
 
 
 class Deployed(ServerProcess):
-    """The command of the files, on a socket that is bound here."""
-
     def __init__(self, folder, environment):
         self._folder, self._environment = folder, environment
 

@@ -59,8 +59,6 @@ PATHS = {"at-least-once": "/pay", "at-most-once": "/once"}
 
 
 class Service:
-    """The application above on two worker processes."""
-
     def __init__(self, directory, redis_server, *, lease, **options):
         self.lease = lease
         (directory / "keys.py").write_text(APP)
@@ -81,7 +79,6 @@ class Service:
         self.server.__exit__(*details)
 
     def has_all_workers(self):
-        """Whether there are two processes, so that one of them may die."""
         begun = re.findall(r"worker ready: (\d+)", self.server.log)
         return sum(is_alive(int(pid)) for pid in begun) == 2
 
@@ -94,8 +91,6 @@ def is_alive(pid):
 
 
 class Answer:
-    """What came back over HTTP, or that nothing did."""
-
     def __init__(self, status=None, headers=None, body=""):
         self.status, self.body = status, body
         self.headers = http.client.HTTPMessage() if headers is None else headers
@@ -153,11 +148,9 @@ class Operation:
         return int(self.effects.get(f"runs of {self.name}") or 0)
 
     def worker(self, run=1):
-        """The process of a run, or None."""
         return int(self.effects.get(f"pid of {self.name} {run}") or 0) or None
 
     def lease_left(self):
-        """Seconds until the lease of the claim ends, as the server tells."""
         (key,) = self._keys() - self._keys_of_others
         keep = int(self.service.store.getrange(key, 33, -1))
         return (self.service.store.pttl(key) - keep) / 1000
@@ -175,7 +168,6 @@ class Operation:
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, redis_server):
-    """Two processes, and leases that are never in a hurry."""
     with Service(tmp_path_factory.mktemp("calm"), redis_server, lease=30) as service:
         yield service
 
@@ -188,7 +180,6 @@ def mortal(tmp_path_factory, redis_server):
 
 @pytest.fixture
 def brisk(mortal):
-    """Two processes, and leases of one second."""
     assert until(mortal.has_all_workers, 20)
     return mortal
 
@@ -263,7 +254,6 @@ DEATHS = pytest.mark.parametrize("death", ["kill -9", "SystemExit"])
 
 
 def died(service, path, death):
-    """Return an operation whose first run did not come to its end."""
     plan = "exit" if death == "SystemExit" else "60"
     operation = Operation(service, death + path, path, plans=[plan])
     thread, answers = operation.begin()

@@ -69,8 +69,6 @@ WAYS = [*PROVIDERS, "alipay within"]
 
 
 class Service:
-    """The application on two workers, its database and a table of what shall happen."""
-
     def __init__(self, folder, redis_server, postgres, name):
         (folder / "callbacks.py").write_text(application_of_page())
         (folder / "service.py").write_text(SERVICE)
@@ -133,7 +131,6 @@ class Caller:
         self.is_exact = is_exact
 
     def attempt(self, number, cents=8800):
-        """Notify once; return whether the provider is content, and the answer."""
         notification = self.provider.notify(f"trade of {number}", number, cents)
         source = (f"127.0.0.{random.randrange(1, 9)}", 0)
         port = self.service.server.port
@@ -154,7 +151,6 @@ class Caller:
         return is_content, status, body
 
     def until_content(self, number):
-        """Notify until the answer is success; return the number of attempts."""
         for attempts in range(1, 200):
             if self.attempt(number)[0]:
                 return attempts

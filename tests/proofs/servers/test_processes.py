@@ -49,8 +49,6 @@ def token():
 
 
 class Service:
-    """The application above on two worker processes, and what its side effects were."""
-
     def __init__(self, tmp_path, redis_server, *, extra=(), worker_class="gthread", **environment):
         (tmp_path / "processes.py").write_text(APP)
         self.effects = redis_server.client(decode_responses=True)

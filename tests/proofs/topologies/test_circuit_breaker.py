@@ -21,7 +21,6 @@ AT_ONCE = 0.15
 
 
 def timed(call):
-    """Return the error of an operation, or None, and how long it took."""
     started, error = time.monotonic(), None
     try:
         call()

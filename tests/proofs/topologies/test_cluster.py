@@ -37,7 +37,6 @@ def clustered(cluster):
 
 
 def spread(cluster, count=30):
-    """Return keys that lie on all primaries."""
     keys = [f"key {number}" for number in range(count)]
     assert len({cluster.owner(key).port for key in keys}) == cluster.PRIMARIES
     return keys
@@ -207,8 +206,6 @@ def wait_until_whole(cluster):
 
 
 class Calls:
-    """How often a server was sent a command since."""
-
     def __init__(self, server, command):
         self._server, self._command = server, f"cmdstat_{command}"
         server.client().config_resetstat()

@@ -37,8 +37,6 @@ def test_fewer_lose_what_the_promoted_replica_has_not_seen(wait_replicas, cut_of
 
 
 class Shop:
-    """An application behind sentinels, whose view can be interrupted."""
-
     def __init__(self, url):
         self.app = make_app(TESTING=False, IDEMPOTENCE_STORAGE_URI=url)
         self.client = self.app.test_client()

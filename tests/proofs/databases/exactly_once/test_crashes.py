@@ -74,7 +74,6 @@ class Children:
         return self._queue(number).get(timeout=60)
 
     def answers(self, step, amounts, at_once=5):
-        """Have a request sent for each amount, a few at once, and return what came of them."""
         found = []
         for first in range(0, len(amounts), at_once):
             some = amounts[first : first + at_once]

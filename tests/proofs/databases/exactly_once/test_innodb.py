@@ -292,7 +292,6 @@ def test_64_callers_in_four_processes_get_no_error_of_the_database(
 
 
 def deadlocks(server):
-    """Return how many deadlocks InnoDB has counted."""
     if server.is_mysql:
         query = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
         return server.execute(query)[0][0]

@@ -195,7 +195,6 @@ class Soak:
                 self.call_until_paid(path, number, lambda: time.monotonic() < end)
 
     def counts(self):
-        """Return how often each number was paid."""
         books = PaymentApp(self.direct, prepare=False)
         with Session(books.engine) as session:
             query = select(payments.c.amount, func.count()).group_by(payments.c.amount)

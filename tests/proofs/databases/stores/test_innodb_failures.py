@@ -61,7 +61,6 @@ def fresh_store(fresh_mariadb):
 
 
 def sleeping(server):
-    """Return the numbers of the connections that wait for a statement, but for this one."""
     rows = server.execute("SHOW PROCESSLIST")
     return [row[0] for row in rows if row[4] == "Sleep"]
 

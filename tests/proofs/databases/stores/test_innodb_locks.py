@@ -222,7 +222,6 @@ class TestAConflict:
 
 
 def deadlocks(server):
-    """Return how many deadlocks InnoDB has counted."""
     if server.is_mysql:
         query = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
         return server.execute(query)[0][0]

@@ -54,7 +54,6 @@ def store(url):
 
 @pytest.fixture
 def fresh(request, product):
-    """A server of the test's own, with a store."""
     server = request.getfixturevalue(f"fresh_{product}")
     store = store_at(server.new_database())
     store.create_table()
