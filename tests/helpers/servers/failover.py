@@ -4,7 +4,6 @@ import itertools
 import os
 import threading
 import time
-from dataclasses import dataclass, field
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
@@ -16,65 +15,59 @@ LEASE = 300
 CUT_FOR = 0.3
 """Seconds for which replicas are cut off before the primary dies."""
 
-DEADLINE = 1.0
+CALM = 1.0
+"""Seconds of load before anything happens, and after all is well again."""
+
+THREADS = 8
 
 
-@dataclass
-class Counts:
-    """What came of one failover; the new primary does not know what is lost."""
+class FailoverLoad:
+    """Threads that claim, and complete every other claim; what they were told; what is lost."""
 
-    claims: int = 0
-    lost_claims: int = 0
-    completions: int = 0
-    lost_completions: int = 0
-    slowest: float = 0.0
-
-
-@dataclass
-class _Load:
-    """Threads that claim, and complete every other claim, until they are told to end."""
-
-    url: str
-    wait_replicas: int
-    claimed: list = field(default_factory=list)  # (when, key)
-    completed: list = field(default_factory=list)
-    slowest: float = 0.0
-    ends: bool = False
-
-    def run(self, threads: int) -> list[threading.Thread]:
+    def __init__(self, url, wait_replicas):
+        options = {"deadline": 1.0, "wait_replicas": wait_replicas}
         # A store each, as so many processes would have: they share neither connections nor
         # what they know of the topology.
-        stores = [self.store() for _ in range(threads)]
-        workers = [
-            threading.Thread(target=self._work, args=[store, str(number)])
-            for number, store in enumerate(stores)
+        stores = [open_store(url, options) for _ in range(THREADS)]
+        self.claims, self.completions, self.slowest = [], [], 0.0
+        self.lost_claims = self.lost_completions = None
+        self._last_claim, self._ends = 0.0, False
+        self._threads = [
+            threading.Thread(target=self._work, args=each) for each in enumerate(stores)
         ]
-        for worker in workers:
-            worker.start()
-        return workers
+        self._store = stores[0]
 
-    def store(self):
-        options = {"deadline": DEADLINE, "wait_replicas": self.wait_replicas}
-        return open_store(self.url, options)
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        time.sleep(CALM)
+        return self
 
-    def has_claimed_after(self, moment: float) -> bool:
-        return bool(self.claimed) and self.claimed[-1][0] > moment
+    def __exit__(self, *_):
+        self._ends = True
+        for thread in self._threads:
+            thread.join()
 
-    def _work(self, store, name) -> None:
+    def wait_for_a_claim(self, after):
+        if not until(lambda: self._last_claim > after, 15):
+            raise RuntimeError("Nothing was granted after the failover.")
+        time.sleep(CALM)
+
+    def _work(self, place, store):
         for number in itertools.count():
-            if self.ends:
+            if self._ends:
                 return
-            key, owner = f"{name} {number}", os.urandom(16)
-            claim = self._timed(store.claim, key, owner, NO_FINGERPRINT, LEASE, 0)
-            if claim != Claimed():
+            key, owner = f"{place} {number}", os.urandom(16)
+            if self._timed(store.claim, key, owner, NO_FINGERPRINT, LEASE, 0) != Claimed():
                 continue
             if number % 2:
                 # What is completed is no longer a claim: it is counted as a completion.
                 done = self._timed(store.complete, key, owner, NO_FINGERPRINT, b"r", LEASE)
                 if done is Outcome.OK:
-                    self.completed.append(key)
+                    self.completions.append(key)
             else:
-                self.claimed.append((time.monotonic(), key))
+                self._last_claim = time.monotonic()
+                self.claims.append(key)
 
     def _timed(self, call, *arguments):
         started = time.monotonic()
@@ -86,39 +79,38 @@ class _Load:
         finally:
             self.slowest = max(self.slowest, time.monotonic() - started)
 
+    def count_what_is_lost(self):
+        # Asking must not depend on replicas: what is granted now was lost before.
+        self._store._deployment.replicas = 0
+        found = [
+            [self._store.claim(key, b"r" * 16, NO_FINGERPRINT, 1, 0) for key in keys]
+            for keys in (self.claims, self.completions)
+        ]
+        self.lost_claims = found[0].count(Claimed())
+        self.lost_completions = sum(not isinstance(each, Done) for each in found[1])
 
-def fail_over(
-    *, wait_replicas: int, cut_off: int = 0, threads: int = 8, seconds: float = 1.0
-) -> Counts:
+
+def fail_over(*, wait_replicas, cut_off=0):
     """Kill the primary under load, and count what of the acknowledged is lost.
 
     Some replicas are cut off from the primary shortly before it dies. Where it is one, the other
     one dies with the primary.
     """
     with SentinelGroup() as group:
-        load = _Load(group.url, wait_replicas)
-        workers = load.run(threads)
-        try:
-            time.sleep(seconds)
-            died = fail(group, cut_off)
-            if not until(lambda: load.has_claimed_after(died), 15):
-                raise RuntimeError("Nothing was granted after the failover.")
-            time.sleep(seconds)
-        finally:
-            load.ends = True
-            for worker in workers:
-                worker.join()
-        return _count(load, load.store())
+        with FailoverLoad(group.url, wait_replicas) as load:
+            load.wait_for_a_claim(after=_fail(group, cut_off))
+        load.count_what_is_lost()
+    return load
 
 
-def fail(group: SentinelGroup, cut_off: int, *, while_cut=lambda: time.sleep(CUT_FOR)) -> float:
+def _fail(group, cut_off):
     """Kill the primary, wait for its successor, and return when it died; the dead follow it."""
     old = group.primary
     replicas = [server for server in group.servers if server is not old]
     away, attached = replicas[:cut_off], replicas[cut_off:]
     if away:
         _cut(old, away, attached)
-        while_cut()
+        time.sleep(CUT_FOR)
     dying = [old, *attached] if away else [old]
     for server in dying:
         server.kill()
@@ -132,33 +124,17 @@ def fail(group: SentinelGroup, cut_off: int, *, while_cut=lambda: time.sleep(CUT
     return died
 
 
-def _cut(primary, away, attached) -> None:
+def _cut(primary, away, attached):
     for replica in away:
         replica.pause()  # so that it does not connect again
     behind = primary.client()
     behind.client_kill_filter(_type="replica")
     ports = {server.port for server in attached}
 
-    def is_cut() -> bool:
+    def is_cut():
         told = behind.info("replication")
         links = [told[f"slave{number}"] for number in range(told["connected_slaves"])]
         return {link["port"] for link in links if link["state"] == "online"} == ports
 
     if not until(is_cut, 5):
         raise RuntimeError("The replicas could not be cut off.")
-
-
-def _count(load: _Load, store) -> Counts:
-    counts = Counts(
-        claims=len(load.claimed),
-        completions=len(load.completed),
-        slowest=round(load.slowest, 2),
-    )
-    # Asking must not depend on replicas: what is granted now was lost before.
-    store._deployment.replicas = 0
-    for _, key in load.claimed:
-        counts.lost_claims += store.claim(key, b"r" * 16, NO_FINGERPRINT, 1, 0) == Claimed()
-    for key in load.completed:
-        kept = isinstance(store.claim(key, b"r" * 16, NO_FINGERPRINT, 1, 0), Done)
-        counts.lost_completions += not kept
-    return counts

@@ -8,7 +8,6 @@ import random
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,15 +36,15 @@ class Case:
     end: str
 
 
-def cases(seed: int, long_work: float, modes=MODES) -> Iterator[Case]:
+def cases(seed: int, long_work: float) -> Iterator[Case]:
     """Yield cases, always the same ones for a seed."""
     rng = random.Random(seed)
     for number in itertools.count(1):
-        mode = rng.choices([*modes], [*modes.values()])[0]
+        mode = rng.choices([*MODES], [*MODES.values()])[0]
         end = _end_of(number, rng)
-        is_long = number % 30 == 7 and long_work > 0
+        is_long = number % 30 == 7
         if is_long or end == "exit":
-            mode = rng.choice([mode for mode in modes if mode not in TOKENS])
+            mode = rng.choice([mode for mode in MODES if mode not in TOKENS])
         yield Case(
             number=number,
             mode=mode,
@@ -84,10 +83,10 @@ class Load:
 
     clients = 16
 
-    def __init__(self, port: int, seed: int, long_work: float, modes=MODES):
+    def __init__(self, port: int, seed: int, long_work: float):
         self._port = port
         self._seed = seed
-        self._tasks = self._make_tasks(cases(seed, long_work, modes))
+        self._tasks = self._make_tasks(cases(seed, long_work))
         self._lock = threading.Lock()
         self._ends = False
         self._give_up_at = float("inf")
@@ -219,10 +218,6 @@ class Load:
                         break
         except Exception as error:
             self._errors.append(error)
-
-    @property
-    def statuses(self) -> Counter:
-        return Counter(kind_of(attempt) for attempt in self.attempts)
 
 
 def kind_of(attempt: Attempt) -> str:

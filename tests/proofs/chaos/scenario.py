@@ -22,9 +22,9 @@ PATIENCE = 60.0
 WORKERS = 4
 
 
-def application(directory: Path, url: str, lease: float = LEASE) -> Gunicorn:
+def application(directory: Path, url: str) -> Gunicorn:
     """Return the application on several workers; Gunicorn itself must not kill who is stopped."""
-    environment = {"STORE": url, "LEASE": str(lease), "INTERVAL": str(INTERVAL)}
+    environment = {"STORE": url, "LEASE": str(LEASE), "INTERVAL": str(INTERVAL)}
     return Gunicorn(
         "proofs.chaos.application:app",
         workers=WORKERS,

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from .checks import CHECKS
-from .failover import fail_over_http
 from .faults import OneServer, Sentinels
 from .history import KEY_MODES, KILLED, STOPPED
 from .report import counts_of, report, worst_of
@@ -58,15 +57,3 @@ def test_it_was_chaos_and_work_was_done(history, record_property):
     assert modes >= {*KEY_MODES, "lock", "token"}
     assert counts["Answers"]["201 replayed"] > 100
     assert set(KEY_MODES) <= {attempt.mode for attempt in history.attempts if attempt.probe}
-
-
-def test_a_failover_loses_no_acknowledged_operation_where_all_replicas_are_waited_for(tmp_path):
-    counts = fail_over_http(tmp_path, wait_replicas=2, cut_off=1)
-    assert counts.acknowledged > 50
-    assert (counts.lost, counts.twice) == (0, 0)
-
-
-def test_a_failover_loses_what_no_replica_has_where_none_is_waited_for(tmp_path):
-    """Not promised, and the reason to believe the test above: the method does find losses."""
-    counts = fail_over_http(tmp_path, wait_replicas=0, cut_off=2)
-    assert counts.lost > 0
