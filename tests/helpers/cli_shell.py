@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 APP = """
+import os
 from flask import Flask
 from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
 
@@ -16,20 +17,16 @@ app.config["SECRET_KEY"] = "a secret for the tests"
 app.config.from_prefixed_env()
 Idempotence(app)
 
-@app.post("/orders")
-@no_repeat_submit(60)
-def create_order():
-    return "ordered"
+def pid():
+    return {"pid": os.getpid()}
 
-@app.post("/payments")
-@idempotent
-def pay():
-    return {"status": "paid"}, 201
-
-@app.post("/checkout")
-@one_time_token()
-def checkout():
-    return "paid"
+app.get("/")(pid)
+for path, endpoint, guard in (
+    ("/orders", "create_order", no_repeat_submit(60)),
+    ("/payments", "pay", idempotent),
+    ("/checkout", "checkout", one_time_token()),
+):
+    app.add_url_rule(path, endpoint, guard(pid), methods=["POST"])
 """
 
 

@@ -173,6 +173,8 @@ class ServerProcess:
 class RedisServer(ServerProcess):
     """A Redis or Valkey server on a port and a unix socket, without persistence by default."""
 
+    address = HOST
+
     def __init__(self, *arguments: str):
         self.binary = redis_binary()
         self.version = redis_version(self.binary)
@@ -217,7 +219,7 @@ class RedisServer(ServerProcess):
         return free_port()
 
     def _command(self) -> list[str]:
-        command = [self.binary, "--bind", HOST, "--port", str(self.port)]
+        command = [self.binary, "--bind", self.address, "--port", str(self.port)]
         command += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
         return [*command, "--unixsocket", f"{self.directory}/redis.sock", *self._arguments]
 

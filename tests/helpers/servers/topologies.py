@@ -19,30 +19,25 @@ def replicas_online(primary: RedisServer) -> int:
     return states.count("online")
 
 
-class Replica(RedisServer):
-    """A replica of another server; its first synchronisation does not dawdle."""
-
-    def __init__(self, primary: RedisServer, *arguments: str):
-        replicaof = ["--replicaof", HOST, str(primary.port)]
-        super().__init__(*replicaof, "--repl-ping-replica-period", "1", *arguments)
-
-
 class Sentinel(RedisServer):
-    def __init__(self, primary: RedisServer, *, quorum: int, down_after: float = 0.6):
+    def __init__(
+        self, primary: RedisServer, *, quorum: int, down_after: float = 0.6, timeout: float = 3.0
+    ):
         super().__init__()
         self._primary, self._quorum = primary, quorum
-        self._down_after = round(down_after * 1000)
+        self._down_after, self._timeout = round(down_after * 1000), round(timeout * 1000)
 
     def _command(self) -> list[str]:
         settings = self.directory / "sentinel.conf"  # which it rewrites
         if not settings.exists():
             settings.write_text(
-                f"sentinel monitor {SERVICE} {HOST} {self._primary.port} {self._quorum}\n"
+                f"sentinel monitor {SERVICE} {self._primary.address} {self._primary.port}"
+                f" {self._quorum}\n"
                 f"sentinel down-after-milliseconds {SERVICE} {self._down_after}\n"
-                f"sentinel failover-timeout {SERVICE} 3000\n"
+                f"sentinel failover-timeout {SERVICE} {self._timeout}\n"
                 f"sentinel parallel-syncs {SERVICE} 2\n"
             )
-        command = [self.binary, str(settings), "--sentinel", "--bind", HOST]
+        command = [self.binary, str(settings), "--sentinel", "--bind", self.address]
         command += ["--port", str(self.port), "--dir", str(self.directory)]
         return [*command, "--unixsocket", f"{self.directory}/redis.sock"]
 
@@ -55,20 +50,25 @@ class SentinelGroup:
 
     REPLICAS = 2
     SENTINELS = 3
-    FAST = ("--repl-diskless-sync-delay", "0")
+    FAST = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
 
     def __init__(self, down_after: float = 0.6):
         self._down_after = down_after
 
+    def server(self, *arguments: str) -> RedisServer:
+        return RedisServer(*arguments)
+
+    def sentinel(self, primary: RedisServer) -> Sentinel:
+        return Sentinel(primary, quorum=2, down_after=self._down_after)
+
     def __enter__(self):
         with contextlib.ExitStack() as stack:
-            first = stack.enter_context(RedisServer(*self.FAST))
-            self.servers = [first]
-            for _ in range(self.REPLICAS):
-                self.servers.append(stack.enter_context(Replica(first, *self.FAST)))
+            first = stack.enter_context(self.server(*self.FAST))
+            follow = (*self.FAST, "--replicaof", first.address, str(first.port))
+            replicas = [stack.enter_context(self.server(*follow)) for _ in range(self.REPLICAS)]
+            self.servers = [first, *replicas]
             self.sentinels = [
-                stack.enter_context(Sentinel(first, quorum=2, down_after=self._down_after))
-                for _ in range(self.SENTINELS)
+                stack.enter_context(self.sentinel(first)) for _ in range(self.SENTINELS)
             ]
             if not until(self.is_whole, 30):
                 raise RuntimeError("The sentinels did not find one another.")
@@ -80,12 +80,12 @@ class SentinelGroup:
 
     @property
     def url(self) -> str:
-        hosts = ",".join(f"{HOST}:{sentinel.port}" for sentinel in self.sentinels)
+        hosts = ",".join(f"{host}:{port}" for host, port in self.addresses)
         return f"redis+sentinel://{hosts}/{SERVICE}/0"
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        return [(HOST, sentinel.port) for sentinel in self.sentinels]
+        return [(sentinel.address, sentinel.port) for sentinel in self.sentinels]
 
     @property
     def primary(self) -> RedisServer:
@@ -95,18 +95,19 @@ class SentinelGroup:
                 told = sentinel.client(socket_timeout=1).execute_command(
                     "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE
                 )
-                return self._server_at(told)
+                place = (told[0].decode(), int(told[1]))
+                return next(each for each in self.servers if (each.address, each.port) == place)
         raise RuntimeError("No sentinel answers.")
-
-    def _server_at(self, told) -> RedisServer:
-        return next(server for server in self.servers if server.port == int(told[1]))
 
     def is_whole(self) -> bool:
         with contextlib.suppress(redis.RedisError, KeyError):
             told = [s.client().sentinel_masters()[SERVICE] for s in self.sentinels]
-            known = {(s["num-slaves"], s["num-other-sentinels"], s["flags"]) for s in told}
-            wanted = {(self.REPLICAS, self.SENTINELS - 1, "master")}
-            return known == wanted and replicas_online(self.primary) == self.REPLICAS
+            names = ("ip", "port", "num-slaves", "num-other-sentinels", "flags")
+            known = {tuple(sentinel[name] for name in names) for sentinel in told}
+            primary = self.primary
+            place = (primary.address, primary.port)
+            wanted = {(*place, self.REPLICAS, self.SENTINELS - 1, "master")}
+            return known == wanted and replicas_online(primary) == self.REPLICAS
         return False
 
     def wait_for_failover(self, old: RedisServer, seconds: float = 20) -> RedisServer:
@@ -159,12 +160,13 @@ class Cluster:
     def __init__(self, replicas: int = 0, timeout: float = 1.5):
         self._replicas, self._timeout = replicas, timeout
 
+    def node(self) -> ClusterNode:
+        return ClusterNode(timeout=self._timeout)
+
     def __enter__(self):
         with contextlib.ExitStack() as stack:
             count = self.PRIMARIES * (1 + self._replicas)
-            self.nodes = [
-                stack.enter_context(ClusterNode(timeout=self._timeout)) for _ in range(count)
-            ]
+            self.nodes = [stack.enter_context(self.node()) for _ in range(count)]
             self.primaries = self.nodes[: self.PRIMARIES]
             self._join()
             self._stack = stack.pop_all()
@@ -180,25 +182,31 @@ class Cluster:
             node.call("CLUSTER", "ADDSLOTS", *slots)
             node.call("CLUSTER", "SET-CONFIG-EPOCH", place + 1)
         for node in self.nodes[1:]:
-            node.call("CLUSTER", "MEET", HOST, self.nodes[0].port)
+            node.call("CLUSTER", "MEET", self.nodes[0].address, self.nodes[0].port)
         if not until(self._knows_all, 20):
             raise RuntimeError("The nodes did not find one another.")
         for place, node in enumerate(self.nodes[self.PRIMARIES :]):
             node.call("CLUSTER", "REPLICATE", self.primaries[place % self.PRIMARIES].id)
-        if not until(self.is_whole, 20):
+        if not until(self.is_whole, 30):
             raise RuntimeError("The cluster did not become whole.")
 
     def _knows_all(self) -> bool:
         return all(len(node.client().cluster("nodes")) == len(self.nodes) for node in self.nodes)
 
+    def acting_primaries(self) -> list[ClusterNode]:
+        """Return the nodes that take themselves for primaries."""
+        return [node for node in self.nodes if node.client().role()[0] == b"master"]
+
     def is_whole(self) -> bool:
-        states = [node.client().cluster("info")["cluster_state"] for node in self.nodes]
-        online = {replicas_online(node) for node in self.primaries}
-        return set(states) == {"ok"} and online == {self._replicas}
+        with contextlib.suppress(redis.RedisError, KeyError):
+            states = {node.client().cluster("info")["cluster_state"] for node in self.nodes}
+            online = [replicas_online(node) for node in self.acting_primaries()]
+            return states == {"ok"} and online == [self._replicas] * self.PRIMARIES
+        return False
 
     @property
     def url(self) -> str:
-        return "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.nodes)
+        return "redis+cluster://" + ",".join(f"{node.address}:{node.port}" for node in self.nodes)
 
     def flush(self) -> None:
         for node in self.primaries:

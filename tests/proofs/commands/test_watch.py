@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 import redis
 from helpers.apps import make_app
-from helpers.cli_shell import Shell
+from helpers.cli_shell import APP, Shell
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import Gunicorn, all_at_once, until
 
@@ -20,34 +20,8 @@ from flask_idempotence.cli.watch import SILENCE
 
 pytestmark = pytest.mark.servers
 
-SHOP = """
-import os
-from flask import Flask
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit
-
-app = Flask("shop")
-app.config["SECRET_KEY"] = "a secret for the tests"
-app.config.from_prefixed_env()
-Idempotence(app)
-
-@app.get("/")
-def index():
-    return {"pid": os.getpid()}
-
-@app.post("/orders")
-@no_repeat_submit(60)
-def create_order():
-    return {"pid": os.getpid()}
-
-@app.post("/payments")
-@idempotent
-def pay():
-    return {"pid": os.getpid()}
-
-@app.post("/probes")
-@no_repeat_submit(60)
-def probe():
-    return {"pid": os.getpid()}
+SHOP = f"""{APP}
+app.add_url_rule("/probes", "probe", no_repeat_submit(60)(pid), methods=["POST"])
 """
 URI, SWITCH = "FLASK_IDEMPOTENCE_STORAGE_URI", "FLASK_IDEMPOTENCE_WATCH"
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from helpers.apps import make_app
 from helpers.servers.processes import RedisServer, until
-from proofs.servers.test_keys_among_processes import Operation, Service, is_alive
+from helpers.servers.workers import Operation, Service, is_alive
 
 from flask_idempotence import StoreError, idempotent, one_time_token
 from flask_idempotence.stores import open_store

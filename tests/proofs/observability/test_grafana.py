@@ -17,7 +17,7 @@ from helpers.repository import ROOT, text_of
 from helpers.servers.processes import HOST, RedisServer, all_at_once, until
 from helpers.servers.prometheus import Prometheus
 from observability.test_metrics import PAGE
-from proofs.observability.test_metrics_of_workers import SERVED, Metered, ask
+from proofs.observability.test_metrics_of_workers import SERVED, URI, Metered, ask
 
 pytestmark = [pytest.mark.servers, pytest.mark.gunicorn]
 
@@ -28,12 +28,7 @@ WINDOW = "8s"
 SETTINGS = 'app.config.update(IDEMPOTENCE_LEASE=1, IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 0.3})'
 MORE = """
 import time
-from flask_idempotence import LeaseLost, current_guard, one_time_token
-
-@app.post("/checkout")
-@one_time_token()
-def checkout():
-    return "spent"
+from flask_idempotence import LeaseLost, current_guard
 
 @app.post("/lose")
 @no_repeat_submit(20)
@@ -93,7 +88,7 @@ class Shop:
         self.redis = self.stack.enter_context(RedisServer())
         self.environment = {
             **os.environ,
-            "STORE": self.redis.url,
+            URI: self.redis.url,
             "PROMETHEUS_MULTIPROC_DIR": str(self.directory / "figures"),
         }
         self.server = self.stack.enter_context(

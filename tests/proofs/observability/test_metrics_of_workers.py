@@ -3,45 +3,27 @@
 import re
 
 import pytest
+from helpers.cli_shell import APP
 from helpers.repository import text_of
 from helpers.servers.processes import Gunicorn, all_at_once
 from observability.test_metrics import PAGE
 
 pytestmark = pytest.mark.servers
 
-SERVED = """
-import os
+SERVED = f"""{APP}
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
-from flask import Flask
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit
 from flask_idempotence.metrics import Metrics
 
-app = Flask("metered")
-app.config.update(SECRET_KEY="a secret", IDEMPOTENCE_STORAGE_URI=os.environ["STORE"])
-Idempotence(app)
 Metrics(app)
-
-@app.get("/")
-def index():
-    return {"pid": os.getpid()}
 
 @app.get("/metrics")
 def metrics():
     registry = CollectorRegistry()
     MultiProcessCollector(registry)
     return generate_latest(registry)
-
-@app.post("/orders")
-@no_repeat_submit(20)
-def order():
-    return {"pid": os.getpid()}
-
-@app.post("/payments")
-@idempotent
-def pay():
-    return {"pid": os.getpid()}
 """
+URI = "FLASK_IDEMPOTENCE_STORAGE_URI"
 
 
 class Metered(Gunicorn):
@@ -64,7 +46,7 @@ def ask(server, path, method="POST", **headers):
 def test_the_figures_of_two_workers_add_up_exactly(tmp_path, redis_url, extra):
     (tmp_path / "metered.py").write_text(SERVED)
     (tmp_path / "figures").mkdir()
-    environment = {"STORE": redis_url, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "figures")}
+    environment = {URI: redis_url, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "figures")}
     with Metered(
         "metered:app", workers=2, threads=8, env=environment, cwd=tmp_path, extra=extra
     ) as server:
@@ -89,7 +71,7 @@ def test_the_figures_of_two_workers_add_up_exactly(tmp_path, redis_url, extra):
             and "_bucket" not in name
             and "_sum" not in name
         }
-    lock, key = 'endpoint="order",mode="lock"', 'endpoint="pay",mode="key"'
+    lock, key = 'endpoint="create_order",mode="lock"', 'endpoint="pay",mode="key"'
     assert told == {
         f'idempotence_requests_total{{{lock},outcome="claimed"}}': 20,
         f'idempotence_requests_total{{{lock},outcome="repeat-submit"}}': 40,

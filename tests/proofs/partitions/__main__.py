@@ -11,18 +11,16 @@ root and Linux.
 import argparse
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from helpers.servers.network import missing
 
 from .checks import CHECKS, NOT_PROMISED
-from .cluster import ClusterHosts
-from .faults import CLUSTER_FAULTS, FAULTS, Fault
-from .group import SentinelHosts
+from .faults import CLUSTER_FAULTS, FAULTS
 from .postgres import POSTGRES_FAULTS, AsynchronousPostgresHosts, PostgresHosts
-from .report import COLUMNS, figures_of, line, row
+from .report import figures_of, head, row
 from .scenario import Safety, play
+from .servers import ClusterHosts, SentinelHosts
 
 SERVERS = {
     "sentinels": (
@@ -51,20 +49,6 @@ SERVERS = {
 MAY_LOSE = ("0", "0, min", "asynchronous")
 
 
-def measure(fault: Fault, label: str, setting: tuple, seconds: float) -> tuple[str, list[str]]:
-    servers, safety = setting
-    with tempfile.TemporaryDirectory() as directory:
-        history = play(fault, safety, Path(directory), servers=servers, seconds=seconds)
-    promised = [c for c in CHECKS if label not in MAY_LOSE or c not in NOT_PROMISED]
-    broken = [f"{fault.title}, {label}: {told}" for c in promised for told in c(history)]
-    return f"| {fault.title} {row(label, figures_of(history))}", broken
-
-
-def show(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -72,25 +56,27 @@ def main() -> int:
     parser.add_argument("servers", choices=SERVERS)
     parser.add_argument("faults", nargs="*", help="names of some (all)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each fault (%(default)s)")
-    parser.add_argument("--at-once", type=int, default=1, help="runs side by side (%(default)s)")
     arguments = parser.parse_args()
     if lacking := missing():
         parser.error(f"this needs {', '.join(lacking)}")
     faults, settings = SERVERS[arguments.servers]
-    cases = [
-        (faults[name], label, setting, arguments.seconds)
-        for name in arguments.faults or faults
-        for label, setting in settings.items()
-    ]
-    show(line(["", *COLUMNS]))
-    show(line(["---"] * (len(COLUMNS) + 1)))
-    failures = []
-    with ThreadPoolExecutor(arguments.at_once) as pool:
-        for told, broken in pool.map(lambda case: measure(*case), cases):
-            show(told)
-            failures += broken
-    sys.stderr.writelines(f"{failure}\n" for failure in failures)
-    return 1 if failures else 0
+    broken, shows_head = [], True
+    for name in arguments.faults or faults:
+        fault = faults[name]
+        for label, (servers, safety) in settings.items():
+            with tempfile.TemporaryDirectory() as directory:
+                history = play(
+                    fault, safety, Path(directory), servers=servers, seconds=arguments.seconds
+                )
+            figures = figures_of(history)
+            told = row(fault.title, label, figures)
+            sys.stdout.write(f"{head(figures)}\n{told}\n" if shows_head else f"{told}\n")
+            sys.stdout.flush()
+            shows_head = False
+            promised = [c for c in CHECKS if label not in MAY_LOSE or c not in NOT_PROMISED]
+            broken += [f"{fault.title}, {label}: {told}" for c in promised for told in c(history)]
+    sys.stderr.writelines(f"{violation}\n" for violation in broken)
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":

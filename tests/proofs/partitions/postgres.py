@@ -135,11 +135,6 @@ class AsynchronousPostgresHosts(PostgresHosts):
     synchronous = False
 
 
-def standby_away(world: World):
-    world.network.isolate(STANDBY)
-    return world.network.heal
-
-
 def taken_over(world: World):
     world.network.isolate(world.group.primary.host, "app1")
     time.sleep(2)
@@ -154,7 +149,7 @@ def taken_over(world: World):
 
 POSTGRES_FAULTS = {
     "none": FAULTS["none"],
-    "standby-away": Fault("the standby is cut off", standby_away),
+    "standby-away": Fault("the standby is cut off", lambda world: world.network.isolate(STANDBY)),
     "taken-over": Fault(
         "the primary is cut off with one application host, the standby is promoted", taken_over
     ),

@@ -1,7 +1,5 @@
 """The figures of a history, and the table of many."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 
 from .checks import (
@@ -9,78 +7,35 @@ from .checks import (
     nothing_acknowledged_is_forgotten,
     overhead,
 )
-from .group import APPS
 from .history import AT_LEAST_ONCE, RAN, REPLAYED, UNAVAILABLE, UNKNOWN, History, mode_of
-
-COLUMNS = (
-    "waited for",
-    "requests",
-    "runs",
-    "503",
-    "unknown",
-    "twice, at-most-once",
-    "twice, at-least-once",
-    "lost records",
-    "no run anywhere",
-    "a host without answers",
-    "slowest",
-)
-
+from .hosts import APPS
 
 STOPPING = 1.0
 """Seconds before the clients stop from which on a gap says nothing."""
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What came of one run.
-
-    Attributes:
-        requests: all requests.
-        runs: views that began.
-        refused: requests that got 503.
-        unknown: keys that got `outcome-unknown` and never ran.
-        twice: keys of the at-most-once route that ran twice.
-        repeated: keys of the at-least-once route that ran twice.
-        lost: acknowledged completions that were forgotten.
-        away: seconds without an acknowledged run on any host, at most, since the fault began.
-        host_away: seconds without a success on one application host, at most.
-        slowest: seconds of the slowest request, less its view.
-    """
-
-    requests: int
-    runs: int
-    refused: int
-    unknown: int
-    twice: int
-    repeated: int
-    lost: int
-    away: float
-    host_away: float
-    slowest: float
-
-
-def figures_of(history: History) -> Figures:
-    effects = history.effects_by_key()
-    requests = history.requests
+def figures_of(history: History) -> dict[str, int | float]:
+    """Count what a history shows, by the columns of the table; floats are seconds."""
+    effects, requests = history.effects_by_key(), history.requests
     again = [key for key, runs in effects.items() if len(runs) > 1]
-    hosts = [[r for r in requests if r.host == host and _succeeded(r)] for host in APPS]
-    return Figures(
-        requests=len(requests),
-        runs=len(history.effects),
-        refused=sum(r.answer == UNAVAILABLE for r in requests),
-        unknown=len({r.key for r in requests if r.answer == UNKNOWN} - set(effects)),
-        twice=sum(1 for _ in at_most_once_runs_nothing_twice(history)),
-        repeated=sum(mode_of(key) == AT_LEAST_ONCE for key in again),
-        lost=sum(1 for _ in nothing_acknowledged_is_forgotten(history)),
-        away=_longest_gap(history, [r for r in requests if r.is_acknowledged]),
-        host_away=max(_longest_gap(history, of_host) for of_host in hosts),
-        slowest=max(seconds for _, seconds in overhead(history)),
-    )
-
-
-def _succeeded(request) -> bool:
-    return request.answer in (RAN, REPLAYED)
+    unknown = {request.key for request in requests if request.answer == UNKNOWN}
+    return {
+        "requests": len(requests),
+        "runs": len(history.effects),
+        "503": sum(request.answer == UNAVAILABLE for request in requests),
+        "unknown": len(unknown - set(effects)),
+        "twice, at-most-once": sum(1 for _ in at_most_once_runs_nothing_twice(history)),
+        "twice, at-least-once": sum(mode_of(key) == AT_LEAST_ONCE for key in again),
+        "lost records": sum(1 for _ in nothing_acknowledged_is_forgotten(history)),
+        "no run anywhere": _longest_gap(history, [r for r in requests if r.is_acknowledged]),
+        "a host without answers": max(
+            _longest_gap(
+                history, [r for r in requests if r.host == host and r.answer in (RAN, REPLAYED)]
+            )
+            for host in APPS
+        ),
+        "slowest": max(seconds for _, seconds in overhead(history)),
+    }
 
 
 def _longest_gap(history: History, requests: list) -> float:
@@ -90,12 +45,14 @@ def _longest_gap(history: History, requests: list) -> float:
     return max((b - a for a, b in pairwise([history.struck, *ends]) if a < begun), default=0.0)
 
 
-def row(safety: str, figures: Figures) -> str:
-    f = figures
-    counts = (f.requests, f.runs, f.refused, f.unknown, f.twice, f.repeated, f.lost)
-    seconds = (f"{value:.1f} s" for value in (f.away, f.host_away, f.slowest))
-    return line([safety, *counts, *seconds])
+def head(figures: dict[str, int | float]) -> str:
+    return line(["", "waited for", *figures]) + "\n" + line(["---"] * (len(figures) + 2))
 
 
-def line(cells: Iterable[object]) -> str:
+def row(title: str, safety: str, figures: dict[str, int | float]) -> str:
+    shown = (f"{f:.1f} s" if isinstance(f, float) else f for f in figures.values())
+    return line([title, safety, *shown])
+
+
+def line(cells) -> str:
     return f"| {' | '.join(map(str, cells))} |"

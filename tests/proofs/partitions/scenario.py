@@ -8,8 +8,9 @@ from helpers.servers.network import Network
 from helpers.servers.processes import until
 
 from .faults import Fault, World
-from .group import APPS, AppHosts, SentinelHosts
 from .history import History, read_history
+from .hosts import APPS, AppHosts
+from .servers import SentinelHosts
 
 LEASE = 3.0
 
@@ -46,7 +47,7 @@ def play(
         apps.go()
         time.sleep(calm)
         struck = time.monotonic()
-        end = fault.strike(world)
+        end = fault.strike(world) or network.heal
         time.sleep(seconds)
         end()
         healed = time.monotonic()

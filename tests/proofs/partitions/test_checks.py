@@ -175,13 +175,15 @@ def test_the_time_of_a_view_and_that_of_a_pause_are_no_hanging():
 def test_the_report_counts_what_the_checks_find():
     again = [ran(9, "b"), asked(9, RAN, "b"), asked(9.5, UNKNOWN, key=ONCE + "0")]
     figures = figures_of(history(*usual(), *again))
-    counts = (figures.runs, figures.refused, figures.twice, figures.lost, figures.unknown)
-    assert counts == (2, 2, 1, 1, 1)
-    assert figures.away == pytest.approx(7.1)  # from the fault to the end of the second run
-    assert figures.host_away == pytest.approx(4.0)
-    assert figures_of(history(*usual(), *again, stopped=9.0)).away == pytest.approx(7.1)
+    counts = ("runs", "503", "twice, at-most-once", "lost records", "unknown")
+    assert [figures[name] for name in counts] == [2, 2, 1, 1, 1]
+    # From the fault to the end of the second run.
+    assert figures["no run anywhere"] == pytest.approx(7.1)
+    assert figures["a host without answers"] == pytest.approx(4.0)
+    later = figures_of(history(*usual(), *again, stopped=9.0))
+    assert later["no run anywhere"] == pytest.approx(7.1)
     # A gap that begins when the clients stop is none.
-    assert figures_of(history(*usual(), *again, stopped=2.5)).away == 0
+    assert figures_of(history(*usual(), *again, stopped=2.5))["no run anywhere"] == 0
 
 
 def test_a_history_is_read_as_it_was_written(tmp_path):

@@ -3,11 +3,13 @@
 Needs gevent, which is in the dependency group of that name; without it the tests are left out.
 """
 
+from collections import Counter
+
 import pytest
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import all_at_once
+from helpers.servers.workers import Operation, Service
 from proofs.lifecycle.test_process_exit import writes_what_is_pending
-from proofs.servers.test_processes import Service
 
 from flask_idempotence.stores import open_store
 
@@ -16,18 +18,18 @@ pytestmark = pytest.mark.gunicorn
 
 @pytest.mark.parametrize("extra", [("--preload",), ()], ids=["preloaded", "patched first"])
 def test_gevent_workers_run_a_request_once_and_keep_its_lease(tmp_path, redis_server, extra):
-    with Service(
-        tmp_path, redis_server, worker_class="gevent", extra=extra, INTERVAL="2.5"
-    ) as service:
-        codes = all_at_once([lambda: service.post("/lock?sleep=0.5")] * 32)
-        assert (codes.count(200), codes.count(409)) == (1, 31)
-        assert service.count("lock") == 1
-        different = [lambda number=number: service.post("/lock", {"a": number}) for number in "ab"]
-        # Longer than the interval: what turns the late ones away is a lease that was renewed.
-        slow = [lambda: service.post("/lock?sleep=4", {"a": "slow"})] * 8
-        codes = all_at_once([*different, *slow])
-        assert codes[:2] == [200, 200]
-        assert (codes[2:].count(200), codes[2:].count(409)) == (1, 7)
+    options = {"worker_class": "gevent", "extra": extra}
+    with Service(tmp_path, redis_server, lease=2.5, **options) as service:
+        operation = Operation(service, "lock", "/lock", plans=["0.5"])
+        answers = all_at_once([operation.post] * 32)
+        assert Counter(answer.status for answer in answers) == {201: 1, 409: 31}
+        assert operation.runs == 1
+        different = [Operation(service, name, "/lock").post for name in "ab"]
+        # Longer than the lease: what turns the late ones away is one that was renewed.
+        slow = Operation(service, "slow", "/lock", plans=["4"])
+        answers = all_at_once([*different, *[slow.post] * 8])
+        assert [answer.status for answer in answers[:2]] == [201, 201]
+        assert Counter(answer.status for answer in answers[2:]) == {201: 1, 409: 7}
 
 
 def test_a_gevent_worker_that_is_stopped_writes_what_is_pending(tmp_path, redis_server, redis_url):
