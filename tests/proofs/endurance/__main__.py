@@ -8,76 +8,82 @@ uv run --directory tests python -m proofs.endurance forks redis   # 1,000 forks
 """
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
 from . import forks, keys, leases
-from .lines import Line, missed_in, table_of
+from .lines import lines_of, missed_in, table_of
 from .soak import Plan, play, to_stderr
 from .stores import STORES
 from .verdict import Limits, report_of, shortest_run
 
 
-def soak(given) -> list[str]:
-    plan = Plan(
-        given.store,
-        60 * given.minutes,
-        rate=given.rate,
-        lease=given.lease,
-        ttl=given.ttl,
-        leaks=given.leak,
-    )
-    with tempfile.TemporaryDirectory() as directory:
-        samples = play(plan, Path(directory), to_stderr)
+def soak(given, directory):
+    seconds = 60 * given.minutes
+    plan = Plan(given.store, seconds, given.rate, given.lease, given.ttl, given.leak)
+    samples = play(plan, directory, to_stderr)
     limits = Limits(given.limit / 100, given.store_limit / 100, given.time_limit / 100)
-    table, faults = report_of(samples, limits)
     requests = sum(map(len, samples.timing.values()))
-    sys.stdout.write(f"{samples.title}: {requests} requests in {given.minutes:g} minutes\n")
-    sys.stdout.write(f"{table}\n")
-    if given.samples:
-        Path(given.samples).write_text(json.dumps(samples.__dict__))
+    show(f"{samples.title}: {requests} requests in {given.minutes:g} minutes")
+    table, faults = report_of(samples, limits)
+    show(table)
     return faults
 
 
-def of_keys(given) -> list[str]:
-    with tempfile.TemporaryDirectory() as directory:
-        marks, statuses = keys.play(
-            given.store, given.count, Path(directory), to_stderr, leak=given.leak
-        )
-    sys.stdout.write(f"{given.store}: {given.count} keys; {dict(statuses)}\n")
+def of_keys(given, directory):
+    leak = bool(given.leak)
+    marks, statuses = keys.play(given.store, given.count, directory, to_stderr, leak=leak)
+    show(f"{given.store}: {given.count} keys; {dict(statuses)}")
     for mark in marks:
-        sys.stdout.write(f"| {' | '.join(f'{value:.7g}' for value in mark.values())} |\n")
-    return show(keys.lines_of(marks, given.limit / 100), "at a tenth")
+        show(f"| {' | '.join(f'{value:.7g}' for value in mark.values())} |")
+    _, early, _, end = marks
+    return grown(early, end, given.limit, but=("keys sent", "keys in the store"))
 
 
-def of_leases(given) -> list[str]:
-    with tempfile.TemporaryDirectory() as directory:
-        found = leases.play(
-            given.store,
-            given.count,
-            Path(directory),
-            to_stderr,
-            lease=given.lease,
-            seconds=given.seconds,
-        )
-    sys.stdout.write(f"{given.store}\n{leases.table_of(found, given.lease)}\n")
-    return leases.faults_of(found, given.lease)
+def of_leases(given, directory):
+    options = {"lease": given.lease, "seconds": given.seconds}
+    rows = leases.play(given.store, given.count, directory, to_stderr, **options)
+    show(f"{given.store}\n| | | |\n|---|---|---|")
+    for what, figure, holds in rows:
+        show(f"| {what} | {figure} | {'' if holds is None else 'ok' if holds else 'FAILED'} |")
+    return [f"FAILED: {what}: {figure}" for what, figure, holds in rows if holds is False]
 
 
-def of_forks(given) -> list[str]:
-    with tempfile.TemporaryDirectory() as directory:
-        found = forks.play(given.store, given.count, Path(directory), to_stderr)
-    sys.stdout.write(f"{given.store}: {found.forked} forks\n")
-    missed = show(forks.lines_of(found, given.limit / 100), "at a tenth")
-    return forks.faults_of(found) + missed
+def of_forks(given, directory):
+    marks, wrong = forks.play(given.store, given.count, directory, to_stderr)
+    show(f"{given.store}: {given.count} forks")
+    faults = [f"FAILED: {what}: {some[:5]}" for what, some in wrong.items() if some]
+    return faults + grown(marks[len(marks) // 10], marks[-1], given.limit)
 
 
-def show(lines: list[Line], early: str) -> list[str]:
-    sys.stdout.write(table_of(lines, early, "end") + "\n")
+def grown(early, end, limit, but=()):
+    """Print a table of a tenth and the end, and return the limits that were missed."""
+    early = {name: value for name, value in early.items() if name not in but}
+    lines = lines_of(early, end, limit / 100)
+    show(table_of(lines, "at a tenth", "end"))
     return missed_in(lines)
+
+
+def show(text):
+    sys.stdout.write(f"{text}\n")
+
+
+GROWTH = {"limit": 3.0}
+"""In percent, as `store-limit` (what is in the store) and `time-limit` (times)."""
+
+RUNS = {
+    "soak": (
+        *(soak, STORES),
+        {"minutes": 20.0, "rate": 120.0, "ttl": 60.0, "lease": 6.0}
+        | {**GROWTH, "store-limit": 3.0, "time-limit": 3.0},
+    ),
+    "keys": (of_keys, keys.KINDS, {"count": 1_000_000, **GROWTH}),
+    "leases": (of_leases, STORES, {"count": 10_000, "lease": 30.0, "seconds": 60.0}),
+    "forks": (of_forks, STORES, {"count": 1000, **GROWTH}),
+}
+"""Each run, the stores for which it is, and its options with their defaults."""
 
 
 def main() -> int:
@@ -85,35 +91,13 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     runs = parser.add_subparsers(required=True)
-    of_soak = runs.add_parser("soak", help="mixed load on two workers")
-    of_soak.set_defaults(run=soak)
-    of_soak.add_argument("store", choices=STORES)
-    of_soak.add_argument("--minutes", type=float, default=20.0)
-    of_soak.add_argument("--rate", type=float, default=120.0, help="requests a second")
-    of_soak.add_argument("--ttl", type=float, default=60.0, help="seconds a record is kept")
-    of_soak.add_argument("--lease", type=float, default=6.0, help="seconds of a claim")
-    of_soak.add_argument("--limit", type=float, default=3.0, help="percent of growth")
-    of_soak.add_argument("--store-limit", type=float, default=3.0, help="percent, in the store")
-    of_soak.add_argument("--time-limit", type=float, default=3.0, help="percent, of times")
-    of_soak.add_argument("--leak", nargs="*", default=(), help="plant some: memory, time, ...")
-    of_soak.add_argument("--samples", help="file for all samples, as JSON")
-    of = runs.add_parser("keys", help="distinct keys through one process")
-    of.set_defaults(run=of_keys)
-    of.add_argument("store", choices=keys.KINDS)
-    of.add_argument("--count", type=int, default=1_000_000)
-    of.add_argument("--limit", type=float, default=3.0, help="percent of growth")
-    of.add_argument("--leak", action="store_true", help="plant one")
-    of = runs.add_parser("leases", help="leases at once in the keeper")
-    of.set_defaults(run=of_leases)
-    of.add_argument("store", choices=STORES)
-    of.add_argument("--count", type=int, default=10_000)
-    of.add_argument("--lease", type=float, default=30.0, help="seconds")
-    of.add_argument("--seconds", type=float, default=60.0)
-    of = runs.add_parser("forks", help="forks of a process that serves")
-    of.set_defaults(run=of_forks)
-    of.add_argument("store", choices=STORES)
-    of.add_argument("--count", type=int, default=1000)
-    of.add_argument("--limit", type=float, default=3.0, help="percent of growth")
+    for name, (run, stores, options) in RUNS.items():
+        of_run = runs.add_parser(name)
+        of_run.set_defaults(run=run)
+        of_run.add_argument("store", choices=stores)
+        for option, default in options.items():
+            of_run.add_argument(f"--{option}", type=type(default), default=default)
+        of_run.add_argument("--leak", nargs="*", default=(), help="plant some: memory, time, ...")
     given = parser.parse_args()
     if given.run is soak and 60 * given.minutes < shortest_run(given.ttl):
         parser.error(
@@ -121,9 +105,10 @@ def main() -> int:
             f"{shortest_run(given.ttl) / 60:.2g}, or their number is not in balance"
         )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are ended, too
-    faults = given.run(given)
+    with tempfile.TemporaryDirectory() as directory:
+        faults = given.run(given, Path(directory))
     sys.stderr.writelines(f"{fault}\n" for fault in faults)
-    sys.stdout.write("FAILED\n" if faults else "ok\n")
+    show("FAILED" if faults else "ok")
     return 1 if faults else 0
 
 

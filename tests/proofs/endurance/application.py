@@ -109,17 +109,8 @@ kept = []
 """What a planted leak keeps."""
 
 
-def leak_memory():
-    kept.append(bytes(20_000))
-
-
-def leak_descriptors():
-    kept.append(os.dup(1))
-
-
 def leak_threads():
-    thread = threading.Thread(target=threading.Event().wait, daemon=True)
-    thread.start()
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 def leak_connections():
@@ -139,8 +130,8 @@ def leak_time():
 
 
 LEAKS = {
-    "memory": leak_memory,
-    "descriptors": leak_descriptors,
+    "memory": lambda: kept.append(bytes(20_000)),
+    "descriptors": lambda: kept.append(os.dup(1)),
     "threads": leak_threads,
     "connections": leak_connections,
     "keys": leak_keys,

@@ -6,17 +6,13 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 from flask import Flask
 
 from flask_idempotence import Idempotence, idempotent
 
 from .keys import Requests
-from .lines import Line
-from .processes import MEBIBYTE, usage_of, zombies_of
+from .processes import figures_of, usage_of, zombies_of
 from .stores import open_server
 
 BATCH = 50
@@ -24,18 +20,6 @@ BATCH = 50
 
 DEPTH = 5
 """Generations in such a line: each forks the next, and waits for it."""
-
-
-@dataclass
-class Forks:
-    """What came of many forks: statuses, keys, processes, and the parent's figures by batch."""
-
-    forked: int
-    failed: list[int]
-    twice: list[str]
-    never: list[str]
-    zombies: list[int]
-    marks: list[dict[str, float]]
 
 
 def application(store: str, effects: int) -> Flask:
@@ -97,7 +81,8 @@ class Family:
             return 1
 
 
-def play(kind: str, count: int, directory: Path, report: Callable[[str], None]) -> Forks:
+def play(kind, count, directory, report):
+    """Fork so often; return the parent's figures after each batch, and what must not be."""
     warnings.filterwarnings("ignore", "This process", DeprecationWarning)  # it has threads
     path = directory / "effects"
     effects = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -113,42 +98,15 @@ def play(kind: str, count: int, directory: Path, report: Callable[[str], None]) 
             family.serve(f"parent{family.forked}")
             family.names.append(f"parent{family.forked}")
             gc.collect()
-            usage, sample = usage_of(os.getpid()), server.sample()
-            marks.append(
-                {
-                    "forks": family.forked,
-                    "USS, MiB": usage.uss / MEBIBYTE,
-                    "RSS, MiB": usage.rss / MEBIBYTE,
-                    "threads": usage.threads,
-                    "descriptors": usage.descriptors,
-                    "connections": sample.get("connections", 0),
-                }
-            )
-            if family.forked % 200 < BATCH:
-                report(f"{time.monotonic() - began:.0f} s: {marks[-1]}")
+            connections = server.sample().get("connections", 0)
+            marks.append({**figures_of(usage_of(os.getpid())), "connections": connections})
+            report(f"{family.forked} forks, {time.monotonic() - began:.0f} s: {marks[-1]}")
         zombies = zombies_of(os.getpid())
     os.close(effects)
     runs = Counter(path.read_text().splitlines())
-    return Forks(
-        forked=family.forked,
-        failed=family.failed,
-        twice=[name for name, times in runs.items() if times > 1],
-        never=[name for name in family.names if name not in runs],
-        zombies=zombies,
-        marks=marks,
-    )
-
-
-def lines_of(forks: Forks, limit: float) -> list[Line]:
-    early, end = forks.marks[len(forks.marks) // 10], forks.marks[-1]
-    return Line.of(early, end, [name for name in early if name != "forks"], limit)
-
-
-def faults_of(forks: Forks) -> list[str]:
-    found = {
-        "children failed": forks.failed,
-        "keys ran twice": forks.twice,
-        "keys did not run": forks.never,
-        "zombies": forks.zombies,
+    return marks, {
+        "children failed": family.failed,
+        "keys ran twice": [name for name, times in runs.items() if times > 1],
+        "keys did not run": [name for name in family.names if name not in runs],
+        "zombies": zombies,
     }
-    return [f"FAILED: {what}: {some[:5]}" for what, some in found.items() if some]

@@ -17,8 +17,7 @@ from werkzeug.test import create_environ
 
 from flask_idempotence import Idempotence, MemoryStore, idempotent, no_repeat_submit
 
-from .lines import Line
-from .processes import MEBIBYTE, usage_of
+from .processes import figures_of, usage_of
 from .stores import STORES, open_server
 
 TTL = 30.0
@@ -103,14 +102,11 @@ def application(store: object, ttl: float) -> Flask:
 
 def figures() -> dict[str, float]:
     gc.collect()
-    usage = usage_of(os.getpid())
     return {
-        "USS, MiB": usage.uss / MEBIBYTE,
-        "RSS, MiB": usage.rss / MEBIBYTE,
+        **figures_of(usage_of(os.getpid())),
         "allocated blocks": sys.getallocatedblocks(),
         "collected objects": len(gc.get_objects()),
         "threads": min(_threads() for _ in range(LOOKS)),
-        "descriptors": usage.descriptors,
     }
 
 
@@ -119,9 +115,7 @@ def _threads() -> int:
     return threading.active_count()
 
 
-def play(
-    kind: str, count: int, directory: Path, report: Callable[[str], None], *, leak: bool = False
-) -> tuple[list[dict[str, float]], Counter[str]]:
+def play(kind, count, directory, report, *, leak=False):
     """Send so many keys, every tenth with a lock as well; return the figures at each mark."""
     number = 0
     ttl = {"memory": LIVE * count / PER_SECOND, "full": 1e6}.get(kind, TTL)
@@ -142,8 +136,3 @@ def play(
             rate = number / (time.monotonic() - began)
             report(f"{rate:.0f} keys/s: {marks[-1]}")
     return marks, requests.statuses
-
-
-def lines_of(marks: list[dict[str, float]], limit: float) -> list[Line]:
-    _, early, _, end = marks
-    return Line.of(early, end, [name for name in early if "keys" not in name], limit)

@@ -3,9 +3,6 @@
 import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 from helpers.held_leases import HeldLeases
 
@@ -15,31 +12,11 @@ from .stores import open_server
 BATCH = 1000
 
 
-@dataclass(frozen=True)
-class Leases:
-    """What came of many leases, in seconds; `memory` is in bytes for each lease."""
+def play(kind, count, directory, report, *, lease, seconds):
+    """Hold so many leases, and look at each of them in the store again and again.
 
-    held: int
-    lost: int
-    missing: int
-    shortest: float
-    latest: float
-    share: float
-    longest_claim: float
-    threads: tuple[int, int]
-    memory: float
-
-
-def play(
-    kind: str,
-    count: int,
-    directory: Path,
-    report: Callable[[str], None],
-    *,
-    lease: float,
-    seconds: float,
-) -> Leases:
-    """Hold so many leases, and look at each of them in the store again and again."""
+    Returns the rows of a table: what is measured, its figure, and whether its limit holds.
+    """
     with open_server(kind, directory) as server:
         measured = HeldLeases(server.url, lease=lease)
         threads, memory = threading.active_count(), usage_of(os.getpid()).uss
@@ -51,46 +28,45 @@ def play(
         looking = threading.Thread(target=looks.look_until_stopped)
         looking.start()
         share = measured.share(seconds)
-        looks.stop()
+        looks.stopped.set()
         looking.join()
-        last = looks.look()
+        looks.look()
         measured.end()
-    report(f"looked {len(looks.shortest)} times")
-    return Leases(
-        held=count,
-        lost=measured.lost,
-        missing=max(last, looks.missing),
-        shortest=min(looks.shortest),
-        latest=measured.renewals.latest,
-        share=share,
-        longest_claim=max(looks.claims),
-        threads=(threads, looks.threads),
-        memory=grown / count,
-    )
+    report(f"looked {len(looks.claims)} times")
+    shortest, latest = min(looks.shortest), measured.renewals.latest
+    return [
+        ("none is lost", measured.lost, measured.lost == 0),
+        ("none is missing in the store", looks.missing, looks.missing == 0),
+        ("a third of each lease is always left", f"{shortest:.1f} s", shortest > lease / 3),
+        ("no renewal is later than a sixth of a lease", f"{latest:.2f} s", latest < lease / 6),
+        # The keeper, and with a database the watchdog of its connections.
+        (
+            "two threads at most are started",
+            f"{threads} → {looks.threads}",
+            looks.threads <= threads + 2,
+        ),
+        ("leases", count, None),
+        ("keeper's thread", f"{100 * share:.2f} % of one core", None),
+        ("slowest claim meanwhile", f"{1000 * max(looks.claims):.1f} ms", None),
+        ("memory", f"{grown / count:.0f} B each, {grown / MEBIBYTE:.1f} MiB in all", None),
+    ]
 
 
 class Looks:
     """Looks at all leases from the store's side, and claims something else in between."""
 
     def __init__(self, measured):
-        self._measured = measured
-        self._stopped = threading.Event()
-        self._count = len(measured.holds)
-        self._marks = {}
-        self.missing = 0
-        self.shortest: list[float] = []
-        self.claims: list[float] = []
-        self.threads = 0
+        self._measured, self._count, self._marks = measured, len(measured.holds), {}
+        self.stopped = threading.Event()
+        self.missing = self.threads = 0
+        self.shortest, self.claims = [], []
 
-    def look_until_stopped(self) -> None:
-        while not self._stopped.wait(1.0):
-            self.missing = max(self.missing, self.look())
+    def look_until_stopped(self):
+        while not self.stopped.wait(1.0):
+            self.look()
 
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def look(self) -> int:
-        """Return how many leases are not in the store as they should be."""
+    def look(self):
+        """Count the leases that are not in the store as they should be."""
         began = time.monotonic()
         self._measured.claim(f"other:{len(self.claims)}")
         self.claims.append(time.monotonic() - began)
@@ -107,47 +83,4 @@ class Looks:
                     missing += 1
                 else:
                     self.shortest.append(entry.lease)
-        return missing
-
-
-def limits_of(leases: Leases, lease: float) -> list[tuple[str, str, bool]]:
-    before, held = leases.threads
-    return [
-        ("none is lost", str(leases.lost), leases.lost == 0),
-        ("none is missing in the store", str(leases.missing), leases.missing == 0),
-        (
-            "a third of each lease is always left",
-            f"{leases.shortest:.1f} s",
-            leases.shortest > lease / 3,
-        ),
-        (
-            "no renewal is later than a sixth of a lease",
-            f"{leases.latest:.2f} s",
-            leases.latest < lease / 6,
-        ),
-        # The keeper, and with a database the watchdog of its connections.
-        ("two threads at most are started", f"{before} → {held}", held <= before + 2),
-    ]
-
-
-def table_of(leases: Leases, lease: float) -> str:
-    rows = [
-        (limit, figure, "ok" if holds else "FAILED")
-        for limit, figure, holds in limits_of(leases, lease)
-    ]
-    memory = leases.memory * leases.held / MEBIBYTE
-    rows += [
-        ("leases", str(leases.held), ""),
-        ("keeper's thread", f"{100 * leases.share:.2f} % of one core", ""),
-        ("slowest claim meanwhile", f"{1000 * leases.longest_claim:.1f} ms", ""),
-        ("memory", f"{leases.memory:.0f} B each, {memory:.1f} MiB in all", ""),
-    ]
-    return "\n".join(["| | | |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def faults_of(leases: Leases, lease: float) -> list[str]:
-    return [
-        f"FAILED: {limit}: {figure}"
-        for limit, figure, holds in limits_of(leases, lease)
-        if not holds
-    ]
+        self.missing = max(self.missing, missing)

@@ -1,6 +1,6 @@
 """A line for each figure: what it was early and late, and whether it has grown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -13,16 +13,6 @@ class Line:
     after: float
     unit: str = ""
     limit: float | None = None
-
-    @classmethod
-    def of(
-        cls, early: dict[str, float], end: dict[str, float], names: Iterable[str], limit: float
-    ) -> list["Line"]:
-        """Return the lines of some figures. The keeper comes and goes: a thread may be doubled."""
-        return [
-            cls(name, early[name], end[name], limit=1.0 if name == "threads" else limit)
-            for name in names
-        ]
 
     @property
     def growth(self) -> float:
@@ -48,3 +38,11 @@ def table_of(lines: Sequence[Line], early: str, late: str) -> str:
 
 def missed_in(lines: Sequence[Line]) -> list[str]:
     return [f"FAILED: {line}" for line in lines if line.verdict == "FAILED"]
+
+
+def lines_of(early: dict, end: dict, limit: float) -> list[Line]:
+    """Return the lines of some figures. The keeper comes and goes: a thread may be doubled."""
+    return [
+        Line(name, early[name], end[name], limit=1.0 if name == "threads" else limit)
+        for name in early
+    ]

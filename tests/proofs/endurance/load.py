@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
 
 from .operations import PER_ROUND, ROUND, Client, UnexpectedAnswer, pair
 
@@ -13,16 +12,6 @@ BURST = 96
 
 LATE = 1.0
 """Seconds by which an operation may begin late before it counts as late."""
-
-
-@dataclass
-class Timing:
-    """The seconds that requests took: pairs of when and how long, by kind."""
-
-    of: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-
-    def note(self, kind: str, seconds: float) -> None:
-        self.of.setdefault(kind, []).append((time.monotonic(), seconds))
 
 
 class Load:
@@ -36,14 +25,14 @@ class Load:
         self._ends = False
         self._threads = []
         self._began = 0.0
-        self.timing = Timing()
+        self.timing = defaultdict(list)
         self.ratios: list[tuple[float, float]] = []
         self.problems: Counter[str] = Counter()
         self.late = 0
 
     @property
     def requests(self) -> int:
-        return sum(map(len, self.timing.of.values()))
+        return sum(map(len, self.timing.values()))
 
     def burst(self) -> None:
         threads = [
@@ -54,7 +43,7 @@ class Load:
             thread.start()
         for thread in threads:
             thread.join()
-        self.timing.of.clear()
+        self.timing.clear()
         self.ratios.clear()
 
     def start(self) -> None:
@@ -73,7 +62,7 @@ class Load:
 
         def note(kind: str, seconds: float) -> None:
             last[kind] = seconds
-            self.timing.note(kind, seconds)
+            self.timing[kind].append((time.monotonic(), seconds))
 
         return Client(self._port, note), last
 

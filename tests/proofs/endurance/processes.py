@@ -57,3 +57,12 @@ def zombies_of(pid: int) -> list[int]:
 
 def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def figures_of(usage):
+    return {
+        "USS, MiB": usage.uss / MEBIBYTE,
+        "RSS, MiB": usage.rss / MEBIBYTE,
+        "threads": usage.threads,
+        "descriptors": usage.descriptors,
+    }

@@ -12,7 +12,7 @@ from helpers.repository import ROOT
 from helpers.servers.processes import Gunicorn
 
 from .load import Load
-from .processes import MEBIBYTE, children_of, usage_of
+from .processes import children_of, usage_of
 from .stores import open_server
 
 WORKERS, THREADS = 2, 16
@@ -89,9 +89,9 @@ def play(plan: Plan, directory: Path, report: Callable[[str], None]) -> Samples:
         if children_of(server.pid) != workers:
             load.problems["a worker was replaced"] += 1
         load.problems.update(line for line in server.log.splitlines() if is_trouble(line))
-    samples.timing, samples.ratios = load.timing.of, load.ratios
+    samples.timing, samples.ratios = load.timing, load.ratios
     samples.problems = dict(load.problems)
-    samples.late = load.late / max(1, sum(map(len, load.timing.of.values())))
+    samples.late = load.late / max(1, sum(map(len, load.timing.values())))
     return samples
 
 
@@ -131,17 +131,15 @@ def is_trouble(line: str) -> bool:
 
 def line_of(samples: Samples, load: Load) -> str:
     last = {name: values[-1][1] for name, values in samples.series.items()}
-    parts = [
-        f"{(time.monotonic() - samples.began) / 60:4.1f} min",
-        f"{load.requests} requests",
-        f"load {os.getloadavg()[0]:.1f}",
-        *(f"{last[f'worker {n} USS'] / MEBIBYTE:.2f} MiB" for n in range(1, WORKERS + 1)),
-        *(f"{last[f'worker {n} threads']:.0f} threads" for n in range(1, WORKERS + 1)),
-        f"{last.get('connections', 0):.0f} connections",
-        f"{last['keys']:.0f} keys",
-        f"problems: {dict(load.problems) or 'none'}",
-    ]
-    return ", ".join(parts)
+    shown = [f"worker {n} {what}" for what in ("USS", "threads") for n in range(1, WORKERS + 1)]
+    return ", ".join(
+        [
+            f"{(time.monotonic() - samples.began) / 60:4.1f} min",
+            f"load {os.getloadavg()[0]:.1f}",
+            *(f"{name}: {last.get(name, 0):.0f}" for name in ("requests", *shown, "keys")),
+            f"problems: {dict(load.problems) or 'none'}",
+        ]
+    )
 
 
 def to_stderr(line: str) -> None:

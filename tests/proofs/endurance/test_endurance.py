@@ -82,7 +82,7 @@ def test_distinct_keys_on_a_server_leave_nothing_in_a_process(endure):
 
 
 def test_keys_that_a_process_keeps_are_found(endure):
-    code, told = endure("keys", "memory", "--count", 20_000, "--leak")
+    code, told = endure("keys", "memory", "--count", 20_000, "--leak", "keys")
     assert code == 1
     assert "FAILED: | allocated blocks" in told
 

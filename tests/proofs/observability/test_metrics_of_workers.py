@@ -82,4 +82,5 @@ def test_the_figures_of_two_workers_add_up_exactly(tmp_path, redis_url, extra):
         "idempotence_settlements_pending": 0,
         'idempotence_store_seconds_count{operation="claim"}': 60 + 2 * paid,
         'idempotence_store_seconds_count{operation="complete"}': paid,
+        'idempotence_store_seconds_count{operation="renew"}': 20,  # to the lock's interval
     }
