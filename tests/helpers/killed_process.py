@@ -1,29 +1,16 @@
-"""A warm process whose children each send one request, and are killed at one step of it.
+"""Processes that each send one request, and are killed at one step of it."""
 
-Run as `python -m helpers.killed_process` with the URL of a database. A line on its input, a JSON
-object with `step`, `key` and `amount`, makes one child; for each child a line comes back, with
-what it was answered, or without.
-"""
-
-import json
+import contextlib
 import os
 import signal
-import sys
-import threading
+from multiprocessing import get_context
 
 import psycopg  # noqa: F401 - so that the children have it
 import pymysql  # noqa: F401 - the same
 
 from helpers.payment_database import PaymentApp
+from helpers.repository import ROOT
 
-STEPS = (
-    "before the claim",
-    "after the claim",
-    "in the view",
-    "before the commit",
-    "after the commit",
-    "before the answer",
-)
 LEASE = 2.0
 
 
@@ -31,102 +18,84 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def stop():
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def before(thing, name, act):
+def dying(thing, name, *, after):
+    """Have the process killed before or after a call."""
     real = getattr(thing, name)
 
-    def acting(*args, **kwargs):
-        act()
-        return real(*args, **kwargs)
+    def act(*args, **kwargs):
+        if after:
+            real(*args, **kwargs)
+        die()
 
-    setattr(thing, name, acting)
-
-
-def after(thing, name, act):
-    real = getattr(thing, name)
-
-    def acting(*args, **kwargs):
-        result = real(*args, **kwargs)
-        act()
-        return result
-
-    setattr(thing, name, acting)
+    setattr(thing, name, act)
 
 
-def die_at(step, site):
-    session = site.session()
-    if step == "before the claim":
-        before(site.store, "claim", die)
-    elif step == "after the claim":
-        after(site.store, "claim", die)
-    elif step == "before the commit":
-        before(session, "commit", die)
-    elif step == "after the commit":
-        after(session, "commit", die)
-    elif step == "before the answer":
-        after(site.app, "full_dispatch_request", die)
+STEPS = {
+    "before the claim": lambda site: dying(site.store, "claim", after=False),
+    "after the claim": lambda site: dying(site.store, "claim", after=True),
+    "in the view": lambda site: setattr(site, "in_view", die),
+    "before the commit": lambda site: dying(site.session(), "commit", after=False),
+    "after the commit": lambda site: dying(site.session(), "commit", after=True),
+    "before the answer": lambda site: dying(site.app, "full_dispatch_request", after=True),
+}
+OTHERS = {
+    "none": lambda site: None,
+    "frozen": lambda site: setattr(site, "in_view", lambda: os.kill(os.getpid(), signal.SIGSTOP)),
+}
 
 
-def answer(url, step, key, amount):
-    """Send the request, in a process of its own."""
+def send(out, url, step, key, amount):
+    """Send the request, and tell what it was answered."""
 
     def view(session):
         paid = site.pay(session, amount)
-        if step == "in the view":
-            die()
-        if step == "frozen":
-            stop()
+        site.in_view()
         return paid
 
-    site = PaymentApp(url, view, prepare=False, deadline=30, settings={"IDEMPOTENCE_LEASE": LEASE})
-    with site.app.app_context():
-        die_at(step, site)
-        found = site.post(key=key)
-    return {
-        "status": found.status_code,
-        "json": found.json,
-        "replayed": "Idempotent-Replayed" in found.headers,
-    }
-
-
-def child(url, order, out):
+    settings = {"IDEMPOTENCE_LEASE": LEASE}
+    site = PaymentApp(url, view, prepare=False, deadline=30, settings=settings)
+    site.in_view = lambda: None
     try:
-        told = answer(url, **order)
+        with site.app.app_context():
+            (STEPS | OTHERS)[step](site)
+            found = site.post(key=key)
+        replayed = "Idempotent-Replayed" in found.headers
+        out.send({"status": found.status_code, "json": found.json, "replayed": replayed})
     except BaseException as error:  # whatever it is, the test shall see it
-        told = {"error": repr(error)}
-    os.write(out, json.dumps(told).encode())
+        out.send({"error": repr(error)})
     os._exit(0)
 
 
-def tell(number, **what):
-    sys.stdout.write(json.dumps({"number": number, **what}) + "\n")
-    sys.stdout.flush()
+class Children:
+    """Forks of a process that is warm, and has no threads."""
 
+    def __init__(self, url):
+        self._url, self._processes = url, get_context("forkserver")
+        os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
+        self._processes.set_forkserver_preload([__name__])
 
-def serve(url):
-    told = threading.Lock()
+    def send(self, step, key, amount=1):
+        """Have a child send a request; returns its process, and where its answer comes."""
+        source, out = self._processes.Pipe(duplex=False)
+        process = self._processes.Process(target=send, args=(out, self._url, step, key, amount))
+        process.start()
+        out.close()
+        return process, source
 
-    def wait(pid, source, number):
-        with os.fdopen(source, "rb") as pipe:
-            said = pipe.read()
-        os.waitpid(pid, 0)
-        with told:
-            tell(number, **json.loads(said or b"{}"))
+    def answer(self, sent):
+        """Return what a child was answered; nothing for one that was killed."""
+        process, source = sent
+        answer = {}
+        with source, contextlib.suppress(EOFError):
+            assert source.poll(60)
+            answer = source.recv()
+        process.join(10)
+        return answer
 
-    for number, line in enumerate(sys.stdin):
-        source, out = os.pipe()
-        pid = os.fork()
-        if not pid:
-            os.close(source)
-            child(url, json.loads(line), out)
-        os.close(out)
-        with told:
-            tell(number, pid=pid)
-        threading.Thread(target=wait, args=(pid, source, number)).start()
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1])
+    def answers(self, step, amounts, at_once=5):
+        found = []
+        for first in range(0, len(amounts), at_once):
+            some = amounts[first : first + at_once]
+            sent = [self.send(step, f"key-{amount}", amount) for amount in some]
+            found += map(self.answer, sent)
+        return found

@@ -127,6 +127,17 @@ class MariaDbServer(ServerProcess):
                 cursor.execute(statement)
             return list(cursor.fetchall())
 
+    def deadlocks(self) -> int:
+        """Return how many deadlocks InnoDB has counted."""
+        if self.is_mysql:
+            table = "information_schema.innodb_metrics"
+            return self.execute(f"SELECT count FROM {table} WHERE name = 'lock_deadlocks'")[0][0]
+        return int(self.execute("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")[0][1])
+
+    def sleeping(self) -> list[int]:
+        """Return the numbers of the connections that wait for a statement, but for this one."""
+        return [row[0] for row in self.execute("SHOW PROCESSLIST") if row[4] == "Sleep"]
+
     def new_database(self, options: str = "") -> str:
         """Make an empty database, with options such as `COLLATE utf8mb4_bin`; return its URL."""
         self._count += 1

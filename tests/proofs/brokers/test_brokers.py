@@ -22,53 +22,43 @@ pytestmark = pytest.mark.queue
 PATIENCE = 120
 
 
-@pytest.fixture
-def rabbit(tmp_path, redis_url, request):
+BROKERS = {
+    "rabbit": (
+        RabbitBroker,
+        "rabbitmq",
+        {"THREADS": 1, "RETRY_AFTER": 0.5},
+    ),  # a kill: one message
+    "stream": (StreamBroker, None, {"RETRY_AFTER": 0.5}),
+    "postgres_table": (TableBroker, "postgres", {"RETRY_AFTER": 1.5}),
+    "mariadb_table": (TableBroker, "mariadb", {"RETRY_AFTER": 1.5}),
+    "rq": (RqBroker, None, {"RETRY_AFTER": 1, "lease": 3.0}),
+    "celery": (CeleryBroker, None, {}),
+    "celery_on_rabbit": (CeleryBroker, "rabbitmq", {}),
+}
+
+
+def maker(name, directory, request):
+    kind, server, _ = BROKERS[name]
+
     def make(**more):
-        return RabbitBroker(tmp_path, redis_url, request.getfixturevalue("rabbitmq"), **more)
+        servers = [request.getfixturevalue(server)] if server else []
+        if kind is TableBroker:
+            return kind(directory, servers[0].new_database(), **more)
+        return kind(directory, request.getfixturevalue("redis_url"), *servers, **more)
 
     return make
 
 
 @pytest.fixture
-def stream(tmp_path, redis_url):
-    return lambda **more: StreamBroker(tmp_path, redis_url, **more)
+def rabbit(tmp_path, request):
+    return maker("rabbit", tmp_path, request)
 
 
 @pytest.fixture
-def celery(tmp_path, redis_url):
-    return lambda **more: CeleryBroker(tmp_path, redis_url, **more)
+def stream(tmp_path, request):
+    return maker("stream", tmp_path, request)
 
 
-@pytest.fixture
-def celery_on_rabbit(tmp_path, redis_url, rabbitmq):
-    return lambda **more: CeleryBroker(tmp_path, redis_url, rabbitmq, **more)
-
-
-@pytest.fixture
-def rq(tmp_path, redis_url):
-    return lambda **more: RqBroker(tmp_path, redis_url, **more)
-
-
-@pytest.fixture
-def postgres_table(tmp_path, postgres):
-    return lambda **more: TableBroker(tmp_path, postgres.new_database(), **more)
-
-
-@pytest.fixture
-def mariadb_table(tmp_path, mariadb):
-    return lambda **more: TableBroker(tmp_path, mariadb.new_database(), **more)
-
-
-BROKERS = {
-    "rabbit": {"THREADS": 1, "RETRY_AFTER": 0.5},  # a kill ends the work of one message
-    "stream": {"RETRY_AFTER": 0.5},
-    "postgres_table": {"RETRY_AFTER": 1.5},
-    "mariadb_table": {"RETRY_AFTER": 1.5},
-    "rq": {"RETRY_AFTER": 1, "lease": 3.0},
-    "celery": {},
-    "celery_on_rabbit": {},
-}
 PLANS = {
     **dict.fromkeys([1, 2, 3, 18], "die-before"),
     **dict.fromkeys([4, 5, 6, 19], "die-after"),
@@ -82,10 +72,10 @@ ORDERS = {*THRICE, *ALONE}
 
 
 @pytest.fixture(params=BROKERS)
-def make(request):
+def make(request, tmp_path):
     def make(**more):
-        constants = {**BROKERS[request.param], **more}
-        broker = request.getfixturevalue(request.param)(**constants)
+        constants = {**BROKERS[request.param][2], **more}
+        broker = maker(request.param, tmp_path, request)(**constants)
         broker.retry_after = constants.get("RETRY_AFTER", 1)  # Celery's: the rest of the lease
         return broker
 

@@ -6,7 +6,6 @@ import time
 
 import pytest
 from helpers.servers.example import ask
-from helpers.servers.processes import until
 from proofs.browser.browsers import in_each_browser
 from proofs.browser.example import (  # noqa: F401 - fixtures
     PAGES,
@@ -54,17 +53,6 @@ def test_a_double_click_is_one_order(visit, url):
     assert orders(url) == [("Ada", 1)]
 
 
-@in_each_browser
-def test_enter_held_down_is_one_order(visit, url):
-    page = open_checkout(visit(), url)
-    page.get_by_label("Your name").focus()
-    for _ in range(10):
-        page.keyboard.down("Enter")
-    page.keyboard.up("Enter")
-    page.wait_for_url(THANKS)
-    assert orders(url) == [("Ada", 1)]
-
-
 def test_impatient_clicks_on_a_slow_shop_are_one_order(visit, url):
     page = open_checkout(visit(), url, speed="slow")
     # While a page is being left it cannot be asked: it tells the next one what it looked like.
@@ -79,16 +67,6 @@ def test_impatient_clicks_on_a_slow_shop_are_one_order(visit, url):
     click_where_it_stands(page, order_button(page), 6)
     page.wait_for_url(THANKS)
     assert page.evaluate("() => sessionStorage.seen") == "true,true,visible"
-    assert orders(url) == [("Ada", 1)]
-
-
-@in_each_browser
-def test_reloading_the_answer_is_no_second_order(visit, url):
-    page = open_checkout(visit(), url)
-    order_button(page).click()
-    page.wait_for_url(THANKS)
-    assert page.reload().request.method == "GET"
-    assert page.locator("h1").inner_text() == "Thank you, Ada"
     assert orders(url) == [("Ada", 1)]
 
 
@@ -128,29 +106,6 @@ def test_after_the_back_button_only_a_submit_is_a_new_order(visit, url, expect, 
     order_button(page).click()
     page.wait_for_url(THANKS)
     assert orders(url) == [("Ada, again", 1), ("Ada", 1)]
-
-
-@in_each_browser
-def test_two_tabs_are_two_orders_however_often_each_is_clicked(visit, url):
-    first = visit()
-    tabs = [first, first.context.new_page()]
-    for name, tab in zip(("Ada", "Grace"), tabs, strict=True):
-        open_checkout(tab, url, name=name)
-    for tab in tabs:
-        order_button(tab).dblclick()
-    for tab in tabs:
-        tab.wait_for_url(THANKS)
-    assert sorted(orders(url)) == [("Ada", 1), ("Grace", 1)]
-
-
-def test_with_scripts_off_the_token_alone_holds(visit, url, expect):
-    page = open_checkout(visit(java_script_enabled=False), url, speed="slow")
-    click_where_it_stands(page, order_button(page), 3)
-    # The browser shows the answer to the last click only.
-    expect(page.locator("h1")).to_have_text("This order has already been placed")
-    assert until(lambda: orders(url))
-    page.get_by_role("link", name="View the orders").click()
-    expect(page.locator("#count")).to_have_text("1")
 
 
 def test_likes_and_comments_with_scripts_off(visit, url, expect):

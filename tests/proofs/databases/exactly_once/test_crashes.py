@@ -1,20 +1,15 @@
 """Processes that are killed on their way, and answers that are lost: the effect exactly once."""
 
-import json
 import os
-import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from helpers.killed_process import LEASE, STEPS
+from helpers.killed_process import LEASE, STEPS, Children
 from helpers.payment_database import PaymentApp
-from helpers.repository import ROOT
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import until
 from sqlalchemy import event, text
@@ -36,55 +31,6 @@ LOCK_WAITS = {
 }
 
 COMMITTED = ("after the commit", "before the answer")
-
-
-class Children:
-    """The process that has the children, and what it says of them."""
-
-    def __init__(self, url):
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "helpers.killed_process", url],
-            cwd=ROOT / "tests",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._said = {}
-        self._count = 0
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self):
-        for line in self._process.stdout:
-            said = json.loads(line)
-            self._queue(said.pop("number")).put(said)
-
-    def _queue(self, number):
-        return self._said.setdefault(number, queue.Queue())
-
-    def send(self, step, key, amount=1):
-        """Have a child send a request; returns its number and its process id."""
-        number, self._count = self._count, self._count + 1
-        order = json.dumps({"step": step, "key": key, "amount": amount})
-        self._process.stdin.write(order + "\n")
-        self._process.stdin.flush()
-        return number, self._queue(number).get(timeout=60)["pid"]
-
-    def answer(self, number):
-        """Return what a child was answered; nothing for one that was killed."""
-        return self._queue(number).get(timeout=60)
-
-    def answers(self, step, amounts, at_once=5):
-        found = []
-        for first in range(0, len(amounts), at_once):
-            some = amounts[first : first + at_once]
-            numbers = [self.send(step, f"key-{amount}", amount)[0] for amount in some]
-            found += [self.answer(number) for number in numbers]
-        return found
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait(timeout=30)
-        self._process.stdout.close()
 
 
 @pytest.fixture(params=COMMITS)
@@ -116,9 +62,7 @@ def pay_app(url):
 
 @pytest.fixture
 def children(url, pay_app):
-    those = Children(url)
-    yield those
-    those.close()
+    return Children(url)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -136,17 +80,15 @@ def test_a_process_killed_at_any_step_pays_exactly_once(children, pay_app, step)
 
 
 def test_a_process_frozen_past_its_lease_is_rolled_back_when_it_wakes(children, pay_app):
-    number, pid = children.send("frozen", "one", 7)
-    assert until(lambda: is_stopped(pid), 30)
+    frozen = children.send("frozen", "one", 7)
+    assert until(lambda: is_stopped(frozen[0].pid), 30)
     time.sleep(LEASE + 0.1)
-    rival, _ = children.send("none", "one", 7)
-    assert children.answer(rival)["status"] == 201
-    os.kill(pid, signal.SIGCONT)
-    late = children.answer(number)
+    assert children.answer(children.send("none", "one", 7))["status"] == 201
+    os.kill(frozen[0].pid, signal.SIGCONT)
+    late = children.answer(frozen)
     assert (late["status"], late["json"]["type"]) == (409, "urn:flask-idempotence:lease-lost")
     assert pay_app.amounts() == [7]
-    again, _ = children.send("none", "one", 7)
-    assert children.answer(again)["replayed"] is True
+    assert children.answer(children.send("none", "one", 7))["replayed"] is True
 
 
 def is_stopped(pid):

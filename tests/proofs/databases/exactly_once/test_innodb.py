@@ -181,7 +181,7 @@ class TestAConnection:
         fresh_mariadb.execute("SET GLOBAL wait_timeout = 1")
         site.engine.dispose()
         assert site.post(key="first", amount=1).status_code == 201
-        assert until(lambda: not sleeping(fresh_mariadb), 10)
+        assert until(lambda: not fresh_mariadb.sleeping(), 10)
         answer = site.post(amount=2)
         assert answer.status_code == 201 if is_checked else is_unavailable(answer)
         assert until(lambda: site.post(amount=2).status_code == 201, 10)
@@ -223,10 +223,6 @@ def kill(server, session):
     server.execute(f"KILL {session.connection().connection.dbapi_connection.thread_id()}")
 
 
-def sleeping(server):
-    return [row for row in server.execute("SHOW PROCESSLIST") if row[4] == "Sleep"]
-
-
 PROCESSES, THREADS, ROUNDS = 4, 16, 3
 
 CALLERS = """
@@ -263,7 +259,7 @@ def test_64_callers_in_four_processes_get_no_error_of_the_database(
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     options["cwd"] = ROOT / "tests"
     callers = [subprocess.Popen([*command, f"p{n}"], **options) for n in range(PROCESSES)]
-    before = deadlocks(fresh_mariadb)
+    before = fresh_mariadb.deadlocks()
 
     def send(key):
         for each in callers:
@@ -285,14 +281,7 @@ def test_64_callers_in_four_processes_get_no_error_of_the_database(
     finally:
         for each in callers:
             each.communicate(timeout=60)
-    found = deadlocks(fresh_mariadb) - before
+    found = fresh_mariadb.deadlocks() - before
     record_property("report", f"{level}: {found} deadlocks in {(ROUNDS + 1) * 64} requests")
     assert found <= ROUNDS
     site.close()
-
-
-def deadlocks(server):
-    if server.is_mysql:
-        query = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
-        return server.execute(query)[0][0]
-    return int(server.execute("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")[0][1])

@@ -60,21 +60,16 @@ def fresh_store(fresh_mariadb):
     store.close()
 
 
-def sleeping(server):
-    rows = server.execute("SHOW PROCESSLIST")
-    return [row[0] for row in rows if row[4] == "Sleep"]
-
-
 class TestAServer:
     def test_that_closed_idle_connections_costs_nothing(self, fresh_mariadb, fresh_store):
         fresh_mariadb.execute("SET GLOBAL wait_timeout = 1")
         fresh_store.put_token("t", b"", 60)
-        assert until(lambda: not sleeping(fresh_mariadb), 10)
+        assert until(lambda: not fresh_mariadb.sleeping(), 10)
         assert fresh_store.take_token("t", b"") is TokenOutcome.TAKEN  # which is sent once
 
     def test_that_killed_idle_connections_costs_nothing(self, mariadb, store):
         store.put_token("t", b"", 60)
-        for number in sleeping(mariadb):
+        for number in mariadb.sleeping():
             mariadb.execute(f"KILL {number}")
         assert store.take_token("t", b"") is TokenOutcome.TAKEN
 

@@ -201,7 +201,7 @@ class TestAConflict:
         keys = [f"k{number}" for number in range(20)]
         for key in keys:
             store.claim(key, mine, NO_FINGERPRINT, 60, 0)
-        before = deadlocks(mariadb)
+        before = mariadb.deadlocks()
         with closing(mariadb.connect(url.rpartition("/")[2], autocommit=False)) as rival:
             cursor = rival.cursor()
             cursor.execute("CREATE TEMPORARY TABLE ballast (n INT) ENGINE=InnoDB")
@@ -217,15 +217,8 @@ class TestAConflict:
             cursor.execute(lock, (keys[0],))
             rival.rollback()
             ours.join()
-        assert deadlocks(mariadb) == before + 1
+        assert mariadb.deadlocks() == before + 1
         assert found == [Outcome.OK] * 20
-
-
-def deadlocks(server):
-    if server.is_mysql:
-        query = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
-        return server.execute(query)[0][0]
-    return int(server.execute("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")[0][1])
 
 
 ROWS = 300_000
