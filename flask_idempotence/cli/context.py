@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -14,16 +13,13 @@ from flask import Flask, current_app
 from ..engine.engine import Engine, engine_of
 from ..request.fingerprint import KEYSPACE, SHORT_HASH
 from ..request.proxies import actual
-from ..stores.base import OWNER_BYTES, Entry, InspectableStore, inspectable
+from ..stores.base import OWNER_BYTES, Entry, InspectableStore, began_at, inspectable
 from .output import print_aside, progress
 
 MODES = ("lock", "token", "key", "once", "step", "mutex")
 
 BATCH = 500
 """Keys that are read, or removed, in one round trip."""
-
-_LONGEST_AGE = 366 * 86400
-"""Seconds. An owner that seems older, or to come, is not one of the engine's."""
 
 _PARTS = re.compile(r"([^:]*):(.*):([0-9a-f]{32})", re.DOTALL)
 
@@ -64,9 +60,7 @@ class Found(NamedTuple):
     @property
     def began(self) -> float:
         """The time of the claim, by the clock of its machine; 0 for unknown."""
-        began = int.from_bytes(self.entry.mark[-OWNER_BYTES:][:6]) / 1000
-        is_known = self.entry.lease is not None and abs(time.time() - began) < _LONGEST_AGE
-        return began if is_known else 0.0
+        return 0.0 if self.entry.lease is None else began_at(self.entry.mark[-OWNER_BYTES:])
 
 
 def this_app() -> Flask:

@@ -25,7 +25,7 @@ from ..response.records import Slot, UnreadableRecord
 from ..response.refusals import Refusal, StoreUnavailable
 from ..signals import claimed, observed, rejected, replayed, token_issued, token_spent
 from ..stores import process
-from ..stores.base import Claimed, ClaimOutcome, Running, Store, TokenOutcome
+from ..stores.base import Claimed, ClaimOutcome, Running, Store, TokenOutcome, began_at
 from .claim import Attempt, Claim, Owners
 from .debug_log import note
 from .guard import Finding, Guard, Question, Services, Unguarded, Verdict, ViewGuard
@@ -79,6 +79,7 @@ class Engine:
         self._owners = Owners()
         self._requests = itertools.count()
         self._bound: dict[tuple[ViewGuard, str | None], ViewGuard] = {}
+        self._old: set[str] = set()
         self._has_warned_of_memory = store.shared
         self._repeat_level = self.config.repeat_level
 
@@ -181,6 +182,11 @@ class Engine:
                 if question.spends is not None:
                     attempt.emit(token_spent, purpose=question.spends.purpose)
                 return found if guard.within is None else self._begin(found, transaction)
+            if isinstance(found, Running) and slot.key not in self._old:
+                # A lock may wait for its interval, after a view that has outlasted it.
+                interval = getattr(guard, "interval", 0.0)
+                lease = max(question.lease, question.renewed, self.config.lease)
+                self._warn_if_old(attempt, found, 2 * lease + interval)
             reply = guard.answer(Finding(question, slot, found))
             if not isinstance(reply, Question):
                 return reply
@@ -324,6 +330,23 @@ class Engine:
         except Refusal as refusal:
             self.announce(refusal, attempt)
             raise
+
+    def _warn_if_old(self, attempt: Attempt, found: Running, longest: float) -> None:
+        """Log a claim that refuses others for so long, once a key and process."""
+        began = began_at(found.owner)
+        if not began or (age := time.time() - began) <= longest:
+            return
+        if len(self._old) >= _MOST_BOUND:
+            self._old.clear()
+        self._old.add(str(attempt.key))
+        _logger.warning(
+            "A running request has held its claim for %.0f seconds, and others are refused: %s%s. "
+            "If it is stuck, end its process: 'flask idempotence inspect --running' lists the "
+            "claims, and 'flask idempotence release' frees one.",
+            age,
+            attempt,
+            attempt.route,
+        )
 
     def _unclaimed(self, attempt: Attempt, guard: Guard[object]) -> Claim | None:
         """Return the transaction of a view that is not claimed, as a claim without a key."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 OWNER_BYTES = 16
 """An owner is this many bytes: the wall-clock time in milliseconds (6), the rest is random."""
+
+_LONGEST_AGE = 366 * 86400
+"""Seconds. An owner that seems older, or to come, is not one of the engine's."""
 
 FINGERPRINT_BYTES = 16
 """A fingerprint is a keyed hash of this many bytes."""
@@ -36,10 +40,12 @@ class Running:
     Attributes:
         matches: whether its fingerprint is the caller's.
         remaining: seconds until its lease ends.
+        owner: that of the claim; empty where the store does not say.
     """
 
     matches: bool
     remaining: float
+    owner: bytes = field(default=b"", repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +316,12 @@ class BroadcastingStore(Store):
     @abstractmethod
     def subscribe(self, channel: str) -> Subscription:
         """Subscribe to a channel."""
+
+
+def began_at(owner: bytes) -> float:
+    """Return the time of an owner's claim, by the clock of its machine; 0 for unknown."""
+    began = int.from_bytes(owner[:6]) / 1000
+    return began if abs(time.time() - began) < _LONGEST_AGE else 0.0
 
 
 def milliseconds(seconds: float) -> int:

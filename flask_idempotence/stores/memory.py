@@ -95,7 +95,9 @@ class MemoryStore(InspectableStore):
                 if held[_KIND] == "claim":
                     if held[_OWNER] != owner:
                         matches, left = held[_FINGERPRINT] == fingerprint, held[_LEASE_END] - now
-                        return Running(matches, left) if left > 0 else Crashed(matches)
+                        return (
+                            Running(matches, left, held[_OWNER]) if left > 0 else Crashed(matches)
+                        )
                     # A claim that was sent twice may arrive after its first renewal.
                     lease_end = max(lease_end, held[_LEASE_END])
             self._put(key, now, "claim", owner, lease_end + keep, fingerprint, lease_end, keep)

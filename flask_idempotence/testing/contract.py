@@ -56,10 +56,11 @@ class StoreContract:
         assert _rival(store) == Claimed()
 
     def test_a_rival_sees_that_it_runs_and_for_how_long(self, store: Store) -> None:
-        _owned(store)
+        owner = _owned(store)
         for fingerprint in (ASKED, OTHER):
             outcome = _rival(store, fingerprint)
             assert isinstance(outcome, Running)
+            assert outcome.owner in (owner, b"")
             assert outcome.matches is (fingerprint == ASKED)
             assert 8 < outcome.remaining <= 10
 

@@ -100,7 +100,7 @@ class RedisStore(Inspection):
             return CLAIMED
         state, matches, *rest = reply
         if state == 1:
-            return Running(bool(matches), rest[0] / 1000)
+            return Running(bool(matches), rest[0] / 1000, rest[1])
         if state == 2:
             return Done(bool(matches), rest[0], rest[1] / 1000)
         return Crashed(bool(matches))
@@ -189,7 +189,7 @@ def _claim_outcome(
     if is_claim and found[1:17] != owner and isinstance(left, int) and left >= 0:
         keep = int(rest)
         if left > keep:
-            return Running(matches, (left - keep) / 1000)
+            return Running(matches, (left - keep) / 1000, found[1:17])
         if keep:
             return Crashed(matches)
     return None

@@ -299,10 +299,10 @@ def kind_and_owner(entry: Entry) -> tuple[str, bytes]:
 
 def outcome_of(row: Row, values: Values) -> ClaimOutcome:
     """Return the outcome of a claim that conflicts with a row, as `IN_THE_WAY` selects it."""
-    kind, fingerprint, left, data = row
+    kind, fingerprint, left, data, owner = row
     matches = bytes(fingerprint) == values["this_fingerprint"]
     if kind == RECORD:
         return Done(matches, bytes(data), left / 1000)
     if kind != CLAIM:
         return Done(True, b"")  # a token, or no row of the store's: done, with an empty record
-    return Running(matches, left / 1000) if left > 0 else Crashed(matches)
+    return Running(matches, left / 1000, bytes(owner)) if left > 0 else Crashed(matches)

@@ -94,7 +94,7 @@ class PostgreSQL(Dialect):
         )
         claim = self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM, insert)
         granted = claim.returning(word(_GRANTED).label("kind")).cte(_GRANTED)
-        nothing = [sa.null().label(name) for name in ("fingerprint", "left", "data")]
+        nothing = [sa.null().label(name) for name in ("fingerprint", "left", "data", "owner")]
         self._claim = Statement(
             sa.union_all(sa.select(granted.c.kind, *nothing), sa.select(*seen.c))
         )

@@ -113,7 +113,7 @@ MAY_CLAIM = sa.or_(~_is_live, sa.and_(is_a(CLAIM), _row.owner == _owner))
 """Whether an existing row gives way to a claim: it has ended, or is the owner's own."""
 
 _left = (sa.func.coalesce(_row.lease_ends, _row.expires) - now()).label("left")
-IN_THE_WAY = sa.select(_row.kind, _row.fingerprint, _left, _row.data).where(
+IN_THE_WAY = sa.select(_row.kind, _row.fingerprint, _left, _row.data, _row.owner).where(
     _row.key == _key, ~MAY_CLAIM
 )
 

@@ -8,7 +8,7 @@
 --
 -- Returns  0                       claimed (also to the owner who already holds it, and then never
 --                                  for less than is left of its lease)
---          {1, matches, left}      running: another's claim, its lease ends in `left` ms
+--          {1, matches, left, owner}   running: another's claim, its lease ends in `left` ms
 --          {2, matches, record, left}  done, and forgotten in `left` ms
 --          {3, matches}            crashed: its lease has ended, and it was not settled
 --          `matches` is 1 where the fingerprint is the caller's, else 0
@@ -39,7 +39,7 @@ elseif value then
   end
   local left = redis.call("PTTL", KEYS[1]) - keep
   if left > 0 then
-    return {1, matches, left}
+    return {1, matches, left, string.sub(value, 2, 17)}
   end
   -- In its last millisecond a key without keep is still there, and yet its lease has ended.
   if keep > 0 then

@@ -1,0 +1,59 @@
+"""A claim that refuses others for longer than two leases is named in the log."""
+
+import logging
+import os
+import time
+
+import pytest
+from helpers.apps import bare_app
+from helpers.every_store import storage_settings
+
+from flask_idempotence import Idempotence, idempotent, no_repeat_submit
+from flask_idempotence.engine.claim import Owners
+
+LOG = "A running request has held its claim for"
+
+
+@pytest.fixture(params=["memory", "redis", "sqlite"])
+def nested_app(request):
+    """An application whose view sends its own request twice."""
+    app = bare_app(**storage_settings(request.param, request), IDEMPOTENCE_LEASE=30)
+
+    def pay():
+        statuses = [send(app).status_code for _ in range(2)]
+        return {"statuses": statuses}
+
+    app.add_url_rule("/key", "pay", idempotent(pay), methods=["POST"])
+    Idempotence(app)
+    return app
+
+
+def send(app, path="/key"):
+    return app.test_client().post(path, json={}, headers={"Idempotency-Key": "a"})
+
+
+def claims_began(monkeypatch, seconds):
+    """Let each claim of the engine say that it began so many seconds ago."""
+    began = int((time.time() - seconds) * 1000).to_bytes(6)
+    monkeypatch.setattr(Owners, "draw", lambda _: began + os.urandom(10))
+
+
+@pytest.mark.parametrize(("age", "lines"), [(55, 0), (65, 1)])
+def test_a_claim_older_than_two_leases_is_named_once(nested_app, monkeypatch, caplog, age, lines):
+    claims_began(monkeypatch, age)
+    with caplog.at_level(logging.WARNING):
+        assert send(nested_app).json == {"statuses": [409, 409]}
+    told = [line for line in caplog.messages if line.startswith(LOG)]
+    assert len(told) == lines
+    for line in told:
+        assert f"{LOG} 65 seconds, and others are refused: mode=key endpoint=pay key=" in line
+        assert "route=POST /key" in line
+
+
+def test_a_lock_that_waits_for_its_interval_is_not_old(monkeypatch, caplog):
+    claims_began(monkeypatch, 900)
+    app = bare_app(IDEMPOTENCE_LEASE=30)
+    app.add_url_rule("/", "buy", no_repeat_submit(3600)(lambda: "bought"), methods=["POST"])
+    Idempotence(app)
+    assert [send(app, "/").status_code for _ in range(2)] == [200, 409]
+    assert not [line for line in caplog.messages if line.startswith(LOG)]
