@@ -49,6 +49,7 @@ IN_ENGLISH_ONLY = {"A table of your database", "RQ", "Kafka"}
 MESSAGES = "how-to/consume-messages.md"
 TRANSLATED = [title for title in headings(DOCS / MESSAGES, 2) if title not in IN_ENGLISH_ONLY]
 TESTING = "how-to/test-your-application.md"
+EXISTING = "how-to/existing-application.md"
 TWINS = {
     "zh/tutorial.md": (Part("tutorial.md"), Part("coming-from-java.md", 1)),
     "zh/choose-a-scheme.md": (Part("choose-a-scheme.md"),),
@@ -69,6 +70,13 @@ TWINS = {
     "zh/sql-store.md": (Part("how-to/sql-store.md"),),
     "zh/long-work.md": (Part("how-to/long-work.md"),),
     "zh/steps.md": (Part("how-to/steps.md"),),
+    "zh/existing-application.md": (
+        Part(
+            EXISTING,
+            0,
+            tuple(each for each in headings(DOCS / EXISTING, 2) if "Class" not in each),
+        ),
+    ),
     "zh/graphql.md": (Part("how-to/graphql.md"),),
     "zh/settings.md": (Part("settings.md"),),
 }
