@@ -182,11 +182,7 @@ class Engine:
                 if question.spends is not None:
                     attempt.emit(token_spent, purpose=question.spends.purpose)
                 return found if guard.within is None else self._begin(found, transaction)
-            if isinstance(found, Running) and slot.key not in self._old:
-                # A lock may wait for its interval, after a view that has outlasted it.
-                interval = getattr(guard, "interval", 0.0)
-                lease = max(question.lease, question.renewed, self.config.lease)
-                self._warn_if_old(attempt, found, 2 * lease + interval)
+            self._warn_if_old(attempt, guard, question, found)
             reply = guard.answer(Finding(question, slot, found))
             if not isinstance(reply, Question):
                 return reply
@@ -331,8 +327,15 @@ class Engine:
             self.announce(refusal, attempt)
             raise
 
-    def _warn_if_old(self, attempt: Attempt, found: Running, longest: float) -> None:
-        """Log a claim that refuses others for so long, once a key and process."""
+    def _warn_if_old(
+        self, attempt: Attempt, guard: Guard[object], question: Question, found: object
+    ) -> None:
+        """Log a claim that refuses others for more than two leases, once a key and process."""
+        if not isinstance(found, Running) or attempt.key in self._old:
+            return
+        # A lock may wait for its interval, after a view that has outlasted it.
+        longest = 2 * max(question.lease, question.renewed, self.config.lease)
+        longest += getattr(guard, "interval", 0.0)
         began = began_at(found.owner)
         if not began or (age := time.time() - began) <= longest:
             return
