@@ -16,7 +16,7 @@ from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Running
 from flask_idempotence.stores.redis.node import OPEN_AFTER
 from flask_idempotence.testing import record_signals
 
-DEADLINE = 1.5
+DEADLINE = 1.0
 
 
 def timed(call):

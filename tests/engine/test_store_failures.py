@@ -1,6 +1,5 @@
 """The store does not answer: what each path costs, and what it does."""
 
-import re
 import time
 
 import pytest
@@ -215,15 +214,6 @@ def test_a_token_is_not_put_back_twice(proxy):
     assert shop.runs == ["token", "token"]
 
 
-def test_a_server_that_accepts_and_stays_silent_costs_no_more_than_the_deadline():
-    with SilentServer() as server:
-        shop = Shop(server.url)
-        for _ in range(2):
-            answer, took = shop.timed(lambda: shop.client.post("/lock"))
-            assert answer.status_code == 503
-            assert took < PATIENCE
-
-
 def test_a_ready_client_that_retries_for_long_costs_no_more_than_the_deadline():
     with SilentServer() as server:
         client = redis.Redis.from_url(
@@ -253,36 +243,6 @@ def test_connections_that_are_dead_and_look_alive_cost_one_operation(proxy):
     with pytest.raises(StoreError):
         store.ping()
     store.ping()
-
-
-@pytest.mark.parametrize(
-    ("setting", "status", "consequence", "counted"),
-    [
-        ("reject", 503, "guarded requests get 503", "requests refused: 3, run unguarded: 0."),
-        ("allow", 200, "guarded views run unguarded", "requests refused: 0, run unguarded: 3."),
-    ],
-)
-def test_the_log_tells_when_an_outage_begins_and_ends(
-    fresh_redis, caplog, setting, status, consequence, counted
-):
-    shop = Shop(fresh_redis.url, IDEMPOTENCE_ON_STORE_ERROR=setting)
-    assert shop.client.post("/lock").status_code == 200
-    fresh_redis.kill()
-    began = time.monotonic()
-    for _ in range(3):
-        assert shop.client.post("/lock").status_code == status
-        time.sleep(0.1)
-    fresh_redis.restart()
-    assert shop.client.post("/lock").status_code == 200
-    took = time.monotonic() - began
-    first, last = (line for line in caplog.messages if "the store" in line)
-    assert first == (
-        f"Flask-Idempotence: the store does not answer; {consequence} until it does. "
-        "Run 'flask idempotence doctor'. (operation=claim ConnectionError)"
-    )
-    told, seconds, how_many = re.split(r"(\d+\.\d) seconds after its first failure; ", last)
-    assert (told, how_many) == ("Flask-Idempotence: the store answers again, ", counted)
-    assert 0.3 <= float(seconds) <= took + 0.05  # it is rounded
 
 
 def test_a_full_or_read_only_server_is_a_store_that_does_not_answer(fresh_redis):
@@ -318,29 +278,6 @@ def test_a_settlement_that_meets_a_renewal_under_way_costs_no_more_than_the_stor
     answer, took = shop.timed(lambda: shop.client.post("/lock"))
     assert answer.status_code == 422
     assert took - ran_for < PATIENCE
-
-
-@TROUBLES
-def test_a_lease_outlives_a_store_that_is_away_for_a_while(proxy, trouble):
-    options = {"deadline": 0.4}
-    shop = Shop(proxy.url, IDEMPOTENCE_LEASE=3, IDEMPOTENCE_STORAGE_OPTIONS=options)
-
-    def in_view():
-        trouble(proxy)
-        time.sleep(1.5)  # the renewal at one second is not answered
-        proxy.black_hole = False
-        proxy.refuse()
-        proxy.accept()
-        time.sleep(1.9)  # by now the lease would have ended
-
-    shop.in_view = in_view
-    with record_signals(shop.app) as signals:
-        assert shop.client.post("/lock").status_code == 200
-    assert "store_failed" in signals.names
-    assert "lease_lost" not in signals.names
-    shop.in_view = lambda: None
-    assert shop.client.post("/lock").status_code == 409
-    assert shop.runs == ["lock"]
 
 
 class TestRoute:

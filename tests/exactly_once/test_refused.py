@@ -9,7 +9,7 @@ from helpers.payment_database import Payment, PaymentApp, errors_as_text, metada
 from sqlalchemy import create_engine, event, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
-from flask_idempotence import ConfigurationError, StoreError, StoreUnavailable, current_guard
+from flask_idempotence import ConfigurationError, StoreError, StoreUnavailable
 
 
 @pytest.mark.parametrize("options", [{}, {"isolation_level": "AUTOCOMMIT"}])
@@ -151,17 +151,6 @@ def test_having_written_to_another_database_before_is_refused(two):
     two.before = lambda: two.session.execute(insert(two.orders).values(amount=1))
     assert "from before its guard" in two.post().text
     assert two.runs == 0
-
-
-def test_keep_does_not_keep_what_an_exception_has_rolled_back(pay_app):
-    def view(session):
-        pay(session)
-        current_guard.keep()
-        raise KeyError
-
-    site = pay_app(view)
-    assert [site.post().status_code for _ in range(2)] == [500, 500]
-    assert (site.runs, site.count()) == (2, 0)
 
 
 FIRST_USE = """

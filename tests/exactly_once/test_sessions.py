@@ -9,7 +9,7 @@ from flask_sqlalchemy import SQLAlchemy
 from helpers.payment_database import KEY, Payment, is_clean, lose_claim, metadata, pay
 from sqlalchemy import create_engine, select
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Session
 
 from flask_idempotence import (
     ConfigurationError,
@@ -126,7 +126,7 @@ def test_the_work_of_an_error_handler_stays_pending_until_it_commits_it(pay_app)
         pay(site.session, 7)
         return "no funds", 503
 
-    site = pay_app(view, handlers={ValueError: handle}, deadline=2)
+    site = pay_app(view, handlers={ValueError: handle}, deadline=0.5)
     pending = []
     site.app.after_request(
         lambda response: pending.append(site.session().in_transaction()) or response
@@ -318,17 +318,6 @@ def test_engines_with_options_of_each_request_gather_no_listeners(tmp_path):
     assert len(engine.dialect.dispatch.handle_error) == 1
     store.close()
     engine.dispose()
-
-
-def test_an_async_view_with_a_session_of_each_thread_is_refused(pay_app):
-    site = pay_app()
-
-    async def view():
-        return "never"
-
-    with pytest.raises(ConfigurationError, match="scopefunc"):
-        idempotent(within=site.session)(view)
-    idempotent(within=scoped_session(sessionmaker(site.engine), scopefunc=lambda: 1))(view)
 
 
 def test_the_methods_of_a_view_class_may_stand_within(pay_app):

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event, insert, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase
 
-from flask_idempotence import ConfigurationError, current_guard
+from flask_idempotence import current_guard
 from flask_idempotence.testing import record_signals
 
 
@@ -93,38 +93,6 @@ def test_switched_off_a_failure_is_rolled_back_all_the_same(pay_app):
     assert site.count() == 0
 
 
-@pytest.mark.parametrize("how", ["commit", "rollback", "begin", "close"])
-def test_a_view_that_ends_the_transaction_is_told_not_to(pay_app, how):
-    def view(session):
-        session.execute(insert(payments).values(amount=3))
-        getattr(session, how)()
-        return "done"
-
-    seen = []
-    site = pay_app(view, handlers={Exception: lambda error: (seen.append(error) or "no", 500)})
-    assert site.post().status_code == 500
-    assert site.count() == 0
-    if how != "begin":  # which SQLAlchemy refuses by itself
-        assert isinstance(seen[0], ConfigurationError)
-        assert "begin_nested" in str(seen[0])
-    assert site.post().status_code == 500  # and is free again
-    assert site.runs == 2
-
-
-def test_a_savepoint_may_be_rolled_back_and_another_committed(pay_app):
-    def view(session):
-        savepoint = session.begin_nested()
-        session.execute(insert(payments).values(amount=1))
-        savepoint.rollback()
-        with session.begin_nested():
-            session.execute(insert(payments).values(amount=2))
-        return "done"
-
-    site = pay_app(view)
-    assert site.post().status_code == 200
-    assert site.amounts() == [2]
-
-
 def test_a_rival_s_row_that_stands_in_the_way_is_the_view_s_own_error(pay_app):
     site = pay_app()
     assert site.post(key="one", reference="A").status_code == 201
@@ -170,17 +138,6 @@ def test_a_flush_that_fails_when_the_guard_commits_is_answered_by_the_applicatio
     assert site.count() == 1
     assert site.post(key="two").status_code == 409
     assert site.runs == 3  # it was given free
-
-
-def test_what_is_written_before_the_guard_is_refused(pay_app):
-    seen = []
-    site = pay_app(handlers={ConfigurationError: lambda e: (seen.append(str(e)) or "no", 500)})
-    site.before = lambda: site.session.execute(insert(payments).values(amount=9))
-    assert site.post().status_code == 500
-    assert "from before its guard" in seen[0]
-    assert (site.runs, site.count()) == (0, 0)
-    site.before = None
-    assert site.post().status_code == 201  # nothing was claimed
 
 
 def test_what_is_only_read_before_the_guard_is_no_matter(pay_app):

@@ -27,6 +27,7 @@ def steps(client):
     return [(row["step"], row["pid"]) for row in client.get(PATH).json["steps"][::-1]]
 
 
+@pytest.mark.lifecycle
 @pytest.mark.parametrize("finished", [1, 2])
 def test_another_process_carries_out_the_steps_that_are_left(client, finished):
     killed = pay(client, STEPS[finished - 1])

@@ -71,25 +71,6 @@ def test_a_resource_keeps_its_values_and_the_refusal_its_message(framework, valu
     assert (third.status_code, runs) == (409, [1])
 
 
-def test_a_restx_abort_may_be_submitted_again():
-    app, runs = make_app(), []
-    api = flask_restx.Api(app, doc=False)
-
-    @api.route("/orders")
-    class Orders(flask_restx.Resource):
-        @locked
-        @api.marshal_with(api.model("Order", {"id": flask_restx.fields.Integer}))
-        def post(self):
-            runs.append(1)
-            if len(runs) < 3:
-                api.abort(422, "no such thing")
-            return {"id": 7, "secret": 1}
-
-    assert statuses(app, times=2, buffered=True) == [422, 422]
-    assert answers(app)[0].json == {"id": 7}
-    assert (statuses(app), len(runs)) == ([409, 409, 409], 3)
-
-
 class OrderSchema(Schema):
     thing = fields.String(required=True)
     amount = fields.Integer(load_default=1)

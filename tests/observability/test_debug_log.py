@@ -354,9 +354,7 @@ app.test_client().post("/pay")
     ("debug", "setup", "times"),
     [
         (True, "", 1),
-        (False, "", 0),
         (True, "import logging; logging.basicConfig()", 1),
-        (True, "import logging; logging.getLogger('flask_idempotence').setLevel('INFO')", 0),
     ],
 )
 def test_the_lines_are_on_the_console_of_flask_run_in_debug_mode(debug, setup, times):

@@ -188,14 +188,6 @@ def test_threads_in_an_outage_are_each_counted_and_its_end_is_told_once(outage):
     assert lines() == [begins(), ends(0, refused=400)]
 
 
-def test_one_that_comes_alone_is_told_as_the_first_was(outage):
-    for _ in range(3):
-        outage.fail()
-        outage.clock.advance(LOG_EVERY)
-    assert len(set(outage.lines())) == 1
-    assert len(outage.lines()) == 3
-
-
 def test_every_failure_is_a_signal(outage):
     with record_signals(outage.app) as signals:
         outage.fail(100)

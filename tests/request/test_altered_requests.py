@@ -14,10 +14,8 @@ from werkzeug.test import Client
 
 from flask_idempotence import (
     ConfigurationError,
-    LeaseLost,
     MemoryStore,
     RedisStore,
-    current_guard,
     idempotent,
     no_repeat_submit,
     one_time_token,
@@ -87,10 +85,7 @@ def test_a_token_in_a_form_leaves_the_raw_body_to_the_view(read):
     ("content_type", "body"),
     [(JSON, b'{"a": 1}'), (FORM, b"a=1"), (PARTS, part("a", "1") + b"--x--\r\n")],
 )
-@pytest.mark.parametrize(
-    "read",
-    [lambda: request.stream.read() and None, lambda: request.get_data(cache=False) and None],
-)
+@pytest.mark.parametrize("read", ["stream", "data"])
 def test_a_body_that_a_hook_has_eaten_is_an_error_and_no_repeat(read, content_type, body, chunked):
     app = guarded_app()
 
@@ -135,24 +130,6 @@ def test_an_empty_chunked_body_is_nothing_special():
     client = guarded_app().test_client()
     codes = [client.post("/", environ_overrides=how).status_code for _ in range(2)]
     assert codes == [200, 409]
-
-
-def test_a_claim_is_held_until_the_response_is_finished_and_no_longer():
-    app, held = guarded_app(no_repeat_submit(0.6)), []
-
-    def note(argument):
-        try:
-            current_guard.ensure_held()
-        except LeaseLost:
-            held.append("no")
-        else:
-            held.append("yes")
-        return argument
-
-    app.after_request(note)
-    app.teardown_request(note)
-    assert app.test_client().post("/").status_code == 200
-    assert held == ["yes", "no"]
 
 
 def test_the_encoding_of_a_ready_client_is_not_ours(redis_server, redis_url):

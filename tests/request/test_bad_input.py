@@ -17,16 +17,11 @@ DEEP = 100_000
 LONE_SURROGATE = b'"\\ud800"'
 
 
-@pytest.fixture(params=["memory", "redis"])
-def store_uri(request):
-    return "memory://" if request.param == "memory" else request.getfixturevalue("redis_url")
-
-
 class Site:
     """An application whose guarded views keep what they read."""
 
-    def __init__(self, store_uri):
-        self.app, self.seen = make_app(IDEMPOTENCE_STORAGE_URI=store_uri), []
+    def __init__(self):
+        self.app, self.seen = make_app(), []
         for path, guard in [("/", no_repeat_submit(interval=60)), ("/spend", one_time_token())]:
             self.app.add_url_rule(path, path, guard(self.view), methods=["POST"])
 
@@ -41,8 +36,8 @@ class Site:
 
 
 @pytest.fixture
-def site(store_uri):
-    return Site(store_uri)
+def site():
+    return Site()
 
 
 BODIES = {
@@ -112,9 +107,9 @@ class Exact(DefaultJSONProvider):
         return json.loads(text, parse_float=decimal.Decimal, **options)
 
 
-def exact_client(view, store_uri, **options):
+def exact_client(view, **options):
     """Return a client of a locked view, whose application reads decimals."""
-    app = make_app(IDEMPOTENCE_STORAGE_URI=store_uri)
+    app = make_app()
     app.json = Exact(app)
     guard = no_repeat_submit(interval=60, **options)
     app.add_url_rule("/", "pay", guard(view), methods=["POST"])
@@ -125,9 +120,9 @@ PRICES = ["1.50", "1.51", "1.5", "1.5e0", "0.1", "0.10000000000000001", "1e400",
 
 
 @pytest.mark.parametrize("body", ['{"price": %s}', "[%s]", "%s", '{"a": [{"b": [%s, 1]}]}'])
-def test_a_json_provider_that_reads_decimals_tells_all_numbers_apart(store_uri, body):
+def test_a_json_provider_that_reads_decimals_tells_all_numbers_apart(body):
     seen = []
-    client = exact_client(lambda: seen.append(request.json) or "done", store_uri)
+    client = exact_client(lambda: seen.append(request.json) or "done")
     for price in PRICES:
         sent = [body % price, f" {body % price}\n"]
         answers = [client.post("/", data=data, content_type="application/json") for data in sent]
@@ -136,8 +131,8 @@ def test_a_json_provider_that_reads_decimals_tells_all_numbers_apart(store_uri, 
     assert repr(seen) == repr(exact)
 
 
-def test_names_are_ignored_beside_decimals(store_uri):
-    client = exact_client(lambda: "done", store_uri, ignore=["at"])
+def test_names_are_ignored_beside_decimals():
+    client = exact_client(lambda: "done", ignore=["at"])
     bodies = ['{"price": 1.50, "at": 1.1}', '{"at": 2.2, "price": 1.50}', '{"price": 1.51}']
     answers = [client.post("/", data=data, content_type="application/json") for data in bodies]
     assert [answer.status_code for answer in answers] == [200, 409, 200]

@@ -15,7 +15,6 @@ CUT = 5
 
 GUARDS = {
     "key alone": idempotent(compare=False),
-    "key by function": idempotent(compare=lambda: request.args),
     "token": one_time_token(),
     "restoring token": one_time_token(restore_on_failure=True),
     "lock": no_repeat_submit(60, key=lambda: 1),

@@ -57,14 +57,6 @@ class TestALoginOfTheWholeSite:
 class TestAMappingWithoutAnId:
     """It may hold a role, which others have, too."""
 
-    def test_in_a_session(self):
-        counter = CountingApp()
-        clients = [signed_in(counter, user={"role": "admin"}) for _ in range(2)]
-        addresses = ({"address": ADDRESS}, {"address": "192.0.2.2"})
-        assert counter.tells_apart(
-            *[{**client, **address} for client, address in zip(clients, addresses, strict=True)]
-        )
-
     def test_beside_another_name_in_the_session(self):
         counter = CountingApp()
         users = [signed_in(counter, user={"role": "admin"}, email=name) for name in "ab"]
@@ -129,24 +121,6 @@ class TestTheAccountOfAUser:
         counter.idempotence.identity_loader(lambda: users[int(request.headers["X-User"])])
         assert counter.tells_apart(*[by_header("X-User", number) for number in "01"])
 
-    @pytest.mark.parametrize(
-        ("one", "other"),
-        [
-            (("7", {"tenant_id": "acme"}), ('7 ["tenant_id","acme"]', {})),
-            (("7", {"tenant_id": "acme"}), ('["=7","tenant_id","acme"]', {})),
-        ],
-    )
-    def test_of_a_token_is_no_part_of_its_subject(self, one, other):
-        settings = {"JWT_SECRET_KEY": "a secret for the tests of 32 bytes"}
-        counter = CountingApp(checks=[jwt_required()], **settings)
-        JWTManager(counter.app)
-        with counter.app.app_context():
-            tokens = [
-                create_access_token(user, additional_claims=claims)
-                for user, claims in (one, other)
-            ]
-        assert counter.tells_apart(*[by_header("Authorization", f"Bearer {t}") for t in tokens])
-
     def test_a_name_in_the_session_is_no_part_of_another(self):
         names = ["user", "user.id", "user.id=7"]
         counter = CountingApp(IDEMPOTENCE_IDENTITY_SESSION_KEYS=names)
@@ -182,22 +156,6 @@ class TestAnObjectFromALoader:
         counter = CountingApp()
         counter.idempotence.identity_loader(lambda: Masked(request.headers["X-Secret"]))
         assert counter.tells_apart(by_header("X-Secret", "a"), by_header("X-Secret", "b"))
-
-    def test_counts_by_its_id_and_not_by_its_text(self):
-        class User:
-            is_authenticated = True
-
-            def __init__(self, id_):
-                self.id = id_
-
-            def __str__(self):
-                return "Mr Smith"
-
-        counter, asking = CountingApp(), []
-        counter.idempotence.identity_loader(lambda: User(asking[-1]))
-        for user, expected in ((1, True), (2, True), (1, False)):
-            asking.append(user)
-            assert (counter.verdicts({}) == [200]) is expected
 
     def test_that_is_not_signed_in_is_nobody(self):
         class Anonymous:

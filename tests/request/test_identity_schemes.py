@@ -1,7 +1,6 @@
 """Credentials in the Authorization header: those that are signed anew count by their sender."""
 
 import logging
-import time
 
 import pytest
 from helpers.applications.login_apps import CountingApp
@@ -92,14 +91,6 @@ def test_no_header_breaks_it(text):
     read_authorization(text)
     read_authorization("Digest " + text)
     read_authorization("AWS4-HMAC-SHA256 Credential=" + text)
-
-
-@pytest.mark.parametrize("text", ['"' * 8000, "a" * 8000, "a," * 4000, '="' * 4000, "\\" * 8000])
-def test_a_long_header_takes_no_long_time(text):
-    for scheme in ("Digest", "AWS4-HMAC-SHA256", "Unknown"):
-        began = time.perf_counter()
-        read_authorization(f"{scheme} {text}")
-        assert time.perf_counter() - began < 0.2
 
 
 @pytest.mark.parametrize("empty", ["", " ", "Bearer", "Bearer ", "basic"])

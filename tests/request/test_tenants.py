@@ -7,7 +7,6 @@ import pytest
 from flask import request
 from helpers.applications.login_apps import ADDRESS, REPEATED, CountingApp
 from helpers.apps import make_app, verdict
-from helpers.servers.processes import all_at_once
 
 from flask_idempotence import Idempotence, Running, idempotent
 
@@ -143,14 +142,6 @@ def test_where_nothing_is_compared_the_key_has_to_name_the_tenant(names_the_tena
     for tenant in ("acme", "globex"):
         app.test_client().post(f"/webhooks/{tenant}", json={"id": "evt_1"})
     assert len(ran) == runs
-
-
-def test_a_crowd_of_two_tenants_with_one_key_runs_twice(redis_url):
-    counter = clients_of("key", IDEMPOTENCE_STORAGE_URI=redis_url, IDEMPOTENCE_KEY_WAIT=5)
-    answers = all_at_once([lambda sent=sent: counter.send(**sent) for sent in [ONE, OTHER] * 8])
-    assert counter.runs == 2
-    one, other = ({answer.data for answer in answers[start::2]} for start in (0, 1))
-    assert (len(one), len(other), len(one | other)) == (1, 1, 2)
 
 
 def test_operations_are_named_by_the_tenant_and_not_by_the_caller():

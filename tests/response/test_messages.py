@@ -119,13 +119,6 @@ def test_the_route_comes_first_and_the_message_of_the_lock_last(
     assert refused(locked_app(of_the_route, **settings)).json["detail"] == shown
 
 
-def test_a_lazy_text_is_made_for_each_request():
-    lazy = Lazy(lambda: f"No, {request.headers['X-Name']}.")
-    app = locked_app(IDEMPOTENCE_MESSAGES={"repeat-submit": lazy})
-    assert refused(app, X_Name="Ann").json["detail"] == "No, Ann."
-    assert refused(app, X_Name="Bob").json["detail"] == "No, Bob."
-
-
 def test_a_lazy_gettext_is_translated_for_each_request(tmp_path):
     for language, text in {"de": "Nicht zweimal!", "zh": "请勿重复提交"}.items():
         catalog = Catalog(locale=language)

@@ -193,15 +193,3 @@ def test_a_remembered_refusal_is_still_one():
     assert HEADER not in first.headers
     assert second.headers[HEADER] == again.headers[HEADER] == "repeat-submit"
     assert again.headers["Idempotent-Replayed"] == "true"
-
-
-def test_a_failed_commit_is_answered_with_the_settings_of_refusals(tmp_path):
-    def view(session):
-        lose_claim()
-        return site.pay(session)
-
-    settings = {"IDEMPOTENCE_PROBLEM_BASE": "https://pay.example/problems/"}
-    site = PaymentApp(f"sqlite:///{tmp_path}/books.sqlite3", view, settings=settings)
-    answer = site.post()
-    site.close()
-    assert answer.json["type"] == "https://pay.example/problems/lease-lost"

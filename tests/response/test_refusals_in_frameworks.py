@@ -296,21 +296,3 @@ def test_of_two_apis_the_one_that_answers_counts():
     assert second("with")["mine"] == 1
     assert second("without")["type"] == "urn:flask-idempotence:repeat-submit"
     assert second("third")["errors"] == {"idempotence": ["repeat-submit"]}
-
-
-def test_two_apis_beside_one_another_answer_each_for_its_own():
-    app = Flask("shop")
-    app.config.update(SETTINGS)
-    for number, framework in enumerate((flask_restful, flask_restx, flask_restful)):
-        blueprint = Blueprint(f"api{number}", __name__, url_prefix=f"/{number}")
-        options = {"doc": False} if framework is flask_restx else {}
-        api = framework.Api(blueprint, **options)
-        guarded = no_repeat_submit(60)(lambda self: {"done": True})
-        api.add_resource(type("Orders", (framework.Resource,), {"post": guarded}), "/orders")
-        app.register_blueprint(blueprint)
-    Idempotence(app)
-    for number in range(3):
-        first, second = (app.test_client().post(f"/{number}/orders") for _ in range(2))
-        assert first.json == {"done": True}
-        assert second.json["type"] == "urn:flask-idempotence:repeat-submit"
-        assert second.json["message"] == RepeatSubmit.description

@@ -13,14 +13,11 @@ from helpers.once_operations import elsewhere
 from flask_idempotence import (
     ConfigurationError,
     Idempotence,
-    MemoryStore,
     Refusal,
     Running,
     idempotent,
     no_repeat_submit,
-    one_time_token,
 )
-from flask_idempotence.testing import FakeClock
 
 KEY = {"Idempotency-Key": "one"}
 IN_PROGRESS = {"key-in-progress": 201}
@@ -120,45 +117,6 @@ def test_an_operation_that_runs_elsewhere_is_no_result_of_the_guard_around_it(gu
 def enveloped(app, status):
     """Have an error handler answer every refusal with this status, as many applications do."""
     app.register_error_handler(Refusal, lambda error: ({"code": error.slug}, status))
-
-
-@pytest.mark.parametrize("status_of_handler", [None, 200, 422])
-@pytest.mark.parametrize("statuses", [409, 200, 422, {"repeat-submit": 200}], ids=str)
-def test_a_submit_that_an_inner_lock_refuses_is_no_result_of_the_key(statuses, status_of_handler):
-    """Its status changes no outcome: after the interval, the same key runs, as under 409."""
-    clock = FakeClock()
-    store = MemoryStore(clock=clock)
-    app = make_app(store=store, IDEMPOTENCE_DUPLICATE_STATUS=statuses)
-    clock.rule(app)
-    if status_of_handler:
-        enveloped(app, status_of_handler)
-    view = idempotent(no_repeat_submit(60)(lambda: jsonify(done=True)))
-    app.add_url_rule("/orders", "order", view, methods=["POST"])
-
-    def post(key):
-        return app.test_client().post("/orders", headers={"Idempotency-Key": key})
-
-    post("one")
-    assert post("two").headers["Idempotence-Refusal"] == "repeat-submit"
-    clock.advance(61)
-    again = post("two")
-    assert (again.json, "Idempotent-Replayed" in again.headers) == ({"done": True}, False)
-    assert "Idempotent-Replayed" in post("two").headers
-
-
-@pytest.mark.parametrize("statuses", [409, 200], ids=str)
-def test_an_answer_that_an_inner_token_refuses_does_not_hold_a_lock(statuses):
-    app = make_app(IDEMPOTENCE_DUPLICATE_STATUS=statuses)
-    view = no_repeat_submit(60)(one_time_token()(lambda: "done"))
-    app.add_url_rule("/orders", "order", view, methods=["POST"])
-    client = app.test_client()
-    token = client.get("/token").json["token"]
-
-    def post(body):
-        answer = client.post("/orders", json=body, headers={"Idempotence-Token": token})
-        return answer.headers.get("Idempotence-Refusal")
-
-    assert [post(1), post(2), post(2)] == [None, "token-spent", "token-spent"]
 
 
 def test_at_most_once_remembers_it_as_it_does_a_409():

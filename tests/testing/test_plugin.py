@@ -200,6 +200,7 @@ class TestMemoryStores:
     def test_a_database_for_a_session_and_its_store_is_at_hand_as_a_fixture(self, results):
         assert results["within"] == ["PASSED"] * 3
 
+    @pytest.mark.lifecycle
     def test_are_empty_in_the_workers_of_xdist_but_for_tests_with_the_mark(self, tmp_path):
         emptied = APPS["module"] + TESTS.format(second=200)
         kept = APPS["module"] + TESTS.format(second=409)
@@ -208,6 +209,7 @@ class TestMemoryStores:
         found = results_of(tmp_path, files, "-n", "2", "--dist", "loadfile")
         assert found == {"emptied": PASSED, "kept": PASSED}
 
+    @pytest.mark.lifecycle
     def test_are_kept_where_the_plugin_is_switched_off(self, tmp_path):
         files = {"kept": APPS["module"] + TESTS.format(second=409)}
         found = results_of(tmp_path, files, "-p", "no:flask_idempotence")

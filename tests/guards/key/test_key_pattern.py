@@ -54,13 +54,6 @@ def test_it_holds_for_keys_of_a_function_and_for_other_headers():
     assert answers == [200, 400]
 
 
-def test_it_holds_in_whole_app_mode():
-    settings = {"IDEMPOTENCE_KEY_ALL_ROUTES": True, "IDEMPOTENCE_KEY_PATTERN": UUID}
-    keyed = KeyedApp(settings=settings)
-    keyed.app.add_url_rule("/bare", "bare", lambda: "done", methods=["POST"])
-    assert keyed.verdicts({"key": "k"}, {"key": A_UUID}, path="/bare") == ["key-invalid", 200]
-
-
 def test_a_token_of_the_application_needs_to_match_nothing():
     settings = {"IDEMPOTENCE_KEY_PATTERN": UUID}
     keyed = KeyedApp(settings=settings, key="Idempotence-Token")

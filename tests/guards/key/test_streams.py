@@ -4,7 +4,7 @@ import contextlib
 from typing import get_args
 
 import pytest
-from flask import Response, request, send_file, stream_with_context
+from flask import Response, request, stream_with_context
 from helpers.apps import KeyedApp, fail, killed, verdict
 
 from flask_idempotence import current_guard, no_repeat_submit
@@ -20,18 +20,6 @@ def test_a_stream_goes_out_live_and_is_not_run_again(guarantee):
     first.close()
     assert keyed.verdicts({}, {}) == ["response-not-stored"] * 2
     assert keyed.runs == 1
-
-
-def test_a_stream_is_held_for_as_long_as_it_is_sent():
-    keyed = KeyedApp(lambda: Response(iter(["one ", "two"])))
-    first = keyed.send(buffered=False)
-    for _ in range(10):
-        keyed.clock.advance(29)
-        keyed.engine.keeper.tick()
-        assert keyed.verdicts({}) == ["key-in-progress"]
-    assert first.text == "one two"
-    first.close()
-    assert keyed.verdicts({}) == ["response-not-stored"]
 
 
 def cut_off(keyed, **options):
@@ -135,12 +123,6 @@ def test_a_stream_that_is_killed_is_killed():
 def test_a_streamed_status_without_a_body_is_done():
     keyed = KeyedApp(lambda: Response(iter(["one ", "two"]), 204))
     assert keyed.verdicts({}, {}) == [204, "response-not-stored"]
-
-
-def test_a_sent_file_goes_out_live_and_is_not_run_again():
-    keyed = KeyedApp(lambda: send_file(__file__))
-    assert keyed.send().data.startswith(b'"""Responses that are not kept')
-    assert keyed.verdicts({}, {}) == ["response-not-stored"] * 2
 
 
 @pytest.mark.parametrize("status", [200, 422])

@@ -137,21 +137,6 @@ def test_its_lease_is_the_setting_since_no_interval_gives_one():
     assert told.events[0][1]["lease"] == 20
 
 
-def test_a_view_that_was_killed_leaves_the_lock_to_its_lease():
-    def killed():
-        raise SystemExit
-
-    shop = Shop(killed, 0)
-    clock = standing_still(shop)
-    with pytest.raises(SystemExit):
-        shop.post()
-    clock.advance(29)
-    assert shop.post(2).status_code == 409
-    clock.advance(2)
-    shop.view = lambda: "done"
-    assert shop.post(2).status_code == 200
-
-
 def test_who_waits_has_its_turn_when_the_interval_of_the_first_is_over():
     shop = Shop(lambda: "done", 5, wait=timedelta(seconds=10))
     standing_still(shop)

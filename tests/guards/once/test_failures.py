@@ -20,13 +20,6 @@ def behind(proxy, **settings):
     return OnceApp(IDEMPOTENCE_STORAGE_URI=proxy.url, **settings)
 
 
-def work_in_a_process(once_app, **settings):
-    """Let the real clock rule, and the keeper's own thread work."""
-    once_app.engine.clock, once_app.engine.sleep = time.monotonic, time.sleep
-    del once_app.engine.keeper._schedule
-    return once_app
-
-
 def test_a_store_that_is_away_is_an_error_and_nothing_is_done(fresh_redis):
     with Proxy(fresh_redis) as proxy:
         once_app = behind(proxy)
@@ -51,31 +44,6 @@ def test_where_it_is_allowed_the_work_is_done_unguarded(fresh_redis):
             current_guard.ensure_held()
         proxy.accept()
         assert [once_app.word(), once_app.word()] == ["first", "done"]
-
-
-def test_a_claim_whose_answer_was_lost_is_given_up_by_the_keeper(fresh_redis):
-    with Proxy(fresh_redis) as proxy:
-        once_app = work_in_a_process(behind(proxy))
-        proxy.drop_replies = True
-        with pytest.raises(StoreUnavailable):
-            once_app.work()
-        proxy.drop_replies = False
-        assert until(lambda: not fresh_redis.client().dbsize(), 5)
-        assert once_app.word() == "first"
-
-
-def test_a_completion_that_is_not_answered_is_finished_by_the_keeper(fresh_redis):
-    with Proxy(fresh_redis) as proxy:
-        once_app = work_in_a_process(behind(proxy, IDEMPOTENCE_LEASE=1.5))
-        with record_signals(once_app.app) as told:
-            with once_app.app.app_context(), once_app.once() as job:
-                proxy.refuse()
-                job.result = "paid"
-            assert "completed" not in told.names
-            proxy.accept()
-            assert until(lambda: "completed" in told.names, 5)
-        assert once_app.work() == (False, "paid")
-        assert once_app.runs == 0
 
 
 def test_until_it_is_finished_the_claim_lives_on():
@@ -103,15 +71,6 @@ def test_work_that_outlasts_its_lease_is_renewed():
     with once_app.app.app_context(), once_app.once():
         once_app.pass_time(300)
         assert once_app.word() == "running"
-    assert once_app.word() == "done"
-
-
-def test_work_is_renewed_on_a_server_by_the_keepers_own_thread(redis_url):
-    once_app = work_in_a_process(OnceApp(IDEMPOTENCE_STORAGE_URI=redis_url, IDEMPOTENCE_LEASE=0.6))
-    with once_app.app.app_context(), once_app.once():
-        for _ in range(10):
-            time.sleep(0.2)
-            assert once_app.word() == "running"
     assert once_app.word() == "done"
 
 
@@ -217,19 +176,6 @@ def test_of_several_processes_one_does_each_piece_of_work(redis_server, redis_ur
     assert told <= {0, 1}
     workers.finish(workers.start("work"))
     assert workers.runs() == 1
-
-
-def test_threads_of_a_pool_do_not_take_a_block_over():
-    once_app, seen = OnceApp(), []
-
-    def look():
-        seen.append(current_guard.mode)
-
-    with once_app.app.app_context(), once_app.once():
-        thread = threading.Thread(target=look)
-        thread.start()
-        thread.join()
-    assert seen == [None]
 
 
 def test_a_block_that_ends_in_another_thread_leaves_nothing_behind():

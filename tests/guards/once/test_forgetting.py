@@ -42,11 +42,6 @@ def test_what_is_done_may_be_done_again_once(once_app):
     assert [once_app.word(), once_app.word()] == ["first", "done"]
 
 
-def test_what_was_never_done_is_not_there(once_app):
-    assert forget(once_app) is False
-    assert once_app.word() == "first"
-
-
 def test_what_runs_stays_its_owners(once_app):
     with once_app.app.app_context(), once_app.once() as job:
         for where in (elsewhere, lambda call, *arguments: call(*arguments)):
@@ -159,6 +154,8 @@ def test_a_view_that_forgets_a_running_operation_answers_by_the_settings():
 
 # The command
 
+on_memory = pytest.mark.parametrize("once_app", ["memory"], indirect=True)
+
 
 IDS = {
     "a text": ("m-1", ["--id", "m-1"]),
@@ -170,6 +167,7 @@ IDS = {
 }
 
 
+@on_memory
 @pytest.mark.parametrize(("id_", "named"), IDS.values(), ids=IDS)
 def test_the_command_names_every_kind_of_id(once_app, id_, named):
     others = [other for other, _ in IDS.values() if other != id_]
@@ -181,6 +179,7 @@ def test_the_command_names_every_kind_of_id(once_app, id_, named):
     assert {once_app.word(other) for other in others} == {"done"}
 
 
+@on_memory
 def test_the_command_asks_before(once_app):
     once_app.word()
     asked = release(once_app, "--id", "1", input="n\n")
@@ -190,12 +189,14 @@ def test_the_command_asks_before(once_app):
     assert once_app.word() == "first"
 
 
+@on_memory
 def test_the_command_reads_an_id_that_nobody_on_the_machine_should_see(once_app):
     once_app.word("secret")
     assert release(once_app, "--id", "-", "--yes", input="secret\n").exit_code == 0
     assert once_app.word("secret") == "first"
 
 
+@on_memory
 def test_the_command_leaves_a_running_one_to_its_owner(once_app):
     with once_app.app.app_context(), once_app.once():
         refused = release(once_app, "--id", "1", "--yes")
@@ -204,6 +205,7 @@ def test_the_command_leaves_a_running_one_to_its_owner(once_app):
         assert once_app.word() == "running"
 
 
+@on_memory
 def test_the_command_says_where_there_is_nothing(once_app):
     once_app.word(7)
     missing = release(once_app, "--id", "7", "--yes")
@@ -239,6 +241,7 @@ def test_the_command_refuses_a_scope_that_is_none():
     assert "once(scope)" in refused.stderr
 
 
+@on_memory
 def test_inspect_names_operations_too(once_app):
     once_app.word(7)
     runner = once_app.app.test_cli_runner()

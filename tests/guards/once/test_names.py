@@ -3,7 +3,6 @@
 import enum
 import hashlib
 import hmac
-from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -72,15 +71,6 @@ def test_an_integer_too_long_to_be_written_is_refused_with_a_reason():
 def test_a_scope_is_a_short_word(scope):
     once_app = OnceApp()
     assert f":once:{scope}:" in once_app.key_of(scope=scope)
-
-
-def test_a_ttl_may_be_a_timedelta():
-    once_app = OnceApp()
-    once_app.word(ttl=timedelta(minutes=2))
-    once_app.clock.advance(119)
-    assert once_app.word() == "done"
-    once_app.clock.advance(2)
-    assert once_app.word() == "first"
 
 
 def test_with_a_function_for_its_id_it_is_a_decorator_only():

@@ -82,14 +82,6 @@ def test_others_within_are_unaffected(once_app):
     assert words == ["done"] * 3
 
 
-def test_after_the_outer_block_it_is_done_and_no_longer_the_same_one(once_app):
-    with once_app.app.app_context():
-        with once_app.once():
-            pass
-        with once_app.once() as again:
-            assert not again.first
-
-
 def test_a_block_of_another_application_is_none_of_its_own(once_app):
     other = OnceApp()
     with once_app.app.app_context(), once_app.once(), other.app.app_context():
@@ -136,23 +128,6 @@ def test_another_task_is_another_caller(once_app):
         assert asyncio.run(main()) == [True, *["running"] * 4]
         assert asyncio.run(parent()) == ("running", True)
     assert once_app.word("parent") == "done"
-
-
-def test_a_task_that_outlives_the_block_is_another_caller(once_app):
-    async def late(begun):
-        await begun.wait()
-        return once_app.word()
-
-    async def main():
-        begun = asyncio.Event()
-        with once_app.once():
-            task = asyncio.create_task(late(begun))
-            await asyncio.sleep(0)
-        begun.set()
-        return await task
-
-    with once_app.app.app_context():
-        assert asyncio.run(main()) == "done"
 
 
 @pytest.mark.parametrize("kind", ["once", "lock"])

@@ -1,7 +1,6 @@
 """Results of `once`: what is remembered of them, and what a repeat reads."""
 
 import json
-import time
 import zlib
 
 import pytest
@@ -175,17 +174,6 @@ def test_a_result_is_good_for_no_other_operation():
             once_app.work(id_)
 
 
-def test_a_result_that_was_brought_back_after_its_time_is_refused(caplog):
-    once_app = encrypting(None, KEY)
-    once_app.work(result="iban 42")
-    records = once_app.app.extensions["idempotence"].engine.services.records
-    records.clock = lambda: time.time() + 86400 + 31
-    with pytest.raises(ResponseNotStored):
-        once_app.work()
-    assert once_app.runs == 1
-    assert "expired" in caplog.text
-
-
 PLAIN = Records(Config())
 K, TTL = Slot("k"), 60
 
@@ -214,16 +202,6 @@ DAMAGED = {
 def test_a_damaged_record_is_an_error_of_ours(record):
     with pytest.raises(UnreadableRecord):
         PLAIN.result(K, record)
-
-
-def test_what_is_damaged_in_the_store_is_said_to_whoever_reads_it(redis_url, redis_server, caplog):
-    once_app = OnceApp(IDEMPOTENCE_STORAGE_URI=redis_url)
-    key, client = once_app.key_of(), redis_server.client()
-    client.set(key, client.get(key)[:-1] + b"?")
-    with pytest.raises(ResponseNotStored):
-        once_app.work()
-    assert once_app.runs == 1
-    assert "the checksum does not fit" in caplog.text
 
 
 def test_the_bytes_of_a_result_are_these():

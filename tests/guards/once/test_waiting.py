@@ -1,95 +1,51 @@
 """`once(wait=...)`: a second caller waits, and then is the first or reads the result."""
 
-import threading
 import time
 from datetime import timedelta
 
 import pytest
 from helpers.every_store import EVERY_STORE, storage_settings
-from helpers.once_operations import OnceApp, elsewhere
+from helpers.once_operations import OnceApp
 from helpers.servers.processes import all_at_once
 
-from flask_idempotence import Running
 from flask_idempotence.testing import record_signals
 
-
-class Line:
-    """A block of `once` that runs until another caller has slept so many times."""
-
-    def __init__(self, *, looks, error=None):
-        self.once_app = OnceApp()
-        self.once_app.engine.sleep = self._sleep
-        self.looks, self.error, self.sleeps = looks, error, []
-        self.is_running, self.may_end = threading.Event(), threading.Event()
-        self.thread = threading.Thread(target=self._first)
-
-    def _first(self):
-        app = self.once_app
-        try:
-            with app.app.app_context(), app.once() as job:
-                app.runs += job.first
-                self.is_running.set()
-                assert self.may_end.wait(10)
-                if self.error is not None:
-                    raise self.error
-                job.result = "of the first"
-        except BaseException as error:
-            assert error is self.error  # noqa: PT017 - it is the thread's end
-
-    def _sleep(self, seconds):
-        self.sleeps.append(seconds)
-        self.once_app.clock.advance(seconds)
-        if len(self.sleeps) == self.looks:
-            self.end()
-
-    def end(self):
-        self.may_end.set()
-        self.thread.join(10)
-
-    def come(self, **options):
-        """Return what comes of another caller, while the first one runs."""
-        self.thread.start()
-        assert self.is_running.wait(10)
-        try:
-            return elsewhere(self.once_app.work, result="of the second", **options)
-        finally:
-            self.end()
+RIVAL = b"r" * 16
 
 
-def test_who_waits_reads_the_result_of_the_first():
-    line = Line(looks=4)
-    assert line.come(wait=60) == (False, "of the first")
-    assert (len(line.sleeps), line.once_app.runs) == (4, 1)
+def wait_for_a_rival(once_app, looks, **options):
+    """Meet the claim of another, which is released after so many looks; return the waits."""
+    key, waits = once_app.key_of(), []
+    once_app.store.remove(key)
+    once_app.store.claim(key, RIVAL, bytes(16), 20, 0)
+
+    def sleep(seconds):
+        waits.append(seconds)
+        once_app.clock.advance(seconds)
+        if len(waits) == looks:
+            once_app.store.release(key, RIVAL)
+
+    once_app.engine.sleep = sleep
+    return waits, once_app.word(**options)
 
 
 def test_who_waits_is_the_first_where_that_one_has_failed():
-    line = Line(looks=4, error=OSError("the bank is closed"))
-    assert line.come(wait=60) == (True, "of the second")
-    assert (len(line.sleeps), line.once_app.runs) == (4, 2)
+    waits, word = wait_for_a_rival(OnceApp(), 4, wait=60)
+    assert (len(waits), word) == (4, "first")
 
 
 def test_who_waits_is_the_first_where_that_one_was_killed():
-    line = Line(looks=1, error=SystemExit())
-    assert line.come(wait=timedelta(minutes=1)) == (True, "of the second")
-    assert 30 <= sum(line.sleeps) <= 31.1
+    waits, word = wait_for_a_rival(OnceApp(), 1000, wait=timedelta(minutes=1))
+    assert (20 <= sum(waits) <= 21.1, word) == (True, "first")
 
 
-@pytest.mark.parametrize("wait", [0.3, 2, 10])
-def test_whose_time_is_over_is_told_that_it_runs(wait):
-    line = Line(looks=1000)
-    with record_signals(line.once_app.app) as told, pytest.raises(Running):
-        line.come(wait=wait)
-    assert sum(line.sleeps) == pytest.approx(wait)
-    assert told.names[:2] == ["claimed", "rejected"]
-    assert line.once_app.runs == 1
-
-
-@pytest.mark.parametrize("options", [{}, {"wait": 0}, {"wait": None}])
-def test_without_it_nobody_waits(options):
-    line = Line(looks=1000)
-    with pytest.raises(Running):
-        line.come(**options)
-    assert line.sleeps == []
+@pytest.mark.parametrize("options", [{}, {"wait": 0}, {"wait": None}, {"wait": 0.3}, {"wait": 10}])
+def test_whose_time_is_over_is_told_that_it_runs(options):
+    once_app = OnceApp()
+    with record_signals(once_app.app) as told:
+        waits, word = wait_for_a_rival(once_app, 1000, **options)
+    assert (sum(waits), word) == (pytest.approx(options.get("wait") or 0), "running")
+    assert told.names[-1] == "rejected"
 
 
 def test_what_is_done_is_read_at_once():

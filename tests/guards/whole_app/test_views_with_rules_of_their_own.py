@@ -256,13 +256,6 @@ class TestApplications:
         late.add_url_rule("/", view_func=shared, methods=["POST"])
         assert verdicts(late) == REPLAYED
 
-    def test_a_wrong_order_is_still_found(self):
-        app = whole_app()
-        idempotent()(app.post("/")(lambda: "unguarded"))
-        for _ in range(2):
-            with pytest.raises(ConfigurationError, match="route decorator outermost"):
-                send(app)
-
     def test_a_fault_of_one_endpoint_leaves_the_others_guarded(self):
         app = whole_app()
         app.add_url_rule("/", "view", counted(app.runs), methods=["POST"])

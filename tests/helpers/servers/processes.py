@@ -183,6 +183,8 @@ class RedisServer(ServerProcess):
 
     def __exit__(self, *_):
         self.close_clients()
+        if self._process:
+            self.kill()  # a polite end waits for files that nobody reads any more
         super().__exit__()
 
     def close_clients(self) -> None:

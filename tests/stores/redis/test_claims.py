@@ -31,7 +31,7 @@ DAMAGED = (
     *(b"T" + OTHER + bytes(16) + b"0", b"c" + OTHER + bytes(16) + b"0"),
 )
 LIVES = (None, 1_000, 59_000, 61_000, 86_399_000, 86_401_000, 10**15 + 60_000)
-STATES = 2_000
+STATES = 800
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import os
-import signal
 import socket
 import socketserver
 import threading
@@ -218,19 +217,6 @@ class TestLink:
             gc.collect()
             assert connection.over._socket.fileno() == -1
             assert until(lambda: len(behind.client_list()) == before)
-
-    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-    def test_a_child_process_never_uses_its_parents_connection(self, redis_store):
-        def connection():
-            return redis_store._begin().send([pack("CLIENT", "ID")], repeatable=True)
-
-        ours = connection()
-        assert connection() == ours
-        child = os.fork()
-        if child == 0:
-            signal.alarm(5)
-            os._exit(0 if connection() != ours else 1)
-        assert os.waitpid(child, 0)[1] == 0
 
     def test_what_could_not_connect_cannot_have_arrived(self):
         error, _ = _timed_failure(open_store(f"redis://{HOST}:{free_port()}/0", {}))
