@@ -277,7 +277,7 @@ class TestBinding:
         shop = Shop()
         answer = shop.client.get("/token", query_string={"purpose": purpose})
         assert answer.status_code == 400
-        assert len(shop.store) == 0
+        assert shop.store.count_all() == 0
 
 
 class TestRotation:
