@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,9 +11,11 @@ from functools import cache, partial
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, event
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, DisconnectionError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
 
 from ..errors import NEEDS_DATABASE, ConfigurationError, StoreError
 from ..stores.base import Store
@@ -25,6 +28,35 @@ _ISOLATION = "READ COMMITTED"
 _ISOLATING_BEGIN = frozenset({"psycopg", "psycopg2"})
 """Drivers that send the isolation level with BEGIN. Others set it for the connection, which behind
 a pooler is shared with other clients."""
+
+
+_PROCESS = "flask_idempotence process"
+"""Key in the `info` of a pool's connection: the process that has made it."""
+
+_first_process = os.getpid()
+_inherited: list[DBAPIConnection] = []
+"""For good: to free such a connection may end it for the process that has made it."""
+
+
+@event.listens_for(QueuePool, "connect")
+def _note_process(_: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+    entry.info[_PROCESS] = os.getpid()
+
+
+@event.listens_for(QueuePool, "checkout")
+def _leave_inherited(
+    connection: DBAPIConnection, entry: ConnectionPoolEntry, proxy: PoolProxiedConnection
+) -> None:
+    """Connect again in a child process, as gunicorn's with `--preload`.
+
+    Two processes on one connection write into one transaction: one would commit what the other,
+    killed meanwhile, has written. The way is SQLAlchemy's ("Using Connection Pools with
+    Multiprocessing or os.fork()").
+    """
+    if entry.info.get(_PROCESS, _first_process) != os.getpid():
+        _inherited.append(connection)
+        entry.dbapi_connection = proxy.dbapi_connection = None  # type: ignore[misc]
+        raise DisconnectionError("The connection was made in another process.")
 
 
 def checked_store(store: Store | None, session: Session) -> SqlStore | None:
