@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .engine.current import current_guard
 from .errors import ConfigurationError, IdempotenceError, StoreError
 from .extension import Idempotence
-from .guards.idempotent import idempotent
+from .guards.key import idempotent
 from .guards.lock import no_repeat_submit
 from .guards.placement import exempt
 from .guards.token import one_time_token

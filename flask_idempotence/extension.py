@@ -19,10 +19,8 @@ from .engine.publisher import Publisher
 from .errors import ConfigurationError
 from .exactly_once import watch_sessions
 from .guards.blocks import Id, Lock
-from .guards.checks import Fault, close_endpoint, faults_of, faults_when_finished
-from .guards.once import NO_ID, Once, forget
-from .guards.placement import place_guards
-from .guards.step import Step
+from .guards.once import NO_ID, Once, Step, forget
+from .guards.placement import Fault, close_endpoint, faults_of, place_guards
 from .guards.token import TokenGuard
 from .request.body import watch_input
 from .request.fingerprint import Keyring
@@ -316,7 +314,7 @@ class State:
         with self._lock:
             if self._is_checked:
                 return
-            faults = [*faults_when_finished(app, self.config, self.store), *token_url_faults(app)]
+            faults = [*faults_of(app, self.config, self.store), *token_url_faults(app)]
             faults += place_guards(app, self.config)
             for fault in {fault.endpoint: fault for fault in reversed(faults)}.values():
                 close_endpoint(app, fault)

@@ -20,7 +20,12 @@ from ..errors import SLUGS
 NAMESPACE = "IDEMPOTENCE_"
 
 SHORTEST_LEASE = 0.5
-"""Seconds. A shorter lease could end before its first renewal has been answered."""
+"""Seconds."""
+
+_SHORT_LEASE = (
+    f"Must be {SHORTEST_LEASE} seconds or more: a shorter lease may end before its first renewal "
+    "has been answered."
+)
 
 LONGEST = 1_000_000_000
 """Seconds; about 30 years. A server's clock has an end, too."""
@@ -212,14 +217,16 @@ _Wait = partial(fields.Function, None, lambda value: seconds(value, allow_zero=T
 
 def _text(pattern: str, error: str, *, allow_none: bool = False) -> fields.String:
     known = validate.Regexp(rf"{pattern}\Z", error=error)
-    return fields.String(validate=known, allow_none=allow_none)
+    return fields.String(validate=known, allow_none=allow_none, error_messages={"invalid": error})
 
 
 _Header = partial(_text, HEADER_NAME.pattern, "Must be the name of a header.")
 
 
 def _one_of(choices: object) -> fields.String:
-    return fields.String(validate=validate.OneOf(get_args(choices)))
+    error = f"Must be one of {', '.join(map(repr, get_args(choices)))}."
+    known = validate.OneOf(get_args(choices), error=error)
+    return fields.String(validate=known, error_messages={"invalid": error})
 
 
 def _some_of(choices: Collection[str]) -> fields.Function:
@@ -290,7 +297,9 @@ class Config:
     problem_base: str = _setting(fields.String(), "urn:flask-idempotence:")
     repeat_log_level: int | str = _setting(fields.Function(None, _log_level), "INFO")
     watch: bool = _setting(fields.Boolean(), False)
-    lease: float = _setting(_Duration(validate=validate.Range(min=SHORTEST_LEASE)), 30.0)
+    lease: float = _setting(
+        _Duration(validate=validate.Range(min=SHORTEST_LEASE, error=_SHORT_LEASE)), 30.0
+    )
     max_hold: float = _setting(_Duration(), 3600.0)
     token_enabled: bool = _setting(fields.Boolean(), True, live=True)
     token_url: str | None = _setting(

@@ -173,6 +173,7 @@ class Guard(ABC, Generic[Reply_co]):
     keeps_records: ClassVar[bool] = False  # it makes a record of each response
     on_store_error: OnStoreError | None = None
     within: TransactionFactory | None = None
+    ttl: float = 0.0  # seconds for which records are kept
     part: str | None = None  # in place of the endpoint in store keys
     failed: Callable[[Response], bool] | None = None  # in place of the application's predicate
     services: Services  # of a bound guard only, as is the endpoint
@@ -180,9 +181,10 @@ class Guard(ABC, Generic[Reply_co]):
 
     def __post_init__(self) -> None:
         for field in arguments_of(self):
-            if (check := field.metadata["check"]) is not None:
+            check, value = field.metadata["check"], getattr(self, field.name)
+            if check is not None and not (value is None and field.default is None):
                 label = f"{self.decorator}({field.name}=...)"
-                setattr(self, field.name, check(label, getattr(self, field.name)))
+                setattr(self, field.name, check(label, value))
         self.validate()
 
     def validate(self) -> None:
@@ -218,7 +220,7 @@ class Guard(ABC, Generic[Reply_co]):
         """Return how a claim ends."""
 
     def record(self, slot: Slot, response: Response, ttl: float | None) -> bytes:
-        raise NotImplementedError
+        return self.services.records.remember(slot, response, ttl or self.ttl)
 
     def time_to_keep(self, given: object) -> float:  # noqa: ARG002 - those of keys take it
         """Check the `ttl` of `current_guard.keep`; raise a ConfigurationError."""
@@ -228,7 +230,7 @@ class Guard(ABC, Generic[Reply_co]):
         )
 
     def unknown(self, slot: Slot) -> bytes:
-        raise NotImplementedError
+        return self.services.records.remember_unknown(slot, self.ttl)
 
     def has_failed(self, response: Response) -> bool:
         return (self.failed or self.services.callbacks.result_failed or result_failed)(response)

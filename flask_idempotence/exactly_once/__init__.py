@@ -54,13 +54,8 @@ def watch_sessions() -> None:
         from . import writes  # noqa: F401, PLC0415 - an extra; it registers its listeners
 
 
-def transaction_factory(label: str, within: object) -> TransactionFactory | None:
-    """Return the factory of a guard's transactions, None where it has no `within=`.
-
-    `label` names the argument in error texts.
-    """
-    if within is None:
-        return None
+def transaction_factory(label: str, within: object) -> TransactionFactory:
+    """Return the factory of a guard's transactions; `label` names the argument in error texts."""
     try:
         from sqlalchemy.orm import Session, sessionmaker  # noqa: PLC0415 - an extra
         from sqlalchemy.util import ThreadLocalRegistry  # noqa: PLC0415 - an extra

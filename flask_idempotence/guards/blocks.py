@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeGuard, TypeVar
 from uuid import UUID
 
 from flask import current_app
 
-from ..config.settings import SHORTEST_LEASE, Config
 from ..engine.claim import Attempt, Claim
 from ..engine.current import enter_block, leave_block, own_blocks
 from ..engine.engine import Engine, engine_of
@@ -64,11 +61,13 @@ class BlockGuard(Guard[Remembered]):
     """The arguments of `once` or `lock` that do not name the operation."""
 
     toggle = "IDEMPOTENCE_ENABLED"
-    wait: float = 0.0
+    lease: float | None = None
+    wait: float | None = None
 
-    @abstractmethod
     def question(self, name: bytes) -> Question:
-        """Ask for an operation by the text that names it."""
+        config = self.services.config
+        lease = min(self.lease or config.lease, config.max_hold)
+        return Question(name, lease=lease, renewed=lease, wait=self.wait or 0.0)
 
 
 class Block:
@@ -78,11 +77,10 @@ class Block:
     thread, asyncio task and request, is a part of it, and the outermost alone settles.
     """
 
-    _guard: BlockGuard
-    _part: str  # stands for the endpoint in store keys
-    _text: bytes  # names the operation
-
-    def __init__(self) -> None:
+    def __init__(self, guard: BlockGuard, part: str, text: bytes) -> None:
+        self._guard = guard
+        self._part = part  # stands for the endpoint in store keys
+        self._text = text  # names the operation
         self._attempt: Attempt | None = None
         self._claim: Claim | None = None
         self._done: Remembered | None = None
@@ -90,7 +88,7 @@ class Block:
 
     def _of_call(self, *_args: object, **_kwargs: object) -> Self:
         block = copy(self)
-        Block.__init__(block)
+        Block.__init__(block, self._guard, self._part, self._text)
         return block
 
     def _question(self, guard: BlockGuard) -> Question | Unguarded:
@@ -121,12 +119,7 @@ class Block:
             self._done = found
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._claim is not None:
             leave_block(self._claim)
             self._end(engine_of(self._claim.attempt.app), self._claim, error)
@@ -153,32 +146,20 @@ class Block:
             @functools.wraps(function)
             async def run_async(*args: P.args, **kwargs: P.kwargs) -> Any:
                 with self._of_call(*args, **kwargs) as block:
-                    if block._done is not None:
-                        return block._remembered
-                    block._result = result = await function(*args, **kwargs)
-                return result
+                    if block._done is None:
+                        block._result = await function(*args, **kwargs)
+                    return block._remembered
 
             return run_async  # type: ignore[return-value]  # R is what it awaits to
 
         @functools.wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> Any:
             with self._of_call(*args, **kwargs) as block:
-                if block._done is not None:
-                    return block._remembered
-                block._result = result = _returned(self._guard, function(*args, **kwargs))
-            return result
+                if block._done is None:
+                    block._result = _returned(self._guard, function(*args, **kwargs))
+                return block._remembered
 
         return run
-
-
-def _long_enough(label: str, value: float | timedelta | None) -> float | None:
-    seconds = arguments.duration(label, value)
-    if seconds is not None and seconds < SHORTEST_LEASE:
-        raise ConfigurationError(
-            f"{label}: Must be {SHORTEST_LEASE} seconds or more: a shorter lease may end before "
-            "its first renewal has been answered."
-        )
-    return seconds
 
 
 @dataclass(eq=False)
@@ -189,14 +170,8 @@ class MutexGuard(BlockGuard):
     decorator = "lock"
     by_verdict = False
 
-    lease: float = argument(_long_enough, setting="lease")
-    wait: float = argument(arguments.wait)
-
-    def prepare(self, config: Config, _given: Self) -> None:
-        self.lease = min(self.lease, config.max_hold)
-
-    def question(self, name: bytes) -> Question:
-        return Question(name, lease=self.lease, renewed=self.lease, wait=self.wait or 0.0)
+    lease: float | None = arguments.of_setting("lease")
+    wait: float | None = argument(arguments.wait)
 
     def answer(self, finding: Finding) -> NoReturn:
         remaining = getattr(finding.outcome, "remaining", 0.0)
@@ -214,8 +189,6 @@ class Lock(Block):
     releases it.
     """
 
-    _part = "-"  # a name may hold an id, and is hashed as a whole
-
     def __init__(
         self,
         name: Id,
@@ -223,11 +196,10 @@ class Lock(Block):
         lease: float | timedelta | None = None,
         wait: float | timedelta | None = None,
     ) -> None:
-        super().__init__()
-        # Here already: a decorator with a wrong name, or without one, fails when it is applied.
-        self._text = name_of("mutex", id=name)
         given: dict[str, Any] = {"lease": lease, "wait": wait}
-        self._guard = MutexGuard(**given)
+        # Here already: a decorator with a wrong name, or without one, fails when it is applied.
+        text = name_of("mutex", id=name)
+        super().__init__(MutexGuard(**given), "-", text)  # hashed as a whole: it may hold an id
 
 
 def _is_async(

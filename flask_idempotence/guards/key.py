@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Literal, Self
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, Self, overload
 
 from flask import Request, Response
 
@@ -41,15 +42,20 @@ from ..request.fingerprint import Selection, canonical, canonical_request, rule_
 from ..request.key_header import key_in_header, key_of_value
 from ..response import refusals
 from ..response.headers import EXPIRES_HEADER, REPLAYED_HEADER
-from ..response.records import RecordOfAnotherRequest, Slot, UnreadableRecord
+from ..response.records import RecordOfAnotherRequest, UnreadableRecord
 from ..stores.base import Crashed, Done
 from . import arguments
+from .arguments import of_setting
+from .wrapping import Decorator, S, Subject, decorator_of
+
+if TYPE_CHECKING:
+    from ..exactly_once import Within
 
 _TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 
 
 def _compared(label: str, value: object) -> object:
-    if not callable(value) and value is not None and value is not False:
+    if not callable(value) and value is not False:
         raise ConfigurationError(
             f"{label} must be a function or False; leave it out to compare the whole request."
         )
@@ -65,25 +71,20 @@ class KeyGuard(ViewGuard):
     toggle = "IDEMPOTENCE_KEY_ENABLED"
     keeps_records = True
 
-    required: bool = argument(arguments.flag_or_none, setting="key_required")
-    key: str | Callable[[], object] = argument(
-        arguments.function_or(arguments.header), setting="key_header"
-    )
-    key_pattern: str | None = argument(arguments.pattern, setting="key_pattern")
-    ttl: float = argument(arguments.duration, setting="key_ttl")
-    wait: float = argument(arguments.wait, setting="key_wait")
-    on_repeat: OnRepeat = argument(arguments.choice(OnRepeat), setting="key_on_repeat")
-    guarantee: Guarantee | None = argument(arguments.choice(Guarantee), setting="key_guarantee")
-    remember: Remember | Callable[[Response], bool] = argument(
-        arguments.function_or(arguments.choice(Remember, " or a function")), setting="key_remember"
-    )
-    ignore: frozenset[str] = argument(arguments.names, ())
+    required: bool = argument(arguments.flag, setting="key_required")
+    key: str | Callable[[], object] = of_setting("key_header", or_function=True)
+    key_pattern: str | None = of_setting("key_pattern")
+    ttl: float = of_setting("key_ttl")
+    wait: float = of_setting("key_wait")
+    on_repeat: OnRepeat = of_setting("key_on_repeat")
+    guarantee: Guarantee | None = of_setting("key_guarantee")
+    remember: Remember | Callable[[Response], bool] = of_setting("key_remember", or_function=True)
+    ignore: frozenset[str] | None = argument(arguments.names)
     compare: Callable[[], object] | Literal[False] | None = argument(_compared)
     within: TransactionFactory | None = argument(transaction_factory)
     unless: Callable[[], object] | None = argument(arguments.function)
-    observe: bool | None = argument(arguments.flag_or_none)
-    on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
-    only_methods: frozenset[str] | None = None
+    observe: bool | None = argument(arguments.flag)
+    on_store_error: OnStoreError | None = of_setting("on_store_error")
 
     def validate(self) -> None:
         if self.compare is not None and self.ignore:
@@ -157,11 +158,7 @@ class KeyGuard(ViewGuard):
             self._pattern = re.compile(self.key_pattern, re.ASCII)
         ignored = frozenset(self.ignore or ()).union(config.ignored_args)
         self._selection = Selection(ignored=ignored, files=True)
-        self._lease = config.lease
         self._at_most_once = given.guarantee_in(config) == AT_MOST_ONCE
-
-    def record(self, slot: Slot, response: Response, ttl: float | None) -> bytes:
-        return self.services.records.remember(slot, response, ttl or self.ttl)
 
     def time_to_keep(self, given: object) -> float:
         ttl = arguments.duration("current_guard.keep(ttl=...)", given) or self.ttl
@@ -171,9 +168,6 @@ class KeyGuard(ViewGuard):
                 f"{self.ttl:g} seconds. Its response must be remembered for as long."
             )
         return ttl
-
-    def unknown(self, slot: Slot) -> bytes:
-        return self.services.records.remember_unknown(slot, self.ttl)
 
     def has_failed(self, response: Response) -> bool:
         if self._at_most_once:
@@ -226,7 +220,7 @@ class KeyGuard(ViewGuard):
         return Question(
             name_of(identity.text, request.method, self.endpoint, sent),
             content,
-            lease=self._lease,
+            lease=self.services.config.lease,
             keep=self.ttl if self._at_most_once else 0.0,
             wait=self.wait,
             identity=identity,
@@ -322,3 +316,80 @@ def _is_transient(response: Response) -> bool:
     credentials, which the client may send again.
     """
     return response.status_code >= 500 or response.status_code in _TRANSIENT
+
+
+@overload
+def idempotent(view: S, /) -> S: ...
+
+
+@overload
+def idempotent(
+    view: None = None,
+    /,
+    *,
+    required: bool | None = None,
+    ttl: float | timedelta | None = None,
+    key: str | Callable[[], object] | None = None,
+    key_pattern: str | None = None,
+    ignore: Collection[str] = (),
+    compare: Callable[[], object] | Literal[False] | None = None,
+    on_repeat: OnRepeat | None = None,
+    guarantee: Guarantee | None = None,
+    remember: Remember | Callable[[Response], bool] | None = None,
+    wait: float | timedelta | None = None,
+    unless: Callable[[], object] | None = None,
+    observe: bool | None = None,
+    on_store_error: OnStoreError | None = None,
+    within: Within | None = None,
+) -> Decorator: ...
+
+
+def idempotent(view: Subject | None = None, /, **given: object) -> object:
+    """Run a request with an `Idempotency-Key` once; its repeats get the first response.
+
+    Also bare: `@idempotent`. A key belongs to its sender, endpoint and method. The rules are
+    those of draft-ietf-httpapi-idempotency-key-header-07, and of Stripe's API where the draft
+    leaves room. The settings `IDEMPOTENCE_KEY_…` apply where an argument is not given.
+
+    Args:
+        view: the view function or Blueprint, where the decorator is bare.
+        required: refuse a request without a key. If False, its view runs unguarded.
+        ttl: seconds, or a `timedelta`, for which a response is remembered.
+        key: another header's name; or a function that is called without arguments and returns
+            the key, or None for none. The header `IDEMPOTENCE_TOKEN_HEADER` means a token
+            that this application has issued, in that header or in its form field.
+        key_pattern: a regular expression that the whole key must match, as a string.
+        ignore: names of arguments in which a repeat may differ, besides
+            `IDEMPOTENCE_IGNORED_ARGS`.
+        compare: the content that a repeat must share with the first request. None: the whole
+            request. A function, called without arguments: the value that it returns, which
+            JSON can hold. False: nothing. The key alone decides then, and must name all that
+            matters, such as the merchant in the path. The body is read only for None.
+        on_repeat: `"replay"` the first response, or `"reject"` with an error.
+        guarantee: `"at-least-once"`: a view that failed, or died, may run again.
+            `"at-most-once"`: a view that has begun never begins again, however it ended.
+        remember: the responses that are remembered, at-least-once: `"final"`, all but those of
+            500 and more and 401, 403, 408, 409, 425 and 429, and those that the application's
+            own `result_failed` calls failed; `"success"`, those that are no failed results; or
+            a function that takes the response and returns a bool. Other responses release
+            the key.
+        wait: seconds, or a `timedelta`, that a repeat waits for the first request; 0 for no
+            wait. It occupies a worker thread meanwhile.
+        unless: called without arguments once a request, before the sender is identified and the
+            store asked; if it returns true, the view runs unguarded. The transaction of `within`
+            stays.
+        observe: whether to count and log only what the guard would have done. None: the setting
+            `IDEMPOTENCE_OBSERVE`.
+        on_store_error: `"reject"` the request or `"allow"` it to run unguarded when the store
+            does not answer; at-most-once takes no `"allow"`.
+        within: the SQLAlchemy session in which the view writes (Flask-SQLAlchemy's
+            `db.session`, another `scoped_session`, or a function that returns the session).
+            The view does not commit: the guard does, together with the record of the
+            response, so that the view happens exactly once. The store must be a table in the
+            same database. A failed result is rolled back. It is a guarantee of its own,
+            without `guarantee`, and needs the extra `sql`.
+
+    Raises:
+        ConfigurationError: an argument of the wrong kind.
+    """
+    return decorator_of(KeyGuard, view, given)

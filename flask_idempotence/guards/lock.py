@@ -25,7 +25,7 @@ from ..request.fingerprint import Selection, canonical_request, rule_of
 from ..response.refusals import RepeatSubmit
 from ..stores.base import Running
 from . import arguments
-from .wrapping import B, Decorator, P, R, decorator_of, is_subject
+from .wrapping import Decorator, S, decorator_of, is_subject
 
 _EMPTY: tuple[object, ...] = (None, "", [], (), {})
 
@@ -33,7 +33,7 @@ METHODS = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
 
 def _methods(label: str, value: Collection[str] | None) -> frozenset[str]:
-    given = arguments.names(label, value) or frozenset()
+    given = arguments.names(label, () if value is None else value)
     if unknown := {method for method in given if str(method).upper() not in METHODS}:
         raise ConfigurationError(
             f"{label} takes safe methods, such as 'GET', not "
@@ -54,15 +54,15 @@ class LockGuard(ViewGuard):
     interval: float = argument(setting="lock_interval")
     message: object = argument(setting="lock_message")
     only: frozenset[str] | None = argument(arguments.names)
-    ignore: frozenset[str] = argument(arguments.names, ())
+    ignore: frozenset[str] | None = argument(arguments.names)
     key: Callable[[], object] | None = argument(arguments.function)
     shared: bool = argument(arguments.flag, default=False)
     wait: float | None = argument(arguments.wait)
     failed: Callable[[Response], bool] | None = argument(arguments.function)
-    methods: Collection[str] = argument(_methods)
+    methods: Collection[str] = argument(_methods, ())
     unless: Callable[[], object] | None = argument(arguments.function)
-    observe: bool | None = argument(arguments.flag_or_none)
-    on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
+    observe: bool | None = argument(arguments.flag)
+    on_store_error: OnStoreError | None = arguments.of_setting("on_store_error")
 
     def validate(self) -> None:
         if self.shared and self.key is None:
@@ -81,9 +81,9 @@ class LockGuard(ViewGuard):
                 "no_repeat_submit(interval=0) needs key=, a function that returns the subject of "
                 "the lock. Without it, a repeat is a double click: give an interval in seconds."
             )
-        check = arguments.duration if self.key is None else arguments.wait
-        interval = check("no_repeat_submit(interval=...)", self.interval)
-        self.interval = interval  # type: ignore[assignment]  # None until it is bound
+        if self.interval is not None:
+            check = arguments.duration if self.key is None else arguments.wait
+            self.interval = check("no_repeat_submit(interval=...)", self.interval)
 
     def prepare(self, config: Config, given: Self) -> None:
         ignored = frozenset(self.ignore or ()).union(config.ignored_args)
@@ -127,11 +127,7 @@ class LockGuard(ViewGuard):
 
 
 @overload
-def no_repeat_submit(interval: Callable[P, R]) -> Callable[P, R]: ...
-
-
-@overload
-def no_repeat_submit(interval: B) -> B: ...
+def no_repeat_submit(interval: S) -> S: ...
 
 
 @overload

@@ -1,37 +1,54 @@
-"""`once`: operations that the application names, each carried out once."""
+"""`once`: operations that the application names, each carried out once; and `step`, their parts.
+
+A step is carried out once, however often its operation runs.
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import re
+import uuid
 from collections.abc import Callable
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from flask import Flask
+from flask import Flask, current_app, has_request_context, request
 
 from ..config.settings import REJECT
 from ..engine.claim import Attempt, Claim
+from ..engine.current import operations_around
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import FAILURES, Ending, Finding, Question, Settlement, Verdict, argument
+from ..engine.guard import (
+    FAILURES,
+    Ending,
+    Finding,
+    Question,
+    Settlement,
+    Unguarded,
+    Verdict,
+    argument,
+)
 from ..errors import ConfigurationError
 from ..exactly_once import TransactionFactory, transaction_factory
 from ..request.fingerprint import KEYSPACE, half_of
-from ..response.records import Slot, UnreadableRecord
-from ..response.refusals import OutcomeUnknown, Refusal, ResponseNotStored, Running
+from ..request.proxies import actual
+from ..response.headers import note_on
+from ..response.records import UnreadableRecord
+from ..response.refusals import KeyReused, OutcomeUnknown, Refusal, ResponseNotStored, Running
 from ..stores import process
 from ..stores.base import Done, Outcome, inspectable
 from . import arguments
 from .blocks import Block, BlockGuard, Id, Remembered, name_of
+from .wrapping import covers, guards_of
 
 if TYPE_CHECKING:
     from ..exactly_once import Within
-
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -65,39 +82,25 @@ class OnceGuard(BlockGuard):
     decorator = "once"
 
     ttl: float = argument(arguments.duration, 86400)
-    wait: float = argument(arguments.wait)
+    wait: float | None = argument(arguments.wait)
     within: TransactionFactory | None = argument(transaction_factory)
 
     def validate(self) -> None:
-        if self.ttl is None:
-            raise ConfigurationError("once(ttl=...): Must be a number of seconds or a timedelta.")
         if self.within is not None:
             self.on_store_error = REJECT
 
-    def question(self, name: bytes) -> Question:
-        return Question(name, lease=self.services.config.lease, wait=self.wait or 0.0)
-
     def answer(self, finding: Finding) -> Remembered:
-        """Return the record of an operation that is done.
-
-        Raises:
-            OutcomeUnknown: it was committed below the session of its `within=`.
-            Running: it is running.
-        """
         found = finding.outcome
-        if isinstance(found, Done):
-            if self.services.records.is_unknown(finding.slot, found.record):
-                raise OutcomeUnknown(_UNKNOWN)
-            return finding.slot, found.record
-        raise Running(remaining=getattr(found, "remaining", 0.0))
+        if not isinstance(found, Done):
+            raise Running(remaining=getattr(found, "remaining", 0.0))
+        if self.services.records.is_unknown(finding.slot, found.record):
+            raise OutcomeUnknown(_UNKNOWN)
+        return finding.slot, found.record
 
     def settle(self, ending: Ending) -> Settlement:
         if ending.verdict in FAILURES or ending.record is None:
             return Settlement("release")
         return Settlement("complete", self.ttl, ending.record)
-
-    def unknown(self, slot: Slot) -> bytes:
-        return self.services.records.remember_unknown(slot, self.ttl)
 
 
 class Once(Block):
@@ -123,8 +126,7 @@ class Once(Block):
         wait: float | timedelta | None = None,
         within: Within | None = None,
     ) -> None:
-        super().__init__()
-        self._part = checked_scope("once", scope)
+        checked_scope("once", scope)
         if (id is NO_ID) == (key is None):
             raise ConfigurationError(
                 "once() takes an id, or as a decorator a function key= that returns it."
@@ -134,10 +136,10 @@ class Once(Block):
                 "once(key=...) must be a function, not an async one, that takes the arguments of "
                 "the decorated function and returns the id."
             )
-        self._text = b"" if key is not None else name_of("once", scope, id=id)
-        self._key = key
         given: dict[str, Any] = {"ttl": ttl, "wait": wait, "within": within}
-        self._guard = OnceGuard(**given)
+        text = b"" if key is not None else name_of("once", scope, id=id)
+        super().__init__(OnceGuard(**given), scope, text)
+        self._key = key
         self.first: bool = False
 
     def _of_call(self, *args: object, **kwargs: object) -> Self:
@@ -198,26 +200,14 @@ class Once(Block):
             _unguarded.set(_unguarded.get() + 1)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Settle, if this block has claimed the operation."""
         if self._claim is None and self.first:
             _unguarded.set(_unguarded.get() - 1)
         super().__exit__(kind, error, trace)
 
     def _end(self, engine: Engine, claim: Claim, error: BaseException | None) -> None:
-        """Settle: done, to be tried again, or (where the process is being ended) unknown.
-
-        Raises:
-            TypeError: JSON cannot hold the result; the operation counts as done, unless it is
-                rolled back.
-            LeaseLost: `within=` a session, the claim was lost: everything is rolled back.
-            StoreUnavailable: `within=` a session, the database did not commit.
-        """
+        """Settle: done, to be tried again, or (where the process is being ended) unknown."""
         if error is not None and not isinstance(error, Exception):
             engine.settling.abandon(claim)
             return
@@ -240,11 +230,6 @@ class Once(Block):
             if isinstance(problem, Refusal):
                 problem.apply(engine.config)
             raise problem
-
-
-def is_unguarded() -> bool:
-    """Whether the running code is in a block of `once` that no claim guards."""
-    return _unguarded.get() > 0
 
 
 def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in the interface
@@ -286,3 +271,119 @@ def forget_steps(engine: Engine, key: str) -> None:
         if entry.lease:
             raise Running(remaining=entry.lease)
     store.discard(found)
+
+
+@dataclass(eq=False)
+class StepGuard(OnceGuard):
+    """The rules of a step: those of `once`, for the time of its operation."""
+
+    mode = "step"
+    decorator = "step"
+
+    def answer(self, finding: Finding) -> Remembered:
+        if not getattr(finding.outcome, "matches", True):
+            raise KeyReused
+        return super().answer(finding)
+
+
+class Step(Once):
+    """A step of an operation, made by `Idempotence.step`: a context manager.
+
+    Attributes:
+        first: whether this block does the work, and sets `result`; else `result` is that of the
+            attempt that did it. Setting a value that JSON cannot hold raises a TypeError or a
+            ValueError, as does one that is longer than `IDEMPOTENCE_KEY_MAX_BODY`.
+        key: a text that is the same each time the operation runs, to hand on as an idempotency
+            key; a random one where the operation runs unguarded. Known from the beginning of the
+            block.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        id: Id | None = None,  # noqa: A002 - its name in the interface
+        *,
+        within: Within | None = None,
+    ) -> None:
+        super().__init__(checked_scope("step", name), "-")
+        self._text = name_of("step", id=name) if id is None else name_of("step", name, id=id)
+        given: dict[str, Any] = {"within": within}
+        self._guard = StepGuard(**given)
+        self.key: str = ""
+
+    def _checked(self, value: object) -> object:
+        # An error leaves the step unfinished: its effect may be repeated with the same key.
+        text = json.dumps(value, allow_nan=False)
+        if len(text) > engine_of(actual(current_app)).config.key_max_body:
+            raise ValueError(
+                f"The result of the step {self._part!r} is longer than IDEMPOTENCE_KEY_MAX_BODY."
+            )
+        return json.loads(text)  # as later attempts read it
+
+    def _question(self, guard: BlockGuard) -> Question | Unguarded:
+        operation = self._operation
+        if operation is None:
+            return Unguarded("a step of an operation that runs unguarded")
+        question = guard.question(self._text)
+        return question._replace(content=operation.question.content, below=operation.slot.key)
+
+    def __enter__(self) -> Self:
+        """Renew the operation's claim, and claim the step, or read its result.
+
+        Raises:
+            ConfigurationError: no operation is around it, or it is not one of at-least-once; or
+                the operation has had this step already.
+            KeyReused: the step was finished for another request with the same key.
+            LeaseLost: the operation's claim has ended.
+            Running: another attempt holds the step.
+            StoreUnavailable: the store does not answer, and the policy is to reject.
+        """
+        engine = engine_of(actual(current_app))
+        operation = self._operation = _operation(engine.services.app, self._part)
+        if operation is None:
+            self.key = uuid.uuid4().hex
+            return super().__enter__()
+        if self._text in operation.steps:
+            raise ConfigurationError(
+                f"This operation has a step {self._part!r} already. Give each its name, or in a "
+                "loop its id: step(name, id)."
+            )
+        operation.steps.add(self._text)
+        engine.keeper.ensure_held(operation)
+        self._guard = copy(self._guard)
+        self._guard.ttl = operation.guard.ttl
+        self._guard.on_store_error = self._guard.on_store_error or operation.attempt.on_store_error
+        name = name_of("step key", operation.slot.key, self._text.hex(), id="-")
+        self.key = engine.services.keyring.digest(engine.services.app, name).hex()
+        return super().__enter__()
+
+
+def _operation(app: Flask, step: str) -> Claim | None:
+    """Return the claim of the outermost operation; None where it runs unguarded."""
+    if found := operations_around(app):
+        # Within another's transaction, a step would be done whose writes are rolled back with it.
+        if any(claim.question.keep or claim.guard.within is not None for claim in found):
+            raise ConfigurationError(
+                f"The step {step!r} is part of an operation that is at-most-once or within= a "
+                "session, and never runs again: take within= or the guarantee off the route, and "
+                "give within= to the step."
+            )
+        return found[0]
+    if _unguarded.get():
+        return None
+    is_unclaimed = False
+    if has_request_context():
+        note, view = note_on(request), app.view_functions.get(request.endpoint or "")
+        is_unclaimed = note.runs_unguarded or any(
+            guard.mode == "key" and not covers(guard, request.method)
+            for guard in guards_of(view, request.method)
+        )
+        is_unclaimed &= not any(
+            claim.owner and claim.attempt.mode == "key" for claim in note.claims
+        )
+    if not is_unclaimed and engine_of(app).is_on(app, "IDEMPOTENCE_ENABLED"):
+        raise ConfigurationError(
+            f"The step {step!r} needs an operation around it: the view of a route with "
+            "@idempotent(), or a block of once()."
+        )
+    return None

@@ -1,19 +1,40 @@
-"""Guards that the first request puts around views: those of Blueprints, and whole-app key mode."""
+"""The guards of an application: those that the first request puts around views, and checks of all.
+
+The first request puts on those of Blueprints, and of whole-app key mode.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from copy import copy
 from typing import Any, NamedTuple, TypeVar
 
-from flask import Blueprint, Flask
+from flask import Blueprint, Flask, request
 
 from ..config.settings import Config
+from ..engine.claim import Attempt
+from ..engine.engine import engine_of
 from ..engine.guard import ViewGuard
-from ..errors import ConfigurationError
-from .checks import Fault
+from ..engine.observing import ERROR
+from ..errors import NEEDS_DATABASE, ConfigurationError
+from ..exactly_once import takes_completions
+from ..stores.base import Store
 from .key import KeyGuard
-from .wrapping import CARRIED, HAS_SERVED, bears, covers, guards_of, layers, put_behind
+from .wrapping import (
+    CARRIED,
+    GUARDED,
+    HAS_SERVED,
+    bears,
+    covers,
+    guard_at,
+    guards_and_subjects,
+    guards_of,
+    layers,
+    put_behind,
+)
+
+_logger = logging.getLogger("flask_idempotence")
 
 V = TypeVar("V")
 
@@ -43,6 +64,13 @@ def exempt(view: V) -> V:
         )
     setattr(view, _EXEMPT, view)
     return view
+
+
+class Fault(NamedTuple):
+    """A promise of an endpoint that cannot be kept, with the remedy."""
+
+    endpoint: str
+    text: str
 
 
 class Coming(NamedTuple):
@@ -113,3 +141,106 @@ def place_guards(app: Flask, config: Config) -> Iterator[Fault]:
             views[endpoint] = put_behind(guard, views[endpoint])
         except ConfigurationError as error:
             yield Fault(endpoint, str(error))
+
+
+def close_endpoint(app: Flask, fault: Fault) -> None:
+    """Answer every request to a faulty endpoint with a 500, and say so in the log.
+
+    Its view must not run unguarded, unless it is only observed; the rest of the application
+    continues.
+    """
+    _logger.error(
+        "Flask-Idempotence: every request to %r %s answered 500. %s",
+        fault.endpoint,
+        "would be" if engine_of(app).observes(app) else "is",
+        fault.text,
+    )
+    view = app.view_functions.get(fault.endpoint)
+
+    def refuse(**arguments: object) -> Any:
+        engine, guard = engine_of(app), next(guards_of(view, request.method), None)
+        if view is None or not engine.observes(app, guard):
+            raise ConfigurationError(fault.text)
+        mode = "-" if guard is None else guard.mode
+        engine.report_observed(Attempt(app, mode, fault.endpoint), ERROR)
+        return app.ensure_sync(view)(**arguments)
+
+    app.view_functions[fault.endpoint] = refuse
+
+
+def faults_of(app: Flask, config: Config, store: Store | None = None) -> Iterator[Fault]:
+    """Find the faults of the views; without the store, others may still be registered."""
+    yield from _wrong_order(app)
+    yield from _against_settings(app, config, store)
+    if store is not None:
+        yield from _idle(app)
+
+
+def _wrong_order(app: Flask) -> Iterator[Fault]:
+    behind = {
+        id(inner)
+        for view in app.view_functions.values()
+        for outer in layers(view)
+        if guard_at(outer) is not None
+        for inner in layers(outer)
+        if inner is not outer
+    }
+    for endpoint, view in app.view_functions.items():
+        for layer in layers(view):
+            if bears(layer, GUARDED) and id(layer) not in behind:
+                yield Fault(
+                    endpoint,
+                    f"The guard of the view {endpoint!r} is above its route, where it guards "
+                    "nothing. Put the route decorator outermost, then the login check, then the "
+                    "guard, then the view. (To register the bare view on purpose, register a "
+                    "function of its own that calls it.)",
+                )
+                break
+            if guard_at(layer) is not None:
+                break
+
+
+def _against_settings(app: Flask, config: Config, store: Store | None) -> Iterator[Fault]:
+    """Find guards whose arguments do not go with the settings, each once."""
+    found: dict[Fault, None] = {}
+    for endpoint, view, method in _served(app):
+        for guard in guards_of(view, method):
+            try:
+                guard.check(endpoint, config)
+                if store is not None and guard.within and not takes_completions(store):
+                    found[Fault(endpoint, f"The view {endpoint!r}: {NEEDS_DATABASE}")] = None
+            except ConfigurationError as error:
+                found[Fault(endpoint, str(error))] = None
+    yield from found
+
+
+def _idle(app: Flask) -> Iterator[Fault]:
+    """Find guards of views with safe methods only, once all views are there.
+
+    A guard for a whole class, or for all classes of an API, is idle if no view of them needs it.
+    """
+    served = [
+        (guard, id(subject), endpoint, method)
+        for endpoint, view, method in _served(app)
+        for guard, subject in guards_and_subjects(view, method)
+    ]
+    at_work = {(guard, subject) for guard, subject, _, method in served if covers(guard, method)}
+    idle: dict[tuple[ViewGuard, str], set[str]] = {}
+    for guard, subject, endpoint, method in served:
+        if (guard, subject) not in at_work:
+            idle.setdefault((guard, endpoint), set()).add(method)
+    for (guard, endpoint), methods in idle.items():
+        by_name = ", or name them in no_repeat_submit(methods=...)" if guard.mode == "lock" else ""
+        yield Fault(
+            endpoint,
+            f"{guard.decorator} guards nothing at the view {endpoint!r}: the route has safe "
+            f"methods only ({', '.join(sorted(methods))}), which pass every guard. Give the "
+            f"route methods=['POST'], or remove the guard{by_name}.",
+        )
+
+
+def _served(app: Flask) -> Iterator[tuple[str, object, str]]:
+    """Return the endpoint, the view and the method of each request that a route takes."""
+    for rule in app.url_map.iter_rules():
+        for method in ("GET", "POST") if rule.methods is None else rule.methods:
+            yield rule.endpoint, app.view_functions.get(rule.endpoint), method

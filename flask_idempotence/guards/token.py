@@ -20,16 +20,18 @@ from ..engine.guard import (
     argument,
 )
 from ..errors import ConfigurationError
-from ..request.tokens import PURPOSE_RULE, is_purpose
+from ..request.tokens import check_purpose
 from ..response.refusals import TokenInvalid, TokenMissing, TokenNotYours, TokenSpent
 from ..stores.base import TokenOutcome
 from . import arguments
-from .wrapping import B, Decorator, P, R, decorator_of, is_subject
+from .wrapping import Decorator, S, decorator_of, is_subject
 
 
 def _purpose(label: str, value: object) -> object:
-    if value is not None and not (isinstance(value, str) and is_purpose(value)):
-        raise ConfigurationError(f"{label.replace('...', repr(value))}: {PURPOSE_RULE}")
+    try:
+        check_purpose(value)
+    except ValueError as error:
+        raise ConfigurationError(f"{label.replace('...', repr(value))}: {error}") from None
     return value
 
 
@@ -44,8 +46,8 @@ class TokenGuard(ViewGuard):
     purpose: str | None = argument(_purpose)
     restore_on_failure: bool = argument(arguments.flag, default=False)
     unless: Callable[[], object] | None = argument(arguments.function)
-    observe: bool | None = argument(arguments.flag_or_none)
-    on_store_error: OnStoreError | None = arguments.ON_STORE_ERROR()
+    observe: bool | None = argument(arguments.flag)
+    on_store_error: OnStoreError | None = arguments.of_setting("on_store_error")
 
     def prepare(self, _config: Config, _given: Self) -> None:
         self.part = self.purpose or "-"
@@ -88,11 +90,7 @@ class TokenGuard(ViewGuard):
 
 
 @overload
-def one_time_token(purpose: Callable[P, R], /) -> Callable[P, R]: ...
-
-
-@overload
-def one_time_token(purpose: B, /) -> B: ...
+def one_time_token(purpose: S, /) -> S: ...
 
 
 @overload

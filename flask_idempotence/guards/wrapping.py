@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
-from typing import Any, ParamSpec, Protocol, TypeGuard, TypeVar, overload
+from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 from flask import Blueprint, Flask, Request, Response, after_this_request, current_app
 from flask.globals import request_ctx
@@ -35,8 +35,8 @@ _logger = logging.getLogger("flask_idempotence")
 
 P = ParamSpec("P")
 R = TypeVar("R")
-B = TypeVar("B", bound=Blueprint)
 Subject = Callable[..., object] | Blueprint
+S = TypeVar("S", bound=Subject)
 
 GUARDED = "__idempotence_guarded__"
 """Marks a view that a decorator has put behind a guard."""
@@ -48,22 +48,45 @@ HAS_SERVED = "__idempotence_served__"
 """Marks a Blueprint whose guards are around its views."""
 
 _GUARD = "__idempotence_guard__"
-_BY = "__idempotence_by__"
-
-
-class Decorator(Protocol):
-    """A guard with its arguments, for a view function or a Blueprint."""
-
-    @overload
-    def __call__(self, view: Callable[P, R], /) -> Callable[P, R]: ...
-
-    @overload
-    def __call__(self, view: B, /) -> B: ...
+"""Where a wrapper has itself and its guard: `wraps` copies it to other functions."""
 
 
 def is_subject(value: object) -> TypeGuard[Subject]:
     """Whether the first argument of a decorator is what it guards, and no argument."""
     return callable(value) or isinstance(value, Blueprint)
+
+
+class Decorator:
+    """A guard with its arguments, for a view function or a Blueprint."""
+
+    def __init__(self, guard: ViewGuard) -> None:
+        self.guard = guard
+
+    def __call__(self, view: S, /) -> S:
+        if isinstance(view, Blueprint):
+            self._carry(view)
+            return view
+        behind_guard: Any = put_behind(self.guard, view)
+        # For the check of the order. A bound method or a builtin takes no mark: there, a wrong
+        # order goes unnoticed.
+        with contextlib.suppress(AttributeError):
+            setattr(view, GUARDED, view)
+        return behind_guard  # type: ignore[no-any-return]  # a function like the view
+
+    def _carry(self, blueprint: Blueprint) -> None:
+        """Let a Blueprint carry the guard, which the first request puts around its views."""
+        guard, known = self.guard, vars(blueprint)
+        carried = known.setdefault(CARRIED, {})
+        if guard.mode in carried or HAS_SERVED in known:
+            reason = "has such a guard" if guard.mode in carried else "has served a request"
+            raise ConfigurationError(
+                f"{guard.decorator} cannot guard the Blueprint {blueprint.name!r}, which {reason} "
+                "already. Guard it once, where it is made."
+            )
+        carried[guard.mode] = guard
+        # One that is registered takes no functions any more.
+        with contextlib.suppress(AssertionError):
+            blueprint.before_request(_demand_extension)
 
 
 def decorator_of(
@@ -72,40 +95,8 @@ def decorator_of(
     """Return a decorator with these arguments; given a view or a Blueprint, decorate it."""
     if unknown := given.keys() - {argument.name for argument in arguments_of(kind)}:
         raise TypeError(f"{kind.decorator}() got an unexpected keyword argument {min(unknown)!r}")
-    guard = kind(**given, **more)
-
-    def decorate(view: Subject) -> object:
-        if isinstance(view, Blueprint):
-            _carry(view, guard)
-            return view
-        behind_guard = put_behind(guard, view)
-        # For the check of the order. A bound method or a builtin takes no mark: there, a wrong
-        # order goes unnoticed.
-        with contextlib.suppress(AttributeError):
-            setattr(view, GUARDED, view)
-        return behind_guard
-
-    setattr(decorate, _BY, guard)
+    decorate = Decorator(kind(**given, **more))
     return decorate if view is None else decorate(view)
-
-
-def _carry(blueprint: Blueprint, guard: ViewGuard) -> None:
-    """Let a Blueprint carry a guard, which the first request puts around its views.
-
-    Raises:
-        ConfigurationError: it carries one of this mode, or has served a request.
-    """
-    known = vars(blueprint)
-    carried = known.setdefault(CARRIED, {})
-    if guard.mode in carried or HAS_SERVED in known:
-        reason = "has such a guard" if guard.mode in carried else "has served a request"
-        raise ConfigurationError(
-            f"{guard.decorator} cannot guard the Blueprint {blueprint.name!r}, which {reason} "
-            "already. Guard it once, where it is made."
-        )
-    carried[guard.mode] = guard
-    with contextlib.suppress(AssertionError):  # it is registered, and takes no functions any more
-        blueprint.before_request(_demand_extension)
 
 
 def _demand_extension() -> None:
@@ -136,9 +127,7 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
             return call()
         return run(engine, app, request, guard, call)
 
-    # `wraps` copies attributes from function to function: each mark names its bearer.
-    setattr(behind_guard, _GUARD, behind_guard)
-    setattr(behind_guard, _BY, guard)
+    setattr(behind_guard, _GUARD, (behind_guard, guard))
     return behind_guard
 
 
@@ -280,17 +269,15 @@ def guards_and_subjects(view: object, method: str) -> Iterator[tuple[ViewGuard, 
     view_class = getattr(view, "view_class", None)
     in_class = view_class is None
     for layer in layers(view, method):
-        if is_guard(layer):
-            yield getattr(layer, _BY), list(layers(layer))[-1] if in_class else None
+        if (guard := guard_at(layer)) is not None:
+            yield guard, list(layers(layer))[-1] if in_class else None
         elif inspect.isclass(layer):
             in_class = True
             # Flask-RESTX and Flask-RESTful wrap a method with these at each request.
             decorators = getattr(layer, "method_decorators", ())
             if isinstance(decorators, Mapping):  # by method, which only Flask-RESTful allows
                 decorators = decorators.get(method.lower(), ())
-            yield from (
-                (getattr(decorate, _BY), None) for decorate in decorators if hasattr(decorate, _BY)
-            )
+            yield from ((each.guard, None) for each in decorators if isinstance(each, Decorator))
 
 
 def layers(view: object, method: str | None = None) -> Iterator[object]:
@@ -305,8 +292,9 @@ def layers(view: object, method: str | None = None) -> Iterator[object]:
             yield from layers(getattr(view_class, name, None))
 
 
-def is_guard(layer: object) -> bool:
-    return bears(layer, _GUARD)
+def guard_at(layer: object) -> ViewGuard | None:
+    wrapper, guard = getattr(layer, _GUARD, (None, None))
+    return guard if wrapper is layer else None
 
 
 def bears(view: object, mark: str) -> bool:

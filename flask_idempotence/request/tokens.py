@@ -50,8 +50,10 @@ class Token(NamedTuple):
         return "<Token>"
 
 
-def is_purpose(text: str) -> bool:
-    return _PURPOSE.fullmatch(text) is not None
+def check_purpose(purpose: object) -> None:
+    """Raise a ValueError for a purpose of another form; None is no purpose."""
+    if purpose is not None and not (isinstance(purpose, str) and _PURPOSE.fullmatch(purpose)):
+        raise ValueError(PURPOSE_RULE)
 
 
 def _quoted(purpose: str | None) -> str:
@@ -82,8 +84,7 @@ class Tokens:
 
     def make(self, app: Flask, request: Request | None, purpose: str | None) -> Token:
         """Return a new token, bound to the signed-in user if there is one."""
-        if purpose is not None and not is_purpose(purpose):
-            raise ValueError(PURPOSE_RULE)
+        check_purpose(purpose)
         if app.debug and len(self._purposes) < _PURPOSES_REMEMBERED:
             self._purposes[purpose] = None
         unique = base64.urlsafe_b64encode(os.urandom(_ID_BYTES)).rstrip(b"=")

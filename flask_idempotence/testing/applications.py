@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 
 from ..engine.engine import engine_of
 from ..request.proxies import actual
-from ..request.tokens import PURPOSE_RULE, is_purpose
+from ..request.tokens import check_purpose
 from ..stores.base import inspectable
 from ..stores.uris import open_store
 
@@ -37,8 +37,7 @@ def token_for(client: FlaskClient, purpose: str | None = None) -> str:
     """
     if not isinstance(client, FlaskClient):
         raise TypeError(f"token_for() takes a test client, app.test_client(), not {client!r}.")
-    if purpose is not None and not is_purpose(purpose):
-        raise ValueError(PURPOSE_RULE)
+    check_purpose(purpose)
     app, tokens = client.application, list[str]()
     path = engine_of(app).config.token_url or "/"
 

@@ -12,7 +12,7 @@ from flask import Blueprint, abort, current_app, has_request_context, jsonify, r
 from flask.globals import request_ctx
 
 from ..engine.engine import engine_of
-from ..guards.checks import Fault
+from ..guards.placement import Fault
 from ..request.proxies import actual
 from ..request.tokens import PURPOSE_RULE
 

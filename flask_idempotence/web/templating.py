@@ -12,7 +12,7 @@ from ..config.settings import Config
 from ..engine.engine import engine_of
 from ..errors import ConfigurationError
 from ..request.proxies import actual
-from ..request.tokens import PURPOSE_RULE, is_purpose
+from ..request.tokens import check_purpose
 from ..response.headers import forbid_storing, note_on
 from ..response.refusals import StoreUnavailable
 from .routes import SCRIPT, SCRIPT_ENDPOINT, TOKEN_ENDPOINT, url_on_this_host, version_of
@@ -61,8 +61,8 @@ def idempotence_field(purpose: str | None = None, *, empty: bool = False) -> Mar
             "idempotence_field(empty=True): the script fetches the token from "
             "IDEMPOTENCE_TOKEN_URL, which is None. Set it to a path."
         )
-    if empty and purpose is not None and not is_purpose(purpose):
-        raise ValueError(PURPOSE_RULE)
+    if empty:
+        check_purpose(purpose)
     was_refused = has_request_context() and note_on(actual(request)).has_refused
     try:
         token = "" if empty else idempotence_token(purpose)

@@ -93,7 +93,7 @@ def test_a_second_registration_says_what_to_do():
         ("STORAGE_OPTIONS", SECRET, "mapping"),
         ("STORAGE_OPTIONS", {"no_such_option": SECRET}, "no_such_option"),
         ("PREFIX", f"{SECRET}:", "letters, digits"),
-        ("ON_STORE_ERROR", SECRET, "reject, allow"),
+        ("ON_STORE_ERROR", SECRET, "'reject', 'allow'"),
         ("IDENTITY", [SECRET], "'user', 'session', 'authorization', 'credentials', 'ip'"),
         ("IDENTITY_HEADERS", [f"X-{SECRET}-*"], "without wildcards"),
         ("IDENTITY_COOKIES", [SECRET, "*"], "names of cookies"),

@@ -41,7 +41,7 @@ NO_SESSION = (
     "takes the session in which the view writes: Flask-SQLAlchemy's db.session, another "
     "scoped_session, a Session, or a function that returns the view's own; not str."
 )
-POLICY = "(on_store_error=...) must be one of 'reject', 'allow', or None for the setting."
+POLICY = "(on_store_error=...): Must be one of 'reject', 'allow'."
 NAMES = "takes a collection of names, not one string."
 WHOLE_REQUEST = "chooses from the whole request, which compare= replaces: leave one of them out."
 NO_ASYNC = "cannot be an async function."
@@ -52,12 +52,12 @@ ARGUMENTS = [
     (idempotent, {"required": 1}, "idempotent(required=...) must be True or False."),
     (idempotent, {"ttl": 0}, f"idempotent(ttl=...): {POSITIVE}"),
     *(
-        (idempotent, {"key": name}, f"idempotent(key={name!r}) is not the name of a header.")
-        for name in ("", "X Order", "X-Key:", "Schlüssel", "X-Key\n")
-    ),
-    *(
-        (idempotent, {"key": key}, "idempotent(key=...) must be a header's name or a function.")
-        for key in (7, b"X-Key")
+        (
+            idempotent,
+            {"key": name},
+            "idempotent(key=...): Must be the name of a header, or a function.",
+        )
+        for name in ("", "X Order", "X-Key:", "Schlüssel", "X-Key\n", 7)
     ),
     (idempotent, {"key": later}, f"idempotent(key=...) {NO_ASYNC}"),
     (
@@ -88,20 +88,20 @@ ARGUMENTS = [
         (
             idempotent,
             {"on_repeat": value},
-            "idempotent(on_repeat=...) must be one of 'replay', 'reject'.",
+            "idempotent(on_repeat=...): Must be one of 'replay', 'reject'.",
         )
         for value in ("again", "")
     ),
     (
         idempotent,
         {"guarantee": "maybe"},
-        "idempotent(guarantee=...) must be one of 'at-least-once', 'at-most-once'.",
+        "idempotent(guarantee=...): Must be one of 'at-least-once', 'at-most-once'.",
     ),
     *(
         (
             idempotent,
             {"remember": value},
-            "idempotent(remember=...) must be one of 'final', 'success' or a function.",
+            "idempotent(remember=...): Must be one of 'final', 'success', or a function.",
         )
         for value in ("all", True)
     ),

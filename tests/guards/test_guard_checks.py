@@ -19,7 +19,7 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.guards.checks import faults_when_finished
+from flask_idempotence.guards.placement import faults_of
 
 GUARDS = [idempotent(), no_repeat_submit(), one_time_token()]
 NAMES = ["idempotent", "no_repeat_submit", "one_time_token"]
@@ -27,8 +27,8 @@ NAMES = ["idempotent", "no_repeat_submit", "one_time_token"]
 
 def faults(app):
     """Return what is wrong with each endpoint of a finished application."""
-    found = faults_when_finished(app, app.extensions["idempotence"].config)
-    return {fault.endpoint: fault.text for fault in found}
+    state = app.extensions["idempotence"]
+    return {fault.endpoint: fault.text for fault in faults_of(app, state.config, state.store)}
 
 
 def with_health(app):
@@ -268,7 +268,7 @@ def test_within_a_session_on_a_store_without_a_database_closes_its_route_alone(s
     guard = idempotent(within=lambda: Session(engine))
     app.add_url_rule("/pay", "pay", guard(lambda: runs.append(1) or "paid"), methods=["POST"])
     state = app.extensions["idempotence"]
-    found = [fault.endpoint for fault in faults_when_finished(app, state.config, state.store)]
+    found = [fault.endpoint for fault in faults_of(app, state.config, state.store)]
     assert found == ([] if store is None else ["pay"])
     assert app.test_client().get("/health").status_code == 200
     if store is not None:

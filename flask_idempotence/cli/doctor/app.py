@@ -10,9 +10,8 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from ...config.settings import IDENTITY
 from ...engine.publisher import channel_of
 from ...errors import StoreError
-from ...guards.checks import faults_when_finished
-from ...guards.placement import guards_to_come
-from ...guards.wrapping import covers, guards_of, is_guard, layers
+from ...guards.placement import faults_of, guards_to_come
+from ...guards.wrapping import covers, guard_at, layers
 from ...stores.base import BroadcastingStore
 from ...web.routes import token_url_faults
 from ..causes import kind_of
@@ -188,9 +187,8 @@ def _check_logins(context: DoctorContext) -> Finding:
 
 def _has_login_inside(view: object, method: str, is_inside: bool) -> bool:
     for layer in layers(view, method):
-        if is_guard(layer):
-            own_guard = next(guards_of(layer, method))
-            is_inside = is_inside or covers(own_guard, method)
+        if (guard := guard_at(layer)) is not None:
+            is_inside = is_inside or covers(guard, method)
         # functools.wraps copies names, but not the globals of the decorator's module.
         elif (
             is_inside and getattr(layer, "__globals__", {}).get("__name__") == "flask_login.utils"
@@ -211,7 +209,7 @@ def _check_observed(context: DoctorContext) -> Finding:
 
 def _check_views(context: DoctorContext) -> list[Finding]:
     app, engine, endpoints = context.app, context.engine, defaultdict[str, list[str]](list)
-    for fault in *faults_when_finished(app, engine.config, engine.store), *token_url_faults(app):
+    for fault in *faults_of(app, engine.config, engine.store), *token_url_faults(app):
         endpoints[fault.text].append(repr(fault.endpoint))
     remedy = "Change the view or the setting as described."
     return [
