@@ -143,7 +143,7 @@ class Deployment:
         """Send the calls of each server, and return the replies in the order of the calls.
 
         Each server has its share of the deadline, also after one that does not answer: a
-        StoreError stands in place of each reply of that one.
+        StoreError is in place of each reply of that one.
         """
         replies: dict[int, Reply] = {}
         try:
