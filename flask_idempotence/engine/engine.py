@@ -29,8 +29,7 @@ from ..stores.base import Claimed, ClaimOutcome, Running, Store, TokenOutcome, b
 from .claim import Attempt, Claim, Owners
 from .debug_log import note
 from .guard import Finding, Guard, Question, Services, Unguarded, Verdict, ViewGuard
-from .keeper import Keeper
-from .retry_queue import PendingSettlement
+from .keeper import Keeper, PendingSettlement
 from .settling import Settling
 from .store_calls import OBSERVED_SECONDS, FailurePolicy
 

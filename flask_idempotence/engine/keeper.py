@@ -20,13 +20,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
+from dataclasses import dataclass
 
 from ..config.settings import Config
 from ..response.refusals import LeaseLost, Refusal
 from ..stores.base import Outcome, Renewal, Store
 from ..stores.process import Living, call_at_exit, call_in_children, threads_stand_still
-from .claim import Claim, Lease
-from .retry_queue import RETRY_EVERY, TIME_SLICE, PendingSettlement, RetryQueue
+from .claim import Attempt, Claim, Lease
 from .store_calls import FailurePolicy
 
 _logger = logging.getLogger("flask_idempotence")
@@ -42,14 +42,34 @@ RENEWAL_TIMEOUT = 0.4
 """Seconds that a settlement waits for a renewal under way, before the keeper takes it over. With
 the settlement's own deadline, it is the cost of an outage of the store at a request's end."""
 
+RETRY_EVERY = 0.5
+"""Seconds between two attempts at a settlement."""
+
+MAX_FAILURES = 20
+"""Failures after which the rest of a round waits for the next. With fewer, settlements that are
+always refused would block the others; with more, a store in an outage would be flooded."""
+
+TIME_SLICE = 0.1
+"""Seconds of work between two rounds of renewals."""
+
 KEEPERS: Living[Keeper] = Living()
 """The keepers of this process, for a test that moves the clock."""
-
 
 NO_THREADS = (
     "uWSGI runs without enable-threads: between requests and while a response is sent, no lease "
     "is renewed and no settlement is tried again. Set enable-threads = true."
 )
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class PendingSettlement:
+    """A settlement that the store has not acknowledged."""
+
+    attempt: Attempt
+    operation: str
+    call: Callable[[], Outcome]
+    until: float  # when it no longer matters, on the engine's clock
+    ended: Callable[[Outcome | None], None] | None = None  # None: it was given up
 
 
 class Keeper:
@@ -75,7 +95,10 @@ class Keeper:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._held: set[Claim] = set()
-        self._retry_queue = RetryQueue(self.policy, self._clock)
+        # In the order of their next attempt. Only the keeper's thread works on it; any thread may
+        # add to it under the lock.
+        self._retry_queue: deque[PendingSettlement] = deque()
+        self._retry_at = 0.0
         self._deferred: deque[Callable[[], None]] = deque()
         self._renewing: frozenset[Claim] = frozenset()
         self._thread: threading.Thread | None = None
@@ -107,8 +130,10 @@ class Keeper:
     def retry(self, settlement: PendingSettlement) -> None:
         """Retry a settlement until the store answers, or it no longer matters."""
         with self._changed:
-            self._retry_queue.add(settlement)
-            thread = self._schedule(self._retry_queue.due_at)
+            self._retry_queue.append(settlement)
+            if len(self._retry_queue) == 1:
+                self._retry_at = self._clock() + RETRY_EVERY
+            thread = self._schedule(self._retry_at)
         self._start(thread)
 
     def defer(self, call: Callable[[], None]) -> None:
@@ -130,7 +155,7 @@ class Keeper:
             self._renew_due()
             if self._retry_queue:
                 self._measure_retry_queue()
-                self._retry_queue.work()
+                self._retry_due()
                 self._measure_retry_queue()
 
     def _renew_due(self) -> None:
@@ -160,12 +185,43 @@ class Keeper:
 
     def _due(self) -> list[float]:
         due = [claim.lease.renew_at for claim in self._held]
-        return [*due, self._retry_queue.due_at] if self._retry_queue else due
+        return [*due, self._retry_at] if self._retry_queue else due
 
     def _measure_retry_queue(self) -> None:
         # On this thread alone: two threads might report their counts in the wrong order.
         count = len(self._retry_queue)
         self.policy.measure(lambda each: each.retry_queue_length(count))
+
+    def _retry_due(self) -> None:
+        """Try settlements for one time slice: leases do not wait until all are settled."""
+        queue, stop_at, failures = self._retry_queue, self._clock() + TIME_SLICE, 0
+        for _ in range(len(queue)):
+            if failures == MAX_FAILURES or not self._retry_at <= self._clock() < stop_at:
+                break
+            settlement = queue.popleft()
+            if not self._try(settlement):
+                queue.append(settlement)  # last: the store may refuse only this one
+                failures += 1
+        if failures:
+            self._retry_at = self._clock() + RETRY_EVERY
+
+    def _try(self, settlement: PendingSettlement) -> bool:
+        """Try a settlement; whether it has ended, also by an error of another kind or too late."""
+        attempt, outcome = settlement.attempt, None
+        if self._clock() >= settlement.until:
+            _logger.warning("A settlement came too late: %s", attempt)
+        else:
+            try:
+                outcome = self.policy.call(
+                    attempt, settlement.operation, settlement.call, after_view=True
+                )
+                if outcome is None:
+                    return False
+            except Exception:
+                _logger.exception("A settlement failed: %s", attempt)
+        if settlement.ended is not None:
+            settlement.ended(outcome)
+        return True
 
     def _run_deferred(self) -> None:
         stop_at = self._clock() + TIME_SLICE
@@ -322,8 +378,10 @@ class Keeper:
         self._run_deferred()
         given_up = 0
         while self._retry_queue and (left := end_at - time.monotonic()) > 0:
+            settlement = min(self._retry_queue, key=lambda each: each.operation != "complete")
+            self._retry_queue.remove(settlement)
             with self.store.time_limit(left):
-                given_up += not self._retry_queue.try_last()
+                given_up += not self._try(settlement)
         given_up += len(self._retry_queue)
         if given_up:
             _logger.warning("Not settled when the process ended: %d claims.", given_up)

@@ -41,8 +41,7 @@ from ..stores.base import NO_FINGERPRINT, Completion, Outcome, Renewal
 from .claim import Claim
 from .debug_log import note, note_settlement, reason
 from .guard import SUCCESSES, Services, Settlement, Verdict, result_failed
-from .keeper import Keeper
-from .retry_queue import PendingSettlement
+from .keeper import Keeper, PendingSettlement
 
 if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction

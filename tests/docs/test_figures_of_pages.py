@@ -5,7 +5,7 @@ import re
 import pytest
 from helpers.repository import ROOT, text_of
 
-from flask_idempotence.engine import keeper, publisher, retry_queue, store_calls
+from flask_idempotence.engine import keeper, publisher, store_calls
 from flask_idempotence.stores.redis import node
 from flask_idempotence.stores.sql import pool
 
@@ -17,7 +17,7 @@ FIGURES = {
     ),
     "probe every half a second": ("when-redis-fails.md", node.PROBE_EVERY, 0.5),
     "two seconds at most": ("when-redis-fails.md", keeper.EXIT_TIMEOUT, 2),
-    "ends a round after twenty failures": ("when-redis-fails.md", retry_queue.MAX_FAILURES, 20),
+    "ends a round after twenty failures": ("when-redis-fails.md", keeper.MAX_FAILURES, 20),
     "one line every five seconds": ("when-redis-fails.md", store_calls.LOG_EVERY, 5),
     "If 10,000 wait, further ones are dropped": (
         "how-to/observe.md",

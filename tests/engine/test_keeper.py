@@ -13,8 +13,7 @@ from helpers.keeper_harness import KeeperHarness, leased_claim
 
 from flask_idempotence import MemoryStore, StoreError, no_repeat_submit
 from flask_idempotence.engine.claim import Attempt
-from flask_idempotence.engine.keeper import NO_THREADS
-from flask_idempotence.engine.retry_queue import MAX_FAILURES, PendingSettlement
+from flask_idempotence.engine.keeper import MAX_FAILURES, NO_THREADS, PendingSettlement
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running
 from flask_idempotence.testing import FakeClock, record_signals
 

@@ -16,7 +16,7 @@ from flask_idempotence import (
     one_time_token,
 )
 from flask_idempotence.engine.claim import Attempt
-from flask_idempotence.engine.retry_queue import PendingSettlement
+from flask_idempotence.engine.keeper import PendingSettlement
 from flask_idempotence.stores.base import Outcome
 from flask_idempotence.testing import token_for
 
@@ -118,7 +118,7 @@ class TestKeeperAndSettling:
         app.add_url_rule("/", "view", view, methods=["POST"])
         client = app.test_client()
         assert [client.post("/").status_code for _ in range(2)] == [422, 409]
-        engine.keeper._retry_queue.due_at = 0.0  # it is time
+        engine.keeper._retry_at = 0.0  # it is time
         engine.keeper.tick()
         assert client.post("/").status_code == 422
 

@@ -22,7 +22,7 @@ from flask_idempotence import (
     one_time_token,
 )
 from flask_idempotence.engine.claim import Attempt
-from flask_idempotence.engine.retry_queue import PendingSettlement
+from flask_idempotence.engine.keeper import PendingSettlement
 from flask_idempotence.stores.base import Outcome
 from flask_idempotence.testing import FakeClock
 

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.lifecycle
 
 APP = """
 import atexit, os, sys, threading, time
-import flask_idempotence.engine.retry_queue
+import flask_idempotence.engine.keeper
 from flask import Flask
 from flask_idempotence import Idempotence, idempotent
 
-flask_idempotence.engine.retry_queue.RETRY_EVERY = 60  # nothing is settled by a retry in between
+flask_idempotence.engine.keeper.RETRY_EVERY = 60  # nothing is settled by a retry in between
 app = Flask("exits")
 app.config.update(
     SECRET_KEY="a secret for the tests",

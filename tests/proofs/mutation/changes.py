@@ -152,10 +152,10 @@ CHANGES = [
         "::test_its_lease_is_its_own_or_the_setting_and_at_most_the_longest_hold[lease2-100]",
     ),
     Change(
-        f"{ENGINE}/retry_queue.py",
-        "RetryQueue.work",
-        "if failures == MAX_FAILURES or not self.due_at <= self._clock() < stop_at:",
-        "if failures == MAX_FAILURES and not self.due_at <= self._clock() < stop_at:",
+        f"{ENGINE}/keeper.py",
+        "Keeper._retry_due",
+        "if failures == MAX_FAILURES or not self._retry_at <= self._clock() < stop_at:",
+        "if failures == MAX_FAILURES and not self._retry_at <= self._clock() < stop_at:",
         "tests/engine/test_keeper.py::test_a_few_that_are_refused_are_tried_twice_a_second",
     ),
     Change(
