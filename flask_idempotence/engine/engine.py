@@ -56,12 +56,7 @@ _IN_MEMORY = (
 
 
 class Engine:
-    """Claims the operations of one application, and answers for those that are claimed already.
-
-    Attributes:
-        clock: returns seconds that never go back; tests may replace it.
-        sleep: lets seconds pass; tests may replace it.
-    """
+    """Claims the operations of one application, and answers for those that are claimed already."""
 
     # Of the class, so that a test can replace them for every application, whenever it was made.
     clock: Callable[[], float] = time.monotonic
@@ -115,16 +110,10 @@ class Engine:
         ask: Callable[[], Question | Unguarded],
         claims: Sequence[Claim] = (),
     ) -> Claim | T | None:
-        """Put the question of a bound guard to the store.
+        """Put the question that `ask` returns to the store; `claims` are those of guards outside.
 
-        `ask` returns the question; `claims` are those of guards further out, of the same request.
-
-        Returns:
-            A claim, whose lease is renewed from now on; the reply to a repeat; None where the
-            view runs unguarded.
-
-        Raises:
-            Refusal: the request is refused, by the guard, the question or the store.
+        Returns a claim, whose lease is renewed from now on; the reply to a repeat; or None where
+        the view runs unguarded. Raises the Refusal of the guard, the question or the store.
         """
         if process.current.id != os.getpid():  # the server ran no hook at the fork
             process.current.notice_fork()
@@ -275,12 +264,7 @@ class Engine:
         return outcome
 
     def issue_token(self, request: Request | None, purpose: str | None) -> str:
-        """Issue a token, bound to the request's signed-in user if there is one.
-
-        Raises:
-            ValueError: the purpose is not of letters, digits, `_`, `.` and `-`, 64 at most.
-            StoreUnavailable: the store does not answer, and the policy is to reject.
-        """
+        """Issue a token, bound to the request's signed-in user if there is one."""
         process.current.notice_fork()
         app, keyring = self.services.app, self.services.keyring
         token = self.services.tokens.make(app, request, purpose)
@@ -311,11 +295,7 @@ class Engine:
     def redeem_token(
         self, guard: Guard[object], request: Request | None, ask: Callable[[], Question]
     ) -> None:
-        """Spend the token of a question, without a view.
-
-        Raises:
-            Refusal: the token cannot be spent.
-        """
+        """Spend the token of a question, without a view."""
         process.current.notice_fork()
         endpoint = None if request is None else request.endpoint
         attempt = Attempt(self.services.app, guard.mode, endpoint)

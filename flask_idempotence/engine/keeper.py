@@ -181,11 +181,11 @@ class Keeper:
     def due_at(self) -> float:
         """Return the time of the next renewal or retry; infinity where there is none."""
         with self._changed:
-            return min(self._due(), default=float("inf"))
+            return self._due_at()
 
-    def _due(self) -> list[float]:
-        due = [claim.lease.renew_at for claim in self._held]
-        return [*due, self._retry_at] if self._retry_queue else due
+    def _due_at(self) -> float:
+        due = min((claim.lease.renew_at for claim in self._held), default=float("inf"))
+        return min(due, self._retry_at) if self._retry_queue else due
 
     def _measure_retry_queue(self) -> None:
         # On this thread alone: two threads might report their counts in the wrong order.
@@ -354,10 +354,7 @@ class Keeper:
                 return False
             # At the pace of the shortest lease at least: a new claim of that length finds the
             # keeper awake early enough, and need not wake it.
-            due = [now + self._pace, *self._due()]
-            if self._deferred:
-                due.append(now)
-            self._wake_at = min(due)
+            self._wake_at = now if self._deferred else min(now + self._pace, self._due_at())
             self._changed.wait(max(0.0, self._wake_at - now))
             return True
 

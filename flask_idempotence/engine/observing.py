@@ -44,14 +44,10 @@ _REPLAY = "replay"
 
 
 class Observation:
-    """What the guards of one request have observed.
-
-    Attributes:
-        claims: those that were granted, outermost first.
-    """
+    """What the guards of one request have observed."""
 
     def __init__(self, engine: Engine) -> None:
-        self.claims: list[Claim] = []
+        self.claims: list[Claim] = []  # those that were granted, outermost first
         self._engine = engine
         self._keys: set[str] = set()
         self._left = OBSERVED_SECONDS

@@ -46,9 +46,6 @@ class FailurePolicy:
 
     Every failure is a signal. In an outage each request fails, so the log gets a line for the
     first failure, then one every few seconds, and one when the store answers again.
-
-    Attributes:
-        instruments: measure the calls; their exceptions are logged, never passed on.
     """
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,12 +73,9 @@ class FailurePolicy:
     ) -> T | None:
         """Call the store; `on_unknown` is called where it may have acted without answering.
 
-        Returns:
-            The answer. Where there is none: after the view, the part that some servers have
-            answered, or None; before it, None for a view that runs unguarded.
-
-        Raises:
-            StoreUnavailable: before the view, and the policy is to reject.
+        Where it does not answer, it returns after the view the part that some servers have
+        answered, or None; before it, None for a view that runs unguarded, or StoreUnavailable is
+        raised.
         """
         try:
             answer = self._timed(operation, call) if self.instruments else call()

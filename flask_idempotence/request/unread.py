@@ -73,11 +73,8 @@ def unread_input(request: Request) -> Iterator[None]:
         finally:
             source.seek(position)
         return
-    tape: Any = _Tape(state.get("_stream", source))
-    if watched is None:
-        environ["wsgi.input"] = tape
-    else:
-        watched._stream = tape  # noqa: SLF001
+    place, name = (environ, "wsgi.input") if watched is None else (vars(watched), "_stream")
+    tape = place[name] = _Tape(place[name])
     is_whole = False
     try:
         yield
@@ -86,13 +83,10 @@ def unread_input(request: Request) -> Iterator[None]:
         if watched is not None:
             vars(watched).update({"is_guarded": state["is_guarded"]} if is_whole else state)
         if not is_whole:
-            for name in _PLACES:
-                environ.pop(name, None)
+            for each in _PLACES:
+                environ.pop(each, None)
             environ.update(before)
             if tape.is_used:
                 tape.rewind()
                 vars(request).pop("stream", None)
-                if watched is None:
-                    environ["wsgi.input"] = tape
-                else:
-                    watched._stream = tape  # noqa: SLF001
+                place[name] = tape
