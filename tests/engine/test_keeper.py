@@ -158,18 +158,20 @@ def test_an_unanswered_settlement_is_repeated_until_the_store_answers():
     assert answers == []
 
 
-def test_an_unanswered_settlement_is_given_up_when_it_no_longer_matters():
+@pytest.mark.parametrize(("error", "tries"), [(StoreError("away"), 3), (ValueError("ours"), 1)])
+def test_a_settlement_is_given_up_when_it_no_longer_matters_or_by_another_error(error, tries):
     harness = ClaimingHarness()
-    calls = []
+    calls, outcomes = [], []
 
     def call():
         calls.append(harness.clock())
-        raise StoreError("away")
+        raise error
 
-    attempt = Attempt(harness.app, "lock", "view")
-    harness.keeper.retry(PendingSettlement(attempt, "release", call, harness.clock() + 1.7))
+    attempt, until = Attempt(harness.app, "lock", "view"), harness.clock() + 1.7
+    harness.keeper.retry(PendingSettlement(attempt, "release", call, until, outcomes.append))
     harness.pass_time(5, step=0.25)
-    assert len(calls) == 3
+    assert len(calls) == tries
+    assert outcomes == [None]
 
 
 class Pending:

@@ -484,7 +484,8 @@ def test_redis_takes_a_tenth_of_a_second_at_most(mode, state, fresh_redis):
 
 @pytest.mark.parametrize("store", ["sqlite"])
 def test_a_locked_database_takes_a_tenth_of_a_second_at_most(store, request, tmp_path):
-    pair = Pair(idempotent(), view=lambda: "done", **storage_settings(store, request))
+    guards = idempotent(), no_repeat_submit(30, key=lambda: 1), no_repeat_submit(30, key=lambda: 2)
+    pair = Pair(*guards, view=lambda: "done", **storage_settings(store, request))
     pair.send(headers=KEY)
     other = sqlite3.connect(tmp_path / "store.db")
     other.execute("BEGIN EXCLUSIVE")
