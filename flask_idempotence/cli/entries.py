@@ -118,26 +118,22 @@ def purge(
     if not (mode or endpoint or everything):
         raise click.UsageError("Choose the entries: --mode, --endpoint, or --all.")
     engine = this_engine()
+    store = inspectable(engine.store)
     removed: Counter[tuple[str, str, str]] = Counter()
     spared = changed = 0
     found = scan(engine, "Removing" if yes else "Counting", mode=mode, endpoint=endpoint)
     while batch := list(islice(found, BATCH)):
         doomed = [each for each in batch if live or each.state != "live"]
-        outcomes = [Outcome.OK] * len(doomed)
-        if yes:
-            seen = [(each.key, each.entry) for each in doomed]
-            outcomes = inspectable(engine.store).discard(seen)
-        removed.update(
-            (each.mode, each.endpoint, each.state)
-            for each, outcome in zip(doomed, outcomes, strict=True)
-            if outcome is Outcome.OK
-        )
+        seen = [(each.key, each.entry) for each in doomed]
+        outcomes = store.discard(seen) if yes else [Outcome.OK] * len(seen)
+        for each, outcome in zip(doomed, outcomes, strict=True):
+            removed[each.mode, each.endpoint, each.state] += outcome is Outcome.OK
         spared += len(batch) - len(doomed)
         changed += outcomes.count(Outcome.STALE)
     print_table(
         [
             {"mode": mode, "endpoint": endpoint, "holds": state, "keys": count}
-            for (mode, endpoint, state), count in sorted(removed.items())
+            for (mode, endpoint, state), count in sorted((+removed).items())
         ]
     )
     summary = f"{removed.total()} {'removed.' if yes else 'would be removed (--yes does it).'}"

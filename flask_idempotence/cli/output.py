@@ -41,7 +41,11 @@ def print_table(rows: Sequence[Mapping[str, Any]], colours: Sequence[str] = ()) 
 
     Numbers are aligned to the right. Colours are those of the first cell in each row.
     """
-    texts = [[_text_of(cell) for cell in row.values()] for row in rows]
+    cells = [["" if cell is None else cell for cell in row.values()] for row in rows]
+    texts = [
+        [escaped(f"{cell:.1f}" if isinstance(cell, float) else str(cell)) for cell in row]
+        for row in cells
+    ]
     if not in_terminal():
         for row in texts:
             echo("\t".join(row))
@@ -49,7 +53,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], colours: Sequence[str] = ()) 
     columns = []
     for number, name in enumerate(rows[0] if rows else ()):
         column = [name.replace("_", " ").upper(), *(row[number] for row in texts)]
-        is_numeric = all(isinstance(row[name], int | float | None) for row in rows)
+        is_numeric = all(isinstance(row[number] or 0, int | float) for row in cells)
         align = str.rjust if is_numeric else str.ljust
         columns.append([align(text, max(map(len, column))) for text in column])
     for number, (first, *others) in enumerate(zip(*columns, strict=True)):
@@ -58,10 +62,6 @@ def print_table(rows: Sequence[Mapping[str, Any]], colours: Sequence[str] = ()) 
             echo(first + rest, bold=True)
         else:
             echo(first, rest, fg=colours[number - 1] if colours else None)
-
-
-def _text_of(cell: object) -> str:
-    return escaped(f"{cell:.1f}" if isinstance(cell, float) else "" if cell is None else str(cell))
 
 
 def escaped(text: str, *, layout: str = "") -> str:

@@ -38,22 +38,19 @@ _MEANINGS = {
 }
 
 _CONSEQUENCES = {
-    "live": "Its view may be running, and is not stopped: the next such request runs it a second "
-    "time.",
-    "ended": "Its view died, at an unknown point: the next such request runs it a second time.",
-    "record": "Its view has run: the next such request runs it a second time.",
+    "live": "Its view may be running, and is not stopped",
+    "ended": "Its view died, at an unknown point",
+    "record": "Its view has run",
 }
 
 _HOST = re.compile(r"(\[[^]]*\]|[^\s:/\[]+)([/ ].+)", re.DOTALL)
 """An identity with a host that has no port, and the rest."""
 
-_DIGITS = re.compile(r"[0-9a-f]{6,32}")
-
 
 def _digits(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     del ctx, param
     digest = value and value.strip().removeprefix("key=").lower()
-    if digest is not None and not _DIGITS.fullmatch(digest):
+    if digest is not None and not re.fullmatch("[0-9a-f]{6,32}", digest):
         raise click.BadParameter("give at least six hexadecimal digits of a log line's key=...")
     return digest
 
@@ -251,7 +248,7 @@ def release(
     found = [each for each in found if each.mode != "step"] or found
     chosen = _releasable(found, record=record, by_scope=named["scope"] is not None)
     print_table([_row(chosen)])
-    print_aside(_CONSEQUENCES[chosen.state])
+    print_aside(f"{_CONSEQUENCES[chosen.state]}: the next such request runs it a second time.")
     if not yes:
         click.confirm("Release it?", abort=True, err=True)
     if chosen.state == "record" and chosen.mode != "step":

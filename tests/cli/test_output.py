@@ -128,14 +128,18 @@ def test_no_command_shows_a_secret_an_address_or_an_argument(
     if command in {"init-db", "prune"}:
         uri = f"sqlite:///{tmp_path}/the-file.db"
     app = bare_app(IDEMPOTENCE_STORAGE_URI=uri, **SECRETS)
+    if command not in {"init-db", "prune"}:
+        app.config["IDEMPOTENCE_STORAGE_OPTIONS"] = {"client_name": "the-client"}
     Idempotence(app)
     app.post("/pay/<argument>")(idempotent(lambda argument: f"paid by {argument}"))
     if command == "prune":
         app.extensions["idempotence"].store.create_table()
     if command not in {"init-db", "prune"}:
-        sent = {"REMOTE_ADDR": "192.0.2.77"}, {"Idempotency-Key": "the-idempotency-key"}
         paid = app.test_client().post(
-            "/pay/the-argument?q=the-query", environ_base=sent[0], headers=sent[1]
+            "/pay/the-argument?q=the-query",
+            environ_base={"REMOTE_ADDR": "192.0.2.77"},
+            headers={"Idempotency-Key": "the-idempotency-key", "Cookie": "sid=the-cookie"},
+            data={"card": "the-card"},
         )
         assert paid.status_code == 200
         [key] = app.extensions["idempotence"].store.scan("idempotence:")
@@ -150,8 +154,8 @@ def test_no_command_shows_a_secret_an_address_or_an_argument(
     secrets = [each for each in of_settings if isinstance(each, str) and len(each) > 1]
     for secret in (*secrets, "the-user", "the-password", "127.0.0.1", "192.0.2.77"):
         assert secret not in shown
-    for secret in ("the-file", "the-idempotency-key", "the-argument", "the-query"):
-        assert secret not in shown
+    for secret in ("file", "idempotency-key", "argument", "query", "client", "cookie", "card"):
+        assert f"the-{secret}" not in shown
 
 
 def strings(value):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import click
@@ -29,7 +28,7 @@ CHECKS = STORE_CHECKS | APP_CHECKS
 """All checks by name, in their order."""
 
 _PROBE_LEASE = 5.0
-_WORST_FIRST = {"error": "red", "warning": "yellow", "note": "blue", "ok": "green"}
+_COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}  # the worst first; ok is green
 
 
 def collect(app: Flask, *, workers: int | None = None) -> DoctorContext:
@@ -93,8 +92,8 @@ def doctor(ctx: click.Context, *, workers: int | None, strict: bool, as_json: bo
     The default of --workers is WEB_CONCURRENCY.
     """  # noqa: D301 - click's mark for a block that is not to be wrapped
     findings = list(examine(collect(this_app(), workers=workers)))
-    counted = Counter(f.severity for f in findings)
-    counts = {f"{each}s": counted[each] for each in _WORST_FIRST if each != "ok"}
+    severities = [finding.severity for finding in findings]
+    counts = {f"{each}s": severities.count(each) for each in _COLOURS}
     rows = [finding._asdict() for finding in findings]
     if as_json:
         print_json({"findings": rows, **counts})
@@ -108,15 +107,13 @@ def doctor(ctx: click.Context, *, workers: int | None, strict: bool, as_json: bo
 def _explain(findings: Sequence[Finding], counts: dict[str, int]) -> None:
     print_table(
         [{"severity": f.severity, "check": f.check, "finding": f.finding} for f in findings],
-        [_WORST_FIRST[f.severity] for f in findings],
+        [_COLOURS.get(f.severity, "green") for f in findings],
     )
     width = min(99, shutil.get_terminal_size().columns)
-    ranks = list(_WORST_FIRST)
-    for f in sorted(findings, key=lambda finding: ranks.index(finding.severity)):
-        if f.severity == "ok":
-            break
-        echo("")
-        echo(f.severity, f" {f.check}: {f.finding}", fg=_WORST_FIRST[f.severity], bold=True)
-        echo(click.wrap_text(f"Why: {f.reason}", width, "  ", "       "))
-        echo(click.wrap_text(f"Do: {f.remedy}", width, "  ", "       "))
+    for severity, colour in _COLOURS.items():
+        for f in (each for each in findings if each.severity == severity):
+            echo("")
+            echo(severity, f" {f.check}: {f.finding}", fg=colour, bold=True)
+            echo(click.wrap_text(f"Why: {f.reason}", width, "  ", "       "))
+            echo(click.wrap_text(f"Do: {f.remedy}", width, "  ", "       "))
     echo(f"\n{', '.join(f'{name}: {count}' for name, count in counts.items())}.")

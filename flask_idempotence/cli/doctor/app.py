@@ -20,8 +20,6 @@ from .store import Check, DoctorContext, Finding, error, note, ok, warning
 _SHORTEST_SECRET = 16
 _GOOD_VALUE = "the output of python -c 'import secrets; print(secrets.token_hex())'"
 
-_LISTS_OF_ADDRESSES = frozenset({"forwarded", "x-forwarded-for"})
-
 
 def _check_workers(context: DoctorContext) -> Finding:
     if context.engine.store.shared:
@@ -79,7 +77,7 @@ def _check_address(context: DoctorContext) -> Finding:
             "If there is a proxy, wrap app.wsgi_app in werkzeug's ProxyFix, or set "
             "IDEMPOTENCE_IP_HEADER to the header that it overwrites.",
         )
-    if config.ip_header.lower() in _LISTS_OF_ADDRESSES:
+    if config.ip_header.lower() in ("forwarded", "x-forwarded-for"):
         return error(
             f"IDEMPOTENCE_IP_HEADER is {config.ip_header}.",
             "Proxies append to this list; a client that forges its beginning is a new guest.",
