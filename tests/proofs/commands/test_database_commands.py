@@ -131,13 +131,6 @@ def found_in(app, *names):
     return {each.check: each for each in examine(collect(app)) if each.check in names}
 
 
-def test_the_doctor_finds_that_the_table_is_missing(app):
-    found = found_in(app, "table", "store")
-    assert list(found) == ["table"]
-    assert found["table"].severity == "error"
-    assert "flask idempotence init-db" in found["table"].remedy
-
-
 def test_the_doctor_finds_nothing_where_all_is_well(app):
     store_of(app).create_table()
     found = found_in(app, *STORE_CHECKS)

@@ -7,7 +7,6 @@ from helpers.servers.processes import HOST, RedisServer, until
 
 from flask_idempotence import Idempotence, RedisStore
 from flask_idempotence.cli.doctor import collect, examine
-from flask_idempotence.cli.doctor.app import APP_CHECKS
 from flask_idempotence.cli.doctor.store import STORE_CHECKS
 
 pytestmark = pytest.mark.servers
@@ -30,37 +29,6 @@ def test_a_server_that_is_as_it_should_be(fresh_redis):
         dict.fromkeys(OF_SERVERS, "ok")
     )
     assert server.dbsize() == 0  # the probe is gone
-
-
-def test_a_store_that_is_away():
-    app = production_app(IDEMPOTENCE_STORAGE_URI=f"redis://me:a-password@{HOST}:1/0")
-    found = list(examine(collect(app)))
-    assert found[0].severity == "error"
-    assert "ConnectionError" in found[0].finding
-    assert {each.check for each in found} == {"store", *APP_CHECKS}
-    assert HOST not in str(found)
-    assert "a-password" not in str(found)
-
-
-def test_a_server_that_takes_no_writes(fresh_redis):
-    fresh_redis.client().replicaof(HOST, 1)
-    options = {"deadline": 10}
-    app = production_app(
-        IDEMPOTENCE_STORAGE_URI=fresh_redis.url, IDEMPOTENCE_STORAGE_OPTIONS=options
-    )
-    found = found_by("store", app)
-    assert found.severity == "error"
-    assert "ReadOnlyError" in found.finding
-
-
-def test_a_server_without_the_permissions(fresh_redis):
-    fresh_redis.client().acl_setuser(
-        "guest", enabled=True, nopass=True, categories=["+@all"], commands=["-evalsha"], keys=["*"]
-    )
-    url = fresh_redis.url.replace("//", "//guest:x@")
-    found = found_by("store", production_app(IDEMPOTENCE_STORAGE_URI=url))
-    assert found.severity == "error"
-    assert "NoPermissionError" in found.finding
 
 
 def test_a_server_that_hides_what_it_is(fresh_redis):
