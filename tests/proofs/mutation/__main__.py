@@ -1,4 +1,4 @@
-"""Mutate the engine, the guards and the stores, and count which changes the tests find.
+"""Mutate the package, and count which changes the tests find.
 
 uv run --directory tests --group mutation python -m proofs.mutation --minutes 60
 uv run --directory tests --group mutation python -m proofs.mutation --resume /tmp/mutants --again
@@ -26,6 +26,9 @@ FOLDERS = (
     "model",
     "request",
     "web",
+    "client",
+    "openapi",
+    "example",
 )
 TESTS = [f"tests/{folder}" for folder in FOLDERS]
 KINDS = "database or topology or lifecycle or not browser"
@@ -39,6 +42,7 @@ def main() -> None:
     parser.add_argument("--tests", nargs="+", default=TESTS, help="folders or files of tests")
     parser.add_argument("--minutes", type=float, default=60, help="begin no mutant after so long")
     parser.add_argument("--size", type=int, help="how many mutants; without it, all")
+    parser.add_argument("--least", type=int, default=0, help="of each wing, beyond the size")
     parser.add_argument("--seed", type=int, default=18, help="of the sample")
     parser.add_argument("--forks", type=int, default=4, help="mutants that are tried at a time")
     parser.add_argument("--quick", type=float, default=12, help="seconds of tests for a mutant")

@@ -12,7 +12,6 @@ from pathlib import Path
 from helpers.repository import ROOT
 from mutmut.mutation.file_mutation import mutate_file_contents
 
-PACKAGES = ("engine", "guards", "stores")
 COPIED = (
     "tests",
     "docs",
@@ -37,6 +36,11 @@ class Mutant:
     added: str
 
     @property
+    def wing(self) -> str:
+        """The folder of the package, or its root."""
+        return self.file.split("/")[1] if self.file.count("/") > 1 else "the root"
+
+    @property
     def key(self) -> str:
         """The function, by the name under which a trampoline records its calls."""
         return self.name.rpartition("__mutmut_")[0]
@@ -54,8 +58,7 @@ def make_tree(directory: Path, files: Iterable[str] | None = None) -> list[Mutan
     package = directory / "flask_idempotence"
     shutil.copytree(ROOT / package.name, package, ignore=shutil.ignore_patterns("__pycache__"))
     if files is None:
-        found = [file for folder in PACKAGES for file in sorted((package / folder).rglob("*.py"))]
-        files = [str(file.relative_to(directory)) for file in found]
+        files = [str(file.relative_to(directory)) for file in sorted(package.rglob("*.py"))]
     # mutmut reads its settings from the pyproject.toml there.
     with contextlib.chdir(directory):
         return [mutant for file in files for mutant in _mutate(Path(file))]

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from .mutants import Mutant
 
 
-def sample(mutants: Iterable[Mutant], seed: int) -> list[Mutant]:
-    """Return the mutants in an order each of whose beginnings has its share of every file."""
+def sample(mutants: Iterable[Mutant], seed: int, size: int | None, least: int) -> list[Mutant]:
+    """Return so many mutants, each file with its share of them, and each wing with the least."""
     chance = random.Random(seed)
     files = defaultdict(list)
     for mutant in mutants:
@@ -18,7 +18,12 @@ def sample(mutants: Iterable[Mutant], seed: int) -> list[Mutant]:
         found = files[file]
         chance.shuffle(found)
         places += [((at + chance.random()) / len(found), each) for at, each in enumerate(found)]
-    return [mutant for _, mutant in sorted(places, key=lambda place: place[0])]
+    order = [mutant for _, mutant in sorted(places, key=lambda place: place[0])]
+    wings = defaultdict(list)
+    for mutant in order:
+        wings[mutant.wing].append(mutant)
+    chosen = order[:size] + [mutant for found in wings.values() for mutant in found[:least]]
+    return list(dict.fromkeys(chosen))
 
 
 class Plan:

@@ -33,7 +33,7 @@ def report(directory: Path) -> str:
     found, controls = outcomes(directory)
     files = defaultdict(Counter)
     for mutant, result in found:
-        for name in (mutant.file, "/".join(mutant.file.split("/")[:2]), "all"):
+        for name in (mutant.file, mutant.wing, "all"):
             files[name][result["status"]] += 1
     lines = [
         "| file | mutants | killed | timed out | survived | not run | found |",

@@ -78,9 +78,9 @@ class Laboratory:
             controls = [Trial(mutant, [test], control=True) for test, mutant in killers.items()]
             missed = [known[name] for name, told in last.items() if told["status"] not in FOUND]
             return controls + [Trial(mutant, full=True) for mutant in missed]
-        order = sample(mutants, self._settings["seed"])[: self._settings["size"]]
         trials = []
-        for number, mutant in enumerate(order):
+        chosen = (self._settings[name] for name in ("seed", "size", "least"))
+        for number, mutant in enumerate(sample(mutants, *chosen)):
             if mutant.name not in last:
                 trials.append(Trial(mutant))
                 if number % CONTROLS == 0:
