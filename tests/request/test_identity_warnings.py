@@ -140,7 +140,7 @@ def test_no_proxy_is_named_where_none_matters(caplog, settings, sent):
 def test_nor_where_there_is_proxy_fix(caplog):
     counter = CountingApp("lock")
     counter.app.wsgi_app = ProxyFix(counter.app.wsgi_app)
-    counter.send(headers={"X-Forwarded-For": "203.0.113.7"})
+    counter.send(headers={"X-Forwarded-For": "203.0.113.7", "X-Real-IP": "198.51.100.2"})
     assert warnings(caplog) == []
 
 
