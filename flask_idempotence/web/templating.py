@@ -23,6 +23,9 @@ def idempotence_token(purpose: str | None = None) -> str:
 
     From a cache, the page would come with a spent token, or with another visitor's.
 
+    In the page of an error handler, after a refusal, the token is empty if the store does not
+    answer: another refusal would end in a 500.
+
     Args:
         purpose: the argument of the view's `one_time_token(purpose=...)`, if it has one.
 
@@ -36,7 +39,13 @@ def idempotence_token(purpose: str | None = None) -> str:
     engine = engine_of(app)
     if page is not None and not engine.observes(app):
         forbid_storing(page)
-    return engine.issue_token(page, purpose)
+    was_refused = page is not None and note_on(page).has_refused
+    try:
+        return engine.issue_token(page, purpose)
+    except StoreUnavailable:
+        if not was_refused:
+            raise
+        return ""
 
 
 def idempotence_field(purpose: str | None = None, *, empty: bool = False) -> Markup:
@@ -47,9 +56,6 @@ def idempotence_field(purpose: str | None = None, *, empty: bool = False) -> Mar
         empty: leave the token out: the store is not asked, the page may be cached, and the script
             (`idempotence_script`, on a form with `data-idempotence`) fetches a token when the
             form is sent.
-
-    After a refusal of this request, as in an error handler's page, a field for which the store
-    does not answer is empty, too: another refusal would end in a 500.
 
     Raises:
         ValueError, StoreUnavailable, RuntimeError: as for `idempotence_token`.
@@ -63,13 +69,7 @@ def idempotence_field(purpose: str | None = None, *, empty: bool = False) -> Mar
         )
     if empty:
         check_purpose(purpose)
-    was_refused = has_request_context() and note_on(actual(request)).has_refused
-    try:
-        token = "" if empty else idempotence_token(purpose)
-    except StoreUnavailable:
-        if not was_refused:
-            raise
-        token = ""
+    token = "" if empty else idempotence_token(purpose)
     attributes = {
         "type": "hidden",
         "name": config.token_field,

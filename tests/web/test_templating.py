@@ -135,7 +135,7 @@ def test_the_field_of_an_error_handlers_page_is_empty_where_the_store_is_away(se
     @app.errorhandler(StoreUnavailable)
     @app.errorhandler(TokenMissing)
     def show_again(error):
-        return render_template_string(ALL), error.code
+        return render_template_string(ALL + "<b>{{ idempotence_token() }}</b>"), error.code
 
     if sent:
         with app.test_request_context():
@@ -145,6 +145,7 @@ def test_the_field_of_an_error_handlers_page_is_empty_where_the_store_is_away(se
     field = Elements(answer.text)["input"]
     assert (answer.status_code, field["value"]) == (status, "")
     assert "data-idempotence-expires-in" not in field
+    assert answer.text.endswith("<b></b>")
     answer = app.test_client().get("/")  # whose own field is refused
     assert (answer.status_code, Elements(answer.text)["input"]["value"]) == (503, "")
 
