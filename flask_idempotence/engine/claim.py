@@ -156,28 +156,30 @@ class Claim:
     owner: bytes = b""  # 16 random bytes; empty where there is no lease
     granted_at: float = 0.0  # the time before the claim, on the engine's clock
     is_restored: bool = False  # the token that was spent had been put back before
-    was_renewed: bool = False  # a renewal was sent; its answer may have been lost
     transaction: Transaction | None = None
-    context: int = 0  # the id of the request context in which it was granted
-    in_view: bool = False
-    has_raised: bool = False
-    is_stopped: bool = False  # another guard has refused before the view could run
     record: bytes | None = None
     result: Verdict = Verdict.SUCCEEDED  # decisions by hand aside
     by_hand: Verdict | None = None
     ttl: float | None = None  # seconds for which the view keeps its response, if it says so
-    status: int = 0  # of the response that decides the settlement
-    body: object = None  # of the view's response, before the application's own hooks
-    streaming: bool = False  # it is settled when the response is closed
-    lost: bool = False  # it has ended early, or another owner has it
-    unacknowledged: bool = False  # the response goes out before the store has taken the record
     kept: float | None = None  # seconds for which the store has taken the record
+    body: object = None  # of the view's response, before the application's own hooks
     steps: set[bytes] = field(default_factory=set)  # names of those that the view has begun
     number: int = field(default_factory=partial(next, _numbers))  # rises from claim to claim
     lease: Lease = field(init=False)
     _input: WatchedInput | None = None
     _process: int = field(default_factory=os.getpid)
     _settling: threading.Lock = field(default_factory=threading.Lock)
+
+    # Without annotations, and so no arguments, which each claim would pay for.
+    was_renewed = False  # a renewal was sent; its answer may have been lost
+    context = 0  # the id of the request context in which it was granted
+    in_view = False
+    has_raised = False
+    is_stopped = False  # another guard has refused before the view could run
+    status = 0  # of the response that decides the settlement
+    streaming = False  # it is settled when the response is closed
+    lost = False  # it has ended early, or another owner has it
+    unacknowledged = False  # the response goes out before the store has taken the record
 
     def __post_init__(self) -> None:
         self.lease = Lease(self.question.lease, self.granted_at)
