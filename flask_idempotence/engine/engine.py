@@ -276,7 +276,7 @@ class Engine:
         observes = self.observes(app)
         is_off = not self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
         if observes:
-            attempt.on_store_error = ALLOW
+            attempt.on_store_error, attempt.observes = ALLOW, True
         try:
             with self.store.time_limit(OBSERVED_SECONDS) if observes else nullcontext():
                 is_stored = self.policy.call(

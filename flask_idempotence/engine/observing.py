@@ -20,7 +20,7 @@ from flask.globals import request_ctx
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
-from ..config.settings import REJECT
+from ..config.settings import ALLOW, REJECT
 from ..request.proxies import actual
 from ..request.unread import unread_input
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
@@ -57,7 +57,8 @@ class Observation:
 
         Returns its claim, where it is the first.
         """
-        attempt = Attempt(self._engine.services.app, guard.mode, request.endpoint, "allow")
+        app = self._engine.services.app
+        attempt = Attempt(app, guard.mode, request.endpoint, ALLOW, observes=True)
         try:
             with unread_input(request), _session_as_it_was():
                 if guard.unless is not None and guard.unless():

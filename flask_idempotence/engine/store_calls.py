@@ -45,7 +45,7 @@ class FailurePolicy:
     After it has run, its answer goes out in any case.
 
     Every failure is a signal. In an outage each request fails, so the log gets a line for the
-    first failure, then one every few seconds, and one when the store answers again.
+    first failure of each kind, then one every few seconds, and one when the store answers again.
     """
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,6 +58,7 @@ class FailurePolicy:
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._next_line_at = float("-inf")
+        self._kinds: set[str] = set()  # each has had a line since the last few seconds began
         self._withheld = self._refused = self._unguarded = 0
         self._failing_since: float | None = None
         self._has_warned = False
@@ -126,42 +127,49 @@ class FailurePolicy:
         clear_locals(error)
         rejects = self._rejects(attempt)
         is_counted = not after_view and (rejects or operation in _RUN_VIEWS)
-        is_counted = is_counted and _meets_outage_first()
+        is_counted = is_counted and not attempt.observes and _meets_outage_first()
+        # The class alone: the error's text may hold addresses.
+        kind = str(error).partition(":")[0]
+        if not kind.isidentifier() or kind == str(error):
+            kind = type(error).__name__
         now = self._clock()
         with self._lock:
             if self._failing_since is None:
                 self._failing_since, self._has_warned = now, False
             self._refused += is_counted and rejects
             self._unguarded += is_counted and not rejects
-            is_due, withheld = now >= self._next_line_at, self._withheld
+            if now >= self._next_line_at:
+                self._next_line_at, self._kinds = now + LOG_EVERY, set()
+            is_due, withheld = kind not in self._kinds, self._withheld
+            self._kinds.add(kind)
+            self._has_warned |= is_due
             self._withheld = 0 if is_due else withheld + 1
-            if is_due:
-                self._next_line_at, self._has_warned = now + LOG_EVERY, True
         if is_due:
-            # The class alone: the error's text may hold addresses.
-            kind = str(error).partition(":")[0]
+            consequence = "guarded requests get 503" if rejects else "guarded views run unguarded"
             _logger.warning(
                 "Flask-Idempotence: the store does not answer; %s until it does. %s "
                 "(operation=%s %s)%s",
-                "guarded requests get 503" if rejects else "guarded views run unguarded",
+                "guards observe nothing" if attempt.observes else consequence,
                 getattr(error, "remedy", "Run 'flask idempotence doctor'."),
                 operation,
-                kind if kind.isidentifier() and kind != str(error) else type(error).__name__,
+                kind,
                 f" {withheld} more times since the last such line." if withheld else "",
             )
         attempt.emit(store_failed, operation=operation, error=error)
 
     def _note_answer(self, operation: str) -> None:
-        """Log the end of an outage, unless its beginning has had no line yet: that comes first."""
+        """Note the end of an outage, with a line if its beginning had one."""
         if operation == "begin":  # which may send nothing to the store
             return
         now = self._clock()
         with self._lock:
             since, refused, unguarded = self._failing_since, self._refused, self._unguarded
-            if since is None or not (self._has_warned or now >= self._next_line_at):
+            if since is None:
                 return
-            self._failing_since, self._refused, self._unguarded = None, 0, 0
-            self._withheld = 0
+            self._failing_since = None
+            if not self._has_warned:  # the next lines count it
+                return
+            self._refused = self._unguarded = self._withheld = 0
         _logger.warning(
             "Flask-Idempotence: the store answers again, %.1f seconds after its first failure; "
             "requests refused: %d, run unguarded: %d.",

@@ -245,6 +245,14 @@ def test_connections_that_are_dead_and_look_alive_cost_one_operation(proxy):
     store.ping()
 
 
+def test_a_claim_that_finds_its_connection_closed_was_not_sent_and_is_not_taken_back(fresh_redis):
+    shop = Shop(fresh_redis.url)
+    assert shop.client.post("/lock").status_code == 200
+    fresh_redis.kill()
+    assert shop.client.post("/lock").status_code == 503
+    assert len(shop.app.extensions["idempotence"].engine.keeper._retry_queue) == 0
+
+
 def test_a_full_or_read_only_server_is_a_store_that_does_not_answer(fresh_redis):
     shop = Shop(fresh_redis.url)
     with fresh_redis.client() as behind:

@@ -117,14 +117,38 @@ def test_a_store_that_fails_now_and_then_has_two_lines_every_few_seconds(outage)
         outage.answer()
     assert outage.lines() == [begins("operation=renew StoreError"), ends(0)]
     outage.clock.advance(LOG_EVERY)
-    outage.answer()  # the second outage began at once, without a line
-    assert outage.lines()[2:] == [ends(LOG_EVERY)]
+    outage.answer()  # as after each of the others, which are over
+    outage.fail()
+    outage.clock.advance(2)
+    outage.answer()
+    more = " 99 more times since the last such line."
+    assert outage.lines()[2:] == [begins("operation=renew StoreError", more), ends(2)]
 
 
-def requests_in_an_outage(setting, caplog, *, guards=1):
+def test_another_cause_is_told_at_once_and_each_only_once_every_few_seconds(outage):
+    causes = ["TimeoutError: no answer", "ProgrammingError: no such table"]
+    for _ in range(10):
+        for cause in causes:
+            outage.fail(text=cause)
+    told = [begins(f"operation=renew {cause.partition(':')[0]}") for cause in causes]
+    assert outage.lines() == told
+    outage.clock.advance(LOG_EVERY)
+    outage.fail(text=causes[0])
+    assert outage.lines()[2:] == [told[0] + " 18 more times since the last such line."]
+
+
+def test_guards_that_observe_run_no_view_unguarded(caplog):
+    _, lines = requests_in_an_outage("reject", caplog, IDEMPOTENCE_OBSERVE=True)
+    assert lines[0] == begins("operation=claim ConnectionError").replace(
+        "guarded requests get 503", "guards observe nothing"
+    )
+    assert lines[-1] == ends(7)
+
+
+def requests_in_an_outage(setting, caplog, *, guards=1, **settings):
     """Send five requests in an outage of 7 seconds, one after it; return statuses and lines."""
-    store, clock = MemoryStore(max_entries=1), FakeClock()
-    app = make_app(store=store, TESTING=False, IDEMPOTENCE_ON_STORE_ERROR=setting)
+    store, clock = MemoryStore(), FakeClock()
+    app = make_app(store=store, TESTING=False, IDEMPOTENCE_ON_STORE_ERROR=setting, **settings)
     clock.rule(app)
 
     def view():

@@ -16,7 +16,7 @@ from .lua import Script
 from .node import CircuitOpenError, Node, Quorum
 
 _ATTEMPTS = 2
-"""Of a repeatable command: the server may have closed the idle connection of the first one."""
+"""Of a repeatable command: the first one's idle connection may have been lost unnoticed."""
 
 _ASKING = pack("ASKING")
 
@@ -94,9 +94,7 @@ class Deployment:
             try:
                 if server is None:
                     server = self._node_for(key)
-                # A connection that the server has closed costs one of two attempts, and a check
-                # of each connection more than that.
-                replies = server.exchange(commands, quorum, check=not attempts)
+                replies = server.exchange(commands, quorum)
                 for index, reply in enumerate(replies):
                     if follow and isinstance(reply, ResponseError):
                         replies[index] = self._follow(server, commands[index], reply, key, quorum)

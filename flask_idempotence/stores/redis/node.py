@@ -93,10 +93,11 @@ class Node:
         while idle:
             idle.pop().disconnect()
 
-    def take(self, *, check: bool = True) -> tuple[Link, list[Link]]:
+    def take(self) -> tuple[Link, list[Link]]:
         """Return a connection, idle or new, and the list that it belongs to.
 
-        With `check`, idle ones that the server has closed are passed over.
+        Idle ones that the server has closed are passed over: what is sent over one certainly does
+        not arrive, but fails as if it might have.
         """
         # An urgent renewal is sent anyway: the lease may end before the next probe.
         breaker, idle = self._breaker, self._idle
@@ -109,7 +110,7 @@ class Node:
                 connection = idle.pop()
             except IndexError:  # another thread was faster
                 break
-            if not check or not connection.over.has_input():  # the end is input, too
+            if not connection.over.has_input():  # the end is input, too
                 return connection, idle
             connection.disconnect()
         started = time.monotonic()
@@ -128,14 +129,12 @@ class Node:
         else:
             connection.disconnect()
 
-    def exchange(
-        self, commands: Sequence[Command], quorum: Quorum | None = None, *, check: bool = True
-    ) -> list[Reply]:
+    def exchange(self, commands: Sequence[Command], quorum: Quorum | None = None) -> list[Reply]:
         """Send commands in one round trip and return their replies.
 
         If the last one wrote, a second trip waits for the replicas that a quorum demands.
         """
-        connection, home = self.take(check=check)
+        connection, home = self.take()
         started = time.monotonic()
         try:
             replies = connection.exchange(b"".join(commands), len(commands))
