@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers.servers.processes import run_to_end
+
 APP = """
 import os
 from flask import Flask
@@ -55,16 +57,8 @@ class Shell:
         return [flask, "--app", "shop", "idempotence", *arguments]
 
     def pipe(self, *arguments, typed="", **environment):
-        done = subprocess.run(
-            self.command(arguments),
-            cwd=self.directory,
-            env=self.environment | environment,
-            input=typed,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        place = {"cwd": self.directory, "env": self.environment | environment}
+        done = run_to_end(self.command(arguments), **place, input=typed)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def terminal(self, *arguments, typed="", **environment):

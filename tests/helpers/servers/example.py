@@ -5,7 +5,6 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from contextlib import suppress
 
 from helpers.repository import ROOT
 from helpers.servers.processes import HOST, Answer, Gunicorn, ServerProcess, free_port
@@ -26,11 +25,6 @@ class FlaskRun(ServerProcess):
         self.url = f"http://{HOST}:{self.port}"
         command = [*self._command, "--port", str(self.port)]
         self._launch(command, self._answers, 60, cwd=ROOT, env=self._environment)
-
-    def _answers(self):
-        with suppress(OSError):
-            return self.ask("/", timeout=5).status == 200
-        return False
 
 
 def gunicorn(redis_url, folder, **options):

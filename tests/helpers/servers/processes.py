@@ -98,10 +98,31 @@ class Answer:
         return json.loads(self.text)
 
 
+def run_to_end(command, *, check=False, **options):
+    """Run a command, and return its status and texts."""
+    options = {"capture_output": True, "text": True, "timeout": 60, **options}
+    return subprocess.run(command, check=check, **options)
+
+
+class Assembled:
+    """Several servers, which `_assemble` starts one by one; they end together."""
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            self._assemble(stack.enter_context)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self._stack.close()
+
+
 class ServerProcess:
     """A child process with a temporary directory, where its output goes to a file."""
 
     port = 0
+    ready = "/"
+    """What is asked for until it is answered."""
     _log = ""
     _process = None
 
@@ -138,6 +159,11 @@ class ServerProcess:
         with contextlib.closing(connection):
             connection.request(method, path, body, dict(headers))
             return Answer(connection.getresponse())
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            return self.ask(self.ready, timeout=5).status < 500
+        return False
 
     def _launch(self, command, answers, seconds, **options) -> None:
         """Run the command until it answers; an error carries the output."""
@@ -282,8 +308,4 @@ def post_worker_init(worker):
             self._launch(command, self._answers, 90, pass_fds=[listener.fileno()], **options)
 
     def _answers(self) -> bool:
-        if self.log.count("worker ready:") < self._workers:
-            return False
-        with contextlib.suppress(OSError):
-            return self.ask("/", timeout=5).status > 0
-        return False
+        return self.log.count("worker ready:") >= self._workers and super()._answers()

@@ -25,6 +25,8 @@ def prometheus_binary() -> str:
 class Prometheus(ServerProcess):
     """A Prometheus server: the URLs of what it scrapes by job, and the groups of alert rules."""
 
+    ready = "/-/ready"
+
     def __init__(self, targets: dict[str, str], rules: dict | None = None):
         self._targets, self._rules = targets, rules or {"groups": []}
         self._binary = prometheus_binary()
@@ -50,7 +52,7 @@ class Prometheus(ServerProcess):
             f"--web.listen-address={HOST}:{self.port}",
         ]
         command += [f"--storage.tsdb.path={self.directory}/data", "--log.level=warn"]
-        self._launch(command, self._is_ready, 30, cwd=self.directory)
+        self._launch(command, self._answers, 30, cwd=self.directory)
 
     @staticmethod
     def _job(name: str, url: str) -> dict:
@@ -60,13 +62,6 @@ class Prometheus(ServerProcess):
             "metrics_path": parts.path,
             "static_configs": [{"targets": [parts.netloc]}],
         }
-
-    def _is_ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=2) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
 
     def _get(self, path: str, **query: object) -> dict:
         url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}"

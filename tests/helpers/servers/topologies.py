@@ -6,7 +6,14 @@ import subprocess
 
 import redis
 
-from helpers.servers.processes import HOST, RedisServer, free_port, redis_binary, until
+from helpers.servers.processes import (
+    HOST,
+    Assembled,
+    RedisServer,
+    free_port,
+    redis_binary,
+    until,
+)
 
 SERVICE = "shop"
 SLOTS = 16384
@@ -42,7 +49,7 @@ class Sentinel(RedisServer):
         return [*command, "--unixsocket", f"{self.directory}/redis.sock"]
 
 
-class SentinelGroup:
+class SentinelGroup(Assembled):
     """One primary, two replicas and three sentinels.
 
     On a busy machine a short `down_after` means failovers that nobody has asked for.
@@ -61,22 +68,13 @@ class SentinelGroup:
     def sentinel(self, primary: RedisServer) -> Sentinel:
         return Sentinel(primary, quorum=2, down_after=self._down_after)
 
-    def __enter__(self):
-        with contextlib.ExitStack() as stack:
-            first = stack.enter_context(self.server(*self.FAST))
-            follow = (*self.FAST, "--replicaof", first.address, str(first.port))
-            replicas = [stack.enter_context(self.server(*follow)) for _ in range(self.REPLICAS)]
-            self.servers = [first, *replicas]
-            self.sentinels = [
-                stack.enter_context(self.sentinel(first)) for _ in range(self.SENTINELS)
-            ]
-            if not until(self.is_whole, 30):
-                raise RuntimeError("The sentinels did not find one another.")
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_):
-        self._stack.close()
+    def _assemble(self, start) -> None:
+        first = start(self.server(*self.FAST))
+        follow = (*self.FAST, "--replicaof", first.address, str(first.port))
+        self.servers = [first, *(start(self.server(*follow)) for _ in range(self.REPLICAS))]
+        self.sentinels = [start(self.sentinel(first)) for _ in range(self.SENTINELS)]
+        if not until(self.is_whole, 30):
+            raise RuntimeError("The sentinels did not find one another.")
 
     @property
     def url(self) -> str:
@@ -152,7 +150,7 @@ class ClusterNode(RedisServer):
         return self.call("CLUSTER", "MYID").decode()
 
 
-class Cluster:
+class Cluster(Assembled):
     """Three primaries, and as many replicas for each as asked for."""
 
     PRIMARIES = 3
@@ -163,19 +161,10 @@ class Cluster:
     def node(self) -> ClusterNode:
         return ClusterNode(timeout=self._timeout)
 
-    def __enter__(self):
-        with contextlib.ExitStack() as stack:
-            count = self.PRIMARIES * (1 + self._replicas)
-            self.nodes = [stack.enter_context(self.node()) for _ in range(count)]
-            self.primaries = self.nodes[: self.PRIMARIES]
-            self._join()
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_):
-        self._stack.close()
-
-    def _join(self) -> None:
+    def _assemble(self, start) -> None:
+        count = self.PRIMARIES * (1 + self._replicas)
+        self.nodes = [start(self.node()) for _ in range(count)]
+        self.primaries = self.nodes[: self.PRIMARIES]
         share = -(-SLOTS // self.PRIMARIES)
         for place, node in enumerate(self.primaries):
             slots = range(SLOTS)[place * share : (place + 1) * share]

@@ -1,6 +1,5 @@
 """WSGI servers that others wrote, each with one application, two workers where it has them."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -77,11 +76,6 @@ class WsgiServer(ServerProcess):
                 pytest.skip("mod_wsgi does not run as root, and there are no user namespaces here")
             command = [*AS_ANOTHER.split(), *command]
         self._launch(command, self._answers, 60, cwd=self.directory, env=self._environment)
-
-    def _answers(self):
-        with contextlib.suppress(OSError):
-            return self.send("GET", "/").status == 200
-        return False
 
     def count(self, name):
         return int(self.effects.get(name) or 0)

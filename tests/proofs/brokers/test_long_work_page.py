@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,16 +30,13 @@ DIE_ONCE = """if not os.path.exists("died"):
 class Server(Consumer):
     """The page's second command."""
 
+    ready = "/jobs/unknown"
+
     def start(self):
         self.port = self.port or free_port()  # a host with another port has other keys
         command = [*self._command, "--port", str(self.port)]
         options = {"cwd": self._broker.directory, "env": self._broker.env}
         self._launch(command, self._answers, PATIENCE, **options)
-
-    def _answers(self):
-        with suppress(OSError):
-            return self.ask("/jobs/unknown").status == 404
-        return False
 
     def order(self, key, **headers):
         answers = []

@@ -10,10 +10,9 @@ import uuid
 from pathlib import Path
 
 from flask import Flask, g, request
+from helpers.journal import Journal
 
 from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
-
-from .journal import Journal
 
 app = Flask("chaos")
 app.config.update(

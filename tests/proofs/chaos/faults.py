@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers.journal import read_journal
 from helpers.servers.faults import CLAIM, Proxy
-from helpers.servers.processes import Gunicorn, RedisServer, until
+from helpers.servers.processes import Assembled, Gunicorn, RedisServer, until
 from helpers.servers.topologies import SentinelGroup
 
 from .history import KILLED, STOPPED, Fault, runs_in
-from .journal import read_journal
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _is_alive(pid: int) -> bool:
     return False
 
 
-class OneServer:
+class OneServer(Assembled):
     """A server that writes everything down at once, behind a proxy that does harm."""
 
     kinds = (
@@ -130,18 +130,11 @@ class OneServer:
         "connections cut",
     )
 
-    def __enter__(self):
-        with contextlib.ExitStack() as stack:
-            persistence = ("--appendonly", "yes", "--appendfsync", "always")
-            self._redis = stack.enter_context(RedisServer(*persistence))
-            self._proxy = stack.enter_context(Proxy(self._redis))
-            self.url = self._proxy.url
-            self.faults: list[Fault] = []
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_):
-        self._stack.close()
+    def _assemble(self, start) -> None:
+        self._redis = start(RedisServer("--appendonly", "yes", "--appendfsync", "always"))
+        self._proxy = start(Proxy(self._redis))
+        self.url = self._proxy.url
+        self.faults: list[Fault] = []
 
     def do(self, plan: Plan) -> None:
         begun = time.monotonic()

@@ -3,12 +3,12 @@
 import time
 from pathlib import Path
 
+from helpers.journal import read_journal
 from helpers.repository import ROOT
 from helpers.servers.processes import Gunicorn
 
 from .faults import Workers, schedule
 from .history import History, faults_in, runs_in, stalls_in
-from .journal import read_journal
 from .load import Load
 
 LEASE = 3.0

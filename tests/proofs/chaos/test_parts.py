@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from helpers.journal import Journal, read_journal
+
 from .faults import LENGTHS, OneServer, Sentinels, Workers, schedule
 from .history import KILLED, Attempt, Fault, History, Run, runs_in, stalls_in
-from .journal import Journal, read_journal
 from .load import cases
 from .report import counts_of, report
 

@@ -14,7 +14,7 @@ import redis
 from helpers.apps import make_app
 from helpers.cli_shell import APP, Shell
 from helpers.servers.faults import Proxy
-from helpers.servers.processes import Gunicorn, all_at_once, until
+from helpers.servers.processes import Gunicorn, all_at_once, run_to_end, until
 
 from flask_idempotence.cli.watch import SILENCE
 
@@ -252,15 +252,8 @@ def test_a_reader_that_leaves_ends_the_command_without_an_error(shell):
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_an_output_that_is_closed_from_the_start_is_no_error(shell, closed):
     words = " ".join(shell.command(["watch", "--for", "1"]))
-    done = subprocess.run(
-        ["bash", "-c", f"{words} {closed}"],
-        check=False,
-        cwd=shell.directory,
-        env=shell.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = ["bash", "-c", f"{words} {closed}"]
+    done = run_to_end(command, cwd=shell.directory, env=shell.environment)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
 

@@ -3,11 +3,11 @@
 `python -m proofs.endurance` runs the long forms.
 """
 
-import subprocess
 import sys
 
 import pytest
 from helpers.repository import ROOT
+from helpers.servers.processes import run_to_end
 
 from .stores import STORES
 
@@ -31,14 +31,7 @@ SHORT = [
 def endure(record_property):
     def run(*words):
         command = [sys.executable, "-m", "proofs.endurance", *map(str, words)]
-        done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=ROOT / "tests",
-            timeout=240,
-        )
+        done = run_to_end(command, cwd=ROOT / "tests", timeout=240)
         record_property("report", f"{' '.join(command[2:])}\n{done.stdout}{done.stderr}")
         return done.returncode, done.stdout + done.stderr
 

@@ -5,11 +5,10 @@ Needs the dependency group `fuzz`. `FUZZ_SECONDS` is the time for each applicati
 
 import os
 import re
-import subprocess
 
 import pytest
 from helpers.repository import ROOT
-from helpers.servers.processes import Gunicorn
+from helpers.servers.processes import Gunicorn, run_to_end
 from helpers.servers.wsgi import program_of
 
 pytestmark = pytest.mark.fuzz
@@ -45,14 +44,8 @@ def test_whatever_is_sent_the_answer_is_as_described_and_none_is_a_server_error(
     with server:
         command = [program_of("schemathesis"), "run", f"{server.url}/docs/openapi.json"]
         command += ["--checks", ",".join(checks), "--max-time", str(seconds), "--no-color"]
-        done = subprocess.run(
-            [*command, "--workers", "2", "--warnings", "off"],
-            cwd=tmp_path,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=seconds + 120,
-        )
+        command += ["--workers", "2", "--warnings", "off"]
+        done = run_to_end(command, cwd=tmp_path, timeout=seconds + 120)
     summary = done.stdout.partition("= SUMMARY =")[2]
     record_property("report", summary)
     assert done.returncode == 0, done.stdout

@@ -1,12 +1,11 @@
 """A view that forks: what it holds stays the parent's, whatever becomes of the child."""
 
 import os
-import subprocess
 import sys
 import time
 
 import pytest
-from helpers.servers.processes import until
+from helpers.servers.processes import run_to_end, until
 
 from flask_idempotence.stores import open_store
 
@@ -146,14 +145,8 @@ assert app.test_client().post("/").status_code == 200
 
 
 def run(script, store, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", APP + script, *arguments],
-        env=os.environ | {"STORE": store},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = [sys.executable, "-c", APP + script, *arguments]
+    return run_to_end(command, env=os.environ | {"STORE": store})
 
 
 @pytest.mark.parametrize("guard", ["lock", "key", "token"])

@@ -1,12 +1,12 @@
 """Payments whose process is killed before, in or after a step, and their repeats."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 from helpers.killed_steps import POINTS
 from helpers.repository import ROOT
+from helpers.servers.processes import run_to_end
 
 PLACES = [
     pytest.param("redis", marks=pytest.mark.lifecycle),
@@ -24,9 +24,7 @@ def told(request, tmp_path):
     elif request.param != "sqlite":
         url = request.getfixturevalue(request.param).new_database()
     command = [sys.executable, "-m", "helpers.killed_steps", uri, url]
-    done = subprocess.run(
-        command, check=True, capture_output=True, cwd=ROOT / "tests", timeout=120, text=True
-    )
+    done = run_to_end(command, check=True, cwd=ROOT / "tests", timeout=120)
     return json.loads(done.stdout)
 
 

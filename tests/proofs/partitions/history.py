@@ -1,18 +1,16 @@
 """A history: the requests of all clients and the effects of all views, each with begin and end.
 
-All times are of CLOCK_MONOTONIC, which the hosts share. Workers write them to files, which are
+All times are of CLOCK_MONOTONIC, which the hosts share. Workers write them to one file, which is
 outside the network.
 """
 
-import json
 import math
-import os
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from helpers.journal import Journal, read_journal
 
 RAN = "ran"
 REPLAYED = "replayed"
@@ -91,44 +89,26 @@ def mode_of(key: str) -> str:
     return key.partition("/")[0]
 
 
-class Writer:
-    def __init__(self, directory: Path, name: str):
-        self._file = os.open(directory / f"{name}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._lock = threading.Lock()
-
-    def write(self, kind: str, **values) -> None:
-        """Write an event down before anything else happens."""
-        with self._lock:
-            os.write(self._file, json.dumps({"kind": kind, **values}).encode() + b"\n")
-
-
 class Effects:
     """The effect of a view: two lines outside the network, one at its begin and one at its end."""
 
-    def __init__(self, writer: Writer, host: str):
-        self._writer, self._host = writer, host
+    def __init__(self, journal: Journal, host: str):
+        self._journal, self._host = journal, host
 
     def run(self, key: str, run: str, asked: float, seconds: float) -> None:
-        begin = time.monotonic()
-        self._writer.write("begin", key=key, host=self._host, run=run, asked=asked, begin=begin)
+        self._journal.note("begun", key=key, host=self._host, run=run, asked=asked)
         time.sleep(seconds)
-        self._writer.write("end", run=run, end=time.monotonic())
+        self._journal.note("ended", run=run)
 
 
 def read_history(directory: Path) -> History:
-    requests, begun, ends = [], [], {}
-    for event in _events(directory):
-        kind = event.pop("kind")
-        if kind == "request":
-            requests.append(Request(**event))
-        elif kind == "begin":
-            begun.append(event)
+    requests, effects = [], {}
+    for line in read_journal(directory):
+        event, at, _ = line.pop("event"), line.pop("at"), line.pop("pid")
+        if event == "request":
+            requests.append(Request(**line))
+        elif event == "begun":
+            effects[line["run"]] = Effect(**line, begin=at)
         else:
-            ends[event["run"]] = event["end"]
-    return History(requests, [Effect(**each, end=ends.get(each["run"])) for each in begun])
-
-
-def _events(directory: Path) -> Iterator[dict]:
-    for path in sorted(directory.glob("*.jsonl")):
-        for line in path.read_text().splitlines():
-            yield json.loads(line)
+            effects[line["run"]] = replace(effects[line["run"]], end=at)
+    return History(requests, list(effects.values()))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from helpers.repository import ROOT
 from helpers.servers.network import Network
+from helpers.servers.processes import Assembled
 
 from .clock import wrong_clock
 
@@ -51,7 +52,10 @@ class AppHost:
     def resume(self) -> None:
         os.killpg(self._process.pid, signal.SIGCONT)
 
-    def close(self) -> None:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
         self.resume()
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -64,7 +68,7 @@ class AppHost:
         self._log.close()
 
 
-class AppHosts:
+class AppHosts(Assembled):
     """Both application hosts, which obey together."""
 
     def __init__(self, network: Network, directory: Path, clock: float = 0, **settings):
@@ -72,19 +76,10 @@ class AppHosts:
         clocks = dict(zip(APPS, (0, clock), strict=True))
         self._make = lambda host: AppHost(network, host, directory, clocks[host], **settings)
 
-    def __enter__(self):
-        with contextlib.ExitStack() as stack:
-            self.hosts = {}
-            for host in APPS:
-                self.hosts[host] = self._make(host)
-                stack.callback(self.hosts[host].close)
-            for host in self.hosts.values():
-                host.expect("ready")
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_):
-        self._stack.close()
+    def _assemble(self, start) -> None:
+        self.hosts = {host: start(self._make(host)) for host in APPS}
+        for host in self.hosts.values():
+            host.expect("ready")
 
     def go(self) -> None:
         self._command("go", time.monotonic())

@@ -10,7 +10,7 @@ import psycopg
 from helpers.servers.network import Network
 from helpers.servers.packet_switch import NETWORK
 from helpers.servers.postgres import PostgresServer, as_nobody, open_to_nobody
-from helpers.servers.processes import HOST, until
+from helpers.servers.processes import HOST, Assembled, until
 
 from flask_idempotence.stores import open_store
 
@@ -68,7 +68,7 @@ class Standby(HostedPostgres):
         os.chown(data / "standby.signal", data.stat().st_uid, data.stat().st_gid)
 
 
-class PostgresHosts:
+class PostgresHosts(Assembled):
     """A primary that waits for its standby with every commit (or does not, for comparison)."""
 
     HOSTS = ("postgres", STANDBY)
@@ -77,22 +77,16 @@ class PostgresHosts:
     def __init__(self, network: Network, **_):
         self.network = network
 
-    def __enter__(self):
-        with contextlib.ExitStack() as stack:
-            self.primary = stack.enter_context(HostedPostgres(self.network, "postgres"))
-            store = open_store(f"postgresql+psycopg://postgres@/postgres?host={self._socket}", {})
-            store.create_table()
-            store.close()
-            self.standby = stack.enter_context(Standby(self.primary, STANDBY))
-            if self.synchronous:
-                self._set(self.primary, STANDBY)
-            if not until(self.is_whole, 30):
-                raise RuntimeError("The standby did not find its primary.")
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_):
-        self._stack.close()
+    def _assemble(self, start) -> None:
+        self.primary = start(HostedPostgres(self.network, "postgres"))
+        store = open_store(f"postgresql+psycopg://postgres@/postgres?host={self._socket}", {})
+        store.create_table()
+        store.close()
+        self.standby = start(Standby(self.primary, STANDBY))
+        if self.synchronous:
+            self._set(self.primary, STANDBY)
+        if not until(self.is_whole, 30):
+            raise RuntimeError("The standby did not find its primary.")
 
     @property
     def _socket(self) -> str:

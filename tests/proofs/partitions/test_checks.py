@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from helpers.journal import Journal
 
 from .checks import (
     CHECKS,
@@ -26,7 +27,6 @@ from .history import (
     Effects,
     History,
     Request,
-    Writer,
     read_history,
 )
 from .report import figures_of
@@ -187,10 +187,10 @@ def test_the_report_counts_what_the_checks_find():
 
 
 def test_a_history_is_read_as_it_was_written(tmp_path):
-    writer = Writer(tmp_path, "app1")
-    Effects(writer, "app1").run(ONCE, "a", asked=1.0, seconds=0)
+    journal = Journal(tmp_path)
+    Effects(journal, "app1").run(ONCE, "a", asked=1.0, seconds=0)
     request = asked(1, RAN, "a")
-    writer.write("request", **vars(request))
+    journal.note("request", **vars(request))
     read = read_history(tmp_path)
     assert read.requests == [request]
     [effect] = read.effects

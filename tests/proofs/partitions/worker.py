@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from flask import Flask, request
+from helpers.journal import Journal
 
 from flask_idempotence import Idempotence, idempotent
 from proofs.partitions.history import (
@@ -25,7 +26,6 @@ from proofs.partitions.history import (
     REPLAYED,
     UNAVAILABLE,
     Effects,
-    Writer,
     mode_of,
 )
 
@@ -43,8 +43,8 @@ REPEATED = (IN_PROGRESS, UNAVAILABLE)
 class Host:
     def __init__(self, name: str, directory: Path, url: str, lease: float, options: dict):
         self._name, self._directory, self._lease = name, directory, lease
-        self._writer = Writer(directory, name)
-        self._effects = Effects(self._writer, name)
+        self._journal = Journal(directory)
+        self._effects = Effects(self._journal, name)
         self._app = self._make_app(url, options)
         self._stops = threading.Event()
         self._threads = []
@@ -111,7 +111,7 @@ class Host:
             environ_overrides={"asked": begin},
         )
         answer, run = _read(response)
-        self._writer.write(
+        self._journal.note(
             "request",
             key=key,
             host=self._name,

@@ -1,12 +1,12 @@
 """From the last line that a process has logged to its claim, and to a request that runs again."""
 
 import re
-import subprocess
 import sys
 import time
 
 import pytest
 from helpers.cli_shell import Shell
+from helpers.servers.processes import run_to_end
 
 pytestmark = pytest.mark.servers
 
@@ -51,15 +51,8 @@ def test_the_last_line_of_a_dead_process_leads_to_its_claim(tmp_path, redis_url)
     )
 
     def pay(**environment):
-        done = subprocess.run(
-            [sys.executable, "-c", PAY],
-            cwd=tmp_path,
-            env=shell.environment | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        place = {"cwd": tmp_path, "env": shell.environment | environment}
+        done = run_to_end([sys.executable, "-c", PAY], **place)
         return done.returncode, done.stdout.strip()
 
     assert pay(DIE="1")[0] == 9

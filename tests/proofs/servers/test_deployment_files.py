@@ -1,13 +1,11 @@
 """The files of docs/deploy, with the application of the page about existing ones."""
 
 import configparser
-import contextlib
 import os
 import re
 import shlex
 import shutil
 import socket
-import subprocess
 import sys
 
 import pytest
@@ -15,7 +13,14 @@ import yaml
 from helpers.callers.node import MUST_RUN
 from helpers.repository import ROOT, text_of
 from helpers.servers.example import ask
-from helpers.servers.processes import HOST, RedisServer, ServerProcess, all_at_once, free_port
+from helpers.servers.processes import (
+    HOST,
+    RedisServer,
+    ServerProcess,
+    all_at_once,
+    free_port,
+    run_to_end,
+)
 
 DEPLOY = ROOT / "docs" / "deploy"
 PAGE = ROOT / "docs" / "how-to" / "existing-application.md"
@@ -56,6 +61,8 @@ def environment(redis_of_compose):
 
 
 class Deployed(ServerProcess):
+    ready = "/health"
+
     def __init__(self, folder, environment):
         self._folder, self._environment = folder, environment
 
@@ -69,14 +76,11 @@ class Deployed(ServerProcess):
             options = {"cwd": self._folder, "env": self._environment}
             self._launch(command, self._answers, 60, pass_fds=[listener.fileno()], **options)
 
-    def _answers(self):
-        with contextlib.suppress(OSError):
-            return self.ask("/health", timeout=5).status == 200
-        return False
-
 
 class Nginx(ServerProcess):
     """The site of docs/deploy in front of a server, on ports of the test."""
+
+    ready = "/health"
 
     def __init__(self, upstream):
         self._upstream = upstream
@@ -98,11 +102,6 @@ class Nginx(ServerProcess):
         file = self.directory / "nginx.conf"
         file.write_text(f"{main} http {{ access_log off; {paths} {site} }}")
         self._launch(["nginx", "-c", str(file), "-e", "stderr"], self._answers, 10)
-
-    def _answers(self):
-        with contextlib.suppress(OSError):
-            return ask(f"{self.url}/health").status == 200
-        return False
 
 
 @pytest.fixture(scope="module")
@@ -135,14 +134,7 @@ class TestStarted:
         self, folder, environment
     ):
         command = [sys.executable, "-m", "flask", "--app", "wsgi", "idempotence", "doctor"]
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_to_end(command, cwd=folder, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         findings = [line.split("\t")[:2] for line in done.stdout.splitlines()]
         assert [name for level, name in findings if level == "warning"] == ["whole app"]

@@ -1,4 +1,4 @@
-"""What the application writes down outside Redis: every run of a view, and every standstill.
+"""What an application writes down outside its store: every run of a view, and every standstill.
 
 Each line is one write to a file that is open for appending, so lines of several processes do not
 mix, and what was written outlives a SIGKILL of its writer. Times are of the monotonic clock, which
