@@ -9,7 +9,10 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+
+from helpers.servers.processes import Gunicorn
 
 from .history import Attempt
 
@@ -83,15 +86,12 @@ class Load:
 
     clients = 16
 
-    def __init__(self, port: int, seed: int, long_work: float):
-        self._port = port
-        self._seed = seed
+    def __init__(self, server: Gunicorn, seed: int, long_work: float):
+        self._server, self._seed = server, seed
         self._tasks = self._make_tasks(cases(seed, long_work))
         self._lock = threading.Lock()
         self._ends = False
         self._give_up_at = float("inf")
-        self._threads = []
-        self._errors = []
         self.attempts: list[Attempt] = []
         self.given_up: list[str] = []
         self.tasks: list[Task] = []
@@ -103,30 +103,23 @@ class Load:
             yield from tasks * case.copies
 
     def start(self) -> None:
-        self._threads = [
-            threading.Thread(target=self._work, args=[random.Random(f"{self._seed} {number}")])
-            for number in range(self.clients)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._pool = ThreadPoolExecutor(self.clients)
+        chances = [random.Random(f"{self._seed} {number}") for number in range(self.clients)]
+        self._working = [self._pool.submit(self._work, rng) for rng in chances]
 
     def end(self, within: float) -> None:
         """Begin nothing new, and wait until all is answered or so many seconds are over."""
         self._give_up_at = time.monotonic() + within
         self._ends = True
-        for thread in self._threads:
-            thread.join()
-        if self._errors:
-            raise self._errors[0]
+        for future in self._working:
+            future.result()
+        self._pool.shutdown()
 
     def _work(self, rng) -> None:
-        try:
-            while not self._ends:
-                with self._lock:
-                    task = next(self._tasks)
-                self._see_through(task, rng)
-        except Exception as error:
-            self._errors.append(error)
+        while not self._ends:
+            with self._lock:
+                task = next(self._tasks)
+            self._see_through(task, rng)
 
     def _see_through(self, task: Task, rng) -> None:
         """Ask until there is a final answer; a few ask once more, and a few are thieves."""
@@ -152,8 +145,8 @@ class Load:
             return True
         with task.lock:
             if task.token is None:
-                told = self._exchange("GET", "/token", task.user, {}, None)
-                task.token = told[2].get("token") if told and told[0] == 200 else None
+                answer = self._exchange("GET", "/token", task.user, {}, None)
+                task.token = answer.json["token"] if answer and answer.status == 200 else None
                 if task.token and task.case.number % 3 == 0:
                     self.send(task, thief=USERS[USERS.index(task.user) - 1])
             return task.token is not None
@@ -171,8 +164,9 @@ class Load:
         answer = self._exchange("POST", f"/{case.mode}", user, headers, body)
         about = {"probe": probe, "stolen": bool(thief)}
         if answer:
-            status, got, told = answer
-            about |= {"status": status, "slug": told.get("type", "").rpartition(":")[2]}
+            got = answer.headers
+            told = answer.json if "json" in got.get("Content-Type", "") else {}
+            about |= {"status": answer.status, "slug": told.get("type", "").rpartition(":")[2]}
             about |= {"body": told if "run" in told else {}}
             about |= {"replayed": got["Idempotent-Replayed"] == "true"}
             about |= {"stored": got["Idempotent-Stored"] != "false"}
@@ -182,42 +176,20 @@ class Load:
         return made
 
     def _exchange(self, method, path, user, headers, body):
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
         headers = {**headers, "Authorization": f"Bearer {user}", "Connection": "close"}
-        with contextlib.closing(connection):
-            try:
-                connection.request(method, path, body, headers)
-                response = connection.getresponse()
-                content = response.read()
-            except (http.client.HTTPException, OSError):
-                return None  # the worker died, or does not answer in time
-        is_json = "json" in response.headers.get("Content-Type", "")
-        return response.status, response.headers, json.loads(content) if is_json else {}
+        with contextlib.suppress(http.client.HTTPException, OSError):
+            return self._server.ask(path, method, headers, body, timeout=PATIENCE)
+        return None  # the worker died, or does not answer in time
 
     def probe(self) -> None:
         """Send everything with a key, and every lock, once more, now that all is calm."""
-        left = [task for task in self.tasks if task.case.mode not in TOKENS]
-        self._tasks = iter(left)
-        threads = [threading.Thread(target=self._probe) for _ in range(self.clients)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if self._errors:
-            raise self._errors[0]
 
-    def _probe(self) -> None:
-        try:
-            while True:
-                with self._lock:
-                    task = next(self._tasks, None)
-                if task is None:
-                    return
-                for _ in range(5):
-                    if self.send(task, probe=True).status is not None:
-                        break
-        except Exception as error:
-            self._errors.append(error)
+        def probe(task):
+            return any(self.send(task, probe=True).status is not None for _ in range(5))
+
+        left = [task for task in self.tasks if task.case.mode not in TOKENS]
+        with ThreadPoolExecutor(self.clients) as pool:
+            list(pool.map(probe, left))
 
 
 def kind_of(attempt: Attempt) -> str:

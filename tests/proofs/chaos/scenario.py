@@ -42,7 +42,7 @@ def play(store, directory: Path, *, seconds: float, seed: int) -> History:
     """
     with store, application(directory, store.url) as server:
         workers = Workers(server, directory)
-        load = Load(server.port, seed, long_work=2.2 * LEASE)
+        load = Load(server, seed, long_work=2.2 * LEASE)
         kinds = [*workers.kinds, *store.kinds]
         plan, struck = schedule(seed, kinds, LEASE), 0
         load.start()

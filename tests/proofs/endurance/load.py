@@ -3,6 +3,9 @@
 import threading
 import time
 from collections import Counter, defaultdict
+from functools import partial
+
+from helpers.servers.processes import all_at_once
 
 from .operations import PER_ROUND, ROUND, Client, UnexpectedAnswer, pair
 
@@ -35,14 +38,8 @@ class Load:
         return sum(map(len, self.timing.values()))
 
     def burst(self) -> None:
-        threads = [
-            threading.Thread(target=self._do, args=(self._client()[0], pair, -number))
-            for number in range(1, BURST + 1)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        clients = [(self._client()[0], pair, -number) for number in range(1, BURST + 1)]
+        all_at_once([partial(self._do, *each) for each in clients])
         self.timing.clear()
         self.ratios.clear()
 
