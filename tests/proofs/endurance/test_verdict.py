@@ -8,7 +8,7 @@ from helpers.repository import ROOT
 
 from .lines import Line
 from .soak import WORKERS, Samples
-from .verdict import Limits, _of_the_store, faults_of, lines_of, parts_of, report_of, shortest_run
+from .verdict import Limits, _of_series, faults_of, lines_of, parts_of, report_of, shortest_run
 
 PROCESSES = [*(f"worker {number}" for number in range(1, WORKERS + 1)), "master"]
 
@@ -72,7 +72,7 @@ def test_a_short_run_is_compared_once_as_many_records_expire_as_are_made():
     early, end = parts_of(samples)
     assert early == pytest.approx((75 / 180, 93 / 180))
     assert early[1] <= end[0]
-    [keys] = _of_the_store(samples, 0.03)
+    [keys] = _of_series(samples, Limits())
     assert (keys.name, keys.verdict) == ("keys in the store", "ok")
     assert shortest_run(60) == pytest.approx(100)
     assert parts_of(a_run()) == ((0.2, pytest.approx(0.3)), (0.85, 1.0))

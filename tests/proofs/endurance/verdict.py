@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .lines import Line, missed_in, table_of
 from .processes import MEBIBYTE
-from .soak import WORKERS, Samples
+from .soak import Samples
 
 EARLY, EARLY_LASTS = 4 / 20, 2 / 20
 END = (17 / 20, 1.0)
@@ -31,7 +31,7 @@ class Limits:
 
 
 def lines_of(samples: Samples, limits: Limits) -> list[Line]:
-    lines = [*_of_processes(samples, limits.processes), *_of_the_store(samples, limits.store)]
+    lines = [*_of_series(samples, limits)]
     ratios = [_median(part) for part in _parts(samples, samples.ratios)]
     lines.append(Line("guarded ÷ unguarded, median", *ratios, limit=limits.times))
     # The clients' work is always the same: it measures the machine.
@@ -52,28 +52,22 @@ def lines_of(samples: Samples, limits: Limits) -> list[Line]:
     return lines
 
 
-def _of_processes(samples: Samples, limit: float) -> Iterable[Line]:
-    for name in [*(f"worker {number}" for number in range(1, WORKERS + 1)), "master"]:
-        for what in ("USS", "RSS"):
-            parts = _parts(samples, samples.series[f"{name} {what}"])
+def _of_series(samples: Samples, limits: Limits) -> Iterable[Line]:
+    for name, values in samples.series.items():
+        who, _, what = name.rpartition(" ")
+        if who.startswith("CPU") or what == "requests":
+            continue
+        is_of_process = who.startswith(("worker", "master"))
+        limit = limits.processes if is_of_process else limits.store
+        parts = _parts(samples, values)
+        if what in ("USS", "RSS", "bytes"):
             sizes = [statistics.fmean(part) / MEBIBYTE for part in parts]
-            yield Line(f"{name}, {what}", *sizes, "MiB", limit)
-        for what in ("threads", "descriptors"):
-            parts = _parts(samples, samples.series[f"{name} {what}"])
-            yield Line(f"{name}, {what}", *map(_median, parts), limit=limit)
-
-
-def _of_the_store(samples: Samples, limit: float) -> Iterable[Line]:
-    for name in ("connections", "keys"):
-        if name in samples.series:
-            average = _median if name == "connections" else statistics.fmean
-            parts = _parts(samples, samples.series[name])
-            yield Line(f"{name} in the store", *map(average, parts), limit=limit)
-    for name in ("store's bytes", "store's RSS", "backends' USS"):
-        if name in samples.series:
-            parts = _parts(samples, samples.series[name])
-            sizes = [statistics.fmean(part) / MEBIBYTE for part in parts]
-            yield Line(name, *sizes, "MiB", limit)
+            yield Line(f"{who}, {what}" if is_of_process else name, *sizes, "MiB", limit)
+        else:
+            # Keys come and go in rounds, as rows are pruned.
+            average = statistics.fmean if what == "keys" else _median
+            title = f"{who}, {what}" if is_of_process else f"{name} in the store"
+            yield Line(title, *map(average, parts), limit=limit)
 
 
 def parts_of(samples: Samples) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -29,28 +29,9 @@ from flask_idempotence.stores.base import (
 
 pytestmark = pytest.mark.database
 
+PRODUCT = "postgres"
+
 PATIENCE = 2.5  # the deadline is one second; the machine may be busy
-
-
-@pytest.fixture(scope="module")
-def url(postgres):
-    return postgres.new_database()
-
-
-@pytest.fixture
-def engine(url):
-    engine = create_engine(url, poolclass=NullPool)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def store(engine):
-    store = SqlStore(engine)
-    store.create_table()
-    store.clear("")
-    yield store
-    store.close()
 
 
 @pytest.fixture

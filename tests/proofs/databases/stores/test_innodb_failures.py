@@ -30,17 +30,14 @@ from flask_idempotence.stores.base import (
 
 pytestmark = pytest.mark.database
 
+PRODUCT = "mariadb"
+
 DEADLINE = 2
 PATIENCE = DEADLINE + 1.5  # the machine may be busy
 
 
 def store_at(url, deadline=DEADLINE, **options):
     return SqlStore(create_engine(url, **options), deadline=deadline)
-
-
-@pytest.fixture(scope="module")
-def url(mariadb):
-    return mariadb.new_database()
 
 
 @pytest.fixture

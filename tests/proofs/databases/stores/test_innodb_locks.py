@@ -7,9 +7,8 @@ from contextlib import closing
 import pytest
 from helpers.servers.processes import all_at_once, until
 from helpers.store_assertions import claim, owner, timed_failure
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import text
 
-from flask_idempotence import SqlStore
 from flask_idempotence.stores.base import (
     NO_FINGERPRINT,
     Claimed,
@@ -21,29 +20,10 @@ from flask_idempotence.stores.base import (
 
 pytestmark = pytest.mark.database
 
+PRODUCT = "mariadb"
+
 DEADLINE = 2
 PATIENCE = DEADLINE + 1.5  # the machine may be busy
-
-
-@pytest.fixture(scope="module")
-def url(mariadb):
-    return mariadb.new_database()
-
-
-@pytest.fixture
-def engine(url):
-    engine = create_engine(url, poolclass=NullPool)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def store(engine):
-    store = SqlStore(engine, deadline=DEADLINE)
-    store.create_table()
-    store.clear("")
-    yield store
-    store.close()
 
 
 class TestALock:
