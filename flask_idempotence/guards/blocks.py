@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any, NoReturn, ParamSpec, Self, TypeGuard, TypeVar
 from uuid import UUID
@@ -189,14 +188,7 @@ class Lock(Block):
     releases it.
     """
 
-    def __init__(
-        self,
-        name: Id,
-        *,
-        lease: float | timedelta | None = None,
-        wait: float | timedelta | None = None,
-    ) -> None:
-        given: dict[str, Any] = {"lease": lease, "wait": wait}
+    def __init__(self, name: Id, **given: Any) -> None:
         # Here already: a decorator with a wrong name, or without one, fails when it is applied.
         text = name_of("mutex", id=name)
         super().__init__(MutexGuard(**given), "-", text)  # hashed as a whole: it may hold an id

@@ -256,12 +256,10 @@ class KeyGuard(ViewGuard):
         is_run = ending.verdict is Verdict.FAILED  # and released neither by hand nor unrun
         if ending.verdict in FAILURES and not (is_run and self._at_most_once):
             return Settlement("release")
-        record = ending.record
+        record, ttl = ending.record, ending.ttl or self.ttl
         if record is None:
-            record = self.services.records.remember_status(
-                ending.slot, 500, ending.ttl or self.ttl
-            )
-        return Settlement("complete", ending.ttl or self.ttl, record)
+            record = self.services.records.remember_status(ending.slot, 500, ttl)
+        return Settlement("complete", ttl, record)
 
     # The key
 
@@ -286,22 +284,18 @@ class KeyGuard(ViewGuard):
         return name.decode("ascii")
 
     def _without_key(self, request: Request) -> Unguarded:
-        near_misses, text = self.services.near_misses, None
+        near_misses, needed = self.services.near_misses, ""
         if self._takes_token:
             near_misses.look_for_token(self.endpoint, request)
-            text = (
-                f"This request needs a one-time token for its key, in the header {self.key} or in "
-                f"the form field {self.services.config.token_field}: a new one for every new "
-                "operation."
-            )
+            field = self.services.config.token_field
+            needed = f"a one-time token for its key, in the header {self.key} or in the form "
+            needed += f"field {field}"
         elif not callable(self.key):
             near_misses.look_for_key(self.endpoint, request, self.key)
-            text = (
-                f"This request needs an idempotency key, in the header {self.key}: a new one for "
-                "every new operation."
-            )
+            needed = f"an idempotency key, in the header {self.key}"
         if self.required:
-            raise refusals.KeyMissing(text)
+            text = f"This request needs {needed}: a new one for every new operation."
+            raise refusals.KeyMissing(text if needed else None)
         return Unguarded("no key, and none is required")
 
 

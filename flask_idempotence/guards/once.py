@@ -14,9 +14,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from flask import Flask, current_app, has_request_context, request
 
@@ -46,9 +45,6 @@ from ..stores.base import Done, Outcome, inspectable
 from . import arguments
 from .blocks import Block, BlockGuard, Id, Remembered, name_of
 from .wrapping import covers, guards_of
-
-if TYPE_CHECKING:
-    from ..exactly_once import Within
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -122,9 +118,7 @@ class Once(Block):
         id: Id = NO_ID,  # noqa: A002 - its name in the interface
         *,
         key: Callable[..., Id] | None = None,
-        ttl: float | timedelta = 86400,
-        wait: float | timedelta | None = None,
-        within: Within | None = None,
+        **given: Any,
     ) -> None:
         checked_scope("once", scope)
         if (id is NO_ID) == (key is None):
@@ -136,7 +130,6 @@ class Once(Block):
                 "once(key=...) must be a function, not an async one, that takes the arguments of "
                 "the decorated function and returns the id."
             )
-        given: dict[str, Any] = {"ttl": ttl, "wait": wait, "within": within}
         text = b"" if key is not None else name_of("once", scope, id=id)
         super().__init__(OnceGuard(**given), scope, text)
         self._key = key
@@ -302,12 +295,10 @@ class Step(Once):
         self,
         name: str,
         id: Id | None = None,  # noqa: A002 - its name in the interface
-        *,
-        within: Within | None = None,
+        **given: Any,
     ) -> None:
         super().__init__(checked_scope("step", name), "-")
         self._text = name_of("step", id=name) if id is None else name_of("step", name, id=id)
-        given: dict[str, Any] = {"within": within}
         self._guard = StepGuard(**given)
         self.key: str = ""
 

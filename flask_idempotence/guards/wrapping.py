@@ -158,7 +158,7 @@ def run(
         claim = engine.admit(attempt, bound, ask, claims)
     except Refusal:
         if claims:
-            _note_stopped(engine, app, request, guard)
+            _note_stopped(engine, app, request, bound)
         raise
     if claim is None:
         note_on(request).runs_unguarded |= guard.mode == "key"
@@ -197,12 +197,11 @@ def _note_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGu
     view has run, and so it has where the guard has let it run before.
     """
     endpoint, claims = request.endpoint or "", note_on(request).claims
-    guards = list(guards_of(app.view_functions.get(endpoint), request.method))
-    if refusing in guards:
-        bound = [engine.bound(guard, endpoint) for guard in guards[: guards.index(refusing) + 1]]
-        if all(claim.guard is not bound[-1] for claim in claims):
-            for claim in claims:
-                claim.is_stopped |= claim.guard in bound
+    found = guards_of(app.view_functions.get(endpoint), request.method)
+    guards = [engine.bound(guard, endpoint) for guard in found]
+    if refusing in guards and all(claim.guard is not refusing for claim in claims):
+        for claim in claims:
+            claim.is_stopped |= claim.guard in guards[: guards.index(refusing)]
 
 
 def _run_claimed(settling: Settling, request: Request, claim: Claim, call: Callable[[], R]) -> R:
