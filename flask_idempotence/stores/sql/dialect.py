@@ -52,6 +52,9 @@ _REMEDY = (
     "'flask idempotence init-db', or your migration."
 )
 
+OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0), "PostgreSQL": (12,), "SQLite": (3, 35)}
+"""The oldest versions that will do: SQLite 3.35 is the first with RETURNING."""
+
 _RACES = 10
 """The most attempts at a claim: at each, a conflicting row has appeared or vanished."""
 
@@ -103,8 +106,8 @@ class Dialect(ABC):
 
     count: sa.Executable
     """A query for roughly how many rows there are, with `name` for the table's."""
-    _server: sa.Executable
-    """A query for what `_facts_of` reads, and the server's `clock` in seconds since 1970."""
+    _facts: sa.Executable
+    """A query for facts by their names, and the server's `clock` in seconds since 1970."""
 
     def __init__(self, insert: Callable[[sa.Table], Insert]) -> None:
         self._insert = insert
@@ -143,19 +146,19 @@ class Dialect(ABC):
         """Return the database's version, settings and state."""
         missing = self._missing_parts(connection.sqlalchemy)
         sent_at = time.time()
-        server = connection.sqlalchemy.execute(self._server).one()
+        found = dict(connection.sqlalchemy.execute(self._facts).mappings().one())
         here = (sent_at + time.time()) / 2
-        expired = connection.sqlalchemy.scalar(statements.COUNT_EXPIRED) if not missing else None
+        clock, version = found.pop("clock"), found.pop("version").partition("-")[0].split(".")
         return DatabaseFacts(
+            version=tuple(int(number) for number in version[:3] if number.isdecimal()),
+            oldest=OLDEST[found["product"]],
+            is_primary=bool(found.pop("is_primary")),
+            survives_crash=bool(found.pop("survives_crash")),
             missing=missing,
-            clock_ahead=None if server.clock is None else float(server.clock) - here,
-            expired=expired,
-            **self._facts_of(server, connection.info),
+            clock_ahead=None if clock is None else float(clock) - here,
+            expired=None if missing else connection.sqlalchemy.scalar(statements.COUNT_EXPIRED),
+            **found,
         )
-
-    @abstractmethod
-    def _facts_of(self, server: sa.Row[Any], info: Info) -> dict[str, Any]:
-        """Return the facts that are this database's own."""
 
     def _missing_parts(self, connection: Connection) -> tuple[str, ...]:
         """Return the name of the table, or of its columns, where they are missing."""

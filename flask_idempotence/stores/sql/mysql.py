@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -60,6 +59,23 @@ _TROUBLES = {
     1146: Trouble.NOT_READY,  # ER_NO_SUCH_TABLE
     1364: Trouble.NOT_READY,  # ER_NO_DEFAULT_FOR_FIELD
     1932: Trouble.NOT_READY,  # ER_NO_SUCH_TABLE_IN_ENGINE
+    # Like most others, but the statement is not their cause:
+    1021: Trouble.REFUSED,  # ER_DISK_FULL
+    1028: Trouble.REFUSED,  # ER_FILSORT_ABORT
+    1030: Trouble.REFUSED,  # ER_GET_ERRNO
+    1037: Trouble.REFUSED,  # ER_OUTOFMEMORY
+    1040: Trouble.REFUSED,  # ER_CON_COUNT_ERROR
+    1114: Trouble.REFUSED,  # ER_RECORD_FILE_FULL
+    1203: Trouble.REFUSED,  # ER_TOO_MANY_USER_CONNECTIONS
+    1205: Trouble.REFUSED,  # ER_LOCK_WAIT_TIMEOUT
+    1226: Trouble.REFUSED,  # ER_USER_LIMIT_REACHED
+    1290: Trouble.REFUSED,  # ER_OPTION_PREVENTS_STATEMENT: read-only
+    1317: Trouble.REFUSED,  # ER_QUERY_INTERRUPTED
+    1792: Trouble.REFUSED,  # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+    1836: Trouble.REFUSED,  # ER_READ_ONLY_MODE
+    1969: Trouble.REFUSED,  # ER_STATEMENT_TIMEOUT, of MariaDB
+    3024: Trouble.REFUSED,  # ER_QUERY_TIMEOUT, of MySQL
+    3100: Trouble.REFUSED,  # ER_RUN_HOOK_ERROR, of a group of servers
 }
 """By the numbers of errors:
 
@@ -70,36 +86,17 @@ https://mariadb.com/kb/en/mariadb-error-code-reference/
 _OF_DRIVERS = range(2000, 3000)
 """Errors that the client libraries report: no connection, or a broken one."""
 
-_OUTAGES = {
-    1021,  # ER_DISK_FULL
-    1028,  # ER_FILSORT_ABORT
-    1030,  # ER_GET_ERRNO
-    1037,  # ER_OUTOFMEMORY
-    1040,  # ER_CON_COUNT_ERROR
-    1114,  # ER_RECORD_FILE_FULL
-    1203,  # ER_TOO_MANY_USER_CONNECTIONS
-    1205,  # ER_LOCK_WAIT_TIMEOUT
-    1226,  # ER_USER_LIMIT_REACHED
-    1290,  # ER_OPTION_PREVENTS_STATEMENT: read-only
-    1317,  # ER_QUERY_INTERRUPTED
-    1792,  # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
-    1836,  # ER_READ_ONLY_MODE
-    1969,  # ER_STATEMENT_TIMEOUT, of MariaDB
-    3024,  # ER_QUERY_TIMEOUT, of MySQL
-    3100,  # ER_RUN_HOOK_ERROR, of a group of servers
-    *(number for number, trouble in _TROUBLES.items() if trouble is not Trouble.NOT_READY),
-}
-"""Errors whose cause is not the statement."""
-
 _DATABASE = Statement(sa.select(sa.func.DATABASE(type_=sa.Text())))
 
 _LAYOUT = sa.text(
-    "SELECT t.engine AS engine, c.column_type AS type, c.column_key AS indexed "
+    "SELECT t.engine = 'InnoDB', c.column_type = :type AND c.column_key = 'PRI' "
     "FROM information_schema.tables t LEFT JOIN information_schema.columns c "
     "ON c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.column_name = 'key' "
     "WHERE t.table_schema = DATABASE() AND t.table_name = :name"
 )
-_KEY_TYPE = f"varbinary({KEY_BYTES})"
+_PARTS = ("ENGINE=InnoDB", f"key VARBINARY({KEY_BYTES}) PRIMARY KEY")
+"""What it says of the table, in order."""
+
 _REMEDY = (
     "Keys must be compared byte by byte, in a table with transactions: migrate it to the layout "
     "that 'flask idempotence init-db --sql' prints."
@@ -114,9 +111,13 @@ class MySQL(Dialect):
         "SELECT table_rows FROM information_schema.tables "
         "WHERE table_schema = DATABASE() AND table_name = :name"
     )
-    _server = sa.text(
-        "SELECT VERSION() AS version, @@read_only AS is_read_only, "
-        "@@innodb_flush_log_at_trx_commit AS flush, @@log_bin AS has_log, @@sync_binlog AS sync, "
+    # https://dev.mysql.com/doc/refman/8.4/en/innodb-parameters.html
+    _facts = sa.text(
+        "SELECT IF(INSTR(LOWER(VERSION()), 'mariadb'), 'MariaDB', 'MySQL') AS product, "
+        "VERSION() AS version, NOT @@read_only AS is_primary, "
+        "@@innodb_flush_log_at_trx_commit = 1 AND (NOT @@log_bin OR @@sync_binlog = 1) "
+        "AS survives_crash, CONCAT('innodb_flush_log_at_trx_commit is ', "
+        "@@innodb_flush_log_at_trx_commit, ', sync_binlog is ', @@sync_binlog) AS durability, "
         "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1000000 AS clock"
     )
 
@@ -174,14 +175,10 @@ class MySQL(Dialect):
         return bool(connection.change(upsert, values).lastrowid != _REFUSED)
 
     def _take(self, connection: StoreConnection, values: Values) -> str | None:
-        return next(
-            (
-                kind
-                for kind, take in self._takes.items()
-                if connection.change(take, values).rowcount
-            ),
-            None,
-        )
+        for kind, take in self._takes.items():
+            if connection.change(take, values).rowcount:
+                return kind
+        return None
 
     def prune(self, connection: StoreConnection, most: int) -> int:
         """Remove expired rows, without a wait for those that are locked."""
@@ -239,21 +236,6 @@ class MySQL(Dialect):
             return Trouble.UNKNOWN
         return _TROUBLES.get(number, Trouble.REFUSED)
 
-    def _facts_of(self, server: sa.Row[Any], info: Info) -> dict[str, Any]:
-        del info
-        is_mariadb = "mariadb" in server.version.lower()
-        numbers = server.version.partition("-")[0].split(".")
-        # https://dev.mysql.com/doc/refman/8.4/en/innodb-parameters.html
-        return {
-            "product": "MariaDB" if is_mariadb else "MySQL",
-            "version": tuple(int(number) for number in numbers[:3] if number.isdecimal()),
-            "oldest": (10, 6) if is_mariadb else (8, 0),
-            "is_primary": not server.is_read_only,
-            "survives_crash": server.flush == 1 and (not server.has_log or server.sync == 1),
-            "durability": f"innodb_flush_log_at_trx_commit is {server.flush}, "
-            f"sync_binlog is {server.sync}",
-        }
-
     def _missing_parts(self, connection: Connection) -> tuple[str, ...]:
         return super()._missing_parts(connection) + (_wrong_parts(connection) or ())
 
@@ -268,7 +250,8 @@ def error_number(error: BaseException) -> int | None:
 
 def is_outage(number: int) -> bool:
     """Return whether the cause of an error is the server's state, and not the statement."""
-    return number in _OUTAGES or number in _OF_DRIVERS
+    known = _TROUBLES.get(number, Trouble.NOT_READY)
+    return known is not Trouble.NOT_READY or number in _OF_DRIVERS
 
 
 @compiles(now, "mysql", "mariadb")
@@ -280,12 +263,8 @@ def _now(*_: object, **__: object) -> str:
 
 def _wrong_parts(connection: Connection) -> tuple[str, ...] | None:
     """Return the parts of the table that are not as `metadata` makes them; None without it."""
-    layout = connection.execute(_LAYOUT, {"name": NAME}).first()
+    values = {"name": NAME, "type": f"varbinary({KEY_BYTES})"}
+    layout = connection.execute(_LAYOUT, values).first()
     if layout is None:
         return None
-    is_indexed = layout.type == _KEY_TYPE and layout.indexed == "PRI"
-    checks = {
-        "ENGINE=InnoDB": layout.engine == "InnoDB",
-        f"key {_KEY_TYPE.upper()} PRIMARY KEY": is_indexed,
-    }
-    return tuple(part for part, is_right in checks.items() if not is_right)
+    return tuple(part for part, is_right in zip(_PARTS, layout, strict=True) if not is_right)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import replace
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
@@ -11,6 +11,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.compiler import compiles
 
 from ..base import CLAIMED, ClaimOutcome
+from ..facts import DatabaseFacts
 from . import statements
 from .connection import Statement, StoreConnection, Values
 from .dialect import (
@@ -73,13 +74,15 @@ class PostgreSQL(Dialect):
     count = sa.text(  # as the table was last analysed
         "SELECT NULLIF(reltuples::bigint, -1) FROM pg_class WHERE oid = to_regclass(:name)"
     )
-    _server = sa.text(
-        "SELECT current_setting('server_version_num')::int AS version, "
-        "pg_is_in_recovery() AS is_replica, "
-        "current_setting('fsync') AS fsync, "
-        "current_setting('synchronous_commit') AS synchronous_commit, "
+    _facts = sa.text(
+        "SELECT 'PostgreSQL' AS product, NOT pg_is_in_recovery() AS is_primary, "
+        "concat(number / 10000, '.', mod(number, 10000)) AS version, "
+        "fsync = 'on' AND committing <> 'off' AS survives_crash, "
+        "concat('fsync is ', fsync, ', synchronous_commit is ', committing) AS durability, "
         "extract(epoch FROM clock_timestamp())::float8 AS clock, "
-        "(SELECT count(*) FROM pg_stat_replication) AS replicas"
+        "(SELECT count(*) FROM pg_stat_replication) AS replicas "
+        "FROM current_setting('fsync') fsync, current_setting('synchronous_commit') committing, "
+        "CAST(current_setting('server_version_num') AS int) number"
     )
 
     def __init__(self) -> None:
@@ -161,19 +164,9 @@ class PostgreSQL(Dialect):
             return Trouble.UNKNOWN
         return _TROUBLES.get(state, Trouble.REFUSED)
 
-    def _facts_of(self, server: sa.Row[Any], info: Info) -> dict[str, Any]:
-        return {
-            "product": "PostgreSQL",
-            "version": (server.version // 10000, server.version % 10000),
-            "oldest": (12,),
-            "is_primary": not server.is_replica,
-            "survives_crash": server.fsync == "on" and server.synchronous_commit != "off",
-            "durability": f"fsync is {server.fsync}, "
-            f"synchronous_commit is {server.synchronous_commit}",
-            "replicas": server.replicas,
-            "pooled": _POOLED in info,
-            "prepares": bool(info.get(_PREPARES)),
-        }
+    def facts(self, connection: StoreConnection) -> DatabaseFacts:
+        pooled, prepares = _POOLED in connection.info, _PREPARES in connection.info
+        return replace(super().facts(connection), pooled=pooled, prepares=prepares)
 
 
 def state_of(error: BaseException) -> str | None:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
@@ -17,11 +16,8 @@ from sqlalchemy.ext.compiler import compiles
 from ...errors import ConfigurationError, StoreError
 from ..process import call_in_children
 from .connection import StoreConnection
-from .dialect import NO_CONTEXT, Dialect, Info, Trouble
+from .dialect import NO_CONTEXT, OLDEST, Dialect, Info, Trouble
 from .statements import now, table
-
-OLDEST = (3, 35)
-"""The first with RETURNING."""
 
 _WAIT = "flask_idempotence wait"
 """Key in the `info` of a connection: the seconds that it waits for another writer."""
@@ -34,15 +30,20 @@ _PAGES = 512
 though each write of another connection makes them useless."""
 
 _NOT_READY = ("no such table", "no such column", "has no column named", "ON CONFLICT clause")
-_DURABLE = {1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
 class SQLite(Dialect):
     """SQLite in a file, by way of the `sqlite3` of Python's library."""
 
     count = sa.select(sa.func.count()).select_from(table)
-    _server = sa.text(
-        "SELECT journal_mode, synchronous, NULL AS clock "
+    # In WAL mode, NORMAL may lose the last commits when the power fails.
+    # https://www.sqlite.org/pragma.html#pragma_synchronous
+    _facts = sa.text(
+        "SELECT 'SQLite' AS product, sqlite_version() AS version, 1 AS is_primary, NULL AS clock, "
+        "synchronous >= CASE journal_mode WHEN 'wal' THEN 2 ELSE 1 END "
+        "AND journal_mode NOT IN ('off', 'memory') AS survives_crash, "
+        "'journal_mode is ' || journal_mode || ', synchronous is ' || CASE synchronous "
+        "WHEN 1 THEN 'NORMAL' WHEN 2 THEN 'FULL' WHEN 3 THEN 'EXTRA' ELSE 'OFF' END AS durability "
         "FROM pragma_journal_mode, pragma_synchronous"
     )
 
@@ -61,10 +62,10 @@ class SQLite(Dialect):
                 "process, use memory://; for tests of within=, the URL of the pytest fixture "
                 "idempotence_database."
             )
-        if sqlite3.sqlite_version_info < OLDEST:
+        if sqlite3.sqlite_version_info < OLDEST["SQLite"]:
             raise ConfigurationError(
                 f"SQLite {sqlite3.sqlite_version} is too old for the SQL store: it needs "
-                f"{'.'.join(map(str, OLDEST))} or later."
+                f"{'.'.join(map(str, OLDEST['SQLite']))} or later."
             )
 
     def schema(self, connection: StoreConnection) -> str:
@@ -104,22 +105,6 @@ class SQLite(Dialect):
         if name == "SQLITE_ERROR" and any(words in str(error) for words in _NOT_READY):
             return Trouble.NOT_READY
         return Trouble.UNKNOWN if name.startswith("SQLITE_IOERR") else Trouble.REFUSED
-
-    def _facts_of(self, server: sa.Row[Any], info: Info) -> dict[str, Any]:
-        del info
-        journal, synchronous = server.journal_mode, server.synchronous
-        # In WAL mode, NORMAL may lose the last commits when the power fails.
-        # https://www.sqlite.org/pragma.html#pragma_synchronous
-        return {
-            "product": "SQLite",
-            "version": sqlite3.sqlite_version_info,
-            "oldest": OLDEST,
-            "is_primary": True,
-            "survives_crash": synchronous >= (2 if journal == "wal" else 1)
-            and journal not in ("off", "memory"),
-            "durability": f"journal_mode is {journal}, synchronous is "
-            f"{_DURABLE.get(synchronous, 'OFF')}",
-        }
 
 
 @compiles(now, "sqlite")
