@@ -93,7 +93,6 @@ class Living(Generic[T]):
         self._objects: weakref.WeakValueDictionary[int, T] = weakref.WeakValueDictionary()
 
     def add(self, each: T) -> None:
-        """Add an object."""
         self._objects[id(each)] = each
 
     def __iter__(self) -> Iterator[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -103,7 +104,7 @@ class Deployment:
                 # An open circuit has asked no server: it must not cost a new table of slots.
                 if server is not None and not isinstance(error, CircuitOpenError):
                     self._is_stale = True
-                if not attempts or deadline.is_over:
+                if not attempts or time.monotonic() >= deadline.at:
                     raise _no_reply(error) from error
             except RedisError as error:  # refused in the handshake: credentials, no such database
                 raise _no_reply(error) from error
@@ -177,7 +178,6 @@ class Deployment:
         raise problem
 
     def forget(self) -> None:
-        """Drop all connections without closing them: in a child process they are the parent's."""
         for node in self._nodes():
             node.forget()
 

@@ -41,7 +41,6 @@ class Inspection(InspectableStore, BroadcastingStore):
     _deadline: float
 
     def _begin(self) -> Deployment:
-        """Begin an operation, with a deadline of its own."""
         deadline.begin(self._deadline)
         return self._deployment
 

@@ -75,7 +75,6 @@ class Deadline(threading.local):
 
     @contextmanager
     def cap(self, seconds: float) -> Iterator[None]:
-        """Cap each operation that begins in this block."""
         before, self._cap = self._cap, seconds
         try:
             yield
@@ -99,10 +98,6 @@ class Deadline(threading.local):
             raise RedisTimeoutError("The deadline has passed.")
         return left
 
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() >= self.at
-
     def pause(self, seconds: float) -> bool:
         if time.monotonic() + seconds >= self.at:
             return False
@@ -114,7 +109,6 @@ deadline: Deadline = Deadline()
 
 
 def pack(*words: str | bytes | int) -> Command:
-    """Return a command in Redis' protocol."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
@@ -123,7 +117,6 @@ def pack(*words: str | bytes | int) -> Command:
 
 
 def error_code(reply: ResponseError) -> str:
-    """Return the code of an error reply, such as READONLY."""
     if type(reply) is not ResponseError:
         name = type(reply).__name__.removesuffix("Error").upper()
         return _CODES.get(name, name)
@@ -351,7 +344,6 @@ class ConnectionFactory:
             ) from None
 
     def make(self, **changes: str | int) -> Link:
-        """Return a connection that is not connected yet; an address, say, replaces the pool's."""
         link: Link = self._class(**{**self._settings, **changes})
         return link
 

@@ -63,8 +63,8 @@ def limited_engine(url: URL, options: Mapping[str, Any], deadline: object) -> En
 
 def _relax(connection: DBAPIConnection, _record: object) -> None:
     """Lift a limit that would hold for statements, too; there is no public way."""
-    if hasattr(connection, "_usock"):  # of pg8000
-        connection._usock.settimeout(None)  # noqa: SLF001
+    if hasattr(connection, "_usock"):
+        connection._usock.settimeout(None)  # noqa: SLF001 - of pg8000
     else:
         connection._read_timeout = None  # noqa: SLF001 - of PyMySQL
 
@@ -131,7 +131,6 @@ class DatabaseConnection:
         return rows[0] if rows else None
 
     def change(self, statement: Statement, values: Values) -> Change:
-        """Execute a statement that has no rows."""
         return self._execute(statement, values)
 
     def _execute(self, statement: Statement, values: Values) -> sa.CursorResult[Any]:

@@ -126,10 +126,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
-        """Set up a driver's connection, so that no statement takes longer than these seconds.
-
-        It commits each statement on its own already. `info` is SQLAlchemy's of it.
-        """
+        """Limit each statement of a driver's connection, which commits each, to these seconds."""
 
     def operation(
         self, connection: StoreConnection, *, writes: bool
@@ -143,7 +140,6 @@ class Dialect(ABC):
         """Return the effect of an error of the driver on its statement."""
 
     def facts(self, connection: StoreConnection) -> DatabaseFacts:
-        """Return the database's version, settings and state."""
         missing = self._missing_parts(connection.sqlalchemy)
         sent_at = time.time()
         found = dict(connection.sqlalchemy.execute(self._facts).mappings().one())
@@ -219,7 +215,6 @@ class Dialect(ABC):
             return CLAIMED if self._has_written(connection, self._claim, values) else None
 
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Restart the leases of live claims."""
         # A statement takes any of several rows that match: only the last one of each is sent.
         last = {(key, owner): milliseconds(lease) for key, owner, lease in renewals}
         # In one order, so that no two batches wait for each other.
@@ -242,10 +237,7 @@ class Dialect(ABC):
         return renewed
 
     def complete(self, connection: DatabaseConnection, values: Values) -> Outcome:
-        """Replace a claim by a record, if it is the owner's.
-
-        The connection may be the application's, and in a transaction.
-        """
+        """The connection may be the application's, and in a transaction."""
         return OK if self._has_written(connection, self._complete, values) else STALE
 
     @abstractmethod
@@ -253,7 +245,6 @@ class Dialect(ABC):
         """Return the schema of the store's table; None where there is no table."""
 
     def look_up(self, connection: StoreConnection, values: Values) -> str | None:
-        """Return the kind of an owner's row at a key: `"claim"`, `"record"`, or None."""
         row = connection.first(self._look_up, values)
         return None if row is None or row[0] not in (CLAIM, RECORD) else str(row[0])
 
@@ -279,13 +270,11 @@ class Dialect(ABC):
         return None if row is None else str(row[0])
 
     def prune(self, connection: StoreConnection, most: int) -> int:
-        """Remove expired rows, `most` at the most; returns how many."""
         return len(connection.sqlalchemy.execute(statements.PRUNE, {"most": most}).all())
 
     def discard(
         self, connection: StoreConnection, seen: Sequence[tuple[str, Entry]]
     ) -> list[Outcome]:
-        """Remove keys whose entries are still the same."""
         removed: set[str] = set()
         for some in statements.in_parts(seen):
             rows = [(key, *kind_and_owner(entry)) for key, entry in some]
@@ -295,7 +284,6 @@ class Dialect(ABC):
 
 
 def kind_and_owner(entry: Entry) -> tuple[str, bytes]:
-    """Return what the mark of an entry is made of."""
     kind, _, owner = entry.mark.partition(b"\0")
     return kind.decode(), owner
 

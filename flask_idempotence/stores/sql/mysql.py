@@ -104,8 +104,6 @@ _REMEDY = (
 
 
 class MySQL(Dialect):
-    """MySQL or MariaDB."""
-
     _new_row = "inserted"
     count = sa.text(
         "SELECT table_rows FROM information_schema.tables "
@@ -135,7 +133,6 @@ class MySQL(Dialect):
         self._knows_layout = False
 
     def check(self, engine: sa.Engine) -> None:
-        """Raise ConfigurationError for a driver whose waits for a server cannot be ended."""
         if engine.dialect.driver not in _DRIVERS:
             raise ConfigurationError(
                 f"The driver {engine.dialect.driver} does not expose its socket, so a frozen "
@@ -218,7 +215,6 @@ class MySQL(Dialect):
         self._knows_layout = wrong is not None
 
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
-        """Set the isolation level, the modes and the limits of the session."""
         del info
         values = {
             "lock": max(1, int(seconds * LOCK_SHARE)),
@@ -241,7 +237,6 @@ class MySQL(Dialect):
 
 
 def error_number(error: BaseException) -> int | None:
-    """Return the number of an error of any driver; None where it has none."""
     number = getattr(error, "errno", None)  # mysql-connector, and MariaDB's own
     if number is None and error.args:
         number = error.args[0]

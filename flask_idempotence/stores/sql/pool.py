@@ -37,8 +37,8 @@ _LOST_AFTER = 150.0
 _MAX_IDLE = 60.0
 """Seconds after which an unused connection goes back to SQLAlchemy's pool."""
 
-_LINGER = 5.0
-"""Seconds without work after which the watchdog's thread ends."""
+_LONGEST_SLEEP = 3600.0
+"""Seconds after which the watchdog's thread looks around, without any operation."""
 
 _OPENED_AT = "flask_idempotence opened at"
 """Key in the `info` of a connection."""
@@ -61,7 +61,6 @@ class ConnectionPool:
         event.listen(self._engine, "connect", lambda made, of: self._prepare(made, of.info))
         self._dialect = dialect
         self._seconds = seconds
-        self._watchdog = Watchdog()
         self._of_parents: list[object] = []
         self._begin()
         call_in_children(self._forget)
@@ -95,13 +94,13 @@ class ConnectionPool:
         connection = self._find(deadline)
         connection.begin(deadline)
         if connection.file_number is not None:
-            self._watchdog.watch(connection, connection.file_number, deadline)
+            _watchdog.watch(connection, connection.file_number, deadline)
         try:
             try:
                 yield connection
             finally:
                 if connection.file_number is not None:
-                    self._watchdog.unwatch(connection)
+                    _watchdog.unwatch(connection)
         except BaseException as error:
             is_broken = trouble_of(error, self._dialect) is Trouble.UNKNOWN
             self._give_back(connection, is_broken=is_broken)
@@ -247,43 +246,41 @@ class Watchdog:
         call_in_children(self._begin)
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition()
         self._watched: dict[object, tuple[float, int]] = {}  # deadline and socket
-        self._wake_at = 0.0
+        self._wake_at = float("inf")
         self._is_running = False
 
     def watch(self, operation: object, file_number: int, deadline: float) -> None:
         """Shut a socket down at a deadline, unless `unwatch` is called before; call it anyway."""
-        with self._lock:
+        with self._changed:
             self._watched[operation] = (deadline, file_number)
             is_running, self._is_running = self._is_running, True
-            if is_running and deadline < self._wake_at:
+            if deadline < self._wake_at:
                 self._changed.notify()
         if not is_running and not start_daemon(self._run, "flask-idempotence-sql"):
             self._is_running = False  # out of threads: the next operation tries again
 
     def unwatch(self, operation: object) -> None:
         """End an operation, before its socket's number can be another connection's."""
-        with self._lock:
+        with self._changed:
             self._watched.pop(operation, None)
 
     def _run(self) -> None:
         with self._changed:
-            idle_at = time.monotonic() + _LINGER
-            while self._watched or time.monotonic() < idle_at:
+            while True:
                 now = time.monotonic()
                 overdue = [each for each, (at, _) in self._watched.items() if at <= now]
-                for operation in overdue:
-                    file_number = self._watched.pop(operation)[1]
+                while overdue:  # the thread holds no connection while it waits
+                    file_number = self._watched.pop(overdue.pop())[1]
                     with suppress(OSError), socket.socket(fileno=os.dup(file_number)) as theirs:
                         theirs.shutdown(socket.SHUT_RDWR)
-                if self._watched:
-                    idle_at = now + _LINGER
                 deadlines = (at for at, _ in self._watched.values())
-                self._wake_at = min(deadlines, default=idle_at)
+                self._wake_at = min(deadlines, default=now + _LONGEST_SLEEP)
                 self._changed.wait(self._wake_at - now)
-            self._is_running = False
+
+
+_watchdog = Watchdog()
 
 
 def twin_of(engine: Engine) -> Engine:

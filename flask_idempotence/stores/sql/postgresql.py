@@ -69,8 +69,6 @@ _BATCH = sa.func.unnest(
 
 
 class PostgreSQL(Dialect):
-    """PostgreSQL, with any of its synchronous drivers."""
-
     count = sa.text(  # as the table was last analysed
         "SELECT NULLIF(reltuples::bigint, -1) FROM pg_class WHERE oid = to_regclass(:name)"
     )
@@ -116,7 +114,6 @@ class PostgreSQL(Dialect):
         return CLAIMED if row[0] == _GRANTED else outcome_of(row, values)
 
     def _renewed(self, connection: StoreConnection, claims: Claims) -> set[tuple[str, bytes]]:
-        """Restart the leases of live claims, all in one statement."""
         columns = map(list, zip(*claims, strict=True))
         values = dict(zip(("leases", "keys", "owners"), columns, strict=True))
         return {(key, bytes(owner)) for key, owner in connection.rows(self._renew, values)}

@@ -33,8 +33,6 @@ _NOT_READY = ("no such table", "no such column", "has no column named", "ON CONF
 
 
 class SQLite(Dialect):
-    """SQLite in a file, by way of the `sqlite3` of Python's library."""
-
     count = sa.select(sa.func.count()).select_from(table)
     # In WAL mode, NORMAL may lose the last commits when the power fails.
     # https://www.sqlite.org/pragma.html#pragma_synchronous
@@ -76,7 +74,6 @@ class SQLite(Dialect):
     def operation(
         self, connection: StoreConnection, *, writes: bool
     ) -> AbstractContextManager[None]:
-        """Hold the write lock, if the operation begins with a write."""
         _limit_wait(connection)
         return self._write_lock(connection) if writes else NO_CONTEXT
 

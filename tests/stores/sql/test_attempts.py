@@ -195,15 +195,6 @@ class TestTheWatchdog:
         assert [first.recv(1), second.recv(1)] == [b"", b""]
         assert len(threads) == 1
 
-    def test_ends_without_work_and_starts_again(self, monkeypatch, watched, threads):
-        monkeypatch.setattr(pool, "_LINGER", 0.05)
-        for _ in range(2):
-            _, other = watched(0)
-            assert other.recv(1) == b""
-            while watched.dog._is_running:
-                time.sleep(0.01)
-        assert len(threads) == 2
-
 
 @contextmanager
 def _named(name):
