@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
 
@@ -36,7 +36,7 @@ def progress(label: str, length: int | None) -> Iterator[Callable[[int], object]
         bar.update(length - bar.pos)
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], colours: Sequence[str] = ()) -> None:
+def print_table(rows: Sequence[Mapping[str, object]], colours: Sequence[str] = ()) -> None:
     """Print rows: aligned under their names in a terminal, separated by tabs in a pipe.
 
     Numbers are aligned to the right. Colours are those of the first cell in each row.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
@@ -21,7 +21,7 @@ _ATTEMPTS = 2
 
 _ASKING = pack("ASKING")
 
-Call = tuple[Any, ...]
+Call = tuple[str, *tuple[str | bytes | int, ...]]
 """A key, and what a command or a script has behind it."""
 
 

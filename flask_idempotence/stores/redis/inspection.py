@@ -47,7 +47,7 @@ class Inspection(InspectableStore, BroadcastingStore):
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
         def peek(calls: Sequence[Call]) -> list[Entry | None]:
             commands: list[Command] = []
-            for (key,) in calls:  # no record is read as a whole
+            for key, *_ in calls:  # no record is read as a whole
                 commands.append(pack("GETRANGE", key, 0, _LAST_BYTE))
                 commands += (pack("STRLEN", key), pack("PTTL", key))
             replies = self._deployment.send(commands, key=calls[0][0])

@@ -146,8 +146,8 @@ class RedisStore(Inspection):
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
         return deadline.cap(seconds)
 
-    def _run(self, script: Script, *call: str | bytes | int) -> Reply:
-        [reply] = self._deployment.run(script, [call])
+    def _run(self, script: Script, key: str, *arguments: bytes | int) -> Reply:
+        [reply] = self._deployment.run(script, [(key, *arguments)])
         if isinstance(reply, ResponseError):
             # A claim that could not be settled is refused from now on, before its view runs.
             self._claims_by_commands &= error_code(reply) != "NOPERM"
