@@ -48,6 +48,8 @@ class MariaDbServer(ServerProcess):
     machine would.
     """
 
+    KILLS = ("KILL {}", "KILL {}", "KILL QUERY {}")
+
     def __init__(self, **settings: object):
         binary = mariadb_binary()
         if binary is None:
@@ -126,6 +128,9 @@ class MariaDbServer(ServerProcess):
             for statement in statements:
                 cursor.execute(statement)
             return list(cursor.fetchall())
+
+    def connections(self, database: str) -> list[int]:
+        return [row[0] for row in self.execute("SHOW PROCESSLIST") if row[3] == database]
 
     def deadlocks(self) -> int:
         """Return how many deadlocks InnoDB has counted."""

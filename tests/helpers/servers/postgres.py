@@ -58,6 +58,8 @@ class PostgresServer(ServerProcess):
     machine would.
     """
 
+    KILLS = ("SELECT pg_terminate_backend({})", "SELECT pg_cancel_backend({})")
+
     def __init__(self, **settings: object):
         self._binaries = postgres_binaries()
         self._settings = {
@@ -139,6 +141,14 @@ class PostgresServer(ServerProcess):
             connect_timeout=5,
             **options,
         )
+
+    def execute(self, statement: str) -> list[tuple]:
+        with self.connect() as connection:
+            return connection.execute(statement).fetchall()
+
+    def connections(self, database: str) -> list[int]:
+        rows = self.execute(f"SELECT pid FROM pg_stat_activity WHERE datname = '{database}'")
+        return [pid for (pid,) in rows]
 
     def new_database(self) -> str:
         self._count += 1

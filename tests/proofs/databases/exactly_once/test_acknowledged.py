@@ -24,20 +24,15 @@ DRIVERS = ["pymysql", "mysqldb", "psycopg", "psycopg2", "pg8000"]
 
 def kill_all(server, url):
     """End every connection to a database, and wait until they have ended."""
-    name = url.rpartition("/")[2]
-    assert until(lambda: not killed_on(server, name, is_postgresql=url.startswith("pos")), 10)
 
+    def killed():
+        found = server.connections(url.rpartition("/")[2])
+        for number in found:
+            with contextlib.suppress(Exception):  # it may have ended meanwhile
+                server.execute(server.KILLS[0].format(number))
+        return found
 
-def killed_on(server, name, *, is_postgresql):
-    if is_postgresql:
-        with server.connect() as connection:
-            query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
-            return connection.execute(query, [name]).fetchall()
-    found = [row[0] for row in server.execute("SHOW PROCESSLIST") if row[3] == name]
-    for number in found:
-        with contextlib.suppress(Exception):  # it may have ended meanwhile
-            server.execute(f"KILL {number}")
-    return found
+    assert until(lambda: not killed(), 10)
 
 
 def url_for(server, driver):

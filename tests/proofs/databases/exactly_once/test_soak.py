@@ -36,9 +36,6 @@ PATIENCE = 30
 
 SITE = {"IDEMPOTENCE_LEASE": 2}
 
-FAULTS_ON_MYSQL = ["KILL {}", "KILL {}", "KILL QUERY {}"]
-FAULTS_ON_POSTGRESQL = ["SELECT pg_terminate_backend({})", "SELECT pg_cancel_backend({})"]
-
 
 @pytest.fixture(scope="module")
 def mysql():
@@ -151,27 +148,12 @@ class Soak:
                 self.is_over.wait(2.5)  # idle connections are closed, where callers leave any
             else:
                 with contextlib.suppress(Exception):  # it may have ended meanwhile
-                    self.hurt(*self.connections())
+                    self.hurt()
 
-    def connections(self):
-        if isinstance(self.server, MariaDbServer):
-            rows = self.server.execute("SHOW PROCESSLIST")
-            return [row[0] for row in rows if row[3] == self.name], FAULTS_ON_MYSQL
-        with self.server.connect() as connection:
-            rows = connection.execute(
-                "SELECT pid FROM pg_stat_activity WHERE datname = %s", [self.name]
-            ).fetchall()
-        return [pid for (pid,) in rows], FAULTS_ON_POSTGRESQL
-
-    def hurt(self, connections, faults):
-        fault = self.random.choice(faults)
-        victims = connections if self.random.random() < 0.2 else [self.random.choice(connections)]
-        for victim in victims:
-            if isinstance(self.server, MariaDbServer):
-                self.server.execute(fault.format(victim))
-            else:
-                with self.server.connect() as connection:
-                    connection.execute(fault.format(victim))
+    def hurt(self):
+        found, fault = self.server.connections(self.name), self.random.choice(self.server.KILLS)
+        for victim in found if self.random.random() < 0.2 else [self.random.choice(found)]:
+            self.server.execute(fault.format(victim))
 
     # The course
 
