@@ -50,9 +50,11 @@ def _plain(id_: object) -> object:
         return id_
     if isinstance(id_, str) and id_:
         return id_
+    kind = type(id_).__name__
+    found = {"str": "an empty string", "tuple": "an empty tuple"}.get(kind, kind)
     raise TypeError(
         "The id of once() and the name of lock() must be a string that is not empty, an integer, "
-        f"a UUID, or a tuple of these, not {type(id_).__name__}."
+        f"a UUID, or a tuple of these, not {found}."
     )
 
 

@@ -62,6 +62,10 @@ _NEAR_MISS = (
     "Flask-Idempotence: a request has the %s %r, and %r is expected. Rename it in the client, or "
     "here (%s): endpoint=%s"
 )
+_EMPTY = (
+    "Flask-Idempotence: a request has the %s %r, and it is empty. A field that is rendered empty is "
+    "filled by the script, which has not run or could not fetch a token: endpoint=%s"
+)
 
 
 class _Once:
@@ -184,7 +188,10 @@ class NearMisses(_Once):
         for name in names[:_MOST_COMPARED]:
             # A part of a form may have no name.
             if name and len(name) <= _LONGEST_NAME and _is_near(name, expected):
-                self._warn(expected, at, _NEAR_MISS, kind, name, expected, remedy)
+                if name == expected:
+                    self._warn(expected, at, _EMPTY, kind, name)
+                else:
+                    self._warn(expected, at, _NEAR_MISS, kind, name, expected, remedy)
                 return
 
 

@@ -105,6 +105,14 @@ def test_a_form_field_of_almost_the_right_name_is_told(caplog, sent):
     assert "(IDEMPOTENCE_TOKEN_FIELD)" in text
 
 
+def test_a_field_of_the_right_name_is_told_to_be_empty(caplog):
+    client = shop(one_time_token()).test_client()
+    assert client.post("/pay", data={"idempotence_token": ""}).status_code == 400
+    (text,) = told(caplog)
+    assert "the form field 'idempotence_token', and it is empty." in text
+    assert "Rename" not in text
+
+
 def test_it_is_told_in_whole_app_mode_too(caplog):
     app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
     app.add_url_rule("/pay", "pay", lambda: "paid", methods=["POST"])
