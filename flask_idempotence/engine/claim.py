@@ -40,7 +40,7 @@ class Attempt:
     mode: str  # "token", "lock", "key", "once", "step", or "mutex" for `Idempotence.lock`
     endpoint: str | None  # of the request; the scope of `once`, or `-` for a mutex
     on_store_error: OnStoreError | None = None  # of the route; None for the setting
-    observes: bool = False  # its view runs whatever the store answers
+    observes: bool = False  # its view always runs
     key: str | None = None  # in the store; None before it is known
     waited: float = 0.0  # seconds, for another request's claim to end
     traced: Question | None = None  # in debug mode, for its log

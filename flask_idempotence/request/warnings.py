@@ -63,8 +63,8 @@ _NEAR_MISS = (
     "here (%s): endpoint=%s"
 )
 _EMPTY = (
-    "Flask-Idempotence: a request has the %s %r, and it is empty. A field that is rendered empty is "
-    "filled by the script, which has not run or could not fetch a token: endpoint=%s"
+    "Flask-Idempotence: a request has the %s %r, and it is empty. A field that is rendered "
+    "empty is filled by the script, which has not run or has got no token: endpoint=%s"
 )
 
 

@@ -6,6 +6,8 @@ import pytest
 from helpers.pages import FORM_PAGE, run_blocks
 from helpers.repository import text_of
 
+from flask_idempotence import StoreError
+
 EMPTY = re.search(r"{{ idempotence_field\(empty.*?}}", text_of(FORM_PAGE))[0]
 """The field of the page that needs no store."""
 
@@ -57,3 +59,58 @@ def test_without_a_store_the_form_is_a_503_unless_its_field_is_empty(shop):
     page = sign_in(shop(**away, **{"{{ idempotence_field() }}": EMPTY})).get("/checkout")
     assert (page.status_code, fields_of(page).keys()) == (200, {"csrf_token"})
     assert re.search(r'name="idempotence_token" value="" autocomplete="off">', page.text)
+
+
+def without_store(names, request):
+    """Make a request while the store of the shop does not answer."""
+    store = names["app"].extensions["idempotence"].engine.store
+
+    def away(*_, **__):
+        raise StoreError("ConnectionError: away")
+
+    with pytest.MonkeyPatch.context() as patch:
+        for operation in ("claim", "put_token"):
+            patch.setattr(store, operation, away)
+        return request()
+
+
+def test_while_the_store_is_away_the_form_keeps_its_input_and_its_token(shop):
+    client = sign_in(names := shop())
+    form = fields_of(client.get("/checkout")) | {"address": "1 High Street"}
+    refused = without_store(names, lambda: client.post("/checkout", data=form))
+    assert refused.status_code == 503
+    assert "We cannot take orders now." in refused.text
+    again = fields_of(refused)
+    assert again["idempotence_token"] == form["idempotence_token"]
+    assert client.post("/checkout", data=again).location == "/orders/1"
+    assert client.post("/checkout", data=again).location == "/orders/1"
+
+
+@pytest.mark.parametrize("field", ["{{ idempotence_field() }}", EMPTY])
+def test_a_form_without_a_token_keeps_its_input_while_the_store_is_away(shop, field):
+    page = {} if field != EMPTY else {"{{ idempotence_field() }}": EMPTY}
+    client = sign_in(names := shop(**page))
+    form = fields_of(client.get("/checkout")) | {"address": "1 High Street"}
+    form.pop("idempotence_token", None)
+    refused = without_store(names, lambda: client.post("/checkout", data=form))
+    assert refused.status_code == 400
+    assert fields_of(refused).keys() == {"csrf_token", "address"}
+
+
+@pytest.mark.parametrize(("token", "status"), [(None, 422), ("no token", 400)])
+def test_another_form_of_the_same_token_and_a_wrong_token_keep_the_input(shop, token, status):
+    client = sign_in(shop())
+    form = fields_of(client.get("/checkout")) | {"address": "1 High Street"}
+    assert client.post("/checkout", data=form).status_code == 303
+    form["address"] = "2 High Street"
+    refused = client.post("/checkout", data=form | ({"idempotence_token": token} if token else {}))
+    again = fields_of(refused)
+    assert (refused.status_code, again["address"]) == (status, "2 High Street")
+    assert again["idempotence_token"] not in (token, form["idempotence_token"])
+
+
+def test_broken_json_gets_the_form_and_no_500(shop):
+    client = sign_in(shop())
+    refused = client.post("/checkout", data="{", content_type="application/json")
+    assert refused.status_code == 400
+    assert "Please press Order again." in refused.text

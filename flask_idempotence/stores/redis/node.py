@@ -96,7 +96,7 @@ class Node:
     def take(self) -> tuple[Link, list[Link]]:
         """Return a connection, idle or new, and the list that it belongs to.
 
-        Idle ones that the server has closed are passed over: what is sent over one certainly does
+        Idle ones that the server has closed are passed over: a command over one certainly does
         not arrive, but fails as if it might have.
         """
         # An urgent renewal is sent anyway: the lease may end before the next probe.
