@@ -266,8 +266,8 @@ CHANGES = [
     Change(
         f"{STORES}/memory.py",
         "MemoryStore.claim",
-        "return Running(matches, left) if left > 0 else Crashed(matches)",
-        "return Running(matches, left) if (left > 0) or True else Crashed(matches)",
+        "Running(matches, left, held[_OWNER]) if left > 0 else Crashed(matches)",
+        "Running(matches, left, held[_OWNER]) if (left > 0) or True else Crashed(matches)",
         "tests/stores/test_stores.py"
         "::TestMemoryStore::test_a_kept_claim_says_crashed_when_its_lease_ends",
     ),
@@ -296,7 +296,7 @@ CHANGES = [
         f"{STORES}/redis/deployment.py",
         "Deployment.run",
         "send = partial(self.send, key=calls[0][0], repeatable=script.repeatable, quorum=quorum)",
-        "send = partial(self.send, key=calls[0][0], repeatable=True, quorum=quorum)",
+        "send = partial(self.send, key=calls[0][0], quorum=quorum)",
         "tests/stores/redis/test_failure_matrix.py::test_answer_lost_after_the_effect[spend]",
     ),
     Change(
