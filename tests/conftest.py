@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import time
@@ -129,6 +130,18 @@ def needs_database(item: pytest.Item) -> bool:
         {"postgres", "fresh_postgres", "mariadb", "fresh_mariadb"}.intersection(item.fixturenames)
         or DATABASES.intersection(value for value in values if isinstance(value, str))
     )
+
+
+MARK_OF_FILE = re.compile(r"(?m)^pytestmark = (.*)")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a file of a slow kind that is not asked for."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    marked = MARK_OF_FILE.search(collection_path.read_text(encoding="utf-8"))
+    kinds = re.findall(r"pytest\.mark\.(\w+)", marked[1]) if marked else ()
+    return any(kind in SLOW and not asks_for(kind, config) for kind in kinds) or None
 
 
 @pytest.hookimpl(tryfirst=True)
