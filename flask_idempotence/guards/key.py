@@ -361,7 +361,8 @@ def idempotent(view: Subject | None = None, /, **given: object) -> object:
             matters, such as the merchant in the path. The body is read only for None.
         on_repeat: `"replay"` the first response, or `"reject"` with an error.
         guarantee: `"at-least-once"`: a view that failed, or died, may run again.
-            `"at-most-once"`: a view that has begun never begins again, however it ended.
+            `"at-most-once"`: a view that has begun never begins again, however it ended. An
+            exception counts as the error page that is made of it.
         remember: the responses that are remembered, at-least-once: `"final"`, all but those of
             500 and more and 401, 403, 408, 409, 425 and 429, and those that the application's
             own `result_failed` calls failed; `"success"`, those that are no failed results; or
