@@ -73,12 +73,14 @@ def test_a_server_that_says_nothing_is_asked_again(make_caller, pauses):
     assert pauses == [0.5]
 
 
-@pytest.mark.parametrize("caller", [ByRequests, ByHttpx])
-def test_no_attempt_lasts_longer_than_all_of_them_may(pauses, caller):
+@pytest.mark.parametrize(
+    ("caller", "timeout"), [(ByRequests, None), (ByRequests, (None, 10)), (ByHttpx, None)]
+)
+def test_no_attempt_lasts_longer_than_all_of_them_may(pauses, caller, timeout):
     call = caller(Retries(seconds=0.2, attempts=1), pauses)
     begin = time.monotonic()
     with SilentServer() as server, pytest.raises(call.NO_ANSWER):
-        call("POST", f"http://{server.address}", timeout=None)
+        call("POST", f"http://{server.address}", timeout=timeout)
     call.close()
     assert time.monotonic() - begin < 2.5
 

@@ -91,6 +91,7 @@ def test_a_second_registration_says_what_to_do():
         ("STORAGE_URI", f"redis://:{SECRET}@[host/0", "STORAGE_URI"),
         ("STORAGE_URI", f"redis://h/0?socket_timeout={SECRET}", "cannot be read"),
         ("STORAGE_OPTIONS", SECRET, "mapping"),
+        ("STORAGE_OPTIONS", {1: SECRET}, "string"),
         ("STORAGE_OPTIONS", {"no_such_option": SECRET}, "no_such_option"),
         ("PREFIX", f"{SECRET}:", "letters, digits"),
         ("ON_STORE_ERROR", SECRET, "'reject', 'allow'"),

@@ -62,13 +62,20 @@ def test_a_listed_authorization_header_is_one_credential_from_the_first_request_
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("left", ["_jwt_extended_jwt", "flask_httpauth_user"])
-def test_a_user_that_a_library_has_left_is_seen(left):
+@pytest.mark.parametrize(
+    ("left", "sender"),
+    [
+        ("_jwt_extended_jwt", "user:flask_jwt_extended=7"),
+        ("flask_httpauth_user", "user:flask_httpauth.sub=7"),
+    ],
+)
+def test_a_user_that_a_library_has_left_is_seen(left, sender):
     app = make_app()
     with posted(app, {"Authorization": "Bearer abc"}):
-        alone = seen(app)
+        seen(app)
         setattr(g, left, {"sub": "7"})
-        assert seen(app)[0] != alone[0]
+        found = seen(app)[0].senders[0]
+        assert (found.source, found.text) == ("user", sender)
 
 
 def test_so_is_one_in_the_session():

@@ -152,8 +152,9 @@ def test_the_field_of_an_error_handlers_page_is_empty_where_the_store_is_away(se
 
 def test_the_meta_element_tells_scripts_the_settings():
     names = {"tokenUrl", "tokenHeader", "tokenField", "keyHeader"}
-    defaults = json.loads(page_of(page_app())["meta"]["content"])
-    assert defaults == {
+    meta = page_of(page_app())["meta"]
+    assert meta["name"] == "idempotence"
+    assert json.loads(meta["content"]) == {
         "tokenUrl": "/token",
         "tokenHeader": "Idempotence-Token",
         "tokenField": "idempotence_token",

@@ -97,7 +97,8 @@ def test_a_smorest_view_is_replayed_on_either_side_of_its_decorators(side):
 
 
 class TestHooks:
-    def test_hooks_run_on_a_replay_too_and_can_tell_it(self):
+    @pytest.mark.parametrize("status", [200, 202])
+    def test_hooks_run_on_a_replay_too_and_can_tell_it(self, status):
         keyed, seen = KeyedApp(), []
 
         @keyed.app.after_request
@@ -106,6 +107,7 @@ class TestHooks:
             response.headers["X-Hook"] = f"run {len(seen)}"
             response.set_cookie("run", str(len(seen)))
             response.set_data(response.get_data() + b"!")
+            response.status_code = status
             return response
 
         answers = [keyed.send() for _ in range(3)]

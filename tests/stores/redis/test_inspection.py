@@ -137,14 +137,15 @@ def test_a_key_is_removed_with_any_value_and_no_other(redis_server, redis_url):
     assert list(store.scan("")) == ["t"]
 
 
-def test_commands_that_the_server_refuses_are_errors(fresh_redis):
+@pytest.mark.parametrize("part", ["getrange", "strlen"])
+def test_commands_that_the_server_refuses_are_errors(fresh_redis, part):
     fresh_redis.client().acl_setuser(
         "guest",
         enabled=True,
         nopass=True,
         keys=["*"],
         categories=["+@all"],
-        commands=["-del", "-ping", "-strlen", "-scan", "-eval", "-evalsha"],
+        commands=["-del", "-ping", f"-{part}", "-scan", "-eval", "-evalsha"],
     )
     store = open_store(fresh_redis.url.replace("//", "//guest:x@"), {})
     seen = Entry("token", 1, 1, None, b"T")

@@ -94,15 +94,17 @@ def test_of_postgresql(facts_of, postgres, driver):
     )
 
 
-def test_of_mariadb(facts_of, mariadb):
+@pytest.mark.parametrize(("flush", "survives"), [(1, True), (2, False)])
+def test_of_mariadb(facts_of, mariadb, flush, survives):
+    mariadb.execute(f"SET GLOBAL innodb_flush_log_at_trx_commit = {flush}")
     [[version]] = mariadb.execute("SELECT VERSION()")
     assert on_the_same_machine(facts_of(mariadb.new_database())) == DatabaseFacts(
         product="MariaDB",
         version=tuple(map(int, version.split("-")[0].split("."))),
         oldest=(10, 6),
         is_primary=True,
-        survives_crash=False,
-        durability="innodb_flush_log_at_trx_commit is 2, sync_binlog is 0",
+        survives_crash=survives,
+        durability=f"innodb_flush_log_at_trx_commit is {flush}, sync_binlog is 0",
         expired=EXPIRED,
     )
 
