@@ -11,7 +11,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Generic, TypeVar
+from types import MethodType
+from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -25,14 +26,17 @@ class _Process:
 
     def __init__(self) -> None:
         self.id = os.getpid()
-        self._methods: list[weakref.WeakMethod[Callable[[], None]]] = []
+        # Not of `WeakMethod`, which fails at exit where its object is a module's.
+        self._methods: weakref.WeakKeyDictionary[object, Callable[[object], None]]
+        self._methods = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._begin)
 
     def add(self, method: Callable[[], None]) -> None:
         """Call a bound method in every child process, for as long as its object lives."""
-        self._methods.append(weakref.WeakMethod(method, self._methods.remove))
+        bound = cast("MethodType", method)
+        self._methods[bound.__self__] = bound.__func__
 
     def notice_fork(self) -> None:
         """Call the methods in a child whose parent has forked without running any hook."""
@@ -41,9 +45,9 @@ class _Process:
                 self._begin()
 
     def _begin(self) -> None:
-        for reference in tuple(self._methods):
-            if (method := reference()) is not None:
-                method()
+        for reference in self._methods.keyrefs():
+            if (owner := reference()) is not None:
+                self._methods[owner](owner)
         self.id = os.getpid()  # last: until then, other threads wait for the lock
 
 
