@@ -117,7 +117,8 @@ def store(redis_url):
 
 
 def held(store):
-    return next((store.peek(key).kind for key in store.scan("")), None)
+    entries = store.peek_all([*store.scan("")])
+    return next((entry.kind for entry in entries if entry is not None), None)
 
 
 class TestPendingCompletions:
