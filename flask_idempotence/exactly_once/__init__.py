@@ -51,7 +51,7 @@ def watch_sessions() -> None:
     A session may begin before the first `within=` of the process.
     """
     if "flask_idempotence.stores.sql" in sys.modules:
-        from . import writes  # noqa: F401, PLC0415 - an extra; it registers its listeners
+        from . import database  # noqa: F401, PLC0415 - an extra; it registers listeners
 
 
 def transaction_factory(label: str, within: object) -> TransactionFactory:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import os, signal, sys, time, warnings
 import sqlalchemy as sa
@@ -21,7 +23,7 @@ app.config.update(
     IDEMPOTENCE_LEASE=1,
 )
 db = SQLAlchemy(app)
-Idempotence(app)
+idempotence = Idempotence(app)
 
 
 class Payment(db.Model):
@@ -33,14 +35,25 @@ with app.app_context():
     app.extensions["idempotence"].store.create_table()
 
 
-@app.post("/<any(dies, pays):end>")
-@idempotent(required=True, key=lambda: "one", compare=False, within=db.session)
-def pay(end):
+def write(end):
     db.session.add(Payment())
     db.session.flush()
     if end == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     return "paid"
+
+
+def write_once(end):  # within= comes after the fork
+    with idempotence.once("payment", 1, within=db.session) as job:
+        if job.first:
+            write(end)
+    return "paid"
+
+
+view = write_once
+if sys.argv[2] == "idempotent":
+    view = idempotent(required=True, key=lambda: "one", compare=False, within=db.session)(write)
+app.add_url_rule("/<any(dies, pays):end>", "pay", view, methods=["POST"])
 
 
 def in_child(end):
@@ -60,9 +73,10 @@ with sa.create_engine(url).connect() as connection:
 """
 
 
-def test_a_retry_does_not_commit_the_writes_of_a_worker_that_died(url):
+@pytest.mark.parametrize("guard", ["idempotent", "once"])
+def test_a_retry_does_not_commit_the_writes_of_a_worker_that_died(url, guard):
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, url],
+        [sys.executable, "-c", PROGRAM, url, guard],
         capture_output=True,
         check=False,
         text=True,
