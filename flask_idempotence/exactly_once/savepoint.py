@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.sql.elements import (
     ReleaseSavepointClause,
     RollbackToSavepointClause,
@@ -63,7 +63,7 @@ class Savepoint:
         self._name = ""
         self._is_pending = False
         self.undone_by: DBAPIError | None = None
-        self.is_gone = False
+        self.is_gone: bool = False
         event.listen(connection, "before_execute", self._rename, retval=True)
         if connection.dialect.name == "sqlite":
             self._changes = self._driver.total_changes
@@ -71,7 +71,7 @@ class Savepoint:
         if not event.contains(connection.dialect, "handle_error", _note_error):
             event.listen(connection.dialect, "handle_error", _note_error, retval=True)
         _savepoints[connection] = self
-        self.nested = session.begin_nested()
+        self.nested: SessionTransaction = session.begin_nested()
         session.connection()
         self._core: Any = connection.get_nested_transaction()
         self._root = connection.get_transaction()

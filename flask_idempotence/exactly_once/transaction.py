@@ -44,7 +44,9 @@ class Transaction:
 
     def __init__(self, session: Session, store: Store | None) -> None:
         self.session = session
-        self.is_view_over = self.is_committed_below = self.is_constrained = False
+        self.is_view_over: bool = False
+        self.is_committed_below: bool = False
+        self.is_constrained: bool = False
         self.savepoint: Savepoint | None = None
         self._is_over = self._goes_on = False
         self._store = database.checked_store(store, session)
