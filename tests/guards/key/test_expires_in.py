@@ -37,7 +37,7 @@ def test_first_response_and_replay_say_how_long_the_key_is_remembered(uri):
     assert send(app).headers[HEADER] == "60"
     replay = send(app)
     assert replay.headers["Idempotent-Replayed"] == "true"
-    assert replay.headers.getlist(HEADER) in (["59"], ["58"])
+    assert replay.headers.getlist(HEADER) in (["60"], ["59"], ["58"])  # 60 within a millisecond
 
 
 def test_the_time_that_is_left_is_rounded_down():
