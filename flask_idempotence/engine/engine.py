@@ -313,8 +313,7 @@ class Engine:
         if not isinstance(found, Running) or attempt.key in self._old:
             return
         # A lock may wait for its interval, after a view that has outlasted it.
-        longest = 2 * max(question.lease, question.renewed, self.config.lease)
-        longest += getattr(guard, "interval", 0.0)
+        longest = guard.interval + 2 * max(question.lease, question.renewed, self.config.lease)
         began = began_at(found.owner)
         if not began or (age := time.time() - began) <= longest:
             return

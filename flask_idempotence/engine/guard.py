@@ -174,6 +174,7 @@ class Guard(ABC, Generic[Reply_co]):
     on_store_error: OnStoreError | None = None
     within: TransactionFactory | None = None
     ttl: float = 0.0  # seconds for which records are kept
+    interval: float = 0.0  # seconds for which a lock is held, if its view ends earlier
     part: str | None = None  # in place of the endpoint in store keys
     failed: Callable[[Response], bool] | None = None  # in place of the application's predicate
     services: Services  # of a bound guard only, as is the endpoint

@@ -55,6 +55,7 @@ def _leave_inherited(
     """
     if entry.info.get(_PROCESS, _first_process) != os.getpid():
         _inherited.append(connection)
+        # Typed as read-only, and set so by SQLAlchemy's documentation.
         entry.dbapi_connection = proxy.dbapi_connection = None  # type: ignore[misc]
         raise DisconnectionError("The connection was made in another process.")
 

@@ -26,7 +26,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.id = os.getpid()
-        # Not of `WeakMethod`, which fails at exit where its object is a module's.
+        # Beside their objects: a `WeakMethod` of a module's object fails when the process exits.
         self._methods: weakref.WeakKeyDictionary[object, Callable[[object], None]]
         self._methods = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
