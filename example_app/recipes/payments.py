@@ -8,6 +8,7 @@ index cannot: a duplicate that passes the lock waits at the index, and finds the
 from __future__ import annotations
 
 from flask import Blueprint, request
+from flask.blueprints import BlueprintSetupState
 from flask.typing import ResponseReturnValue
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
@@ -43,7 +44,6 @@ def pay() -> ResponseReturnValue:
 
 # The payment and its answer are committed together, so that no crash separates them. The index
 # remains: it does not expire, and other code cannot bypass it.
-@blueprint.post("/guarded")
 @idempotent(key=reference, required=True, wait=WAIT, within=session)
 def guarded() -> ResponseReturnValue:
     """Pay in the transaction of the guard."""
@@ -52,6 +52,14 @@ def guarded() -> ResponseReturnValue:
     session().flush()
     charge(payment)
     return answer(201, number=payment.number, amount=payment.amount)
+
+
+@blueprint.record
+def add_guarded(state: BlueprintSetupState) -> None:
+    """Serve the guarded payment where the guards' store is a database, which `within=` needs."""
+    uri = str(state.app.config["IDEMPOTENCE_STORAGE_URI"])
+    if uri.startswith(("sqlite", "postgresql", "mysql", "mariadb")):
+        state.add_url_rule("/guarded", "guarded", guarded, methods=["POST"])
 
 
 @blueprint.errorhandler(IntegrityError)
