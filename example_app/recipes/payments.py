@@ -56,10 +56,20 @@ def guarded() -> ResponseReturnValue:
 
 @blueprint.record
 def add_guarded(state: BlueprintSetupState) -> None:
-    """Serve the guarded payment where the guards' store is a database, which `within=` needs."""
+    """Serve the guarded payment, or its reason where the guards' store is no database."""
     uri = str(state.app.config["IDEMPOTENCE_STORAGE_URI"])
-    if uri.startswith(("sqlite", "postgresql", "mysql", "mariadb")):
-        state.add_url_rule("/guarded", "guarded", guarded, methods=["POST"])
+    is_database = uri.startswith(("sqlite", "postgresql", "mysql", "mariadb"))
+    view = guarded if is_database else elsewhere
+    state.add_url_rule("/guarded", "guarded", view, methods=["POST"])
+
+
+def elsewhere() -> ResponseReturnValue:
+    """Answer 501, for the transaction of the guard needs its table in the same database."""
+    return answer(
+        501,
+        error="within= needs the guards' table in the database of the recipes: set "
+        "IDEMPOTENCE_STORAGE_URI to its URL.",
+    )
 
 
 @blueprint.errorhandler(IntegrityError)
