@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
 import gc
+import importlib
 import importlib.util
 import os
 import re
@@ -35,31 +36,23 @@ def pytest_collection_finish() -> None:
 LEFT_OUT = {}
 """Files of tests that cannot run here, and why."""
 
-if importlib.util.find_spec("pyright") is None:
-    LEFT_OUT["test_typing.py"] = "pyright: not installed"
-if importlib.util.find_spec("sqlalchemy") is None:
-    LEFT_OUT |= dict.fromkeys(
-        [
-            "stores/sql",
-            "exactly_once",
-            "guards/key/test_payment_callbacks.py",
-            "proofs/commands/test_database_commands.py",
-            "proofs/databases",
-            "proofs/endurance",
-            "proofs/partitions/test_partitions.py",
-            "proofs/servers/test_payment_notifications.py",
-        ],
-        "sqlalchemy: not installed",
-    )
+OF_SQL = (
+    *("stores/sql", "exactly_once", "guards/key/test_payment_callbacks.py", "proofs/databases"),
+    *("proofs/commands/test_database_commands.py", "proofs/endurance"),
+    *("proofs/partitions/test_partitions.py", "proofs/servers/test_payment_notifications.py"),
+)
+NEED = {
+    "pyright": ("test_typing.py",),
+    "sqlalchemy": OF_SQL,
+    "gevent": ("proofs/servers/test_gevent.py",),
+    "mutmut": ("proofs/mutation",),
+    "stripe": ("proofs/clients",),
+}
+"""Files that need a module, which may be in a group of its own."""
 
-if importlib.util.find_spec("gevent") is None:
-    LEFT_OUT["proofs/servers/test_gevent.py"] = "gevent: not installed"
-
-if importlib.util.find_spec("mutmut") is None:
-    LEFT_OUT["proofs/mutation"] = "the group mutation: not installed"
-
-if importlib.util.find_spec("stripe") is None:
-    LEFT_OUT["proofs/clients"] = "the group clients: not installed"
+for module, files in NEED.items():
+    if importlib.util.find_spec(module) is None:
+        LEFT_OUT |= dict.fromkeys(files, f"{module}: not installed")
 
 try:
     binary = redis_binary()
@@ -72,22 +65,8 @@ except Exception as error:
 collect_ignore = list(LEFT_OUT)
 
 SLOW = (
-    "browser",
-    "chaos",
-    "clients",
-    "database",
-    "deep",
-    "endurance",
-    "gateway",
-    "lifecycle",
-    "mutation",
-    "partition",
-    "queue",
-    "servers",
-    "topology",
-    "typing",
-    "fuzz",
-    "wsgi",
+    *("browser", "chaos", "clients", "database", "deep", "endurance", "fuzz", "gateway"),
+    *("lifecycle", "mutation", "partition", "queue", "servers", "topology", "typing", "wsgi"),
 )
 """Kinds of tests that run only where they are asked for."""
 
@@ -109,16 +88,8 @@ def asks_for(kind: str, config: pytest.Config) -> bool:
 
 
 DATABASES = {
-    "postgres",
-    "postgresql",
-    "mariadb",
-    "mysql",
-    "pymysql",
-    "psycopg",
-    "psycopg2",
-    "pg8000",
-    "on_postgres",
-    "on_mariadb",
+    *("postgres", "postgresql", "on_postgres", "psycopg", "psycopg2", "pg8000"),
+    *("mariadb", "mysql", "on_mariadb", "pymysql"),
 }
 """Parameters of tests that start PostgreSQL or MariaDB."""
 
@@ -191,75 +162,52 @@ def fresh_redis() -> Iterator[RedisServer]:
         yield server
 
 
+def started(module: str, name: str, *arguments: Any) -> Iterator:
+    """Start a server whose driver may be missing."""
+    with getattr(importlib.import_module(f"helpers.servers.{module}"), name)(*arguments) as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator:
     """One PostgreSQL for the whole run; a test that breaks it takes fresh_postgres."""
-    from helpers.servers.postgres import PostgresServer  # noqa: PLC0415 - it needs a driver
-
-    with PostgresServer() as server:
-        yield server
+    yield from started("postgres", "PostgresServer")
 
 
 @pytest.fixture
 def fresh_postgres() -> Iterator:
     """A PostgreSQL of the test's own, to freeze and kill."""
-    from helpers.servers.postgres import PostgresServer  # noqa: PLC0415 - it needs a driver
-
-    with PostgresServer() as server:
-        yield server
+    yield from started("postgres", "PostgresServer")
 
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator:
     """One MariaDB for the whole run; a test that breaks it takes fresh_mariadb."""
-    yield from _mariadb()
+    yield from started("mariadb", "MariaDbServer")
 
 
 @pytest.fixture
 def fresh_mariadb() -> Iterator:
     """A MariaDB of the test's own, to freeze and kill."""
-    yield from _mariadb()
-
-
-def _mariadb() -> Iterator:
-    from helpers.servers.mariadb import REMEDY, MariaDbServer, mariadb_binary  # noqa: PLC0415 - it needs a driver
-
-    if mariadb_binary() is None and "CI" not in os.environ:
-        pytest.skip(f"no MariaDB server: {REMEDY}")
-    with MariaDbServer() as server:
-        yield server
+    yield from started("mariadb", "MariaDbServer")
 
 
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator:
     """One RabbitMQ for the whole run."""
-    yield from _rabbitmq()
+    yield from started("rabbitmq", "RabbitServer")
 
 
 @pytest.fixture
 def fresh_rabbitmq() -> Iterator:
     """A RabbitMQ of the test's own, to restart."""
-    yield from _rabbitmq()
-
-
-def _rabbitmq() -> Iterator:
-    from helpers.servers.rabbitmq import REMEDY, RabbitServer, rabbitmq_binary  # noqa: PLC0415 - it needs a driver
-
-    if rabbitmq_binary() is None and "CI" not in os.environ:
-        pytest.skip(f"no RabbitMQ server: {REMEDY}")
-    with RabbitServer() as server:
-        yield server
+    yield from started("rabbitmq", "RabbitServer")
 
 
 @pytest.fixture(scope="session")
 def pgbouncer(postgres: Any) -> Iterator:
     """A pooler in transaction mode in front of that PostgreSQL, with three connections to it."""
-    from helpers.servers.pgbouncer import PgBouncer, pgbouncer_binary  # noqa: PLC0415 - it needs a driver
-
-    if pgbouncer_binary() is None and "CI" not in os.environ:
-        pytest.skip("pgbouncer: not found")
-    with PgBouncer(postgres) as pooler:
-        yield pooler
+    yield from started("pgbouncer", "PgBouncer", postgres)
 
 
 @pytest.fixture(

@@ -24,6 +24,7 @@ HEAVY = {
     "cryptography",
     "apispec",
     "prometheus_client",
+    "opentelemetry",
     "httpx",
     "requests",
 }
@@ -57,6 +58,12 @@ def test_an_application_in_memory_does_without_redis_py():
         "flask_idempotence.Idempotence(flask.Flask('shop', root_path='.'))"
     )
     assert {name.partition(".")[0] for name in found} & HEAVY == set()
+
+
+def test_opentelemetry_is_imported_as_its_api_only():
+    found = newly_imported("import flask_idempotence.opentelemetry")
+    assert "opentelemetry.trace" in found
+    assert [name for name in found if name.startswith("opentelemetry.sdk")] == []
 
 
 def test_a_public_name_whose_extra_is_missing_is_an_error_of_its_import_and_of_the_setup():

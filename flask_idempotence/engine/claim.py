@@ -12,14 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from blinker import NamedSignal
-from flask import Flask, Request, has_request_context
+from flask import Flask, has_request_context
 from flask.globals import request_ctx
 
 from ..config.settings import OnStoreError
 from ..request.body import WATCHED, WatchedInput
 from ..request.fingerprint import SHORT_HASH
 from ..request.proxies import actual
-from ..response.headers import note_on
+from ..response.headers import RequestNote
 from ..response.records import Slot
 from ..signals import emit, lease_lost
 from ..stores.base import OWNER_BYTES
@@ -86,7 +86,7 @@ class Owners:
     been restored many times.
     """
 
-    _AT_ONCE = 64
+    _AT_ONCE = 16
     _GOOD_FOR = 0.1
 
     def __init__(self) -> None:
@@ -190,12 +190,13 @@ class Claim:
 
     # The view
 
-    def enter_view(self, request: Request) -> None:
-        self.context = id(actual(request_ctx))
+    def enter_view(self, on_request: RequestNote) -> None:
+        context = actual(request_ctx)
+        self.context = id(context)
         self.in_view = True
-        note_on(request).claims.append(self)
+        on_request.claims.append(self)
         if self.slot.key:
-            self._input = request.environ.get(WATCHED)
+            self._input = context.request.environ.get(WATCHED)
 
     def leave_view(self, *, raised: bool) -> None:
         """Note that the view has returned or raised; a transaction is rolled back with it."""

@@ -217,12 +217,10 @@ class Engine:
         if question.spends is not None:
             return self._spend(attempt, guard, question, slot, question.spends)
         (key, fingerprint), lease, keep = slot, question.lease, question.keep
-        began, pause = self.now(), SHORTEST_PAUSE
+        began = now = self.clock()
+        pause = SHORTEST_PAUSE
         while True:
             owner = self._owners.draw()
-            # A lease is counted from before the call: on the store it begins later, so it never
-            # ends there before it ends here.
-            now = self.clock()
             found = self.policy.call(
                 attempt,
                 "claim",
@@ -230,6 +228,8 @@ class Engine:
                 on_unknown=partial(self._take_back, attempt, question, key, owner),
             )
             if isinstance(found, Claimed):
+                # A lease is counted from before the call: on the store it begins later, so it
+                # never ends there before it ends here.
                 return Claim(attempt, guard, question, slot, owner=owner, granted_at=now)
             if not (isinstance(found, Running) and found.matches):
                 return found
@@ -240,7 +240,8 @@ class Engine:
             nap = max(SHORTEST_PAUSE, pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
             # The last pause includes a rest that is too short for a pause of its own.
             self.sleep(nap if left >= nap + SHORTEST_PAUSE else left)
-            attempt.waited = self.now() - began
+            now = self.clock()
+            attempt.waited = now - began
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _take_back(self, attempt: Attempt, question: Question, key: str, owner: bytes) -> None:

@@ -23,6 +23,7 @@ from werkzeug.exceptions import HTTPException
 from ..config.settings import ALLOW, REJECT
 from ..request.proxies import actual
 from ..request.unread import unread_input
+from ..response.headers import note_on
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores import process
 from ..stores.base import Done
@@ -112,7 +113,7 @@ class Observation:
         try:
             if response is None:
                 claim.judge(Verdict.FAILED)
-            elif is_refusal(response):
+            elif is_refusal(note_on(actual(request_ctx).request), response):
                 claim.judge(Verdict.NOT_RUN)
             elif engine.settling.judged(claim, claim.guard.has_failed, _copy_of(response)):
                 claim.judge(Verdict.FAILED)

@@ -31,6 +31,7 @@ from ..response.headers import (
     REFUSAL_HEADER,
     REPLAYED_HEADER,
     STORED_HEADER,
+    RequestNote,
     add_kept_headers,
     may_be_stored,
     note_on,
@@ -71,7 +72,7 @@ class Settling:
 
     # The ways out of a view
 
-    def record(self, claim: Claim, response: Response) -> Response:
+    def record(self, claim: Claim, on_request: RequestNote, response: Response) -> Response:
         """Judge and record the response that Flask made of the view's value.
 
         Runs again for the error page, where a function after it failed. It returns an error page
@@ -88,12 +89,12 @@ class Settling:
             if is_short or response.status_code in _BODYLESS:
                 response.make_sequence()
         claim.status, claim.body = response.status_code, response.response
-        if is_refusal(response):
+        if is_refusal(on_request, response):
             claim.judge(Verdict.NOT_RUN if claim.is_stopped else Verdict.FAILED)
         elif self.judged(claim, claim.guard.has_failed, response):
             claim.judge(Verdict.FAILED)
         if claim.guard.keeps_records:
-            self._take_record(claim, response)
+            self._take_record(claim, on_request, response)
         if claim.transaction is None or claim.has_raised:
             return response
         if self.judged(claim, self._services.callbacks.result_failed or result_failed, response):
@@ -105,10 +106,12 @@ class Settling:
         """Settle by the response that is sent: now, or when a streamed one is closed."""
         on_request = note_on(request)
         is_streamed = type(response.response) is not list and response.is_streamed
-        is_read = request.method != "HEAD" and response.status_code not in _BODYLESS
+        is_bodyless = request.method == "HEAD" or response.status_code in _BODYLESS
         for claim in reversed(on_request.claims):
             if not claim.settled and claim.context == context:
-                self._finish(claim, response, is_streamed=is_streamed and is_read)
+                if is_refusal(on_request, response):
+                    claim.judge(Verdict.FAILED)
+                self._finish(claim, response, is_streamed=is_streamed and not is_bodyless)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
             elif claim.kept is not None and claim.guard.keeps_records:
@@ -125,8 +128,6 @@ class Settling:
             on_request.may_be_stored = may_be_stored(response)
 
     def _finish(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
-        if is_refusal(response):
-            claim.judge(Verdict.FAILED)
         # A compressed or streamed body does not count as another one: it cannot be judged.
         is_same_body = (
             response.response is claim.body
@@ -139,7 +140,7 @@ class Settling:
             is_error = response.status_code >= 400 and response.status_code != claim.status
             if is_error and claim.guard.keeps_records:
                 # It was made after the view: the record must not claim a success.
-                self._take_record(claim, response)
+                self._take_record(claim, note_on(actual(request_ctx).request), response)
             claim.status = response.status_code
         # A file is sent by the server itself, which forgets the response before it begins.
         if is_streamed and not response.direct_passthrough:
@@ -212,8 +213,7 @@ class Settling:
             return False
 
     @staticmethod
-    def _take_record(claim: Claim, response: Response) -> None:
-        on_request = note_on(actual(request_ctx).request)
+    def _take_record(claim: Claim, on_request: RequestNote, response: Response) -> None:
         if on_request.headers:  # no cache may store the replay of a page with a token
             add_kept_headers(on_request, response)
         try:
@@ -403,7 +403,6 @@ class _WatchedBody(Iterator[Any]):
         self._settling.settle(claim)
 
 
-def is_refusal(response: Response) -> bool:
+def is_refusal(on_request: RequestNote, response: Response) -> bool:
     """Whether a response is the refusal of another guard, under any status: no result."""
-    has_refused = note_on(actual(request_ctx).request).has_refused
-    return has_refused and REFUSAL_HEADER in response.headers
+    return on_request.has_refused and REFUSAL_HEADER in response.headers

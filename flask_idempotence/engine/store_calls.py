@@ -61,6 +61,7 @@ class FailurePolicy:
         self._kinds: set[str] = set()  # each has had a line since the last few seconds began
         self._withheld = self._refused = self._unguarded = 0
         self._failing_since: float | None = None
+        self._failed_at = 0.0
         self._has_warned = False
 
     def call(
@@ -136,6 +137,7 @@ class FailurePolicy:
         with self._lock:
             if self._failing_since is None:
                 self._failing_since, self._has_warned = now, False
+            self._failed_at = now
             self._refused += is_counted and rejects
             self._unguarded += is_counted and not rejects
             if now >= self._next_line_at:
@@ -163,7 +165,8 @@ class FailurePolicy:
             return
         now = self._clock()
         with self._lock:
-            since, refused, unguarded = self._failing_since, self._refused, self._unguarded
+            since, last = self._failing_since, self._failed_at
+            refused, unguarded = self._refused, self._unguarded
             if since is None:
                 return
             self._failing_since = None
@@ -171,9 +174,10 @@ class FailurePolicy:
                 return
             self._refused = self._unguarded = self._withheld = 0
         _logger.warning(
-            "Flask-Idempotence: the store answers again, %.1f seconds after its first failure; "
-            "requests refused: %d, run unguarded: %d.",
+            "Flask-Idempotence: the store answers again, %.1f seconds after its first failure and "
+            "%.1f after its last; requests refused: %d, run unguarded: %d.",
             now - since,
+            now - last,
             refused,
             unguarded,
         )

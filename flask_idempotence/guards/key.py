@@ -247,9 +247,9 @@ class KeyGuard(ViewGuard):
             raise refusals.ResponseNotStored from error
         if not is_whole:
             raise refusals.ResponseNotStored
-        response.headers[REPLAYED_HEADER] = "true"
+        response.headers.add(REPLAYED_HEADER, "true")  # which no record holds
         if found.remaining is not None:
-            response.headers[EXPIRES_HEADER] = str(max(0, int(found.remaining)))
+            response.headers.add(EXPIRES_HEADER, max(0, int(found.remaining)))
         return response
 
     def settle(self, ending: Ending) -> Settlement:

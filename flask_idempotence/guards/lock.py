@@ -1,4 +1,8 @@
-"""Lock mode: the same request from the same sender runs once in an interval."""
+"""Lock mode: the same request from the same sender runs once in an interval.
+
+`LockGuard.question` names the request; `Engine.slot_of` has its key PREFIX:2:lock:ENDPOINT:HASH
+made by `Keyring.store_key` (request/fingerprint.py).
+"""
 
 from __future__ import annotations
 
@@ -105,7 +109,6 @@ class LockGuard(ViewGuard):
             identity = (identities.of_all if is_shared else identities.of)(app, request)
             named = ["lock", identity.text, rule, request.method, request.endpoint, key]
             name = arguments.canonical_result("no_repeat_submit(key=...)", request, named)
-        # The store key, PREFIX:2:lock:ENDPOINT:HASH of the name, is made by `Keyring.store_key`.
         return Question(name, lease=self._lease, wait=self.wait or 0.0, identity=identity)
 
     def answer(self, finding: Finding) -> NoReturn:

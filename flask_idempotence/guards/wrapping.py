@@ -28,7 +28,7 @@ from ..engine.settling import Settling
 from ..errors import ConfigurationError
 from ..request.body import guard_input
 from ..request.proxies import actual
-from ..response.headers import forbid_storing, may_be_stored, note_on
+from ..response.headers import RequestNote, forbid_storing, may_be_stored, note_on
 from ..response.refusals import Refusal
 
 _logger = logging.getLogger("flask_idempotence")
@@ -141,7 +141,7 @@ def run(
     endpoint = request.endpoint
     bound = engine.bound(guard, endpoint)
     attempt = Attempt(app, guard.mode, endpoint, bound.on_store_error)
-    claims: list[Claim] = note_on(request).claims
+    on_request = note_on(request)
     observes = guard.observe
     if observes is None and app.config["IDEMPOTENCE_OBSERVE"] is not False:
         observes = engine.switches.observes(app)
@@ -155,21 +155,21 @@ def run(
         guard_input(request.environ)
         ask = partial(bound.question, request)
     try:
-        claim = engine.admit(attempt, bound, ask, claims)
+        claim = engine.admit(attempt, bound, ask, on_request.claims)
     except Refusal:
-        if claims:
+        if on_request.claims:
             _note_stopped(engine, app, request, bound)
         raise
     if claim is None:
-        note_on(request).runs_unguarded |= guard.mode == "key"
+        on_request.runs_unguarded |= guard.mode == "key"
         return call()
     if not isinstance(claim, Claim):
-        note_on(request).replayed = 0
+        on_request.replayed = 0
         if not may_be_stored(claim):
             forbid_storing(request)  # it may hold a token, and a hook may allow caches to store it
-        after_this_request(partial(_keep_replay, engine, claim))
+        after_this_request(partial(_keep_replay, engine, on_request, claim))
         return claim
-    return _run_claimed(engine.settling, request, claim, call)
+    return _run_claimed(engine.settling, on_request, claim, call)
 
 
 def _run_observed(
@@ -183,7 +183,7 @@ def _run_observed(
     claim = engine.admit(attempt, guard, partial(Unguarded, "the guard only observes"))
     try:
         if isinstance(claim, Claim):  # of no operation: the transaction of within=
-            return _run_claimed(engine.settling, request, claim, call)
+            return _run_claimed(engine.settling, note, claim, call)
         return call()
     finally:
         if observed is not None:  # after the commit
@@ -204,8 +204,15 @@ def _note_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGu
             claim.is_stopped |= claim.guard in guards[: guards.index(refusing)]
 
 
-def _run_claimed(settling: Settling, request: Request, claim: Claim, call: Callable[[], R]) -> R:
-    claim.enter_view(request)
+def _run_claimed(
+    settling: Settling, on_request: RequestNote, claim: Claim, call: Callable[[], R]
+) -> R:
+    """Run a view under its claim.
+
+    Where it raises, `Settling.record` and `finish` settle by the response that Flask makes of the
+    exception, and `tear_down` where it makes none.
+    """
+    claim.enter_view(on_request)
     raised = True
     try:
         value = call()
@@ -220,11 +227,13 @@ def _run_claimed(settling: Settling, request: Request, claim: Claim, call: Calla
     finally:
         claim.leave_view(raised=raised)
         # Runs after the view's own `after_this_request` callbacks.
-        after_this_request(partial(settling.record, claim))
+        after_this_request(partial(settling.record, claim, on_request))
     return value
 
 
-def _keep_replay(engine: Engine, replay: Response, response: Response) -> Response:
+def _keep_replay(
+    engine: Engine, on_request: RequestNote, replay: Response, response: Response
+) -> Response:
     """Return the replay in place of the response that decorators outside the guard made of it.
 
     The recorded response has been through them already. An answer of their own is passed on: an
@@ -234,7 +243,7 @@ def _keep_replay(engine: Engine, replay: Response, response: Response) -> Respon
         if _is_own_answer(engine, response, replay):
             return response
         response.close()
-    note_on(actual(request_ctx).request).replayed = replay.status_code
+    on_request.replayed = replay.status_code
     return replay
 
 

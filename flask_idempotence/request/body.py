@@ -58,13 +58,15 @@ class WatchedInput:
     errors of their own.
 
     Attributes:
+        length: that of the body, as the request declares it; None for unknown.
+        is_begun: whether a part of the body has been read.
         is_broken: whether the body has broken off, as far as it was read.
         is_guarded: whether to raise an error then, in place of what the server does.
     """
 
     def __init__(self, environ: WSGIEnvironment) -> None:
-        length = get_content_length(environ)
-        self.is_broken = self.is_guarded = False
+        self.length = length = get_content_length(environ)
+        self.is_begun = self.is_broken = self.is_guarded = False
         self._stream: IO[bytes] = environ["wsgi.input"]
         self._left = length or 0
         # Reading on, a server may wait for more.
@@ -107,7 +109,7 @@ class WatchedInput:
         if name.startswith(("_", "read")) and name != "readable":  # a way around the count
             raise AttributeError(name)
         if name == "seek":
-            self._left, self._is_endless = 0, False
+            self._left, self._is_endless, self.is_begun = 0, False, False
         return getattr(self._stream, name)
 
     def _take(self, read: Callable[..., bytes], most: int) -> bytes:
@@ -130,6 +132,7 @@ class WatchedInput:
                 )
             raise ClientDisconnected from None
         self._left -= len(data)
+        self.is_begun = self.is_begun or bool(data)
         return data
 
     def _break_off(self) -> None:
@@ -205,11 +208,11 @@ def was_parsed(request: Request) -> bool:
 
 def is_left_unparsed(request: Request) -> bool:
     """Whether Werkzeug found no form in a body that the application parsed as one."""
-    _check_known(request.environ)
+    _check_known(request.environ, length := get_content_length(request.environ))
     if request.form or request.files:
         return False
     if request.mimetype == FORM:
-        if get_content_length(request.environ):  # bytes that are no text
+        if length:  # bytes that are no text
             raise ClientDisconnected
         return False
     return _read_and_keep(request).size > 0
@@ -238,9 +241,9 @@ def _kept(request: Request) -> Body | None:
     return body if body and body.stream is request.environ["wsgi.input"] else None
 
 
-def _check_known(environ: WSGIEnvironment) -> None:
+def _check_known(environ: WSGIEnvironment, length: int | None) -> None:
     # Werkzeug reads a body without an end as an empty one, so that all of them would look alike.
-    if get_content_length(environ) is not None or environ.get("wsgi.input_terminated"):
+    if length is not None or environ.get("wsgi.input_terminated"):
         return
     has_frames = environ.get("SERVER_PROTOCOL", "").startswith(("HTTP/2", "HTTP/3"))
     if environ.get("HTTP_TRANSFER_ENCODING") or (has_frames and environ.get("CONTENT_TYPE")):
@@ -253,21 +256,25 @@ def _check_known(environ: WSGIEnvironment) -> None:
 def _read_and_keep(request: Request) -> Body:
     """Read the body, and put a file of it in the place of the server's."""
     environ, known = request.environ, vars(request)
-    _check_known(environ)
-    length, limit = get_content_length(environ), request.max_content_length
+    source, limit = known.get("stream") or environ["wsgi.input"], request.max_content_length
+    is_watched = isinstance(source, WatchedInput)
+    length = source.length if is_watched else get_content_length(environ)
+    _check_known(environ, length)
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge
-    source = known.get("stream") or environ["wsgi.input"]
-    is_altered = not isinstance(source, WatchedInput | LimitedStream | io.BytesIO)
+    is_altered = not (is_watched or isinstance(source, LimitedStream | io.BytesIO))
     if is_altered:  # by the application, such as decompressed: it has another length
         length = None
+    watched = environ.get(WATCHED)
+    is_begun = watched is not None and watched.is_begun
     body = _read(source, length, limit)
+    body.is_rest = is_begun and isinstance(source, WatchedInput | LimitedStream)
     environ["wsgi.input"] = body.stream
     environ[KEPT] = body
+    body.is_rest = bool(is_begun)
     if "stream" in known:
         known["stream"] = body.stream
-        least = 1 if is_altered or "HTTP_TRANSFER_ENCODING" in environ else 0
-        body.is_rest = body.size < (least if length is None else length)
+        body.is_rest |= body.size < (is_altered if length is None else length)
     # The file ends where the body does: nothing has to count its bytes again. Not under a limit:
     # Werkzeug then takes a body of just that length for too long where it is read in pieces, as a
     # multipart form is, for which the view may still set a limit.

@@ -54,15 +54,15 @@ class Selection(NamedTuple):
         return {name: value for name, value in arguments.items() if name not in self.ignored}
 
 
-def canonical_request(request: Request, selection: Selection, *sender: str) -> bytes:
-    """Return the canonical text of a request: method, endpoint, arguments and body.
+def canonical_request(request: Request, selection: Selection, *scope: str) -> bytes:
+    """Return the canonical text of a request: its scope, method, endpoint, arguments and body.
 
     The view can still read the body. JSON that is nested too deep, ambiguous or longer than the
     limit in memory counts by its bytes, and so does a form that is not plainly one, is beyond a
     limit, or has a part without a name.
     """
     asked = [
-        *sender,
+        *scope,
         request.method,
         request.endpoint,
         _path_arguments(request, selection),
@@ -193,6 +193,7 @@ class Keyring:
     def store_key(
         self, app: Flask, mode: str, part: str | None, name: bytes, *, below: str = ""
     ) -> str:
+        """Return PREFIX:KEYSPACE:MODE:PART:HASH; the hash is a keyed one of the name."""
         digest = self.digest(app, name).hex()
         if below:  # a step: its hash begins as its operation's, by which forget() finds it
             digest = half_of(below) + digest[:HASH_BYTES]

@@ -101,8 +101,8 @@ class Identities:
             unguessable = key is not None and is_unguessable(key)
         by_address = not unguessable
         source, found, may_find = self._first(app, request, self._sources, by_address=by_address)
-        environ, server = request.environ, str(request.environ.get("REMOTE_USER") or "")
-        if server.strip() and source != "loader" and "user" in self._sources:
+        environ, server = request.environ, request.environ.get("REMOTE_USER")
+        if server and str(server).strip() and source != "loader" and "user" in self._sources:
             # A login that all share, such as a site's password, must not hide the users behind it.
             found = [sender for sender in found if sender.source != "ip"]
             found.append(Sender("user", f"user:remote_user={server}"))
@@ -115,7 +115,7 @@ class Identities:
         # The session has the same user as Flask-Login.
         if is_heard and not (source == "user" and flask_login_user(app, request)):
             found += self._sources[second](app, request)
-        if may_find["session"] or not self._credentials.accounts.keys().isdisjoint(environ):
+        if may_find["session"] or not environ.keys().isdisjoint(self._credentials.accounts):
             found += self._accounts(request, is_loaded=source == "loader")
         return self._identity(app, request, found or [Sender("guest", "guest")])
 
@@ -143,7 +143,7 @@ class Identities:
         # Flask adds `Vary: Cookie` once a session is read: an empty one is passed over.
         session = getattr(actual(request_ctx), "_session", None)
         has_library = getattr(app, "login_manager", None) is not None
-        is_listed = not self._credentials.names.isdisjoint(environ)
+        is_listed = not environ.keys().isdisjoint(self._credentials.names)
         may_find = {
             "user": has_library or not LEFT_BY_LIBRARIES.isdisjoint(actual(g)),
             "session": session is None or bool(session),

@@ -27,29 +27,16 @@ _CACHE_CONTROL = "Cache-Control"
 
 @dataclass(eq=False, repr=False, slots=True)
 class RequestNote:
-    """A request's claims, replay and refusals.
+    """A request's claims, replay and refusals."""
 
-    Attributes:
-        claims: the claims of its guards, outermost first.
-        replayed: the status of the remembered response that answers it; 0 until it is certain, and
-            None for no replay.
-        runs_unguarded: whether a guard by a key has let the view run without a claim.
-        has_refused: whether a guard has refused; the view may continue.
-        observed: what guards have found that only observe; None for none.
-        has_met_outage: whether the store has not answered a guard of it.
-        headers: those of the response that is sent, even if a hook replaces the response.
-        may_be_stored: whether caches may store a page whose headers are sent before its body is
-            made.
-    """
-
-    claims: list[Any] = field(default_factory=list)
-    replayed: int | None = None
-    runs_unguarded: bool = False
-    has_refused: bool = False
-    observed: Any = None
-    has_met_outage: bool = False
-    headers: dict[str, str] = field(default_factory=dict)
-    may_be_stored: bool = False
+    claims: list[Any] = field(default_factory=list)  # of its guards, outermost first
+    replayed: int | None = None  # status of the response that is replayed; 0 until it is certain
+    runs_unguarded: bool = False  # a guard by a key has let the view run without a claim
+    has_refused: bool = False  # a guard has refused; the view may continue
+    observed: Any = None  # what guards have found that only observe
+    has_met_outage: bool = False  # the store has not answered a guard of it
+    headers: dict[str, str] = field(default_factory=dict)  # also if a hook replaces the response
+    may_be_stored: bool = False  # by caches: a page whose headers are sent before its body is made
 
 
 def note_on(request: Request) -> RequestNote:

@@ -233,9 +233,9 @@ class Records:
 def _head_of(response: Response) -> bytes:
     """Return status and headers, without the headers of that one response or connection."""
     forgotten = _FORGOTTEN
-    if "connection" in response.headers:  # those that it names are of one connection, too
-        named = ",".join(response.headers.getlist("connection")).split(",")
-        forgotten = _FORGOTTEN.union(name.strip().lower() for name in named)
+    if named := response.headers.getlist("connection"):  # what it names is of one, too
+        names = ",".join(named).split(",")
+        forgotten = _FORGOTTEN.union(name.strip().lower() for name in names)
     code = response.status_code
     usual = f"{code} {HTTP_STATUS_CODES.get(code, 'unknown').upper()}"
     lines = [str(code) if response.status == usual else response.status]

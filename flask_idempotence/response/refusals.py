@@ -155,20 +155,22 @@ class Refusal(IdempotenceError, HTTPException):
         A view that catches the refusal answers for itself: with a status of its own, its response
         is none of the refusal.
         """
-        has_our_status = response.status_code == self.code
-        if has_our_status and self.retry_after is not None:
-            response.headers.setdefault("Retry-After", str(self.retry_after))
-            note_on(request).headers["Retry-After"] = response.headers["Retry-After"]
         # The outermost frame of a traceback is the one that caught the exception.
         names = [frame.f_globals.get("__name__") for frame, _ in walk_tb(self.__traceback__)]
-        if "flask.app" in names or (has_our_status and response.status_code >= 400):
+        if "flask.app" in names or response.status_code == self.code >= 400:
             self.mark(response)
         return response
 
     def mark(self, response: Response) -> Response:
-        """Put the slug of this refusal into the header of a response."""
-        response.headers[REFUSAL_HEADER] = self.slug
-        note_on(request).headers[REFUSAL_HEADER] = self.slug
+        """Put the headers of this refusal on a response, also if a hook replaces it."""
+        headers = dict(self.get_headers())
+        del headers["Content-Type"], headers["Vary"]  # those of its own body
+        if response.status_code != self.code:
+            headers.pop("Retry-After", None)
+        elif "Retry-After" in response.headers:  # the handler's own
+            headers["Retry-After"] = response.headers["Retry-After"]
+        response.headers.update(headers)
+        note_on(request).headers.update(headers)
         return response
 
     def get_headers(

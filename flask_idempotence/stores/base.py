@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from .facts import DatabaseFacts, ServerFacts
+    from .facts import Facts
 
 OWNER_BYTES = 16
 """An owner is this many bytes: the wall-clock time in milliseconds (6), the rest is random."""
@@ -149,7 +149,8 @@ class Store(ABC):
     """
 
     shared: bool = True
-    """Whether other processes see the claims of this one."""
+    """Whether other processes see the claims of this one. Then its clock is a server's, which
+    `flask_idempotence.testing` cannot move."""
 
     @abstractmethod
     def claim(
@@ -274,7 +275,7 @@ class InspectableStore(Store):
         """Return roughly how many keys the store holds, others' included; None for unknown."""
         return None
 
-    def facts(self) -> Sequence[ServerFacts | DatabaseFacts]:
+    def facts(self) -> Sequence[Facts]:
         """Return the version, settings and state of each server behind the store."""
         return ()
 

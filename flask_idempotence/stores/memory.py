@@ -215,19 +215,19 @@ class MemoryStore(InspectableStore):
         record: bytes = b"",
         again: bool = False,
     ) -> None:
-        """Store a value. A later expiry needs no other entry in the heap: see `_drop_next`."""
         values, heap = self._values, self._heap
         for _ in range(_DUE_A_WRITE):
             if not heap or heap[0][0] > now:
                 break
             self._drop_next(now)
-        held = values.get(key)
+        held, filed = values.get(key), expires
         if held is None and len(values) >= self._max_entries:
             self._make_room(now)
-        filed = expires if held is None else min(expires, held[_FILED])
-        values[key] = (kind, owner, expires, fingerprint, lease_end, keep, record, again, filed)
-        if held is None or filed < held[_FILED]:
+        if held is not None and held[_FILED] <= expires:
+            filed = held[_FILED]  # a later expiry needs no other entry: see `_drop_next`
+        else:
             heapq.heappush(heap, (expires, key))
+        values[key] = (kind, owner, expires, fingerprint, lease_end, keep, record, again, filed)
         if len(heap) > 2 * len(values) + 1000:  # of keys that were released or removed
             heap[:] = [(held[_FILED], key) for key, held in values.items()]
             heapq.heapify(heap)

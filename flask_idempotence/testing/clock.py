@@ -17,11 +17,7 @@ from ..errors import ConfigurationError
 from ..request.tokens import Tokens
 from ..response.records import Records
 from ..signals import claimed, rejected, replayed, token_issued, token_spent
-from ..stores.base import Store
 from ..stores.memory import MemoryStore
-
-_SERVERS = ("flask_idempotence.stores.redis.", "flask_idempotence.stores.sql.")
-"""Modules of the stores whose server has a clock of its own."""
 
 _LONGEST = timedelta(days=36_525)
 """The longest step: the clock of leases never goes back, so infinity would never end."""
@@ -31,10 +27,6 @@ _DECISIONS = (claimed, rejected, replayed, token_issued, token_spent)
 
 _SHORTEST_STEP = 0.05
 """Seconds of the time advanced after which a failed renewal is tried again, at least."""
-
-
-def _is_on_server(store: Store) -> bool:
-    return any(base.__module__.startswith(_SERVERS) for base in type(store).__mro__)
 
 
 class _Ahead:
@@ -73,8 +65,8 @@ class MovableClock:
             seconds: seconds, or a `timedelta`, to let pass; from 0 to a century.
 
         Raises:
-            ConfigurationError: an application with its store on Redis or in a database has used
-                it since the clock was taken over. Time passes for none.
+            ConfigurationError: an application has used a store that processes share, such as
+                Redis, since the clock was taken over. Time passes for none.
             ValueError: `seconds` is negative, or longer than a century.
         """
         if isinstance(seconds, timedelta):
@@ -90,7 +82,7 @@ class MovableClock:
                 "keep the store, leave the clock out and wait for short intervals."
             )
         end = _monotonic() + seconds
-        keepers = [keeper for keeper in KEEPERS if not _is_on_server(keeper.store)]
+        keepers = [keeper for keeper in KEEPERS if not keeper.store.shared]
         while busy := [(at, keeper) for keeper in keepers if (at := keeper.due_at()) < end]:
             step = max(min(at for at, _ in busy) - _monotonic(), _SHORTEST_STEP)
             self._move(min(step, end - _monotonic()), [keeper for _, keeper in busy])
@@ -115,7 +107,7 @@ class MovableClock:
 
     def _note(self, app: Flask, /, **_: object) -> None:
         store = app.extensions["idempotence"].store
-        if _is_on_server(store):
+        if store.shared:  # the clock is the server's
             self._fixed.add(f"the application {app.name!r} on {type(store).__name__}")
 
     @contextmanager

@@ -15,6 +15,7 @@ from helpers.callers.http_callers import (
     HALF,
     PROBLEM,
     RUNNING,
+    ByRequests,
     Script,
     retries_with,
     serving,
@@ -48,141 +49,85 @@ def test_a_file_is_sent_again_from_where_it_began(pauses, library, begin):
     assert script.bodies == [b"skip:the picture"[begin:]] * 3
 
 
-def test_an_upload_is_sent_again_whole(pauses):
-    script = Script([b"", DOWN, DONE])
-    rules, files = retries_with(pauses), {"picture": ("a.png", io.BytesIO(b"the picture"))}
-
-    async def upload(url):
-        transport = AsyncIdempotentTransport(retries=rules, sleep=pauses.later)
-        async with httpx.AsyncClient(transport=transport) as client:
-            await client.post(url, files=files)
-
+@pytest.mark.parametrize("library", CALLERS)
+def test_an_upload_is_sent_again_whole(pauses, library):
+    call = CALLERS[library](retries_with(pauses), pauses)
+    script, picture = Script([b"", DOWN, DONE]), io.BytesIO(b"the picture")
     with serving(script) as url:
-        with httpx.Client(transport=IdempotentTransport(retries=rules, sleep=pauses)) as client:
-            client.post(url, files=files)
-        script.keys.clear()
-        asyncio.run(upload(url))
-        script.keys.clear()
-        with requests.Session() as session:
-            session.mount("http://", IdempotentAdapter(rules, sleep=pauses))
-            session.post(url, files={"picture": io.BytesIO(b"the picture")})
-    assert len(script.bodies) == 9
-    assert all(body.count(b"the picture") == 1 for body in script.bodies)
+        call("POST", url, files={"picture": picture})
+    call.close()
+    assert [body.count(b"the picture") for body in script.bodies] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("library", ["requests", "httpx"])
+@pytest.mark.parametrize("library", CALLERS)
 def test_a_body_that_can_be_read_once_is_sent_once_and_the_error_says_so(pauses, library):
     call, readers = CALLERS[library](retries_with(pauses), pauses), set()
 
     def parts():  # such as rows of a connection that belongs to this thread
         readers.add(threading.get_ident())
-        yield b"the "
-        yield b"picture"
+        yield b"the picture"
 
+    async def later():
+        for each in parts():
+            yield each
+
+    content = later if library == "async httpx" else parts
     script = Script([DOWN])
     with serving(script) as url:
-        assert call("POST", url, content=parts()).status_code == 503
+        assert call("POST", url, content=content()).status_code == 503
     assert script.keys[0]
     with pytest.raises(call.NO_ANSWER) as caught:
-        call("POST", f"http://{HOST}:{free_port()}", content=parts())
+        call("POST", f"http://{HOST}:{free_port()}", content=content())
     call.close()
     assert len(script.keys) == 1
     assert (pauses, readers) == ([], {threading.get_ident()})
     assert caught.value.__notes__ == ["Sent only once: the body cannot be read a second time."]
 
 
-def test_an_asynchronous_body_is_sent_once(pauses):
-    async def parts():
-        yield b"the picture"
-
-    async def send(url):
-        transport = AsyncIdempotentTransport(retries=retries_with(pauses), sleep=pauses.later)
-        async with httpx.AsyncClient(transport=transport) as client:
-            return await client.post(url, content=parts())
-
-    script = Script([DOWN])
-    with serving(script) as url:
-        assert asyncio.run(send(url)).status_code == 503
-    assert len(script.keys) == 1
+STREAMED = {"extensions": {STREAM: True}}
 
 
-def test_an_answer_may_be_read_by_and_by(pauses):
-    script = Script([DOWN, RUNNING, (201, {}, b"x" * 50_000)])
-    rules = retries_with(pauses)
+class Reading(httpx.HTTPTransport):
+    def handle_request(self, request):
+        response = super().handle_request(request)
+        response.read()
+        return response
 
-    async def stream(url):
-        transport = AsyncIdempotentTransport(retries=rules, sleep=pauses.later)
-        async with (
-            httpx.AsyncClient(transport=transport) as client,
-            client.stream("POST", url, extensions={STREAM: True}) as answer,
-        ):
-            assert not answer.is_stream_consumed
-            return len([part async for part in answer.aiter_bytes(1000)])
 
-    with serving(script) as url:
-        transport = IdempotentTransport(retries=rules, sleep=pauses)
-        with (
-            httpx.Client(transport=transport) as client,
-            client.stream("POST", url, extensions={STREAM: True}) as answer,
-        ):
-            assert len(list(answer.iter_bytes(1000))) == 50
-        script.keys.clear()
-        assert asyncio.run(stream(url)) == 50
-        script.keys.clear()
-        with requests.Session() as session:
-            session.mount("http://", IdempotentAdapter(rules, sleep=pauses))
-            with session.post(url, stream=True) as answer:
-                assert answer.raw.tell() == 0
-                assert len(list(answer.iter_content(1000))) == 50
-    assert pauses == [0.5, 1] * 3
+class ReadingLater(httpx.AsyncHTTPTransport):
+    async def handle_async_request(self, request):
+        response = await super().handle_async_request(request)
+        await response.aread()
+        return response
+
+
+class ReadingAdapter(HTTPAdapter):
+    def send(self, request, **options):
+        response = super().send(request, **options)
+        assert response.content is not None
+        return response
 
 
 ZIPPED = {"Content-Encoding": "gzip"}
-READ_BEFORE = [DOWN, RUNNING, (201, ZIPPED, gzip.compress(b"done"))]
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_wrapped_transport_may_have_read_its_answer(pauses, streamed):
-    class Reading(httpx.HTTPTransport):
-        def handle_request(self, request):
-            response = super().handle_request(request)
-            response.read()
-            return response
-
-    script, rules = Script(READ_BEFORE), retries_with(pauses)
-    transport = IdempotentTransport(Reading(), retries=rules, sleep=pauses)
-    extensions = {STREAM: True} if streamed else {}
-    with serving(script) as url, httpx.Client(transport=transport) as client:
-        answer = client.post(url, extensions=extensions)
+@pytest.mark.parametrize("options", [{}, STREAMED])
+@pytest.mark.parametrize(
+    ("library", "wrapped"),
+    [
+        ("requests", {"adapter": ReadingAdapter()}),
+        ("httpx", {"transport": Reading()}),
+        ("async httpx", {"transport": ReadingLater()}),
+    ],
+)
+def test_what_is_wrapped_may_have_read_its_answer(pauses, library, wrapped, options):
+    call = CALLERS[library](retries_with(pauses), pauses, **wrapped)
+    script = Script([DOWN, RUNNING, (201, ZIPPED, gzip.compress(b"done"))])
+    with serving(script) as url:
+        answer = call("POST", url, **({} if library == "requests" else options))
     assert (answer.status_code, answer.content, pauses) == (201, b"done", [0.5, 1])
     assert len(set(script.keys)) == 1
-
-
-def test_a_wrapped_asynchronous_transport_may_have_read_its_answer(pauses):
-    class Reading(httpx.AsyncHTTPTransport):
-        async def handle_async_request(self, request):
-            response = await super().handle_async_request(request)
-            await response.aread()
-            return response
-
-    async def post(url):
-        transport = AsyncIdempotentTransport(Reading(), retries=rules, sleep=pauses.later)
-        async with httpx.AsyncClient(transport=transport) as client:
-            return await client.post(url)
-
-    script, rules = Script(READ_BEFORE), retries_with(pauses)
-    with serving(script) as url:
-        answer = asyncio.run(post(url))
-    assert (answer.status_code, answer.content, pauses) == (201, b"done", [0.5, 1])
-
-
-def test_a_transport_of_the_tests_may_answer_what_is_there(pauses):
-    answers = iter([httpx.Response(503), httpx.Response(201, json={"order": 1})])
-    wrapped = httpx.MockTransport(lambda request: next(answers))
-    transport = IdempotentTransport(wrapped, retries=retries_with(pauses), sleep=pauses)
-    with httpx.Client(transport=transport) as client:
-        assert client.post("http://shop.test").json() == {"order": 1}
-    assert pauses == [0.5]
+    call.close()
 
 
 @pytest.mark.parametrize("way", ["consumed", "closed"])
@@ -203,50 +148,61 @@ def test_an_answer_that_a_wrapped_transport_has_thrown_away_is_an_answer(pauses,
     assert (len(script.keys), pauses) == (1, [])
 
 
-@pytest.mark.parametrize("keeps", [True, False])
-def test_a_wrapped_adapter_may_have_read_its_answer(pauses, keeps):
-    class Reading(HTTPAdapter):
-        def send(self, request, **options):  # as most adapters that are wrapped have it
+def test_so_it_is_if_a_wrapped_adapter_has(pauses):
+    class Careless(HTTPAdapter):
+        def send(self, request, **options):
             response = super().send(request, **options)
-            if keeps:
-                assert response.content is not None
-            else:
-                list(response.iter_content(None))
+            list(response.iter_content(None))
             return response
 
-    script, rules = Script([DOWN, (201, PROBLEM, b"{}")]), retries_with(pauses)
-    with serving(script) as url, requests.Session() as session:
-        adapter = IdempotentAdapter(rules, adapter=Reading(), sleep=pauses)
-        session.mount("http://", adapter)
-        with session.post(url, stream=True, timeout=10) as answer:
-            assert answer.status_code == 201
+    call = ByRequests(retries_with(pauses), pauses, adapter=Careless())
+    script = Script([DOWN, (201, PROBLEM, b"{}")])
+    with serving(script) as url, call.session.post(url, stream=True, timeout=10) as answer:
+        assert answer.status_code == 201
+    call.close()
     assert (len(script.keys), pauses) == (2, [0.5])
 
 
 def test_an_answer_that_is_read_by_and_by_is_not_waited_for(pauses):
-    seen, in_time = threading.Event(), []
+    before, seen, in_time = Script([DOWN, RUNNING]), threading.Event(), []
 
-    def talker(_, start_response):
+    def talker(environ, start_response):
+        if len(before.keys) < 2:
+            yield from before(environ, start_response)
+            return
         start_response("200 OK", [("Content-Length", "2")])
         yield b"1"
         in_time.append(seen.wait(3))
         seen.clear()
+        before.keys.clear()
         yield b"2"
 
-    rules = retries_with(pauses, attempts=1)
+    rules = retries_with(pauses)
+
+    async def stream(url):
+        transport = AsyncIdempotentTransport(retries=rules, sleep=pauses.later)
+        async with (
+            httpx.AsyncClient(transport=transport) as client,
+            client.stream("POST", url, **STREAMED) as answer,
+        ):
+            seen.set()
+            return await answer.aread()
+
     with serving(talker) as url, requests.Session() as session:
         transport = IdempotentTransport(retries=rules, sleep=pauses)
         with (
             httpx.Client(transport=transport) as client,
-            client.stream("POST", url, extensions={STREAM: True}) as answer,
+            client.stream("POST", url, **STREAMED) as answer,
         ):
             seen.set()
             assert answer.read() == b"12"
+        assert asyncio.run(stream(url)) == b"12"
         session.mount("http://", IdempotentAdapter(rules, sleep=pauses))
         with session.post(url, stream=True, timeout=10) as answer:
             seen.set()
             assert answer.content == b"12"
-    assert in_time == [True, True]
+    assert in_time == [True] * 3
+    assert pauses == [0.5, 1] * 3
 
 
 class Unread(httpx.SyncByteStream):
@@ -268,7 +224,7 @@ def test_an_answer_that_is_not_the_last_gives_its_connection_back(pauses):
     wrapped = httpx.MockTransport(lambda _: next(answers))
     transport = IdempotentTransport(wrapped, retries=retries_with(pauses), sleep=pauses)
     with httpx.Client(transport=transport) as client:
-        assert client.post("http://shop.test", extensions={STREAM: True}).status_code == 201
+        assert client.post("http://shop.test", **STREAMED).status_code == 201
     assert first.closed.is_set()
 
 
@@ -283,7 +239,7 @@ def test_an_answer_that_comes_too_late_gives_its_connection_back(pauses):
     transport = IdempotentTransport(httpx.MockTransport(answer), retries=rules, sleep=pauses)
     with httpx.Client(transport=transport) as client:
         with pytest.raises(httpx.TimeoutException):
-            client.post("http://shop.test", extensions={STREAM: True})
+            client.post("http://shop.test", **STREAMED)
         assert not late.closed.is_set()
         given_up.set()
         assert late.closed.wait(5)

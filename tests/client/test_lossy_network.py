@@ -1,9 +1,7 @@
 """Callers and guarded routes together: a network that loses half, and each effect once."""
 
 import asyncio
-import json
 import random
-import subprocess
 import threading
 import time
 import zlib
@@ -14,16 +12,12 @@ import pytest
 from flask import request
 from helpers.apps import make_app
 from helpers.callers.http_callers import CALLERS, hang_up, serving
-from helpers.callers.node import MUST_RUN, NODE
-from helpers.repository import ROOT
 from werkzeug.exceptions import HTTPException
 
-from flask_idempotence import MemoryStore, RepeatSubmit, idempotent, no_repeat_submit
+from flask_idempotence import MemoryStore, idempotent, no_repeat_submit
 from flask_idempotence.client import Retries, was_replayed
 from flask_idempotence.client.httpx import AsyncIdempotentTransport
 from flask_idempotence.testing import FakeClock
-
-SEND = ROOT / "tests" / "js" / "send.mjs"
 
 
 class Unreliable:
@@ -116,17 +110,10 @@ def test_a_hundred_asynchronous_operations_over_it_have_each_their_effect_once(s
 
 REFUSERS = {
     "the problem document": ({}, {}),
-    "the handler of the page": (
-        {
-            RepeatSubmit: lambda error: (
-                {"code": error.slug},
-                error.code,
-                {"Retry-After": str(error.retry_after)},
-            )
-        },
+    "any HTTP error in JSON": (
+        {HTTPException: lambda error: ({"a": 1}, error.code, {"Retry-After": "5"})},
         {},
     ),
-    "any HTTP error in JSON": ({HTTPException: lambda error: ({"a": 1}, error.code)}, {}),
     "any error is a 500": ({Exception: lambda error: ({"error": "internal"}, 500)}, {}),
     "any error is a 503": ({Exception: lambda error: ("", 503, {"Retry-After": "5"})}, {}),
     "a page": ({}, {"Accept": "text/html"}),
@@ -158,19 +145,3 @@ def test_a_locked_order_is_carried_out_once_whatever_makes_the_refusal(call, pau
         for _ in range(2):
             call("POST", f"{url}/vote", headers=voting.sent)
     assert (voting.runs, pauses) == ([1], [])
-
-
-@pytest.mark.skipif(NODE is None and not MUST_RUN, reason="node is missing")
-def test_so_it_is_by_the_script(voting):
-    def network(environ, start_response):
-        if environ["HTTP_X_ATTEMPT"] != "1":  # the lock opens while the script waits
-            voting.clock.advance(6)
-        return voting(environ, start_response)
-
-    with serving(network) as url:
-        for _ in range(2):
-            told = subprocess.check_output(
-                [NODE, SEND, f"{url}/vote", json.dumps(voting.sent)], text=True, timeout=60
-            )
-    assert json.loads(told)["sent"] == 1
-    assert voting.runs == [1]

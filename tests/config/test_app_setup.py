@@ -1,5 +1,6 @@
 """How the extension is set up on an application, and what it says where that went wrong."""
 
+import itertools
 import logging
 from datetime import timedelta
 
@@ -16,6 +17,7 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
+from flask_idempotence.engine.engine import LATE_SETTINGS_EVERY
 
 SECRET = "hunter2-hunter2"
 
@@ -75,11 +77,7 @@ def test_a_second_registration_says_what_to_do():
         ("ENABLED", None, "Must not be None"),
         ("STORAGE_URI", "", "Set the environment variable that it comes from"),
         ("STORAGE_URI", " ", "Set the environment variable that it comes from"),
-        (
-            "STORAGE_URI",
-            None,
-            "None is not a URI. Set the environment variable that it comes from",
-        ),
+        ("STORAGE_URI", None, "None is not a URI. Set the environment variable"),
         ("STORAGE_URI", b"redis://:hunter2@h/0", "Must be a string"),
         ("STORAGE_URI", MemoryStore(), "Idempotence(app, store=...)"),
         ("STORAGE_URI", f"postgres://user:{SECRET}@host/shop", "postgresql+psycopg://"),
@@ -186,12 +184,15 @@ def test_the_toggle_of_one_mode_leaves_the_other_on():
 
 def test_any_other_late_change_is_ignored_and_reported_once(caplog):
     app, runs = guarded_app()
-    app.config.update(IDEMPOTENCE_DUPLICATE_STATUS=200, IDEMPOTENCE_STORAGE_URI=SECRET)
+    late = {"IDEMPOTENCE_DUPLICATE_STATUS": 200, "IDEMPOTENCE_STORAGE_URI": SECRET}
+    app.config.update(late, IDEMPOTENCY_LEASE=SECRET)
     assert posts(app, 4) == [200, 409, 409, 409]
-    (told,) = [record for record in caplog.records if "changed after" in record.getMessage()]
-    assert told.name == "flask_idempotence"
-    assert "IDEMPOTENCE_DUPLICATE_STATUS" in told.getMessage()
-    assert "IDEMPOTENCE_STORAGE_URI" in told.getMessage()
+    told = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert [each.name for each in told] == ["flask_idempotence"] * 2
+    misnamed, changed = (each.getMessage() for each in told)
+    assert all(name in changed for name in ("changed after", *late))
+    assert "IDEMPOTENCY_LEASE is not a setting" in misnamed
+    assert "Did you mean IDEMPOTENCE_LEASE?" in misnamed
     assert "hunter2" not in caplog.text
     assert runs == [1]
 
@@ -238,21 +239,15 @@ def test_disabled_lets_everything_through_without_asking_the_store(guard):
     uri = f"redis://{HOST}:{free_port()}/0"
     app, runs = guarded_app(guard, IDEMPOTENCE_ENABLED=False, IDEMPOTENCE_STORAGE_URI=uri)
     assert (posts(app), runs) == ([200, 200], [1, 1])
-
-
-def test_pages_get_tokens_while_disabled_and_may_spend_them_later():
-    app, runs = guarded_app(one_time_token(), IDEMPOTENCE_ENABLED=False)
-    headers = {"Idempotence-Token": app.test_client().get("/token").json["token"]}
-    app.config["IDEMPOTENCE_ENABLED"] = True
-    assert (posts(app, headers=headers), runs) == ([200, 409], [1])
+    assert app.test_client().get("/token").json["token"]  # for pages
 
 
 @pytest.mark.parametrize("toggle", ["ENABLED", "TOKEN_ENABLED"])
-def test_pages_get_tokens_while_disabled_though_the_store_is_away(toggle):
-    uri = f"redis://{HOST}:{free_port()}/0"
-    app = make_app(**{f"IDEMPOTENCE_{toggle}": False, "IDEMPOTENCE_STORAGE_URI": uri})
-    answer = app.test_client().get("/token")
-    assert (answer.status_code, bool(answer.json.get("token"))) == (200, True)
+def test_pages_get_tokens_while_disabled_and_may_spend_them_later(toggle):
+    app, runs = guarded_app(one_time_token(), **{f"IDEMPOTENCE_{toggle}": False})
+    headers = {"Idempotence-Token": app.test_client().get("/token").json["token"]}
+    app.config[f"IDEMPOTENCE_{toggle}"] = True
+    assert (posts(app, headers=headers), runs) == ([200, 409], [1])
 
 
 @pytest.mark.parametrize("quiet", ["DEBUG", "TESTING", None])
@@ -268,3 +263,83 @@ def test_the_store_in_memory_is_reported_once_where_it_matters(caplog, quiet):
 def test_a_shared_store_is_not_reported(caplog, redis_url):
     app, runs = guarded_app(TESTING=False, IDEMPOTENCE_STORAGE_URI=redis_url)
     assert (posts(app), runs, caplog.text) == ([200, 409], [1], "")
+
+
+# Settings under a wrong name
+
+
+NAMES_OF_STORES = (
+    "REDIS_URL REDIS_URI REDIS REDIS_HOST URL URI STORE STORE_URL STORAGE DATABASE_URL DB_URI "
+    "BACKEND DSN"
+)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("IDEMPOTENCE_LOCK_INTERVALL", "IDEMPOTENCE_LOCK_INTERVAL"),
+        ("IDEMPOTENCE_STORAGE_URL", "IDEMPOTENCE_STORAGE_URI"),
+        ("IDEMPOTENCE_TOKENTTL", "IDEMPOTENCE_TOKEN_TTL"),
+        ("IDEMPOTENCE_TOKEN_URI", "IDEMPOTENCE_TOKEN_URL"),
+        ("IDEMPOTENCE_TTL", "IDEMPOTENCE_KEY_TTL"),
+        ("IDEMPOTENCE_HEADER", "IDEMPOTENCE_KEY_HEADER"),
+        ("IDEMPOTENCE_TIMEOUT", "IDEMPOTENCE_LEASE"),
+        ("IDEMPOTENCE_REDIS_OPTIONS", "IDEMPOTENCE_STORAGE_OPTIONS"),
+        *((f"IDEMPOTENCE_{name}", "IDEMPOTENCE_STORAGE_URI") for name in NAMES_OF_STORES.split()),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_nearest_name(wrong, right):
+    assert f"{wrong} is not a setting. Did you mean {right}?" in refused(**{wrong: SECRET})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("IDEMPOTENCY_STORAGE_URI", "IDEMPOTENCE_STORAGE_URI"),
+        ("IDEMPOTENCY_KEY_TTL", "IDEMPOTENCE_KEY_TTL"),
+        ("IDEMPOTENCY_REDIS_URL", "IDEMPOTENCE_STORAGE_URI"),
+        ("IDEMPOTENT_LOCK_INTERVAL", "IDEMPOTENCE_LOCK_INTERVAL"),
+        ("FLASK_IDEMPOTENCE_LEASE", "IDEMPOTENCE_LEASE"),
+        ("idempotence_lease", "IDEMPOTENCE_LEASE"),
+    ],
+)
+def test_a_setting_under_a_foreign_prefix_is_refused_with_its_right_name(wrong, right):
+    text = refused(**{wrong: SECRET})
+    assert f"{wrong} is not a setting: settings begin with IDEMPOTENCE_." in text
+    assert f"Did you mean {right}?" in text
+
+
+def test_every_wrong_setting_is_told_at_once():
+    text = refused(IDEMPOTENCY_LEASE=5, IDEMPOTENCE_REDIS_URL=SECRET, IDEMPOTENCE_LEASE=SECRET)
+    assert "IDEMPOTENCY_LEASE is not" in text
+    assert "IDEMPOTENCE_REDIS_URL is not" in text
+    assert "IDEMPOTENCE_LEASE: Must be" in text
+
+
+def test_other_settings_are_none_of_ours():
+    make_app(IDEMPOTENT="yes", IDEMPOTENCYX_KEY=1, SHOP_IDEMPOTENCY_KEY=2)
+
+
+@pytest.mark.parametrize("seen", [1, 40, 64])
+def test_each_later_change_is_reported_once_within_64_guarded_requests(caplog, seen):
+    app = make_app()
+    view = no_repeat_submit(60)(lambda n: "done")
+    app.add_url_rule("/<int:n>", "guarded", view, methods=["POST"])
+    numbers = itertools.count()
+
+    def reports_after(times):
+        for n in itertools.islice(numbers, times):
+            assert app.test_client().post(f"/{n}").status_code == 200
+        told = [each.getMessage() for each in caplog.records]
+        return [text for text in told if "changed after" in text]
+
+    assert LATE_SETTINGS_EVERY == 64
+    assert reports_after(seen) == []
+    app.config["IDEMPOTENCE_LEASE"] = 5
+    assert reports_after(64 - seen) == []
+    [lease] = reports_after(1)
+    assert "IDEMPOTENCE_LEASE" in lease
+    assert reports_after(2 * 64) == [lease]
+    app.config["IDEMPOTENCE_MAX_HOLD"] = 5
+    [_, hold] = reports_after(64)
+    assert "IDEMPOTENCE_MAX_HOLD" in hold

@@ -76,3 +76,18 @@ def test_each_test_that_is_named_exists_once_or_in_few_files():
 def test_the_running_text_names_no_test(page):
     code = r"(?ms)^```.*?^```$"
     assert re.findall(NAME, re.sub(code, "", text_of(page))) == []
+
+
+def test_the_page_of_the_draft_names_each_test_of_a_requirement_and_each_requirement_has_one():
+    page = text_of(REPORTS / "draft-requirements.md")
+    named = {}
+    for file, name in re.findall(r"`(test_\w+\.py)::(test_\w+)`", page):
+        named.setdefault(file, set()).add(name)
+    for file, names in named.items():
+        texts = [text_of(path) for path in (ROOT / "tests").rglob(file)]
+        defined = set(re.findall(r"(?m)^def (test_\w+)", "\n".join(texts)))
+        assert names <= defined, file
+        assert file != "test_draft.py" or names == defined
+    rows = re.findall(r"(?m)^\| \d.*", page)
+    assert len(rows) > 20
+    assert [row for row in rows if "::test_" not in row and "the client" not in row] == []

@@ -4,13 +4,12 @@ import ast
 import dataclasses
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 from blinker import NamedSignal
 from helpers.apps import make_app
-from helpers.http_transcripts import CONTINUES
+from helpers.http_transcripts import CONTINUES, blocks
 from helpers.pages import namespace
 from helpers.repository import (
     CHINESE,
@@ -23,36 +22,37 @@ from helpers.repository import (
     section,
     text_of,
 )
+from helpers.servers.processes import run_to_end
+from observability.test_metrics import add_views
 
 import flask_idempotence
 from flask_idempotence import (
     Idempotence,
-    LeaseLost,
     MemoryStore,
     Running,
     client,
-    current_guard,
-    idempotent,
     no_repeat_submit,
     one_time_token,
     testing,
 )
 from flask_idempotence.config.settings import DUPLICATES, SETTINGS
-from flask_idempotence.testing import record_signals
+from flask_idempotence.testing import record_signals, token_for
 
 
 def examples():
     """List the chains of python blocks: a block, and those that are marked to continue it."""
-    block = re.compile(rf"(?m)^({CONTINUES}\n+)?```python\n(.*?)^```$", re.DOTALL)
-    chains = []
-    for page in PAGES:
-        for found in block.finditer(text_of(page)):
-            if not found[1]:
-                chain = []
-                line = text_of(page)[: found.start()].count("\n") + 1
-                chains.append(pytest.param(page, chain, id=f"{page.relative_to(ROOT)}:{line}"))
-            chain.append((found.start(2), found[2]))
-    return chains
+    return [
+        pytest.param(page, chain, id=f"{page.relative_to(ROOT)}:{line_of(page, chain[0])}")
+        for page in PAGES
+        for chain in (
+            [block for block in chain if block.language == "python"]
+            for chain in blocks(text_of(page))
+        )
+    ]
+
+
+def line_of(page, block):
+    return text_of(page)[: block.start].count("\n")
 
 
 FILE = re.compile(r"# (\w+\.py)\n")
@@ -60,7 +60,7 @@ FILE = re.compile(r"# (\w+\.py)\n")
 
 def is_of_files(chain):
     """Whether the blocks are files for pytest: each begins with its name."""
-    return all(FILE.match(code) for _, code in chain)
+    return all(FILE.match(block.text) for block in chain)
 
 
 def is_chinese(page):
@@ -77,18 +77,12 @@ def is_chinese(page):
     ],
 )
 def test_the_files_of_a_page_pass_as_tests(chain, tmp_path, redis_url):
-    for _, code in chain:
-        (tmp_path / FILE.match(code)[1]).write_text(code, encoding="utf-8")
+    for block in chain:
+        (tmp_path / FILE.match(block.text)[1]).write_text(block.text, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-W", "error", "--strict-markers"]
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider"],
-        cwd=tmp_path,
-        env={**os.environ, "TEST_REDIS_URL": redis_url},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    tests = sum(code.count("def test_") for _, code in chain)
+    command += ["-p", "no:cacheprovider"]
+    done = run_to_end(command, cwd=tmp_path, env={**os.environ, "TEST_REDIS_URL": redis_url})
+    tests = sum(block.text.count("def test_") for block in chain)
     assert f" {tests} passed in " in done.stdout, done.stdout + done.stderr
 
 
@@ -97,9 +91,9 @@ def test_the_files_of_a_page_pass_as_tests(chain, tmp_path, redis_url):
 )
 def test_every_example_runs(page, chain):
     names = namespace()
-    for start, code in chain:
-        lines_before = "\n" * text_of(page)[:start].count("\n")
-        compiled = compile(lines_before + code, str(page), "exec")
+    for block in chain:
+        lines_before = "\n" * line_of(page, block)
+        compiled = compile(lines_before + block.text, str(page), "exec")
         if not is_chinese(page):
             exec(compiled, names)
 
@@ -113,22 +107,14 @@ def test_there_are_examples_and_none_is_overlooked():
     assert marks - explained == chained
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "pip install uv && uv run --no-default-groups --group example flask --app example_app run",
-        "pip install uv && uv run pytest",
-    ],
-)
-def test_the_readme_names_the_command(command):
-    blocks = re.findall(r"(?ms)^```sh\n(.*?)^```$", text_of(README))
-    assert [line for block in blocks for line in block.splitlines()].count(command) == 1
-
-
-def test_the_short_readme_stays_short():
+def test_the_readme_is_short_and_names_the_commands():
     text = text_of(README)
     assert len(text.splitlines()) <= 120
     assert len(text.split()) <= 800
+    lines = "".join(re.findall(r"(?ms)^```sh\n(.*?)^```$", text)).splitlines()
+    example = "uv run --no-default-groups --group example flask --app example_app run"
+    for command in (example, "uv run pytest"):
+        assert lines.count(f"pip install uv && {command}") == 1
 
 
 def test_the_site_has_few_pages_and_a_short_sidebar():
@@ -171,13 +157,14 @@ def test_the_settings_and_their_page_agree():
     documented = {name: repr(ast.literal_eval(default)) for name, default in written}
     assert len(documented) == len(written)
     assert headings(page, 3) == [name for name, _ in written]
-    assert documented == {name: repr(default_of(field)) for name, field in SETTINGS.items()}
-
-
-def default_of(field):
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
+    assert documented == {
+        name: repr(
+            field.default
+            if field.default_factory is dataclasses.MISSING
+            else field.default_factory()
+        )
+        for name, field in SETTINGS.items()
+    }
 
 
 def test_no_page_names_a_setting_that_does_not_exist():
@@ -215,88 +202,42 @@ def test_the_page_of_errors_names_no_other_and_every_exception():
             assert f"`{name}`" in text_of(page)
 
 
-def documented_signals():
-    names = re.findall(r"(?m)^### (.+)$", section(REFERENCE / "api.md", "Signals"))
-    return set(names) - {"Log lines"}
-
-
-def test_every_signal_is_documented():
-    signals = {
-        name
-        for name in flask_idempotence.__all__
-        if isinstance(getattr(flask_idempotence, name), NamedSignal)
-    }
-    assert documented_signals() == signals
-
-
-def test_every_argument_of_a_signal_is_documented():
-    for name, arguments in sent_signals().items():
-        for argument in arguments:
-            where = section(REFERENCE / "api.md", name) + common_arguments()
-            assert f"`{argument}`" in where, (name, argument)
-
-
-def common_arguments():
-    told = section(REFERENCE / "api.md", "Signals").partition("Every signal carries")[2]
-    return told.partition("\n### ")[0]
-
-
-def sent_signals():
-    """Make an application send every signal; return their arguments by name."""
+def test_every_signal_and_its_arguments_are_documented():
+    """An application sends every one."""
     store = MemoryStore(max_entries=1)
-    app = make_app(store=store)
-
-    @app.post("/<what>")
-    @no_repeat_submit(60)
-    def view(what):
-        if what == "lose":
-            store.clear("")
-            with pytest.raises(LeaseLost):
-                current_guard.ensure_held()
-        return what, 400 if what == "fail" else 200
-
-    @app.post("/pay")
-    @idempotent()
-    def pay():
-        return "paid"
-
-    @app.post("/token/spend")
-    @one_time_token()
-    def spend():
-        return "spent"
-
+    app = add_views(make_app(store=store))
     client = app.test_client()
     with record_signals(app) as recorder:
-        for url in ("/fail", "/lose", "/keep", "/keep", "/full"):
-            client.post(url)
+        for url in ("/orders/fail", "/orders/lose", "/orders/well", "/orders/well", "/payments"):
+            client.post(url, headers={"Idempotency-Key": "1"})
         store.clear("")
-        headers = {"Idempotence-Token": client.get("/token").get_json()["token"]}
-        client.post("/token/spend", headers=headers)
+        client.post("/checkout", headers={"Idempotence-Token": client.get("/token").json["token"]})
         store.clear("")
         for _ in range(2):
-            client.post("/pay", headers={"Idempotency-Key": "1"})
+            client.post("/payments", headers={"Idempotency-Key": "1"})
         app.config["IDEMPOTENCE_OBSERVE"] = True
-        client.post("/token/spend")
-    sent = dict(recorder.events)
-    assert set(sent) == documented_signals()
-    return sent
+        client.post("/checkout")
+    page = REFERENCE / "api.md"
+    about_all = section(page, "Signals")
+    named = set(re.findall(r"(?m)^### (.+)$", about_all)) - {"Log lines"}
+    exported = vars(flask_idempotence).items()
+    assert named == {name for name, value in exported if isinstance(value, NamedSignal)}
+    assert named == {name for name, _ in recorder.events}
+    common = about_all.partition("Every signal carries")[2].partition("\n### ")[0]
+    for name, arguments in recorder.events:
+        for argument in arguments:
+            assert f"`{argument}`" in section(page, name) + common, (name, argument)
 
 
-@pytest.mark.parametrize("name", flask_idempotence.__all__)
-def test_every_public_name_is_in_the_reference(name):
-    pages = [REFERENCE / "api.md", REFERENCE / "errors.md"]
-    mentions = rf"(?m)\bflask_idempotence\.{name}$|^###? {name}$|`{name}`"
-    assert any(re.search(mentions, text_of(page)) for page in pages)
-
-
-@pytest.mark.parametrize("name", testing.__all__)
-def test_every_name_for_tests_is_described(name):
-    assert f"`{name}" in text_of(ROOT / "docs" / "how-to" / "test-your-application.md")
-
-
-@pytest.mark.parametrize("name", client.__all__)
-def test_every_name_for_callers_is_described(name):
-    assert f"flask_idempotence.client.{name}\n" in text_of(REFERENCE / "api.md")
+def test_every_public_name_is_described():
+    reference = text_of(REFERENCE / "api.md") + text_of(REFERENCE / "errors.md")
+    for name in flask_idempotence.__all__:
+        mentions = rf"(?m)\bflask_idempotence\.{name}$|^###? {name}$|`{name}`"
+        assert re.search(mentions, reference), name
+    for name in testing.__all__:
+        assert f"`{name}" in text_of(ROOT / "docs" / "how-to" / "test-your-application.md")
+    for name in client.__all__:
+        assert f"flask_idempotence.client.{name}\n" in reference
 
 
 def test_the_changelog_begins_with_this_version():
@@ -317,38 +258,31 @@ def test_redis_holds_what_the_page_of_the_keyspace_says(redis_url, redis_server)
     def checkout():
         return "sold out", 409
 
-    def stored():
+    def stored(place):
+        """Return the one value, and its seconds to live."""
         [key] = server.keys()
-        value, left = server.get(key), server.pttl(key)
+        assert re.fullmatch(f"shop:2:{place}:[0-9a-f]{{32}}", key.decode())
+        value, left = server.get(key), server.pttl(key) / 1000
         server.flushdb()
-        return key.decode(), value, left / 1000
+        return value, pytest.approx(left, abs=10)
 
     server, client = redis_server.client(), app.test_client()
     client.post("/orders")
-    key, claim, left = stored()
-    assert re.fullmatch(r"shop:2:lock:order:[0-9a-f]{32}", key)
-    assert (claim[:1], len(claim[1:17]), claim[17:]) == (b"C", 16, bytes(16) + b"0")
-    assert 50 < left <= 60
+    claim, left = stored("lock:order")
+    assert (claim[:1], len(claim[1:17]), claim[17:], 60) == (b"C", 16, bytes(16) + b"0", left)
 
     with client.session_transaction() as session:
         session["user_id"] = "1"
     client.get("/token?purpose=pay")
-    key, token, left = stored()
-    assert re.fullmatch(r"shop:2:token:pay:[0-9a-f]{32}", key)
-    assert (token[:1], len(token[1:])) == (b"T", 16)
-    assert 290 < left <= 300
+    token, left = stored("token:pay")
+    assert (token[:1], len(token[1:]), 300) == (b"T", 16, left)
 
     with app.app_context(), idempotence.once("mail", 7, ttl=100) as job:
         job.result = [1]
-    key, record, left = stored()
-    assert re.fullmatch(r"shop:2:once:mail:[0-9a-f]{32}", key)
-    assert (record[:1], len(record[1:17]), record[17:33]) == (b"D", 16, bytes(16))
+    record, left = stored("once:mail")
+    assert (record[:1], len(record[1:17]), record[17:33], 100) == (b"D", 16, bytes(16), left)
     assert re.fullmatch(rb"2 [0-9a-f]{8} result \[1\]", record[33:])
-    assert 90 < left <= 100
 
-    headers = {"Idempotence-Token": app.test_client().get("/token").get_json()["token"]}
+    headers = {"Idempotence-Token": token_for(app.test_client())}
     app.test_client().post("/checkout", headers=headers)
-    key, token, left = stored()
-    assert re.fullmatch(r"shop:2:token:-:[0-9a-f]{32}", key)
-    assert token == b"R"
-    assert 290 < left <= 300
+    assert stored("token:-") == (b"R", 300)

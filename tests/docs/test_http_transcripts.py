@@ -52,18 +52,3 @@ def test_no_http_is_overlooked():
         assert text.count("```http") == len(played), page
         assert text.count("\nHTTP/1") == sum(block.is_answer for block in played), page
     assert all(chains(text_of(page)) for page in (PAYMENTS, ERRORS))
-
-
-def test_a_wrong_answer_is_noticed_and_corrected():
-    page = (
-        "```python\nfrom flask import Flask\napp = Flask(__name__)\n"
-        "app.add_url_rule('/', view_func=lambda: {'a': 1})\n```\n\n"
-        "```http\nGET / HTTP/1.1\nHost: shop.example\n```\n\n```http\nHTTP/1.1 404\n```\n"
-    )
-    [(block, said)] = run_chain(*chains(page))
-    assert block.text == "HTTP/1.1 404\n"
-    assert said == 'HTTP/1.1 200 OK\nContent-Type: application/json\n\n{"a": 1}\n'
-    corrected = rewritten(page, [(block, said)])
-    assert corrected == page.replace("HTTP/1.1 404\n", said)
-    [(block, again)] = run_chain(*chains(corrected))
-    assert block.text == again == said

@@ -5,7 +5,6 @@ import time
 
 import pytest
 from helpers.apps import bare_app
-from helpers.lock_profile import LockProfile
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import all_at_once
 
@@ -20,17 +19,16 @@ THREADS, REQUESTS, DELAY = 32, 3, 0.1
     ids=["lock", "key"],
 )
 def test_threads_do_not_wait_for_the_round_trips_of_others(fresh_redis, guard, trips):
-    with Proxy(fresh_redis) as proxy, LockProfile() as profile:
+    with Proxy(fresh_redis) as proxy:
         app = bare_app(
             IDEMPOTENCE_STORAGE_URI=proxy.url, IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 5}
         )
         app.add_url_rule("/", "order", guard(lambda: "created"), methods=["POST"])
         Idempotence(app)
         everybody = threading.Barrier(THREADS, lambda: setattr(proxy, "delay", DELAY / 2))
-        began, threads = [], set()
+        began = []
 
         def thread(number):
-            threads.add(threading.get_ident())
             for request in range(REQUESTS + 1):
                 name = f"{number}-{request}"
                 answer = app.test_client().post(
@@ -44,8 +42,5 @@ def test_threads_do_not_wait_for_the_round_trips_of_others(fresh_redis, guard, t
         all_at_once([lambda number=number: thread(number) for number in range(THREADS)])
         took = time.monotonic() - min(began)
 
-    assert threads <= profile.receivers
-    assert profile.taken.total() > 0
-    assert profile.held_in_receive == {}
     of_one = REQUESTS * trips * DELAY
     assert of_one <= took < THREADS / 4 * of_one

@@ -1,37 +1,16 @@
 """Owners: 128 random bits each, never drawn twice."""
 
-import subprocess
-import sys
+import os
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+
+import pytest
 
 from flask_idempotence.engine import claim
 from flask_idempotence.engine.claim import Owners
 from flask_idempotence.stores.base import OWNER_BYTES
 
 THREADS, EACH = 64, 500
-
-FORK = """
-import os, warnings
-from flask_idempotence.engine.claim import Owners
-
-warnings.filterwarnings("ignore", "This process", DeprecationWarning)
-owners = Owners()
-owners.draw()
-there, here = os.pipe()
-pid = os.fork()
-drawn = b"".join(owners.draw() for _ in range(200)).hex()
-if pid == 0:
-    os.write(here, drawn.encode())
-    os._exit(0)
-os.waitpid(pid, 0)
-print(drawn, os.read(there, 1 << 16).decode())
-"""
-
-
-def owners_in(text):
-    drawn = bytes.fromhex(text)
-    return {drawn[n : n + OWNER_BYTES] for n in range(0, len(drawn), OWNER_BYTES)}
 
 
 def test_threads_never_draw_one_twice():
@@ -47,11 +26,22 @@ def test_threads_never_draw_one_twice():
     assert {len(owner) for owner in drawn} == {OWNER_BYTES}
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_process_draws_its_own():
-    told = subprocess.run([sys.executable, "-c", FORK], check=True, capture_output=True, text=True)
-    parents, childs = map(owners_in, told.stdout.split())
-    assert len(parents) == len(childs) == 200
-    assert not parents & childs
+    owners = Owners()
+    owners.draw()
+    there, here = os.pipe()
+    child = os.fork()
+    drawn = [owners.draw() for _ in range(200)]
+    if child == 0:
+        os.write(here, b"".join(drawn))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    of_child = os.read(there, 200 * OWNER_BYTES)
+    assert len(of_child) == 200 * OWNER_BYTES
+    assert not any(owner in of_child for owner in drawn)
+    os.close(here)
+    os.close(there)
 
 
 def test_none_is_drawn_from_before_a_pause(monkeypatch):

@@ -62,11 +62,12 @@ for name in ("claim", "renew", "complete", "release", "put_token", "take_token")
     setattr(FailingStore, name, _failing(name))
 
 
-class Reports:
+class Reports(logging.Handler):
     """Everything that a library for error reports can see, with its local variables."""
 
     def __init__(self, app):
-        self.texts = []
+        super().__init__()
+        self.texts, self.operations = [], []
         store_failed.connect(self._failed, app)
         got_request_exception.connect(self._raised, app)
         app.register_error_handler(Refusal, self._refused)
@@ -83,7 +84,13 @@ class Reports:
         )
         self.texts += traceback.StackSummary.extract(here, capture_locals=True).format()
 
-    def _failed(self, _, error, **__):
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+        if record.exc_info:
+            self.add(record.exc_info[1])
+
+    def _failed(self, _, error, operation, **__):
+        self.operations.append(operation)
         self.add(error)
 
     def _raised(self, _, exception):
@@ -102,33 +109,25 @@ class Reports:
         return [line for line in self.text.splitlines() if any(map(line.__contains__, secrets))]
 
 
-class Handler(logging.Handler):
-    """Reports the errors of log lines."""
+@pytest.fixture
+def report():
+    """A function that begins the reports of an application."""
+    logger, begun = logging.getLogger("flask_idempotence"), []
 
-    def __init__(self, reports):
-        super().__init__()
-        self.reports = reports
+    def report(app):
+        begun.append(Reports(app))
+        logger.addHandler(begun[-1])
+        return begun[-1]
 
-    def emit(self, record):
-        self.reports.texts.append(record.getMessage())
-        if record.exc_info:
-            self.reports.add(record.exc_info[1])
-
-
-@pytest.fixture(autouse=True)
-def logger():
-    logger = logging.getLogger("flask_idempotence")
-    yield logger
-    for handler in logger.handlers[:]:
-        if isinstance(handler, Handler):
-            logger.removeHandler(handler)
+    yield report
+    for reports in begun:
+        logger.removeHandler(reports)
 
 
-def guarded_app(logger, **settings):
+def guarded_app(report, **settings):
     app, store, idempotence = bare_app(TESTING=False, **settings), FailingStore(), Idempotence()
     idempotence.init_app(app, store=store)
-    reports = Reports(app)
-    logger.addHandler(Handler(reports))
+    reports = report(app)
 
     def add(url, guard, then=lambda: None):
         def view():
@@ -152,33 +151,34 @@ def guarded_app(logger, **settings):
 
 
 FAILURES = [
-    ("/lock", "claim", "", 503),
-    ("/lock", "", "then=renew", 200),
-    ("/lock", "", "then=release&status=422", 422),
-    ("/key", "claim", "", 503),
-    ("/key", "", "then=complete", 200),
-    ("/key", "", "then=release&status=503", 503),
-    ("/held", "", "then=renew", 503),
-    ("/token", "take_token", "", 503),
-    ("/token", "", "then=put_token&status=422", 422),
-    ("/once", "", "then=claim", 503),
-    ("/once", "", "then=complete", 200),
+    ("/lock", "claim", "", 200, 503),
+    ("/lock", "", "renew", 200, 200),
+    ("/lock", "", "release", 422, 422),
+    ("/key", "claim", "", 200, 503),
+    ("/key", "", "complete", 200, 200),
+    ("/key", "", "release", 503, 503),
+    ("/held", "", "renew", 200, 503),
+    ("/token", "take_token", "", 200, 503),
+    ("/token", "", "put_token", 422, 422),
+    ("/once", "", "claim", 200, 503),
+    ("/once", "", "complete", 200, 200),
 ]
+"""The operation that fails before a view or then, what the view answers, and what is sent."""
 
 
 @pytest.mark.parametrize("policy", ["reject", "allow"])
 @pytest.mark.parametrize("debug", [False, True], ids=["production", "debug"])
-@pytest.mark.parametrize(("path", "before", "query", "status"), FAILURES)
+@pytest.mark.parametrize(("path", "before", "then", "says", "status"), FAILURES)
 def test_no_report_of_a_failing_store_shows_a_secret(
-    logger, path, before, query, status, debug, policy
+    report, path, before, then, says, status, debug, policy
 ):
-    app, store, reports = guarded_app(logger, IDEMPOTENCE_ON_STORE_ERROR=policy)
+    app, store, reports = guarded_app(report, IDEMPOTENCE_ON_STORE_ERROR=policy)
     app.debug = debug
     client = app.test_client()
     token = client.get("/form").text
     store.failing = frozenset([before])
     answer = client.post(
-        f"{path}?{query}",
+        f"{path}?then={then}&status={says}",
         json={"card": "5ecret-body"},
         headers={**HEADERS, "Idempotence-Token": token},
         environ_overrides={"REMOTE_ADDR": "203.0.113.77"},
@@ -186,26 +186,26 @@ def test_no_report_of_a_failing_store_shows_a_secret(
     store.failing = frozenset()
     is_allowed = policy == "allow" and status == 503 and (before or path in {"/held", "/once"})
     assert answer.status_code == (200 if is_allowed else status)
+    assert reports.operations[:1] == [before or then]
     assert "got no answer" in reports.text
     assert reports.showing(*SECRETS, token) == []
 
 
-def test_no_report_of_a_token_that_cannot_be_issued_shows_it(logger):
-    app, store, reports = guarded_app(logger)
+def test_no_report_of_a_token_that_cannot_be_issued_shows_it(report):
+    app, store, reports = guarded_app(report)
     store.failing = frozenset(["put_token"])
     assert app.test_client().get("/form").status_code == 503
     assert "got no answer" in reports.text
     assert "text='" not in reports.text
 
 
-def test_no_report_of_a_failing_database_shows_a_record(logger, tmp_path):
+def test_no_report_of_a_failing_database_shows_a_record(report, tmp_path):
     engine = create_engine(f"sqlite:///{tmp_path}/store.db")
     metadata.create_all(engine)
     store = SqlStore(engine)
     app = bare_app(TESTING=False)
     Idempotence(app, store=store)
-    reports = Reports(app)
-    logger.addHandler(Handler(reports))
+    reports = report(app)
 
     def view():
         with engine.begin() as connection:

@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 from helpers.payment_database import Payment, PaymentApp, is_clean, lose_claim, pay
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError
 
 from flask_idempotence import (
     ConfigurationError,
@@ -22,11 +22,11 @@ def once(site, id_=1, **more):
 
 def in_block(site, *steps):
     """Do some steps, functions of the session, in a block; an exception is raised."""
-    with once(site) as operation:
+    with once(site):
         for step in steps:
             if isinstance(step, BaseException):
                 raise step
-            operation.result = step(site.session) and None
+            step(site.session)
 
 
 @pytest.mark.parametrize("in_request", [False, True])
@@ -46,12 +46,20 @@ def test_a_block_is_committed_with_its_result(pay_app, in_request):
     assert site.amounts() == [3]
 
 
-@pytest.mark.parametrize("by_hand", [[], [lambda session: current_guard.keep()]])
-def test_an_exception_rolls_a_block_back_and_lets_it_come_again(pay_app, by_hand):
+FAILURES = {
+    "an exception": ([pay, KeyError()], KeyError),
+    "one that was to be kept": ([pay, lambda _: current_guard.keep(), KeyError()], KeyError),
+    "a flush that fails": ([lambda session: session.add(Payment(id=1))], IntegrityError),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_an_exception_rolls_a_block_back_and_lets_it_come_again(pay_app, failure):
     site = pay_app()
+    steps, error = FAILURES[failure]
     with site.app.app_context():
-        with pytest.raises(KeyError):
-            in_block(site, pay, *by_hand, KeyError())
+        with pytest.raises(error):
+            in_block(site, *steps)
         assert is_clean(site.session())
         with once(site) as again:
             assert again.first
@@ -59,40 +67,34 @@ def test_an_exception_rolls_a_block_back_and_lets_it_come_again(pay_app, by_hand
     assert site.amounts() == [8]
 
 
-def test_a_result_that_is_none_of_json_is_rolled_back(pay_app):
+ENDS = {
+    "a lost claim": ([lambda _: lose_claim(), pay], LeaseLost),
+    "an end from outside": ([pay, SystemExit()], SystemExit),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_block_that_loses_its_claim_or_is_ended_is_rolled_back(pay_app, end):
     site = pay_app()
+    steps, error = ENDS[end]
     with site.app.app_context():
-        work = site.idempotence.once("jobs", 1, within=site.session)(
-            lambda: pay(site.session) and object()
-        )
-        with pytest.raises(TypeError):
-            work()
-        assert is_clean(site.session())
-        with once(site) as again:
-            assert again.first
-    assert site.count() == 0
-
-
-def test_a_block_that_has_lost_its_claim_is_rolled_back(pay_app):
-    site = pay_app()
-    with site.app.app_context():
-        with pytest.raises(LeaseLost):
-            in_block(site, lambda session: lose_claim(), pay)
-        assert is_clean(site.session())
-        with pytest.raises(Running), once(site):
-            raise AssertionError
-        assert is_clean(site.session())
-    assert site.count() == 0
-
-
-def test_a_block_that_is_ended_from_outside_is_rolled_back(pay_app):
-    site = pay_app()
-    with site.app.app_context():
-        with pytest.raises(SystemExit):
-            in_block(site, pay, SystemExit())
+        with pytest.raises(error):
+            in_block(site, *steps)
         assert is_clean(site.session())
         with pytest.raises(Running), once(site):  # until the lease ends
             raise AssertionError
+        assert is_clean(site.session())
+    assert site.count() == 0
+
+
+def test_a_result_that_is_none_of_json_is_rolled_back(pay_app):
+    site = pay_app()
+    with site.app.app_context():
+        with pytest.raises(TypeError):
+            once(site)(lambda: pay(site.session) and object())()
+        assert is_clean(site.session())
+        with once(site) as again:
+            assert again.first
     assert site.count() == 0
 
 
@@ -109,24 +111,11 @@ def test_a_decorated_function_is_committed_once_for_each_id(pay_app):
     assert site.amounts() == [5, 6]
 
 
-def test_a_block_whose_flush_fails_raises_that_and_comes_again(pay_app):
-    site = pay_app()
-    with site.app.app_context():
-        with pytest.raises(IntegrityError):
-            in_block(site, lambda session: session.add(Payment(id=1)))
-        assert is_clean(site.session())
-        with once(site) as again:
-            assert again.first
-            pay(site.session)
-    assert site.amounts() == [3]
-
-
 def test_switched_off_a_block_is_committed_and_rolled_back_all_the_same(pay_app):
     site = pay_app(settings={"IDEMPOTENCE_ENABLED": False})
     with site.app.app_context():
         for _ in range(2):
-            with once(site):
-                pay(site.session)
+            in_block(site, pay)
         with pytest.raises(KeyError):
             in_block(site, pay, KeyError())
     assert site.amounts() == [3, 3]
@@ -147,27 +136,6 @@ def test_a_block_whose_database_is_locked_raises_what_the_policy_says(tmp_path):
         assert is_clean(site.session())
     rival.close()
     assert site.count() == 0
-    site.close()
-
-
-def test_a_view_s_own_database_error_is_the_application_s(tmp_path):
-    site = PaymentApp(f"sqlite:///{tmp_path}/books.db", engine={"connect_args": {"timeout": 0.1}})
-    seen = []
-    site.app.register_error_handler(OperationalError, lambda e: (seen.append(e) or "busy", 503))
-    rival = sqlite3.connect(tmp_path / "books.db", isolation_level=None)
-
-    def view(session):
-        rival.execute("BEGIN IMMEDIATE")
-        try:
-            return str(pay(session))
-        finally:
-            rival.execute("ROLLBACK")
-
-    site._view = view
-    assert site.post().status_code == 503
-    assert seen
-    assert (site.count(), list(site.store.scan(""))) == (0, [])
-    rival.close()
     site.close()
 
 

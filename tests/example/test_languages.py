@@ -65,18 +65,17 @@ def test_the_lab_and_the_recipes_are_in_english(client, path):
 
 
 def test_an_order_a_mistake_and_a_repeat_are_in_chinese(client):
-    page = client.get("/checkout/mug", headers={**HTML, **CHINESE}).text
-    form = {"name": "", "quantity": "1", "speed": "quick"}
-    form["idempotence_token"] = re.search(r'idempotence_token" value="([^"]+)"', page)[1]
     headers = {**HTML, **CHINESE}
-    assert (
-        "姓名要有 1 到 40 个字符。"
-        in client.post("/checkout/mug", data=form, headers=headers).text
-    )
-    form["name"] = "小明"
-    placed = client.post("/checkout/mug", data=form, headers=headers, follow_redirects=True)
-    assert "小明，谢谢惠顾" in placed.text
-    assert "这笔订单已经提交过" in client.post("/checkout/mug", data=form, headers=headers).text
+    page = client.get("/checkout/mug", headers=headers).text
+    token = re.search(r'idempotence_token" value="([^"]+)"', page)[1]
+
+    def post(name):
+        form = {"name": name, "quantity": "1", "speed": "quick", "idempotence_token": token}
+        return client.post("/checkout/mug", data=form, headers=headers, follow_redirects=True).text
+
+    assert "姓名要有 1 到 40 个字符。" in post("")
+    assert "小明，谢谢惠顾" in post("小明")
+    assert "这笔订单已经提交过" in post("小明")
 
 
 def test_the_message_of_a_guard_is_in_the_language_of_the_request(client):

@@ -8,12 +8,15 @@ import flask_restful
 import flask_restx
 import flask_smorest
 import pytest
-from flask import Blueprint
-from helpers.apps import make_app
+from flask import Flask, Response, abort, request
+from flask.views import MethodView
+from guards.key.test_replay import check_app
+from helpers.apps import fail, make_app, verdict
 from marshmallow import Schema, fields
 
 from flask_idempotence import (
     Idempotence,
+    KeyReused,
     idempotent,
     no_repeat_submit,
     one_time_token,
@@ -23,19 +26,20 @@ MESSAGE = "Please do not order twice."
 locked = no_repeat_submit(interval=60, message=MESSAGE)
 
 
-def answers(app, path="/orders", times=3, **options):
+def answers(app, times=3, **options):
     """Send the same POST so many times, each from a client without cookies."""
-    return [app.test_client().post(path, **options) for _ in range(times)]
+    return [app.test_client().post("/orders", buffered=True, **options) for _ in range(times)]
 
 
-def statuses(app, path="/orders", times=3, **options):
-    return [answer.status_code for answer in answers(app, path, times, **options)]
+def statuses(app, times=3, **options):
+    return [answer.status_code for answer in answers(app, times, **options)]
 
 
-def check_refusal(answer):
-    assert answer.status_code == 409
-    assert MESSAGE in answer.text
-    assert 0 < int(answer.headers["Retry-After"]) <= 60
+def verdicts(app, *bodies):
+    """Say what comes of each body under the same key."""
+    sent = [answers(app, times=1, json=body, headers={"Idempotency-Key": "k"}) for body in bodies]
+    # Flask-smorest has a body of its own for a refusal.
+    return [answer.headers.get("Idempotence-Refusal", verdict(answer)) for [answer] in sent]
 
 
 VALUES = {
@@ -63,12 +67,47 @@ def test_a_resource_keeps_its_values_and_the_refusal_its_message(framework, valu
         members = {"post": locked(post)}
     orders = type("Orders", (framework.Resource,), members)
     framework.Api(app).add_resource(orders, "/orders")
-
     first, second, third = answers(app)
     assert (first.status_code, first.json) == (status, body)
     assert ("X-Id" in first.headers) == (value == "a tuple with headers")
-    check_refusal(second)
+    assert (second.status_code, MESSAGE in second.text) == (409, True)
+    assert 0 < int(second.headers["Retry-After"]) <= 60
     assert (third.status_code, runs) == (409, [1])
+
+
+RETURNED = {
+    "None": (lambda: None, 200),
+    "a tuple with headers": (lambda: ({"id": 7}, 201, {"X-Id": "7", "Location": "/7"}), 201),
+    "None and a status": (lambda: (None, 204), 204),
+    "an abort": (lambda: flask_restx.abort(422, "no such thing", field="id"), 422),
+    "a response": (lambda: Response("done", 202), 202),
+    "an error of the API's handler": (fail, 418),
+}
+
+
+@pytest.mark.parametrize("how", ["a decorated method", "method_decorators", "decorators"])
+@pytest.mark.parametrize("value", RETURNED)
+def test_a_resource_is_replayed(value, how):
+    app, runs = make_app(), []
+    view, status = RETURNED[value]
+
+    def post(self):
+        runs.append(1)
+        return view()
+
+    guard = idempotent()
+    members = (
+        {"post": guard(post)} if how == "a decorated method" else {"post": post, how: [guard]}
+    )
+    resource = type("Orders", (flask_restx.Resource,), members)
+    api = flask_restx.Api(app, doc=False)
+    api.add_resource(resource, "/orders")
+    api.errorhandler(ValueError)(lambda error: ({"told": str(error)}, 418, {"X-Why": "no"}))
+    first, *_ = check_app(app, "/orders")
+    assert (first.status_code, runs) == (status, [1])
+
+
+# Schemas of input and output
 
 
 class OrderSchema(Schema):
@@ -76,23 +115,29 @@ class OrderSchema(Schema):
     amount = fields.Integer(load_default=1)
 
 
-def smorest_app(layered):
+def smorest_app(view_behind):
     app = make_app(API_TITLE="shop", API_VERSION="1", OPENAPI_VERSION="3.0.2")
     blueprint = flask_smorest.Blueprint("orders", __name__)
-    order = layered(blueprint.arguments(OrderSchema), blueprint.response(201, OrderSchema))
-    blueprint.add_url_rule("/orders", endpoint="order", view_func=order, methods=["POST"])
+    view = view_behind(blueprint.arguments(OrderSchema), blueprint.response(201, OrderSchema))
+    blueprint.add_url_rule("/orders", "order", view, methods=["POST"])
     flask_smorest.Api(app).register_blueprint(blueprint)
     return app
 
 
-def apiflask_app(layered):
+def apiflask_app(view_behind):
     app = apiflask.APIFlask("shop")
     app.config["SECRET_KEY"] = "a secret for the tests"
     Idempotence(app)
-    app.post("/orders")(
-        layered(app.input(OrderSchema, arg_name="arguments"), app.output(OrderSchema, 201))
-    )
+    schemas = app.input(OrderSchema, arg_name="order"), app.output(OrderSchema, 201)
+    app.add_url_rule("/orders", "order", view_behind(*schemas), methods=["POST"])
     return app
+
+
+def behind(view, guard, side, schemas):
+    """Put a view behind a guard and schemas; the first layer is the innermost."""
+    layers = [*schemas]
+    layers.insert(side, guard)
+    return functools.reduce(lambda inner, layer: layer(inner), layers, view)
 
 
 @pytest.mark.parametrize("side", [2, 1, 0], ids=["outside", "between", "inside"])
@@ -105,37 +150,150 @@ def test_a_view_is_guarded_on_either_side_of_the_decorators_of_schemas(app_of, s
         runs.append(body)
         return {**body, "secret": 1}
 
-    def layered(*layers):
-        layers = [*layers]
-        layers.insert(side, locked)
-        return functools.reduce(lambda view, layer: layer(view), layers, order)
-
-    app = app_of(layered)
-    assert statuses(app, json={"amount": "many"}, buffered=True) == [422, 422, 422]
+    app = app_of(lambda *schemas: behind(order, locked, side, schemas))
+    assert statuses(app, json={"amount": "many"}) == [422, 422, 422]
     first, second, third = answers(app, json={"thing": "tea"})
     assert (first.status_code, first.json) == (201, {"thing": "tea", "amount": 1})
     assert runs == [{"thing": "tea", "amount": 1}]
+    assert (second.status_code, MESSAGE in second.text, third.status_code) == (409, True, 409)
     assert statuses(app, json={"thing": "coffee"}) == [201, 409, 409]
-    assert third.status_code == 409
-    check_refusal(second)
 
 
-def test_a_restful_resource_replays_what_it_answered():
-    app, runs = make_app(), []
+@pytest.mark.parametrize("side", [2, 1, 0], ids=["outside", "between", "inside"])
+def test_a_smorest_view_is_replayed_on_either_side_of_its_decorators(side):
+    runs = []
 
-    class Orders(flask_restful.Resource):
-        @idempotent
+    def order(body):
+        runs.append(body)
+        return {**body, "secret": 1}, {"X-Run": str(len(runs))}
+
+    app = smorest_app(lambda *schemas: behind(order, idempotent(), side, schemas))
+    key = {"Idempotency-Key": "k"}
+    first, second = answers(app, 2, headers=key, json={"thing": "tea"})
+    assert (first.status_code, first.json) == (201, {"thing": "tea", "amount": 1})
+    assert (second.status, second.data) == (first.status, first.data)
+    assert second.headers["X-Run"] == "1"
+    [other] = answers(app, 1, headers=key, json={"thing": "coffee"})
+    assert (other.status_code, KeyReused.description in other.text) == (422, True)
+    wrong = {"headers": {"Idempotency-Key": "bad"}, "json": {"amount": "many"}}
+    refused = answers(app, 2, **wrong)
+    assert [answer.status_code for answer in refused] == [422, 422]
+    assert refused[0].data == refused[1].data
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("app_of", [apiflask_app, smorest_app])
+@pytest.mark.parametrize("side", ["below", "above"])
+def test_wrong_input_takes_no_key_of_a_guard_below_the_schema(app_of, side):
+    def view_behind(*schemas):
+        def post(self, *bodies, **named):
+            return [*bodies, *named.values()][0]
+
+        method = behind(post, idempotent(), 0 if side == "below" else 2, schemas)
+        return type("Orders", (MethodView,), {"post": method}).as_view("orders")
+
+    expected = {
+        "below": [422, 422, 201, "replay of 201"],
+        "above": [422, "replay of 422", "key-reused", "key-reused"],
+    }
+    bodies = [{}, {}, {"thing": "tea"}, {"thing": "tea"}]
+    assert verdicts(app_of(view_behind), *bodies) == expected[side]
+
+
+def test_restx_refuses_wrong_input_before_a_guard_above_expect():
+    app = make_app()
+    api = flask_restx.Api(app, doc=False)
+    model = api.model("Order", {"thing": flask_restx.fields.String(required=True)})
+    post = idempotent()(api.expect(model, validate=True)(lambda self: request.json))
+    api.add_resource(type("Orders", (flask_restx.Resource,), {"post": post}), "/orders")
+    tea = {"thing": "tea"}
+    assert verdicts(app, {}, tea, tea) == [400, 200, "replay of 200"]
+
+
+@pytest.mark.parametrize(("status", "sent"), [(208, 208), (299, 500), (499, 500)])
+def test_restx_makes_a_500_of_a_refusal_with_a_status_that_python_does_not_know(status, sent):
+    app = make_app(IDEMPOTENCE_DUPLICATE_STATUS=status, PROPAGATE_EXCEPTIONS=False)
+    resource = type("Orders", (flask_restx.Resource,), {"post": locked(lambda self: "done")})
+    flask_restx.Api(app, doc=False).add_resource(resource, "/orders")
+    assert statuses(app) == [200, sent, sent]
+
+
+# Classes and their decorators
+
+
+@pytest.mark.parametrize(
+    "guard", [no_repeat_submit, one_time_token(), idempotent], ids=["lock", "token", "key"]
+)
+def test_a_class_itself_is_refused_and_the_error_names_the_remedy(guard):
+    with pytest.raises(TypeError, match="decorate its methods, or name the guard in its"):
+        guard(type("Orders", (MethodView,), {"post": lambda self: "done"}))
+    # An application can be called, and a guard around that call would guard no view.
+    with pytest.raises(TypeError, match="decorates a view function, not <Flask"):
+        guard(Flask("shop"))
+
+
+def signed_in(view):
+    @functools.wraps(view)
+    def checked(*args, **kwargs):
+        if "Authorization" not in request.headers:
+            abort(401)
+        return view(*args, **kwargs)
+
+    return checked
+
+
+@pytest.mark.parametrize(
+    ("framework", "where"),
+    [
+        (None, "decorators"),
+        (flask_restx, "decorators"),
+        (flask_restx, "method_decorators"),
+        (flask_restful, "method_decorators"),
+    ],
+)
+@pytest.mark.parametrize("login", ["first", "last"])
+def test_the_last_decorator_of_a_list_is_the_outermost(framework, where, login):
+    app, guard = make_app(), idempotent(required=True)
+    order = [guard, signed_in] if login == "last" else [signed_in, guard]
+    base = framework.Resource if framework else MethodView
+    orders = type("Orders", (base,), {"post": lambda self: {}, where: order})
+    if framework:
+        framework.Api(app).add_resource(orders, "/orders")
+    else:
+        app.add_url_rule("/orders", view_func=orders.as_view("orders"))
+    assert statuses(app, times=1) == [401 if login == "last" else 400]
+
+
+@pytest.mark.parametrize(
+    ("framework", "by_method"),
+    [(flask_restx, False), (flask_restful, False), (flask_restful, True)],
+)
+def test_a_guard_among_method_decorators_keeps_its_rules_in_whole_app_mode(framework, by_method):
+    runs, guards = [], [idempotent(guarantee="at-most-once")]
+
+    class Orders(framework.Resource):
+        method_decorators = {"post": guards} if by_method else guards
+
         def post(self):
-            runs.append(1)
-            return {"id": len(runs)}, 201, {"Location": "/orders/1"}
+            runs.append("post")
+            return "boom", 500, {"Location": "/orders/1"}
 
-    flask_restful.Api(app).add_resource(Orders, "/orders")
-    first, *repeats = answers(app, headers={"Idempotency-Key": "one"})
+        def put(self):
+            return "put"
+
+    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
+    framework.Api(app).add_resource(Orders, "/orders")
+    shown = app.test_cli_runner().invoke(args=["idempotence", "routes"]).output
+    assert "POST\t/orders\torders\tkey\troute: guarantee='at-most-once'\n" in shown
+    assert ("PUT\t/orders\torders\tnone" in shown) == by_method
+    first, *repeats = answers(app, headers={"Idempotency-Key": "k"})
     for repeat in repeats:
-        assert (repeat.status_code, repeat.data) == (201, first.data)
+        assert (verdict(repeat), repeat.data) == ("replay of 500", first.data)
         assert repeat.headers["Location"] == first.headers["Location"]
-        assert repeat.headers["Idempotent-Replayed"] == "true"
-    assert runs == [1]
+    assert runs == ["post"]
+
+
+# Views
 
 
 @pytest.mark.parametrize("guard", [locked, one_time_token(restore_on_failure=True)])
@@ -152,47 +310,5 @@ def test_an_async_view_is_settled_by_what_it_returns_or_raises(guard):
         return {"ordered": True}, 201
 
     headers = {"Idempotence-Token": app.test_client().get("/token").json["token"]}
-    assert statuses(app, headers=headers, buffered=True) == [500, 201, 409]
+    assert statuses(app, headers=headers) == [500, 201, 409]
     assert len(runs) == 2
-
-
-def test_the_same_view_under_two_blueprints_and_two_endpoints_is_four_views():
-    app, runs = make_app(), []
-    view = locked(lambda: runs.append(1) or "done")
-    for name in ("eu", "us"):
-        inner = Blueprint("inner", __name__, url_prefix="/inner")
-        for endpoint in ("order", "reorder"):
-            inner.add_url_rule(f"/{endpoint}", endpoint, view, methods=["POST"])
-        outer = Blueprint(name, __name__, url_prefix=f"/{name}")
-        outer.register_blueprint(inner)
-        app.register_blueprint(outer)
-    paths = [f"/{name}/inner/{end}" for name in ("eu", "us") for end in ("order", "reorder")]
-    assert [statuses(app, path) for path in paths] == [[200, 409, 409]] * 4
-    assert len(runs) == 4
-
-
-@pytest.mark.parametrize(
-    ("framework", "by_method"),
-    [(flask_restx, False), (flask_restful, False), (flask_restful, True)],
-)
-def test_a_guard_among_method_decorators_keeps_its_rules_in_whole_app_mode(framework, by_method):
-    runs, guards = [], [idempotent(guarantee="at-most-once")]
-
-    class Pay(framework.Resource):
-        method_decorators = {"post": guards} if by_method else guards
-
-        def post(self):
-            runs.append("post")
-            return "boom", 500
-
-        def put(self):
-            return "put"
-
-    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
-    framework.Api(app).add_resource(Pay, "/pay")
-    shown = app.test_cli_runner().invoke(args=["idempotence", "routes"]).output
-    assert "POST\t/pay\tpay\tkey\troute: guarantee='at-most-once'\n" in shown
-    assert ("PUT\t/pay\tpay\tnone" in shown) == by_method
-    for _ in range(3):
-        app.test_client().post("/pay", headers={"Idempotency-Key": "k"})
-    assert runs == ["post"]

@@ -2,9 +2,9 @@
 
 import contextlib
 import re
-from functools import cached_property, partial
+from functools import cached_property
 
-from flask import Flask, Response, abort, jsonify, make_response, redirect
+from flask import Flask, Response, abort, jsonify, redirect
 
 from flask_idempotence import (
     Idempotence,
@@ -27,26 +27,12 @@ GUARDS = {
 }
 """One guard for each set of rules by which a view's outcome is settled."""
 
-
 HOW_OFTEN_IT_RUNS = {
     "lock": {"success": 1, "failure": 3},
     "token": {"success": 1, "failure": 1},
     "restoring token": {"success": 1, "failure": 2},
 }
 """How often a view runs in three equal submits."""
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self):
-        self.seconds = 1000.0
-
-    def __call__(self):
-        return self.seconds
-
-    def advance(self, seconds):
-        self.seconds += seconds
 
 
 def bare_app(*, host_matching=False, subdomain_matching=False, **settings):
@@ -69,7 +55,7 @@ class Site:
     """An application with one guarded view, which counts its runs, and clocks that stand still."""
 
     def __init__(self, view, guard, **settings):
-        self.clock = Clock()
+        self.clock = FakeClock(1000.0)
         self.idempotence = Idempotence()
         store = MemoryStore(clock=self.clock)
         self.app = make_app(idempotence=self.idempotence, store=store, **settings)
@@ -162,12 +148,9 @@ def events_of(app):
     """Return a list that grows by the name of every signal about a guard that the app sends."""
     names = []
     for signal in (claimed, rejected, completed, released, lease_lost):
-        signal.connect(partial(_note, names, signal.name), app, weak=False)
+        name = signal.name
+        signal.connect(lambda _, name=name, **sent: names.append(name), app, weak=False)
     return names
-
-
-def _note(names, name, app, **arguments):
-    names.append(name)
 
 
 def fail():
@@ -181,15 +164,9 @@ def killed():
 SUCCESSES = {
     "a string": lambda: "done",
     "an empty string": lambda: "",
-    "bytes": lambda: b"done",
     "a dict": lambda: {"done": True},
-    "a list": lambda: [1, 2],
-    "a tuple with a status": lambda: ("done", 201),
-    "a tuple with headers": lambda: ("done", {"X-Done": "yes"}),
     "a tuple with both": lambda: ({"done": True}, 201, {"X-Done": "yes"}),
     "a response": lambda: Response("done", 202),
-    "jsonify": lambda: (jsonify(done=True), 201),
-    "a redirect": lambda: redirect("/done", 303),
     "an aborting redirect": lambda: abort(redirect("/done")),
     "a WSGI application": lambda: Response("done").__call__,
     "the word success in a text": lambda: '{"success": false}',
@@ -200,17 +177,14 @@ SUCCESSES = {
 }
 
 FAILURES = {
-    "abort(400)": lambda: abort(400),
     "abort(404)": lambda: abort(404),
     "abort(500)": lambda: abort(500),
     "abort with a response": lambda: abort(Response("no", 422)),
     "a status in a tuple": lambda: ("no", 422),
-    "a response with a status": lambda: make_response("no", 503),
     "a dict without success": lambda: {"success": False},
     "jsonify without success": lambda: (jsonify(success=False), 200),
     "problem JSON": lambda: Response('{"success":false}', mimetype="application/problem+json"),
     "an exception": fail,
     "None": lambda: None,
-    "a number": lambda: 42,
     "a tuple that is too long": lambda: ("done", 200, {}, "more"),
 }

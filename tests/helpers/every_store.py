@@ -25,8 +25,7 @@ def storage_uri(kind, request):
         return "memory://"
     if kind == "redis":
         return request.getfixturevalue("redis_url")
-    import sqlalchemy as sa  # noqa: PLC0415 - an extra
-
+    sa = pytest.importorskip("sqlalchemy")
     from flask_idempotence import SqlStore  # noqa: PLC0415 - it needs the extra
 
     if kind == "sqlite":

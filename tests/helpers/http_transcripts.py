@@ -25,13 +25,7 @@ LONGEST_LINE = 88
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page.
-
-    Attributes:
-        language: `python` or `http`.
-        text: what is in it.
-        start: where that begins in the page's text.
-    """
+    """A block of `python` or `http`, and where its text begins in the page's."""
 
     language: str
     text: str
@@ -87,12 +81,10 @@ def _of_a_quick_machine(name, value):
 
 
 def formatted_body(answer):
-    text = answer.get_data(as_text=True).strip()
     if not answer.is_json:
-        return text
-    value = json.loads(text)
-    line = json.dumps(value)
-    return line if len(line) <= LONGEST_LINE else json.dumps(value, indent=2)
+        return answer.get_data(as_text=True).strip()
+    line = json.dumps(answer.json)
+    return line if len(line) <= LONGEST_LINE else json.dumps(answer.json, indent=2)
 
 
 def blocks(text):
@@ -119,10 +111,7 @@ def chains(text):
 def run_chain(chain, *, app=None, names=()):
     """Go through a chain, and return its answers with what they should say.
 
-    Args:
-        chain: its blocks.
-        app: which application is asked; by default, the `app` of its code.
-        names: what stands for what in the requests.
+    By default, the `app` of its code is asked. The names say what stands for what in requests.
     """
     namespace, answers = {"__name__": "example", "app": app}, []
     client = said = None

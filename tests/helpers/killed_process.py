@@ -92,10 +92,10 @@ class Children:
         process.join(10)
         return answer
 
-    def answers(self, step, amounts, at_once=5):
+    def answers(self, step, amounts):
         found = []
-        for first in range(0, len(amounts), at_once):
-            some = amounts[first : first + at_once]
+        for first in range(0, len(amounts), 5):
+            some = amounts[first : first + 5]
             sent = [self.send(step, f"key-{amount}", amount) for amount in some]
             found += map(self.answer, sent)
         return found

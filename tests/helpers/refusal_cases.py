@@ -15,6 +15,8 @@ from flask_idempotence import (
 )
 from flask_idempotence.testing import FakeClock
 from helpers.apps import bare_app
+from helpers.http_transcripts import BLOCK, TranscriptClient
+from helpers.repository import REFERENCE, section
 
 KEY = '"8e03978e-40d5-43e8-bc93-6894a57f9324"'
 BILL = {"bill": "2026-17", "amount": 50}
@@ -26,22 +28,21 @@ class RefusalCase:
     """A small shop, its clock, and a client that has been there before."""
 
     settings = MappingProxyType({})
+    handlers = MappingProxyType({})
 
-    def __init__(self, store_uri=None):
+    def __init__(self, happened=lambda case: None, *, uri="memory://"):
         self.clock = FakeClock()
-        uri = store_uri or "memory://"
-        self.app = bare_app(
-            TESTING=False,
-            SERVER_NAME="shop.example",
-            IDEMPOTENCE_STORAGE_URI=uri,
-            **self.settings,
-        )
-        self.store = None if store_uri else MemoryStore(clock=self.clock)
+        here = {"SERVER_NAME": "shop.example", "IDEMPOTENCE_STORAGE_URI": uri}
+        self.app = bare_app(TESTING=False, **here, **self.settings)
+        self.store = MemoryStore(clock=self.clock) if uri == "memory://" else None
         Idempotence(self.app, store=self.store)
         self.clock.rule(self.app)
         self.client = self.app.test_client()
         self.names = {}
         self.add_views()
+        for error, handler in self.handlers.items():
+            self.app.register_error_handler(error, handler)
+        happened(self)
 
     def add_views(self):
         @self.app.post("/orders")
@@ -59,16 +60,16 @@ class RefusalCase:
             session["user_id"] = user
             return "Hello."
 
-        self.add_payments("/payments")
-        self.add_payments("/vouchers", on_repeat="reject")
-        self.add_payments("/exports", then=lambda: iter(["paid"]))
-        self.add_payments("/transfers", guarantee="at-most-once", then=self.die)
-        self.add_payments("/imports", then=self.die)
-        self.add_payments("/refunds", then=self.lose)
-
-    def add_payments(self, url, then=lambda: {"payment": 1}, **options):
-        view = idempotent(required=True, **options)(lambda: (then(), 201))
-        self.app.add_url_rule(url, url.strip("/"), view, methods=["POST"])
+        for url, options, then in (
+            ("/payments", {}, lambda: {"payment": 1}),
+            ("/vouchers", {"on_repeat": "reject"}, lambda: {"payment": 1}),
+            ("/exports", {}, lambda: iter(["paid"])),
+            ("/transfers", {"guarantee": "at-most-once"}, self.die),
+            ("/imports", {}, self.die),
+            ("/refunds", {}, self.lose),
+        ):
+            view = idempotent(required=True, **options)(lambda then=then: (then(), 201))
+            self.app.add_url_rule(url, url.strip("/"), view, methods=["POST"])
 
     def die(self):
         raise SystemExit("worker timeout")
@@ -77,65 +78,52 @@ class RefusalCase:
         self.store.clear("")
         current_guard.ensure_held()
 
-    def pay(self, url="/payments"):
+    def pay(self, url="/payments", later=0):
         with contextlib.suppress(SystemExit):
             # Closed at once, as a server does it.
             self.client.post(url, json=BILL, headers={"Idempotency-Key": KEY}, buffered=True)
+        self.clock.advance(later)
 
-    def take_token(self, client=None):
-        answer = (client or self.client).get("/token").get_json()
+    def take_token(self, user=None, later=0):
+        client = self.app.test_client() if user else self.client
+        if user:
+            client.post(f"/login/{user}")
+        answer = client.get("/token").get_json()
         self.names = {"<token>": answer["token"]}
+        self.clock.advance(later)
         return {answer["header"]: answer["token"]}
 
 
-def repeat_submit():
-    case = RefusalCase()
-    case.client.post("/orders", json={"item": "mug"})
-    return case
-
-
-def token_expired():
-    case = RefusalCase()
-    case.take_token()
-    case.clock.advance(A_DAY)
-    return case
-
-
-def token_not_yours():
-    case = RefusalCase()
-    other = case.app.test_client()
-    other.post("/login/ann")
-    case.take_token(other)
-    return case
-
-
-def token_spent():
-    case = RefusalCase()
-    case.client.post("/checkout", headers=case.take_token())
-    return case
-
-
-def paid(url="/payments", then=lambda case: None):
-    case = RefusalCase()
-    case.pay(url)
-    then(case)
-    return case
+def happened(do):
+    """Return a function that makes a case in which this has happened."""
+    return lambda: RefusalCase(do)
 
 
 REFUSAL_CASES = {
-    "repeat-submit": repeat_submit,
+    "repeat-submit": happened(lambda case: case.client.post("/orders", json={"item": "mug"})),
     "token-missing": RefusalCase,
     "token-invalid": RefusalCase,
-    "token-expired": token_expired,
-    "token-not-yours": token_not_yours,
-    "token-spent": token_spent,
+    "token-expired": happened(lambda case: case.take_token(later=A_DAY)),
+    "token-not-yours": happened(lambda case: case.take_token("ann")),
+    "token-spent": happened(lambda case: case.client.post("/checkout", headers=case.take_token())),
     "key-missing": RefusalCase,
     "key-invalid": RefusalCase,
-    "key-reused": paid,
-    "key-in-progress": lambda: paid("/imports"),
-    "key-repeated": lambda: paid("/vouchers"),
-    "outcome-unknown": lambda: paid("/transfers", lambda case: case.clock.advance(30)),
-    "response-not-stored": lambda: paid("/exports"),
+    "key-reused": happened(lambda case: case.pay()),
+    "key-in-progress": happened(lambda case: case.pay("/imports")),
+    "key-repeated": happened(lambda case: case.pay("/vouchers")),
+    "outcome-unknown": happened(lambda case: case.pay("/transfers", later=30)),
+    "response-not-stored": happened(lambda case: case.pay("/exports")),
     "lease-lost": RefusalCase,
-    "store-unavailable": lambda: RefusalCase(NOBODY),
+    "store-unavailable": lambda: RefusalCase(uri=NOBODY),
 }
+
+
+def refused_as_documented(monkeypatch, slug, *, accept="*/*", handlers=(), **settings):
+    """Return the answer, as text, to the request that its section shows to be refused."""
+    monkeypatch.setattr(RefusalCase, "settings", settings)
+    monkeypatch.setattr(RefusalCase, "handlers", dict(handlers))
+    case = REFUSAL_CASES[slug]()
+    [asked] = BLOCK.findall(section(REFERENCE / "errors.md", slug))[:1]
+    head, _, body = asked[2].partition("\n\n")
+    sent = f"{head.rstrip()}\nAccept: {accept}\n\n{body}"
+    return TranscriptClient(case.app, dict(case.names)).exchange(sent)

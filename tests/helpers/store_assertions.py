@@ -46,6 +46,13 @@ def answers(store):
     return False
 
 
+def is_granted(store):
+    """Whether a claim of a new key is granted."""
+    with contextlib.suppress(StoreError):
+        return claim(store, os.urandom(8).hex()) == Claimed()
+    return False
+
+
 def works(store):
     mine = owner()
     assert store.claim("k", mine, NO_FINGERPRINT, 10, 0) == Claimed()

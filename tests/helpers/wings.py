@@ -1,7 +1,7 @@
 """The package's wings, their order, and the imports of its modules."""
 
 import ast
-from collections.abc import Iterator
+from importlib.util import resolve_name
 from pathlib import Path
 
 import flask_idempotence
@@ -20,15 +20,7 @@ LEVELS = (
 """Each wing may import those of the levels before its own. The face may import all of them."""
 
 FACE = {
-    "",
-    "extension",
-    "web",
-    "cli",
-    "metrics",
-    "opentelemetry",
-    "openapi",
-    "logs",
-    "testing",
+    *("", "extension", "web", "cli", "metrics", "opentelemetry", "openapi", "logs", "testing"),
     "client",
 }
 """Modules that no wing may import; `""` is the package itself."""
@@ -58,30 +50,22 @@ MODULES = {module_at(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 def imports_of(path: Path) -> set[str]:
     """Return the package's modules that a file imports, in functions and for its types, too."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {found for node in ast.walk(tree) for found in _imported(node, path)}
+    package = (
+        ".".join(path.parent.relative_to(PACKAGE.parent).parts)
+        if path.is_relative_to(PACKAGE)
+        else ""
+    )
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            source = resolve_name("." * node.level + (node.module or ""), package)
+            names = [f"{source}.{alias.name}" for alias in node.names]
+            found |= {name if within(name) in MODULES else source for name in names}
+    return {within(name) for name in found if name.split(".")[0] == PACKAGE.name}
 
 
-def _imported(node: ast.AST, path: Path) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
-    elif isinstance(node, ast.ImportFrom):
-        source = _source(node, path)
-        names = [f"{source}.{alias.name}" for alias in node.names]
-        names = [name if _inside(name) in MODULES else source for name in names]
-    else:
-        names = []
-    yield from (module for name in names if (module := _inside(name)) is not None)
-
-
-def _source(node: ast.ImportFrom, path: Path) -> str:
-    if not node.level:
-        return node.module or ""
-    folder = path.parents[node.level - 1].relative_to(PACKAGE.parent)
-    return ".".join([*folder.parts, *filter(None, [node.module])])
-
-
-def _inside(name: str) -> str | None:
-    """Return the name within the package; None for a module of another one."""
-    top, _, rest = name.partition(".")
-    return rest if top == PACKAGE.name else None
+def within(name: str) -> str:
+    """Return a module's name within the package."""
+    return name.partition(".")[2]

@@ -37,19 +37,11 @@ class Broken(AssertionError):
 
 @dataclass
 class Search:
-    """Explores a protocol from the empty store on.
+    """Explores what so many owners do by a protocol, from the empty store on.
 
-    Args:
-        protocol: what the processes do, and by which rules the store goes.
-        promises: what must hold in every world.
-        step_promises: what must hold of everything that the store carries out.
-        owners: how many processes there are.
-        delays: how many messages that were given up may be under way at once. One that finds no
-            room is lost, or is carried out at once.
-
-    Attributes:
-        seen: all worlds, with where each was first come to from, and by what.
-        known: what the store made of every operation that it was sent.
+    At most so many delays are under way at once: messages that were given up. One that finds no
+    room is lost, or is carried out at once. `seen` has all worlds, with where each was first come
+    to from, and by what; `known` has what the store made of every operation that it was sent.
     """
 
     protocol: AtLeastOnce

@@ -4,11 +4,12 @@ Any owner may send anything at any time, again and again. That is all that a cra
 lost answer and a late message are to a store.
 """
 
-import importlib.util
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 
 import pytest
+from helpers.every_store import EVERY_STORE, storage_uri
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -40,80 +41,39 @@ ASKS = st.integers(0, 1)
 
 
 @contextmanager
-def memory(request):
-    clock = FakeClock()
-    yield MemoryStore(clock=clock), lambda ticks: clock.advance(ticks * TICK)
+def opened(kind, request):
+    """Give an empty store, and a function that lets ticks pass for it."""
+    if kind == "memory":
+        clock = FakeClock()
+        yield MemoryStore(clock=clock), lambda ticks: clock.advance(ticks * TICK)
+        return
+    url = storage_uri(kind, request)
+    store = open_store(url, {})
+    if kind == "redis":
+        yield store, partial(let_pass_on_redis, request.getfixturevalue("redis_server").client())
+    else:
+        yield store, partial(let_pass_in_a_table, url)
+        store.close()
 
 
-@contextmanager
-def redis(request):
+def let_pass_on_redis(behind, ticks):
     """A server's clock cannot be set. Yet all it counts is a key's time to live, which can."""
-    store = open_store(request.getfixturevalue("redis_url"), {})
-    behind = request.getfixturevalue("redis_server").client()
-
-    def let_pass(ticks):
-        for key in behind.scan_iter():
-            left = round(behind.pttl(key) / 1000 / TICK) - ticks
-            behind.pexpire(key, round(left * TICK * 1000))  # 0 or less removes it
-
-    yield store, let_pass
+    for key in behind.scan_iter():
+        left = round(behind.pttl(key) / 1000 / TICK) - ticks
+        behind.pexpire(key, round(left * TICK * 1000))  # 0 or less removes it
 
 
-@contextmanager
-def sqlite(request):
-    directory = request.getfixturevalue("tmp_path_factory").mktemp("model")
-    with in_a_table(f"sqlite:///{directory}/model.db") as opened:
-        yield opened
-
-
-@contextmanager
-def postgresql(request):
-    with in_a_table(request.getfixturevalue("postgres").new_database()) as opened:
-        yield opened
-
-
-@contextmanager
-def mysql(request):
-    with in_a_table(request.getfixturevalue("mariadb").new_database()) as opened:
-        yield opened
-
-
-@contextmanager
-def in_a_table(url):
+def let_pass_in_a_table(url, ticks):
     """A database's clock cannot be set. Yet all times in the table can be moved to the past."""
     from sqlalchemy import create_engine, update  # noqa: PLC0415 - an extra
 
     from flask_idempotence.stores.sql import table  # noqa: PLC0415 - the same
 
-    store = open_store(url, {})
-    store.create_table()
+    times, passed = (table.c.lease_ends, table.c.expires), round(ticks * TICK * 1000)
     behind = create_engine(url)
-    times = (table.c.lease_ends, table.c.expires)
-
-    def let_pass(ticks):
-        passed = round(ticks * TICK * 1000)
-        with behind.begin() as connection:
-            connection.execute(update(table).values({time: time - passed for time in times}))
-
-    try:
-        yield store, let_pass
-    finally:
-        store.close()
-        behind.dispose()
-
-
-STORES = {"memory": memory, "redis": redis}
-"""Each gives an empty store, and what lets ticks pass for it."""
-
-if importlib.util.find_spec("sqlalchemy"):
-    STORES |= {"sqlite": sqlite, "postgresql": postgresql, "mysql": mysql}
-
-SERVERS = {"postgresql", "mysql"}
-
-EVERY_STORE = [
-    pytest.param(kind, marks=pytest.mark.database) if kind in SERVERS else kind for kind in STORES
-]
-"""A server that takes seconds to start is not part of every run."""
+    with behind.begin() as connection:
+        connection.execute(update(table).values({time: time - passed for time in times}))
+    behind.dispose()
 
 
 def seconds(ticks):
@@ -222,42 +182,26 @@ class StoreMachine(RuleBasedStateMachine):
             assert holds(self.store, key, slot), (key, slot, self.store.peek(key))
 
 
-def drive(kind, request, examples, steps, **options):
-    with STORES[kind](request) as (store, let_pass):
-        Machine = type(  # noqa: N806 - a class
-            "Machine",
-            (StoreMachine,),
-            {
-                "store": store,
-                "let_pass_for_store": staticmethod(let_pass),
-            },
-        )
+def drive(kind, request, **options):
+    with opened(kind, request) as (store, let_pass):
+        of_store = {"store": store, "let_pass_for_store": staticmethod(let_pass)}
+        options |= {"deadline": None, "database": None, "report_multiple_bugs": False}
         run_state_machine_as_test(
-            Machine,
-            settings=settings(
-                max_examples=examples,
-                stateful_step_count=steps,
-                deadline=None,
-                database=None,
-                report_multiple_bugs=False,
-                suppress_health_check=list(HealthCheck),
-                **options,
-            ),
+            type("Machine", (StoreMachine,), of_store),
+            settings=settings(suppress_health_check=list(HealthCheck), **options),
         )
 
 
 @pytest.mark.parametrize("kind", EVERY_STORE)
 def test_a_store_does_what_the_model_does(kind, request):
-    drive(kind, request, examples=15, steps=20, derandomize=True)
+    drive(kind, request, max_examples=15, stateful_step_count=20, derandomize=True)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    ("kind", "examples"),
-    [(kind, 50 if kind in {"sqlite", *SERVERS} else 500) for kind in STORES],
-)
-def test_a_store_does_what_the_model_does_for_a_long_time(kind, examples, request):
-    drive(kind, request, examples, steps=50)
+@pytest.mark.parametrize("kind", EVERY_STORE)
+def test_a_store_does_what_the_model_does_for_a_long_time(kind, request):
+    examples = 500 if kind in {"memory", "redis"} else 50
+    drive(kind, request, max_examples=examples, stateful_step_count=50)
 
 
 @pytest.fixture(scope="module")
@@ -265,9 +209,8 @@ def steps():
     """Every operation that the searches know, on everything that a key holds in them."""
     slots, messages = {}, {}
     for guarantee in (AtLeastOnce, AtMostOnce, Lock):
-        for (before, message), (after, _) in (
-            Search(guarantee(), [], [], delays=0).run().known.items()
-        ):
+        known = Search(guarantee(), [], [], delays=0).run().known
+        for (before, message), (after, _) in known.items():
             slots |= dict.fromkeys((before, after))
             messages[message] = None
     return list(product(slots, messages))
@@ -275,14 +218,14 @@ def steps():
 
 @pytest.mark.parametrize("kind", EVERY_STORE)
 def test_a_store_does_what_the_searches_say_to_all_that_a_key_may_hold(kind, request, steps):
-    with STORES[kind](request) as (store, let_pass):
+    with opened(kind, request) as (store, let_pass):
         assert disagreements(store, let_pass, steps, Rules()) == []
     assert len(steps) == 182
 
 
 @pytest.mark.parametrize("broken", BROKEN_RULES)
 def test_a_store_that_goes_by_broken_rules_would_be_found(broken, request, steps):
-    with memory(request) as (store, let_pass):
+    with opened("memory", request) as (store, let_pass):
         assert disagreements(store, let_pass, steps, broken())
 
 

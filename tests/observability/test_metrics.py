@@ -120,20 +120,17 @@ def test_outcomes_are_counted_by_mode_and_endpoint(registry):
 def test_what_clients_send_is_never_a_label(registry):
     app = add_views(make_app())
     Metrics(app, registry=registry)
-    client = app.test_client()
-    client.post("/orders/well?mark=secretmark")
-    client.post("/payments", headers={"Idempotency-Key": "secretmark"})
-    client.get("/token?purpose=secretmark")
-    client.post("/checkout", headers={"Idempotence-Token": "secretmark"})
-    before = len(figures(registry))
-    for number in range(50):
-        client.post(f"/orders/well?mark=secretmark{number}")
-        client.post("/payments", headers={"Idempotency-Key": f"secretmark{number}"})
-        client.get(f"/token?purpose=secretmark{number}")
-        client.post("/checkout", headers={"Idempotence-Token": f"secretmark{number}"})
-    grown = {place for place in figures(registry) if "bucket" not in place[0]}
-    assert len(grown) <= before
-    assert "secretmark" not in str(grown)
+    client, sizes = app.test_client(), set()
+    for number in range(9):
+        mark = f"secretmark{number}"
+        client.post(f"/orders/well?mark={mark}")
+        client.post("/payments", headers={"Idempotency-Key": mark})
+        client.get(f"/token?purpose={mark}")
+        client.post("/checkout", headers={"Idempotence-Token": mark})
+        if number:  # the second order is the first that is refused
+            sizes.add(len([place for place in figures(registry) if "bucket" not in place[0]]))
+    assert len(sizes) == 1
+    assert "secretmark" not in str(figures(registry))
 
 
 def test_a_store_that_fails_is_counted_and_timed(registry):
@@ -200,35 +197,19 @@ def test_a_keeper_that_is_late_shows_it(registry):
     assert of("keeper_lag_seconds_sum", registry) == {(): 2.5}
 
 
-def test_several_applications_share_a_registry(registry):
+def test_applications_and_registries_may_be_several_and_nothing_is_counted_twice(registry):
+    other = CollectorRegistry()
     for _ in range(2):
         app = add_views(make_app())
-        Metrics(app, registry=registry)
+        metrics = Metrics(app, registry=registry)
+        Metrics(registry=other).init_app(app)
         app.test_client().post("/orders/well")
+        with pytest.raises(ConfigurationError, match="counted already"):
+            metrics.init_app(app)
     assert of("requests_total", registry, "outcome") == {("claimed",): 2}
-
-
-def test_one_application_counts_for_several_registries(registry):
-    app, other = add_views(make_app()), CollectorRegistry()
-    Metrics(app, registry=registry)
-    Metrics(registry=other).init_app(app)
-    app.test_client().post("/orders/well")
-    assert of("requests_total", registry, "outcome") == {("claimed",): 1}
     assert figures(registry).keys() == figures(other).keys()
-
-
-def test_nothing_is_counted_twice(registry):
-    app = make_app()
-    metrics = Metrics(app, registry=registry)
-    with pytest.raises(ConfigurationError, match="counted already"):
-        metrics.init_app(app)
-    with pytest.raises(ConfigurationError, match="counted already"):
-        Metrics(app, registry=registry)
-
-
-def test_the_extension_comes_first(registry):
-    with pytest.raises(ConfigurationError, match="Idempotence"):
-        Metrics(bare_app(), registry=registry)
+    with pytest.raises(ConfigurationError, match="call Idempotence"):
+        metrics.init_app(bare_app())
 
 
 def test_an_instrument_that_fails_changes_nothing(caplog):
@@ -238,8 +219,7 @@ def test_an_instrument_that_fails_changes_nothing(caplog):
 
     app = add_views(make_app())
     app.extensions["idempotence"].engine.policy.instruments += (Broken(),)
-    client = app.test_client()
-    assert [client.post("/orders/well").status_code for _ in range(2)] == [200, 409]
+    assert app.test_client().post("/orders/well").status_code == 200
     assert "An instrument failed" in caplog.text
 
 

@@ -3,7 +3,6 @@
 import logging
 
 import pytest
-from flask import Flask, copy_current_request_context
 from helpers.apps import make_app
 from helpers.once_operations import elsewhere
 
@@ -20,8 +19,7 @@ PATH = "/orders/7700770077?pin=secret-pin"
 
 
 def shop(**settings):
-    idempotence = Idempotence()
-    app = make_app(idempotence=idempotence, **settings)
+    app = make_app(**settings)
     guards = {
         "/orders/<int:number>": no_repeat_submit(60),
         "/payments/<int:number>": idempotent(required=True),
@@ -31,17 +29,6 @@ def shop(**settings):
     for rule, guard in guards.items():
         name = rule.split("/")[1]
         app.add_url_rule(rule, name, guard(lambda number: "done"), methods=["POST"])
-
-    @app.post("/jobs/<int:number>")
-    def jobs(number):
-        @copy_current_request_context
-        def attempt():
-            with idempotence.once("jobs", number):
-                return "done"
-
-        with idempotence.once("jobs", number):
-            return elsewhere(attempt)
-
     return app
 
 
@@ -88,14 +75,6 @@ def test_repeats_are_logged_at_the_level_of_the_setting_with_the_rule(caplog, le
         assert secret not in " ".join(text for _, text in found)
 
 
-def test_at_the_default_level_python_shows_none_and_at_warning_each_one(caplog):
-    caplog.set_level(logging.WARNING, "flask_idempotence")
-    send_all(shop())
-    assert lines(caplog) == []
-    send_all(shop(IDEMPOTENCE_REPEAT_LOG_LEVEL="WARNING"))
-    assert len(lines(caplog)) == len(REPEATS)
-
-
 def test_a_refusal_that_is_no_repeat_stays_at_info(caplog):
     caplog.set_level(logging.DEBUG, "flask_idempotence")
     app = shop(IDEMPOTENCE_REPEAT_LOG_LEVEL="ERROR")
@@ -108,7 +87,7 @@ def test_a_refusal_that_is_no_repeat_stays_at_info(caplog):
     assert found == [("INFO", f"reason={slug}") for slug in slugs]
 
 
-def test_an_operation_that_runs_is_a_repeat_in_a_request_and_outside(caplog):
+def test_an_operation_that_runs_is_a_repeat_outside_a_request_too(caplog):
     idempotence = Idempotence()
     app = make_app(idempotence=idempotence, IDEMPOTENCE_REPEAT_LOG_LEVEL="ERROR")
 
@@ -122,9 +101,6 @@ def test_an_operation_that_runs_is_a_repeat_in_a_request_and_outside(caplog):
     assert level == "ERROR"
     assert text.startswith("Request rejected: reason=key-in-progress mode=once endpoint=jobs key=")
     assert "route=" not in text
-    caplog.clear()
-    assert sent(shop(IDEMPOTENCE_REPEAT_LOG_LEVEL="ERROR"), "/jobs/1", 1)[0].status_code == 409
-    assert lines(caplog)[0][1].endswith(" route=POST /jobs/<int:number>")
 
 
 @pytest.mark.parametrize("level", ["LOUD", "", None, True, 4.5, -1, ["INFO"]], ids=str)
@@ -132,12 +108,3 @@ def test_an_unknown_level_is_refused_at_start(level):
     with pytest.raises(ConfigurationError) as caught:
         make_app(IDEMPOTENCE_REPEAT_LOG_LEVEL=level)
     assert "IDEMPOTENCE_REPEAT_LOG_LEVEL" in str(caught.value)
-
-
-@pytest.mark.parametrize(("given", "level"), [("warning", "WARNING"), ("35", 35)])
-def test_the_level_may_come_from_the_environment(monkeypatch, given, level):
-    monkeypatch.setenv("SHOP_IDEMPOTENCE_REPEAT_LOG_LEVEL", given)
-    app = Flask("shop")
-    app.config.from_prefixed_env("SHOP")
-    Idempotence(app)
-    assert app.extensions["idempotence"].config.repeat_log_level == level

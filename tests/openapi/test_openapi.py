@@ -4,7 +4,6 @@ import json
 import subprocess
 from http import HTTPStatus
 
-import flask_smorest
 import pytest
 from flask import Response, abort
 from helpers.applications.smorest_app import (
@@ -14,9 +13,7 @@ from helpers.applications.smorest_app import (
     SMOREST_ERRORS,
     VALIDATORS,
     Shop,
-    guarded_blueprint,
 )
-from helpers.apps import make_app
 from helpers.callers.node import MUST_RUN, NODE
 from helpers.servers.faults import SilentServer
 from hypothesis import example, given
@@ -115,13 +112,6 @@ def test_a_payment_is_described_to_the_letter():
     }
 
 
-def test_a_view_without_a_guard_is_left_as_it_is():
-    bare = make_app(API_TITLE="Shop", API_VERSION="1", OPENAPI_VERSION="3.1.0")
-    api = flask_smorest.Api(bare)
-    api.register_blueprint(guarded_blueprint())
-    assert api.spec.to_dict()["paths"]["/look"]["post"] == Shop().operation("/look")
-
-
 HEADERS = {
     "/pay": [("Idempotency-Key", True)],
     "/refund": [("Refund-Key", False)],
@@ -133,7 +123,7 @@ HEADERS = {
 }
 
 
-def test_the_header_is_described_where_there_is_one():
+def test_the_header_and_the_replay_are_described_where_there_is_one():
     shop = Shop()
     parameters = {path: shop.operation(path).get("parameters", []) for path in PATHS}
     found = {path: [(one["name"], one["required"]) for one in parameters[path]] for path in PATHS}
@@ -141,10 +131,6 @@ def test_the_header_is_described_where_there_is_one():
     assert parameters["/checkout"][0]["description"] == (
         "A token issued for the purpose `pay`, unless the form field `idempotence_token` holds it."
     )
-
-
-def test_only_what_replays_is_described_as_a_replay():
-    shop = Shop()
     successes = {path: shop.operation(path)["responses"]["201"] for path in PATHS}
     replaying = {path for path, success in successes.items() if success.get("headers") == REPLAYED}
     assert replaying == {"/pay", "/claim", "/deliver", "/both"}

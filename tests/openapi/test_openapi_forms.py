@@ -74,14 +74,6 @@ def test_plain_apispec_takes_a_view_or_a_rule():
     ]
 
 
-def test_a_path_without_a_view_is_left_alone():
-    assert described(make_app()) == {"responses": CREATED}
-
-
-def test_a_description_without_responses_gets_the_errors():
-    assert slugs(described(make_app(), {}, view=idempotent(done))) == KEY
-
-
 def test_what_the_author_has_described_stays():
     own = {"name": "IDEMPOTENCY-KEY", "in": "header", "schema": {"type": "string"}}
     query = {"name": "Idempotency-Key", "in": "query", "schema": {"type": "string"}}
@@ -129,81 +121,6 @@ def test_a_status_of_its_own_hides_no_response_that_was_described_for_it(name):
         assert operation["responses"][name] == of_the_author
 
 
-def test_a_default_that_nobody_knows_yet_stands_alone():
-    spec = spec_of(make_app())
-    responses = {"201": "Created", "default": "Wrong"}
-    spec.path("/pay", operations={"post": {"responses": responses}}, view=idempotent(done))
-    found = spec.to_dict()["paths"]["/pay"]["post"]["responses"]
-    assert set(found) == {"201", "default"}
-
-
-@pytest.mark.parametrize("lazy", [True, False])
-def test_a_response_of_the_components_is_added_to_in_a_copy(lazy):
-    spec = spec_of(make_app())
-    spec.components.response("Conflict", {"description": "Conflict"}, lazy=lazy)
-    spec.components.response("Created", {"description": "Created"}, lazy=lazy)
-    reference = {"$ref": "#/components/responses/Conflict"}
-    for path, conflict in [("/one", "Conflict"), ("/two", reference)]:
-        responses = {"201": "Created", "409": conflict}
-        spec.path(path, operations={"post": {"responses": responses}}, view=idempotent(done))
-    spec.path("/three", operations={"post": {"responses": {"201": "Created", "409": "Conflict"}}})
-    whole = spec.to_dict()
-    validate(whole)
-    one, two, three = (whole["paths"][path]["post"] for path in ("/one", "/two", "/three"))
-    assert one == two
-    assert slugs(one) == KEY
-    assert one["responses"]["409"]["description"].startswith("Conflict; Request in progress")
-    assert "Idempotent-Replayed" in one["responses"]["201"]["headers"]
-    assert three["responses"]["409"] == reference
-    assert whole["components"]["responses"]["Conflict"] == {"description": "Conflict"}
-
-
-def test_a_response_that_nobody_knows_yet_is_left_to_its_author():
-    spec = spec_of(make_app())
-    responses = {"201": "Created", "409": "Conflict"}
-    spec.path("/pay", operations={"post": {"responses": responses}}, view=idempotent(done))
-    spec.components.response("Conflict", {"description": "Conflict"})
-    spec.components.response("Created", {"description": "Created"})
-    whole = spec.to_dict()
-    validate(whole)
-    found = whole["paths"]["/pay"]["post"]["responses"]
-    assert found["201"] == {"$ref": "#/components/responses/Created"}
-    assert found["409"] == {"$ref": "#/components/responses/Conflict"}
-    assert set(found) == {"201", "400", "409", "422", "503"}
-
-
-def test_only_the_methods_that_a_guard_covers_are_described():
-    both = no_repeat_submit(methods=["GET"])(done)
-    for method, view in [("get", idempotent(done)), ("trace", no_repeat_submit(done))]:
-        assert described(make_app(), method=method, view=view) == {"responses": CREATED}
-    for method in ("get", "post", "put", "delete"):
-        assert slugs(described(make_app(), method=method, view=both)) == LOCK
-
-
-def test_what_is_no_method_is_left_alone():
-    spec = spec_of(make_app())
-    spec.path("/pay", operations={"x-owner": {"team": "shop"}}, view=idempotent(done))
-    assert spec.to_dict()["paths"]["/pay"] == {"x-owner": {"team": "shop"}}
-
-
-def test_a_view_behind_two_guards_has_the_headers_and_problems_of_both():
-    both = described(make_app(), view=idempotent(one_time_token()(done)), validated=True)
-    assert headers_of(both) == ["Idempotency-Key", "Idempotence-Token"]
-    assert slugs(both) == {
-        "400": ["key-invalid", "token-missing", "token-invalid", "token-expired"],
-        "403": ["token-not-yours"],
-        "409": [*KEY["409"], "token-spent"],
-        "422": ["key-reused"],
-        "503": ["store-unavailable"],
-    }
-
-
-@pytest.mark.parametrize(("compare", "reused"), [(None, True), (dict, True), (False, False)])
-def test_a_key_that_alone_decides_is_never_reused(compare, reused):
-    operation = described(make_app(), view=idempotent(compare=compare)(done))
-    assert ("422" in slugs(operation), "422" in operation["responses"]) == (reused, reused)
-
-
 def test_the_problems_have_a_schema_that_is_there_only_if_it_is_used():
     spec = spec_of(make_app())
     spec.path("/look", operations={"post": {"responses": CREATED}}, view=done)
@@ -233,22 +150,96 @@ class Payments(MethodView):
         return "done"
 
 
-def test_each_method_of_a_class_is_described_by_its_own_guard():
-    app = make_app()
-    app.add_url_rule("/pay", view_func=Payments.as_view("pay"))
-    [rule] = app.url_map.iter_rules("pay")
-    assert slugs(described(app, rule=rule)) == KEY
-    for method in ("patch", "get"):
-        assert described(app, method=method, rule=rule) == {"responses": CREATED}
-
-
-@pytest.mark.parametrize("decorators", [[idempotent], [idempotent, logged_in]])
-def test_a_guard_among_a_classes_decorators_is_described(decorators):
-    app = make_app()
+def of_class(*decorators):
     members = {"decorators": decorators, "post": lambda self: "done"}
-    view = type("Pay", (MethodView,), members).as_view("pay")
-    app.add_url_rule("/pay", view_func=view)
-    assert slugs(described(app, view=view)) == KEY
+    return type("Pay", (MethodView,), members).as_view("pay")
+
+
+OF_BOTH = {
+    "400": ["key-invalid", "token-missing", "token-invalid", "token-expired"],
+    "403": ["token-not-yours"],
+    "409": [*KEY["409"], "token-spent"],
+    "422": ["key-reused"],
+    "503": ["store-unavailable"],
+}
+NEVER_REUSED = {status: slugs for status, slugs in KEY.items() if status != "422"}
+GET_TOO = no_repeat_submit(methods=["GET"])(done)
+
+
+@pytest.mark.parametrize(
+    ("view", "method", "problems"),
+    [
+        (None, "post", {}),
+        (done, "post", {}),
+        # Only the methods that a guard covers are described.
+        (idempotent(done), "get", {}),
+        (no_repeat_submit(done), "trace", {}),
+        *((GET_TOO, method, LOCK) for method in ("get", "post", "put", "delete")),
+        (idempotent(one_time_token()(done)), "post", OF_BOTH),
+        (idempotent(compare=None)(done), "post", KEY),
+        (idempotent(compare=dict)(done), "post", KEY),
+        (idempotent(compare=False)(done), "post", NEVER_REUSED),
+        # Each method of a class by its own guard, or by one among the class's decorators.
+        (Payments.as_view("pay"), "post", KEY),
+        (Payments.as_view("pay"), "patch", {}),
+        (of_class(idempotent), "post", KEY),
+        (of_class(idempotent, logged_in), "post", KEY),
+    ],
+)
+def test_a_view_is_described_by_its_guards(view, method, problems):
+    operation = described(make_app(), method=method, view=view, validated=True)
+    assert slugs(operation) == problems
+    assert set(operation["responses"]) == {"201", *problems}
+    names = {"400": ["Idempotency-Key"], "403": ["Idempotence-Token"]}
+    assert headers_of(operation) == [name for s in names if s in problems for name in names[s]]
+
+
+def test_what_is_no_method_is_left_alone():
+    spec = spec_of(make_app())
+    spec.path("/pay", operations={"x-owner": {"team": "shop"}}, view=idempotent(done))
+    assert spec.to_dict()["paths"]["/pay"] == {"x-owner": {"team": "shop"}}
+
+
+CONFLICT, FIRST = ({"$ref": f"#/components/responses/{name}"} for name in ("Conflict", "Created"))
+
+
+def components(spec, **options):
+    for name in ("Conflict", "Created"):
+        spec.components.response(name, {"description": name}, **options)
+
+
+def operations(conflict="Conflict"):
+    return {"post": {"responses": {"201": "Created", "409": conflict, "default": "Wrong"}}}
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_response_of_the_components_is_added_to_in_a_copy(lazy):
+    spec = spec_of(make_app())
+    components(spec, lazy=lazy)
+    for path, conflict in [("/one", "Conflict"), ("/two", CONFLICT)]:
+        spec.path(path, operations=operations(conflict), view=idempotent(done))
+    spec.path("/three", operations=operations())
+    spec.components.response("Wrong", {"description": "Wrong"})
+    whole = spec.to_dict()
+    validate(whole)
+    one, two, three = (whole["paths"][path]["post"] for path in ("/one", "/two", "/three"))
+    assert one == two
+    assert slugs(one) == {"409": KEY["409"]}  # a default that nobody knows yet stands alone
+    assert one["responses"]["409"]["description"].startswith("Conflict; Request in progress")
+    assert "Idempotent-Replayed" in one["responses"]["201"]["headers"]
+    assert three["responses"]["409"] == CONFLICT
+    assert whole["components"]["responses"]["Conflict"] == {"description": "Conflict"}
+
+
+def test_a_response_that_nobody_knows_yet_is_left_to_its_author():
+    spec = spec_of(make_app())
+    responses = {"201": "Created", "409": "Conflict"}
+    spec.path("/pay", operations={"post": {"responses": responses}}, view=idempotent(done))
+    components(spec)
+    validate(spec.to_dict())
+    found = spec.to_dict()["paths"]["/pay"]["post"]["responses"]
+    assert (found["201"], found["409"]) == (FIRST, CONFLICT)
+    assert set(found) == {"201", "400", "409", "422", "503"}
 
 
 def whole_app():

@@ -1,121 +1,643 @@
-"""Who asks: the sources, their order, and what is made of them."""
+"""Who asks: the sources, their order, what counts together, and what is made of them."""
+
+import base64
+import itertools
+import os
+import uuid
 
 import pytest
-from flask import request, session
+from authlib.integrations.flask_oauth2 import ResourceProtector
+from authlib.oauth2.rfc6750 import BearerTokenValidator
+from flask import g, request
+from flask.sessions import SecureCookieSession, SessionInterface
+from flask_httpauth import HTTPBasicAuth, HTTPTokenAuth
 from flask_jwt_extended import JWTManager, create_access_token, jwt_required
+from flask_login import LoginManager, UserMixin, login_user
+from helpers.applications.login_apps import CountingApp
 from helpers.apps import make_app
 from helpers.repository import renewed_cookies
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from flask_idempotence import (
-    Idempotence,
-    no_repeat_submit,
-    one_time_token,
-)
+from flask_idempotence import ConfigurationError, idempotent, one_time_token
+from flask_idempotence.client import new_key
 from flask_idempotence.request.credentials import RENEWED
+from flask_idempotence.request.key_header import is_unguessable
+
+V4, OTHER_V4, V6 = ({"address": at} for at in ("192.0.2.1", "192.0.2.2", "2001:db8::1"))
+JWT = {"JWT_SECRET_KEY": "a secret for the tests of 32 bytes"}
 
 
-class Site:
-    def __init__(self, **settings):
-        self.idempotence = Idempotence()
-        self.app = make_app(idempotence=self.idempotence, **settings)
-        self.client = self.app.test_client()
+def by(**headers):
+    return {"headers": {name.replace("_", "-"): value for name, value in headers.items()}}
 
-        @self.app.post("/")
-        @no_repeat_submit(interval=60)
-        def view():
-            return {}
 
-        @self.app.get("/login/<name>/<user>")
-        def login(name, user):
-            session.clear()
-            session[name] = user
-            return ""
+def bearer(token):
+    return by(Authorization=f"Bearer {token}")
 
-    def post(self, *, address="192.0.2.1", **headers):
-        headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        environ = {"REMOTE_ADDR": address}
-        return self.client.post("/", headers=headers, environ_base=environ).status_code
 
-    def identity(self, **options):
-        with self.app.test_request_context("/", method="POST", **options):
-            identities = self.app.extensions["idempotence"].engine.services.identities
-            return identities.of(self.app, request._get_current_object()).text
+def by_cookie(name, value):
+    return by(Cookie=f"{name}={value}")
+
+
+def signed_in(counter, **content):
+    client = counter.app.test_client()
+    with client.session_transaction() as held:
+        held.update(content)
+    return {"client": client}
+
+
+def loading(load, guard="key", **settings):
+    """Return an application with an `identity_loader`."""
+    counter = CountingApp(guard, **settings)
+    counter.idempotence.identity_loader(load)
+    return counter
+
+
+# Addresses and proxies
 
 
 def test_guests_are_told_apart_by_address():
-    site = Site()
-    assert [site.post(address="192.0.2.1"), site.post(address="192.0.2.2")] == [200, 200]
-    assert [site.post(address="192.0.2.1"), site.post(address="192.0.2.2")] == [409, 409]
+    assert CountingApp("lock").tells_apart(V4, OTHER_V4)
+
+
+def test_forwarded_headers_are_believed_from_nobody():
+    sent = [by(X_Forwarded_For=address, X_Real_IP=address) for address in ("1.1.1.1", "2.2.2.2")]
+    assert CountingApp("lock").takes_for_one(*sent)
+
+
+def test_the_header_of_a_proxy_that_overwrites_it_can_be_named():
+    counter = CountingApp("lock", IDEMPOTENCE_IP_HEADER="X-Real-IP")
+    assert counter.tells_apart(by(X_Real_IP="1.1.1.1"), by(X_Real_IP="2.2.2.2"))
+    # Past the proxy: the connection's own address.
+    assert counter.takes_for_one({}, by(X_Real_IP=" "))
+
+
+def test_proxy_fix_takes_the_address_that_the_last_proxy_has_seen():
+    counter = CountingApp("lock")
+    counter.app.wsgi_app = ProxyFix(counter.app.wsgi_app)
+    assert counter.tells_apart(by(X_Forwarded_For="1.1.1.1"), by(X_Forwarded_For="2.2.2.2"))
+    assert counter.verdicts(by(X_Forwarded_For="3.3.3.3, 1.1.1.1")) == ["repeat-submit"]
+
+
+@pytest.mark.parametrize(("x_host", "found"), [(0, [200, "repeat-submit"]), (1, [200, 200])])
+def test_tenants_have_the_host_of_the_upstream_unless_the_proxy_passes_theirs_on(x_host, found):
+    counter = CountingApp("lock")
+    counter.app.wsgi_app = ProxyFix(counter.app.wsgi_app, x_host=x_host)
+    sent = [by(X_Forwarded_Host=f"{tenant}.example") for tenant in ("acme", "globex")]
+    assert counter.verdicts(*sent) == found
+
+
+@pytest.mark.parametrize("host", ["", "a b", "caf\xe9", "x" * 3000, "[::1", "a/b", "%00"])
+def test_no_host_brings_a_guard_down(host):
+    assert CountingApp().send(headers={"Host": host}).status_code in (200, 400, 404)
+
+
+# The order of the sources
 
 
 @pytest.mark.parametrize("name", ["user_id", "_user_id"])
 def test_a_session_comes_before_credentials_and_address(name):
-    site = Site()
-    site.client.get(f"/login/{name}/alice")
-    assert site.post(address="192.0.2.1", Authorization="Bearer x") == 200
-    assert site.post(address="192.0.2.2", Authorization="Bearer y") == 409
-    site.client.get(f"/login/{name}/bob")
-    assert site.post(address="192.0.2.1", Authorization="Bearer x") == 200
-
-
-def test_forwarded_headers_are_believed_from_nobody():
-    site = Site()
-    assert site.post(X_Forwarded_For="1.1.1.1", X_Real_IP="1.1.1.1") == 200
-    assert site.post(X_Forwarded_For="2.2.2.2", X_Real_IP="2.2.2.2") == 409
-
-
-def test_the_header_of_a_proxy_that_overwrites_it_can_be_named():
-    site = Site(IDEMPOTENCE_IP_HEADER="X-Real-IP")
-    assert site.post(X_Real_IP="1.1.1.1") == 200
-    assert site.post(X_Real_IP="2.2.2.2") == 200
-    assert site.post(X_Real_IP="1.1.1.1") == 409
-    assert site.post() == 200  # past the proxy: the connection's own address
-    assert site.post(X_Real_IP=" ") == 409
-
-
-def test_proxy_fix_takes_the_address_that_the_last_proxy_has_seen():
-    site = Site()
-    site.app.wsgi_app = ProxyFix(site.app.wsgi_app)
-    assert site.post(X_Forwarded_For="1.1.1.1") == 200
-    assert site.post(X_Forwarded_For="2.2.2.2") == 200
-    assert site.post(X_Forwarded_For="3.3.3.3, 1.1.1.1") == 409
-
-
-@pytest.mark.parametrize(("x_host", "statuses"), [(0, [200, 409]), (1, [200, 200])])
-def test_tenants_have_the_host_of_the_upstream_unless_the_proxy_passes_theirs_on(x_host, statuses):
-    site = Site()
-    site.app.wsgi_app = ProxyFix(site.app.wsgi_app, x_host=x_host)
-    user = {"Authorization": "Bearer 1"}
-    hosts = ("acme.example", "globex.example")
-    assert [site.post(X_Forwarded_Host=host, **user) for host in hosts] == statuses
-
-
-def test_the_order_of_the_sources_is_a_setting():
-    site = Site(IDEMPOTENCE_IDENTITY=["ip"])
-    assert site.post(Authorization="Bearer alice") == 200
-    assert site.post(Authorization="Bearer bob") == 409
+    counter = CountingApp("lock")
+    ann, bob = (signed_in(counter, **{name: user}) for user in ("ann", "bob"))
+    assert counter.takes_for_one(ann | V4 | bearer("x"),
+                                 ann | OTHER_V4 | bearer("y"))  # fmt: skip
+    assert counter.verdicts(bob | V4 | bearer("x")) == [200]
 
 
 def test_the_applications_own_source_comes_first_and_may_pass():
-    site = Site()
-
-    @site.idempotence.identity_loader
-    def api_key():
-        return request.headers.get("X-Api-Key")
-
-    assert site.post(X_Api_Key="1", address="192.0.2.1") == 200
-    assert site.post(X_Api_Key="1", address="192.0.2.2") == 409
-    assert site.post(X_Api_Key="2") == 200
-    assert site.post() == 200
-    assert site.post() == 409
+    counter = loading(lambda: request.headers.get("X-Who"), "lock")
+    assert counter.takes_for_one(by(X_Who="1") | V4, by(X_Who="1") | OTHER_V4)
+    assert counter.verdicts(by(X_Who="2"), {}, {}) == [200, 200, "repeat-submit"]
+    assert counter.takes_for_one(
+        {"environ": {"REMOTE_USER": "site"}} | by(X_Who="3"), by(X_Who="3")
+    )
 
 
-def spending(**settings):
-    site = Site(**settings)
-    spend = one_time_token()(lambda: "spent")
-    site.app.add_url_rule("/spend", "spend", spend, methods=["POST"])
-    return site
+def test_no_source_can_pretend_to_be_another():
+    counter = loading(lambda: request.headers.get("X-Who"), IDEMPOTENCE_IP_HEADER="X-Real-IP")
+    assert counter.identity(**by(X_Who="ip:192.0.2.1")) == "localhost loader:ip:192.0.2.1"
+    assert counter.identity(**by(X_Real_IP="192.0.2.1")) == "localhost ip:192.0.2.1"
+
+
+# Users behind one address, with one key and one body: nobody gets another's answer
+
+
+def header(name, text="{}", **beside):
+    """Return a way to say who asks: a header with the user's name in it, and what all send."""
+    return lambda _, user: {**beside, **by(**{name: text.format(user)})}
+
+
+def beside(shared, name, text="{}"):
+    return lambda _, user: by(**shared, **{name: text.format(user)})
+
+
+def session(name, **content):
+    return lambda counter, user: signed_in(counter, **content, **{name: user})
+
+
+SITE = {"Authorization": "Basic c2l0ZTpzZWNyZXQ="}
+BY_SERVER = {"environ": {"REMOTE_USER": "site"}}
+HEADERS = (
+    *("X-Api-Key", "Api-Key", "X-Auth-Token", "x-access-token", "X-User-ID"),
+    *("Cf-Access-Authenticated-User-Email", "X-Amzn-Oidc-Identity", "X-MS-CLIENT-PRINCIPAL-ID"),
+    *("X-Goog-Authenticated-User-Id", "X-Auth-Request-User", "Stripe-Account", "X-Tenant-ID"),
+    *("X-Account-Id", "X-Organization-ID"),
+)
+COOKIES = (
+    *("access_token_cookie", "my_jwt", "JWT-session", "auth_token", "__Host-auth_token"),
+    *("sessionid", "connect.sid", "PHPSESSID", "bm_access_token", "_px_token"),
+)
+IN_SESSION = ("username", "user_id", "uid", "user", "email", "sub", "identity.id")
+ACCOUNTS = ("tenant_id", "account_id", "org_id", "tenant")
+WAYS = {
+    "a host": lambda _, user: {"base_url": f"http://{user}.example"},
+    **{f"the header {name}": header(name) for name in HEADERS},
+    **{f"the cookie {name}": header("Cookie", name + "={}") for name in COOKIES},
+    **{f"{name} in the session": session(name) for name in IN_SESSION},
+    **{f"{name} beside a user": session(name, user_id=1) for name in ACCOUNTS},
+    "a name behind an empty one": session("username", user_id=""),
+    "a mapping with an id": lambda counter, user: signed_in(counter, user={"id": user, "n": "S"}),
+    "a mapping without an id": lambda counter, user: signed_in(counter, user={"n": user}),
+    "a name beside a role": session("email", user={"role": "admin"}),
+    # A password or a key that all share hides nobody.
+    "a header behind a password": beside(SITE, "X-Access-Token"),
+    "a cookie behind a password": beside(SITE, "Cookie", "access_token_cookie={}"),
+    "a token beside an API key": beside({"X-Api-Key": "app"}, "X-Access-Token"),
+    "a header behind the server's login": header("X-Api-Key", **BY_SERVER),
+    "credentials behind it": header("Authorization", "Bearer {}", **BY_SERVER),
+    "a session behind it": lambda counter, user: {
+        **BY_SERVER,
+        **session("user_id")(counter, user),
+    },
+    "an account beside credentials": beside({"Authorization": "Bearer a"}, "Stripe-Account"),
+}
+
+
+@pytest.mark.parametrize("guard", ["key", "lock"])
+@pytest.mark.parametrize("way", WAYS)
+def test_users_behind_one_address_are_told_apart(guard, way):
+    counter = CountingApp(guard)
+    assert counter.tells_apart(*[WAYS[way](counter, user) for user in ("ann", "bob")])
+
+
+TWO = {
+    "a visitor who calls himself 7, and the user whose id is 7": (
+        lambda counter: signed_in(counter, user_id="7"),
+        lambda counter: signed_in(counter, username="7"),
+    ),
+    "values moved between names": (
+        lambda _: by(Cookie="a_token=1; b_token=2"),
+        lambda _: by(Cookie='a_token="1\\", \\"cookie b_token\\", \\"2"'),
+    ),
+    "a path in the host": (
+        lambda _: {"environ": {"HTTP_HOST": "a/b"}},
+        lambda _: {"environ": {"HTTP_HOST": "a", "SCRIPT_NAME": "/b"}},
+    ),
+    "an escaped place": (
+        lambda _: {"environ": {"SCRIPT_NAME": "/a b"}},
+        lambda _: {"environ": {"SCRIPT_NAME": "/a%20b"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("who", TWO)
+def test_nobody_looks_like_another(who):
+    counter = CountingApp()
+    assert counter.tells_apart(*[make(counter) for make in TWO[who]])
+
+
+ONE = {
+    "a host in capitals, and with the usual port": (
+        {},
+        lambda _, n: {"environ": {"HTTP_HOST": ("shop.example", "SHOP.example:80")[n]}},
+    ),
+    "a mapping with another name": (
+        {},
+        lambda counter, n: signed_in(counter, user={"id": 1, "name": f"Mr {n}"}),
+    ),
+    "what changes in a session, whatever the name of its cookie": (
+        {"SESSION_COOKIE_NAME": "auth_token"},
+        lambda counter, n: signed_in(counter, last=n),
+    ),
+    "a source that is left out": (
+        {"IDEMPOTENCE_IDENTITY": ["ip"]},
+        lambda _, n: bearer(f"token {n}"),
+    ),
+    **{
+        f"the cookie {name}": ({}, lambda _, n, name=name: by_cookie(name, f"{n}"))
+        for name in ("csrf_token", "XSRF_TOKEN", "_csrf_token", "theme")
+    },
+}
+
+
+@pytest.mark.parametrize("what", ONE)
+def test_what_does_not_say_who_asks_does_not_count(what):
+    settings, make = ONE[what]
+    counter = CountingApp(**settings)
+    assert counter.takes_for_one(*[make(counter, number) for number in range(2)])
+
+
+def test_one_user_in_two_accounts_is_two_senders():
+    counter = CountingApp()
+    client = signed_in(counter, user_id=7)
+    assert counter.tells_apart(*[client | by(X_Tenant_ID=tenant) for tenant in "ab"])
+
+
+RENEWED_ONES = [
+    *((name.replace("*", "1a"), {}) for name in renewed_cookies()),
+    *((name, {"IDEMPOTENCE_IDENTITY_COOKIES": [f"{name}*"]})
+      for name in renewed_cookies() if "*" not in name),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cookie", "settings"), RENEWED_ONES)
+def test_cookies_that_others_renew_do_not_count(cookie, settings, caplog):
+    for name in (cookie, f"__Secure-{cookie}"):
+        sent = [by_cookie(name, value) | {"key": STRONG[0]} for value in "ab"]
+        assert CountingApp(**settings).takes_for_one(*sent)
+    assert caplog.records == []
+
+
+def test_the_page_has_the_table_of_the_cookies_that_others_renew():
+    assert sorted(renewed_cookies()) == sorted(RENEWED)
+
+
+@pytest.mark.parametrize(
+    ("cookie", "listed"),
+    [
+        ("aws-waf-token", ["aws*", "AWS-WAF-Token"]),
+        ("AWSELBAuthSessionCookie-0", ["AWSELBAuthSessionCookie*"]),
+    ],
+)
+def test_a_cookie_that_is_named_in_full_counts(cookie, listed):
+    counter = CountingApp(IDEMPOTENCE_IDENTITY_COOKIES=listed)
+    assert counter.tells_apart(by_cookie(cookie, "a"), by_cookie(cookie, "b"))
+
+
+def test_the_lists_are_settings():
+    counter = CountingApp(
+        IDEMPOTENCE_IDENTITY_HEADERS=["X-Team"],
+        IDEMPOTENCE_IDENTITY_COOKIES=["my-*"],
+        IDEMPOTENCE_IDENTITY_SESSION_KEYS=["customer"],
+    )
+    assert counter.takes_for_one(by(X_Api_Key="a"), by(X_Api_Key="b"))
+    assert counter.tells_apart(by(X_Team="a"), by(X_Team="b"))
+    assert counter.tells_apart(by_cookie("my-id", "a"), by_cookie("my-id", "b"))
+    assert counter.tells_apart(*[signed_in(counter, customer=number) for number in (1, 2)])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("HEADERS", ["X-*"]), ("HEADERS", ["X Key"]), ("COOKIES", ["*"]), ("COOKIES", ["a=b"])],
+)
+def test_a_list_that_cannot_be_meant_is_refused(name, value):
+    with pytest.raises(ConfigurationError, match=f"IDEMPOTENCE_IDENTITY_{name}: Must hold"):
+        CountingApp(**{f"IDEMPOTENCE_IDENTITY_{name}": value})
+
+
+def test_a_login_of_the_server_alone_is_a_user_at_any_address():
+    assert CountingApp().takes_for_one(BY_SERVER | V4, BY_SERVER | OTHER_V4)
+
+
+# Sessions
+
+
+def test_a_session_that_the_server_keeps_counts_by_its_id():
+    """What is in it may have any name; a visitor without a cookie has a new one each time."""
+
+    class Kept(SecureCookieSession):
+        sid = ""
+
+    class Interface(SessionInterface):
+        def open_session(self, app, request):
+            kept = Kept({"customer": 7})
+            kept.sid = request.cookies.get("session") or str(id(request))
+            return kept
+
+        def save_session(self, app, session, response):
+            pass
+
+    counter = CountingApp()
+    counter.app.session_interface = Interface()
+    assert counter.tells_apart(by_cookie("session", "a"), by_cookie("session", "b"))
+    assert counter.takes_for_one({}, {})
+
+
+def test_an_empty_session_is_not_looked_at():
+    assert "Vary" not in CountingApp().send(headers={"Cookie": "theme=dark"}).headers
+
+
+@pytest.mark.parametrize("value", ["", " ", False, True, None, [], {}])
+def test_nobody_is_not_everybody(value):
+    counter = CountingApp()
+    one, other = (signed_in(counter, user_id=value) for _ in range(2))
+    assert counter.tells_apart(one | V4, other | OTHER_V4)
+    assert loading(lambda: value).tells_apart(by(X_Api_Key="a"), by(X_Api_Key="b"))
+
+
+@pytest.mark.parametrize("value", [0, "0"])
+def test_0_is_somebody(value):
+    counter = CountingApp()
+    zero, one = (signed_in(counter, user_id=each) for each in (value, 1))
+    assert counter.tells_apart(zero, one)
+    assert counter.verdicts(zero | OTHER_V4) != [200]
+    assert loading(lambda: value).takes_for_one(V4, OTHER_V4)
+
+
+# Ids: what has an id counts by it, within its issuer and account
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"provider": "github", "id": 1}, {"provider": "google", "id": 1}),
+        ({"sub": "a b", "iss": "c"}, {"sub": "a", "iss": "b c"}),
+        ({"sub": "a b"}, {"sub": "a", "iss": "b"}),
+        ({"id": '7 ["tenant_id","acme"]'}, {"id": "7", "tenant_id": "acme"}),
+        ({"id": '7","tenant_id","acme"]'}, {"id": "7", "tenant_id": "acme"}),
+        ({"id": 7, "tenant": {"id": 1}}, {"id": 7, "tenant": {"id": 2}}),
+        ({"id": 7, "tenant": ["a"]}, {"id": 7, "tenant": ["b"]}),
+        ({"id": "7", "tenant_id": "acme"}, '@[".id=7","tenant_id","acme"]'),
+        ({"id": "7", "iss": "a", "org_id": "b"}, {"id": "7", "iss": 'a","org_id","b'}),
+        ({"id": "7", "iss": "a", "org_id": "b"}, {"id": "7", "iss": "a org_id b"}),
+        ({"id": "7", "iss": "a", "org_id": "b"}, {"id": "7", "iss": "aorg_idb"}),
+        ({"id": "7"}, ["id", "7"]),
+        (["=7", "iss", "a"], {"id": "7", "iss": "a"}),
+    ],
+)
+def test_ids_of_two_accounts_are_two_users(one, other):
+    counter = CountingApp()
+    assert counter.tells_apart(signed_in(counter, user=one), signed_in(counter, user=other))
+    users = [one, other]
+    counter = loading(lambda: users[int(request.headers["X-User"])])
+    assert counter.tells_apart(by(X_User="0"), by(X_User="1"))
+
+
+def test_a_name_in_the_session_is_no_part_of_another():
+    names = ["user", "user.id", "user.id=7"]
+    counter = CountingApp(IDEMPOTENCE_IDENTITY_SESSION_KEYS=names)
+    held = [{"user": {"id": "7=8"}}, {"user.id": "7=8"}, {"user.id=7": "8"}]
+    for one, other in itertools.combinations([signed_in(counter, **each) for each in held], 2):
+        counter.app.extensions["idempotence"].store.clear("")
+        assert counter.tells_apart(one, other)
+
+
+class Masked(str):
+    """A secret that no log shows."""
+
+    __slots__ = ()
+
+    def __str__(self):
+        return "****"
+
+
+class Anonymous:
+    is_authenticated = False
+
+
+def test_an_object_from_a_loader_counts_by_its_id_or_its_whole_text():
+    counter = loading(lambda: Masked(request.headers["X-Secret"]))
+    assert counter.tells_apart(by(X_Secret="a"), by(X_Secret="b"))
+    assert loading(Anonymous).tells_apart(V4, OTHER_V4)
+    with pytest.raises(ConfigurationError, match=r"returned a object.* Return the user's id"):
+        loading(object).send()
+
+
+# Login libraries: the user survives another token and another address
+
+
+def jwt_app(*, optional=False, checked=True, **settings):
+    checks = [jwt_required(optional=optional)] if checked else []
+    counter = CountingApp(checks=checks, **JWT, **settings)
+    JWTManager(counter.app)
+    return counter
+
+
+def jwt(counter, user, **claims):
+    with counter.app.app_context():
+        return create_access_token(user, additional_claims=claims)
+
+
+def test_flask_jwt_extended():
+    counter = jwt_app()
+    ann, again, bob = (bearer(jwt(counter, user)) for user in ("ann", "ann", "bob"))
+    assert ann != again
+    assert counter.tells_apart(ann, bob)
+    assert counter.verdicts(again | V6) == ["replay of 200"]
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_flask_jwt_extended_in_a_cookie(checked):
+    """Whether the login check stands outside the guard or, by mistake, nowhere."""
+    counter = jwt_app(
+        checked=checked, JWT_TOKEN_LOCATION=["cookies"], JWT_COOKIE_CSRF_PROTECT=False
+    )
+    users = [by_cookie("access_token_cookie", jwt(counter, user)) for user in "ab"]
+    assert counter.tells_apart(*users)
+
+
+def test_flask_jwt_extended_at_another_place():
+    """Where it looks is its own setting, which counts where it has not looked yet."""
+    counter = jwt_app(checked=False, JWT_ACCESS_COOKIE_NAME="who", JWT_HEADER_NAME="X-Who")
+    assert counter.tells_apart(by_cookie("who", "a"), by_cookie("who", "b"))
+    assert counter.tells_apart(by(X_Who="a"), by(X_Who="b"))
+
+
+def test_flask_jwt_extended_without_a_token():
+    assert jwt_app(optional=True).tells_apart(V4, OTHER_V4)
+
+
+@pytest.mark.parametrize("claim", ["iss", "tenant", "tenant_id", "org_id", "tid"])
+def test_the_account_in_the_claims_of_a_token_counts(claim):
+    counter = jwt_app()
+    tokens = [jwt(counter, "1", **{claim: account}) for account in "ab"]
+    assert counter.tells_apart(*[bearer(token) for token in tokens])
+
+
+def test_flask_httpauth_with_names():
+    auth = HTTPBasicAuth()
+    auth.verify_password(lambda name, password: name if password else None)
+    counter = CountingApp(checks=[auth.login_required])
+    assert counter.tells_apart({"auth": ("ann", "old")}, {"auth": ("bob", "old")})
+    assert counter.verdicts({"auth": ("ann", "new")} | V6) == ["replay of 200"]
+    # The name may be that of the whole site, which hides no session.
+    users = [{"auth": ("site", "x"), **signed_in(counter, user_id=name)} for name in "ab"]
+    assert counter.tells_apart(*users)
+
+
+def token_auth(users):
+    auth = HTTPTokenAuth()
+    auth.verify_token(lambda token: users[token])
+    return CountingApp(checks=[auth.login_required])
+
+
+def test_flask_httpauth_with_objects():
+    """Users of one title are told apart by their ids, those of one id by their kinds."""
+
+    class User:
+        def __init__(self, id_):
+            self.id = id_
+
+        def __str__(self):
+            return "Mr Smith"
+
+    class Admin(User):
+        pass
+
+    counter = token_auth({"1": User(1), "one": User(1), "2": User(2), "admin": Admin(1)})
+    assert counter.tells_apart(bearer("1"), bearer("2"))
+    assert counter.verdicts(bearer("admin"), bearer("one")) == [200, "replay of 200"]
+
+
+@pytest.mark.parametrize("user", [object(), {"role": "admin"}])
+def test_flask_httpauth_with_what_has_no_id(user):
+    """A role is what others have, too."""
+    counter = token_auth({"a": user, "b": user})
+    assert counter.tells_apart(bearer("a"), bearer("b"))
+
+
+class Granted:
+    """What Authlib asks a token."""
+
+    def __init__(self, text):
+        self.user_id, self.client_id = text.split("~")[1], "client"
+
+    def is_expired(self):
+        return False
+
+    def is_revoked(self):
+        return False
+
+    def get_scope(self):
+        return ""
+
+
+class Claims(Granted, dict):
+    """A token that is a mapping, as of the validators of JWTs and of introspection."""
+
+    def __init__(self, text):
+        self["iss"], self["sub"], self["jti"] = text.split("~")
+
+
+@pytest.mark.parametrize(("token", "other"), [(Granted, "one~8~1"), (Claims, "two~7~1")])
+def test_authlib(token, other):
+    class Validator(BearerTokenValidator):
+        def authenticate_token(self, token_string):
+            return token(token_string)
+
+    protect = ResourceProtector()
+    protect.register_token_validator(Validator())
+    counter = CountingApp(checks=[protect()])
+    one, other, again = (bearer(t) for t in ("one~7~1", other, "one~7~2"))
+    assert counter.tells_apart(one, other)
+    assert counter.verdicts(again | V6) == ["replay of 200"]
+
+
+def test_flask_login_and_its_remember_cookie():
+    class User(UserMixin):
+        def __init__(self, id_):
+            self.id = id_
+
+    counter = CountingApp()
+    LoginManager(counter.app).user_loader(User)
+    counter.app.add_url_rule(
+        "/login/<id_>", "login", lambda id_: str(login_user(User(id_), remember=True))
+    )
+    clients = [counter.app.test_client() for _ in range(2)]
+    for client, user in zip(clients, ("7", "8"), strict=True):
+        client.get(f"/login/{user}")
+    assert counter.tells_apart(*[{"client": client} for client in clients])
+    clients[0].delete_cookie("session")
+    assert counter.verdicts({"client": clients[0]} | OTHER_V4) == ["replay of 200"]
+
+
+def test_flask_login_without_a_loader_knows_nobody():
+    counter = CountingApp()
+    LoginManager(counter.app)
+    assert counter.send().status_code == 200
+
+
+# Guests: known by a key that cannot be guessed, else by their address
+
+STRONG = [
+    "8e03978e-40d5-43e8-bc93-6894a57f9324",
+    "8E03978E-40D5-43E8-BC93-6894A57F9324",
+    "01890a5d-ac96-774b-bcce-b302099a8057",  # version 7
+    "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+    "01arz3ndektsv4rrffq69g5fav",
+    "8e03978e40d543e8bc936894a57f9324",
+    "8e03978e40d543e8bc936894a57f93248e03978e40d543e8bc936894a57f9300",
+    "x7Kp2mQ9vRt4LwZn8BcYhA",
+    "x7Kp2mQ9vRt4LwZn8BcYhA==",
+    "mK3_vEjRW7Jq8-tYz2LcQA",
+]
+WEAK = [
+    *("order-1", "1", "a" * 32, "0" * 32, "00000000000000000000000000abc123"),
+    *("20240101123456789012345678901234", "deadbeef" * 4, "abc123def456" * 3),
+    *("00000000-0000-0000-0000-000000000000", "00000000-0000-4000-8000-000000000001"),
+    str(uuid.uuid5(uuid.NAMESPACE_URL, "order-1")),
+    str(uuid.uuid3(uuid.NAMESPACE_URL, "order-1")),
+    "c232ab00-9414-11ec-b3c8-9f6bdeced846",  # version 1: the time and a machine
+    "8e03978e40d543e8bc936894a57f932",  # 124 bits
+    *("x7Kp2mQ9vRt4LwZn8BcYh", "Order-Confirmation-2024-0001", "Cust-12-Ord-7-Try-1-Of-3"),
+    *("customer_1234_order_5678", "CreateOrderForCustomer1234", "ORDERNUMBER20240101ABCDEFG"),
+    *("01234567890123456789012345", "0123456789abcdef" * 2),
+    "12345678-1234-4234-8234-123456789abc",
+    b"order-1-of-customer-7".hex(),
+    base64.b64encode(b"order-1-user-1-2024").decode(),
+    base64.urlsafe_b64encode(b'{"order": 1, "user": 7}').decode(),
+    "pay order 1 of customer 7 please now",
+]
+
+
+@pytest.mark.parametrize("key", STRONG)
+def test_a_key_that_cannot_be_guessed_is_enough(key):
+    """A client falls back from IPv6 to IPv4 when its connection breaks, and pays once."""
+    assert CountingApp("key").takes_for_one({"key": key, **V6}, {"key": key, **V4})
+
+
+@pytest.mark.parametrize("key", WEAK)
+def test_a_key_that_others_may_send_stays_bound_to_the_address(key):
+    assert CountingApp("key").tells_apart({"key": key, **V6}, {"key": key, **V4})
+
+
+def test_keys_at_random_are_known_as_such():
+    made = {
+        "client": new_key,
+        "hex": lambda: os.urandom(16).hex(),
+        "uuid": lambda: str(uuid.uuid4()),
+        "base64": lambda: base64.urlsafe_b64encode(os.urandom(24)).decode(),
+    }
+    known = {name: sum(is_unguessable(make()) for _ in range(500)) for name, make in made.items()}
+    # One in some 20,000 has a pattern by chance; one in twenty of those in base64 has no digit, or
+    # alternates too little.
+    least = {"client": 497, "hex": 497, "uuid": 497, "base64": 425}
+    assert all(known[name] >= count for name, count in least.items()), known
+
+
+def test_host_endpoint_and_user_still_count_beside_such_a_key():
+    counter, strong = CountingApp("key"), {"key": STRONG[0]}
+    counter.add("/other", "other")
+    elsewhere = [{"base_url": "http://b.example"}, {"path": "/other"}]
+    users = [bearer("a"), by(X_Api_Key="a"), by(X_Tenant_ID="a")]
+    for each in ({}, *elsewhere, *users):
+        assert counter.verdicts(strong | each) == [200]
+
+
+def test_the_lock_has_no_key_and_goes_by_the_address():
+    assert CountingApp("lock").tells_apart({"key": STRONG[0], **V6}, {"key": STRONG[0], **V4})
+
+
+def test_a_key_that_the_application_makes_is_none_that_a_guest_has_drawn():
+    """It may be made from what two guests send alike, such as a hash of the body."""
+    counter = CountingApp()
+    made = idempotent(key=lambda: STRONG[0])(lambda: request.remote_addr)
+    counter.app.add_url_rule("/made", "made", made, methods=["POST"])
+    assert counter.send("/made", **V4).text == V4["address"]
+    assert counter.send("/made", **OTHER_V4).text == OTHER_V4["address"]
+
+
+# Tokens
 
 
 @pytest.mark.parametrize(
@@ -132,61 +654,124 @@ def spending(**settings):
     ids=str,
 )
 def test_a_token_is_not_bound_to_what_changes_before_it_is_spent(issued, spent):
-    client = spending().app.test_client(use_cookies=False)
-    token = client.get("/token", headers=issued).json["token"]
-    sent = {**spent, "Idempotence-Token": token}
-    assert client.post("/spend", headers=sent).status_code == 200
+    app = make_app()
+    app.add_url_rule("/spend", "spend", one_time_token()(lambda: "spent"), methods=["POST"])
+    client = app.test_client(use_cookies=False)
+    token = {"Idempotence-Token": client.get("/token", headers=issued).json["token"]}
+    assert client.post("/spend", headers=spent | token).status_code == 200
 
 
 def test_a_token_that_was_issued_where_no_login_is_checked_can_be_spent_where_one_is():
     """The route of tokens verifies no JWT; the header is the same at both."""
-    site = Site(JWT_SECRET_KEY="a secret for the tests of 32 bytes")
-    JWTManager(site.app)
+    counter = jwt_app()
     spend = jwt_required()(one_time_token()(lambda: "spent"))
-    site.app.add_url_rule("/spend", "spend", spend, methods=["POST"])
-    with site.app.app_context():
-        ann, bob = ({"Authorization": f"Bearer {create_access_token(n)}"} for n in ("ann", "bob"))
-    token = {"Idempotence-Token": site.client.get("/token", headers=ann).json["token"]}
-    assert site.client.post("/spend", headers={**bob, **token}).status_code == 403
-    assert site.client.post("/spend", headers={**ann, **token}).status_code == 200
+    counter.app.add_url_rule("/spend", "spend", spend, methods=["POST"])
+    ann, bob = ({"Authorization": f"Bearer {jwt(counter, user)}"} for user in ("ann", "bob"))
+    client = counter.app.test_client()
+    token = {"Idempotence-Token": client.get("/token", headers=ann).json["token"]}
+    statuses = [client.post("/spend", headers=who | token).status_code for who in (bob, ann)]
+    assert statuses == [403, 200]
 
 
-def test_no_source_can_pretend_to_be_another():
-    site = Site(IDEMPOTENCE_IP_HEADER="X-Real-IP")
-    site.idempotence.identity_loader(lambda: request.headers.get("X-Loader"))
-    as_session = site.identity(headers={"X-Loader": "ip:192.0.2.1"})
-    as_address = site.identity(headers={"X-Real-IP": "192.0.2.1"})
-    assert as_session != as_address
-    assert (as_session, as_address) == (
-        "localhost loader:ip:192.0.2.1",
-        "localhost ip:192.0.2.1",
-    )
-
-
-def test_the_page_has_the_table_of_the_cookies_that_others_renew():
-    assert sorted(renewed_cookies()) == sorted(RENEWED)
-
-
-def test_without_any_source_all_are_one():
-    site = Site()
-    assert site.identity(environ_base={"REMOTE_ADDR": None}) == "localhost guest"
+# Hashes
 
 
 def test_the_key_of_the_hashes_outlives_a_rotation_until_the_old_secret_is_dropped():
-    site = Site()
-    assert site.post() == 200
-    site.app.config.update(SECRET_KEY="new", SECRET_KEY_FALLBACKS=["a secret for the tests"])
-    assert site.post() == 409
-    site.app.config.update(
-        SECRET_KEY="newest", SECRET_KEY_FALLBACKS=["new", "a secret for the tests"]
-    )
-    assert site.post() == 409
-    site.app.config.update(SECRET_KEY_FALLBACKS=["new"])
-    assert site.post() == 200
+    counter = CountingApp("lock")
+    old, verdicts = counter.app.config["SECRET_KEY"], []
+    for secret, fallbacks in [
+        (old, []), ("new", [old]), ("newest", ["new", old]), ("newest", ["new"]),
+    ]:  # fmt: skip
+        counter.app.config.update(SECRET_KEY=secret, SECRET_KEY_FALLBACKS=fallbacks)
+        verdicts += counter.verdicts({})
+    assert verdicts == [200, "repeat-submit", "repeat-submit", 200]
 
 
 def test_a_hash_key_of_its_own_makes_it_independent_of_the_secret():
-    site = Site(IDEMPOTENCE_HASH_KEY="0123456789abcdef")
-    assert site.post() == 200
-    site.app.config.update(SECRET_KEY="another")
-    assert site.post() == 409
+    counter = CountingApp("lock", IDEMPOTENCE_HASH_KEY="0123456789abcdef")
+    assert counter.verdicts({}) == [200]
+    counter.app.config.update(SECRET_KEY="another")
+    assert counter.verdicts({}) == ["repeat-submit"]
+
+
+# The usual requests: each sender has the same text in every release of this keyspace
+
+ACCOUNT = 'account:["header stripe-account","7"]'
+GUEST_IN_ACCOUNT = '["ip:192.0.2.1","account:[\\"header stripe-account\\",\\"7\\"]"]'
+OF_API_KEY = 'credentials:["header x-api-key","1"]'
+VECTORS = [
+    ({}, {}, ("ip:192.0.2.1", "guest", "")),
+    ({}, {"REMOTE_ADDR": ""}, ("guest", "guest", "")),
+    ({"X-Anything": "1", "Idempotency-Key": "k"}, {}, ("ip:192.0.2.1", "guest", "")),
+    ({"Authorization": ""}, {}, ("ip:192.0.2.1", "guest", "")),
+    ({"Authorization": "Bearer"}, {}, ("ip:192.0.2.1", "guest", "")),
+    ({"Authorization": "bearer  abc "}, {}, ("authorization:bearer abc",) * 3),
+    ({"Authorization": "New abc"}, {}, ("authorization:new abc", "authorization:new abc", "")),
+    (
+        {"Authorization": 'Digest username="u", realm="r", nonce="n"'},
+        {},
+        ('signed:digest ["u","","r"]',) * 3,
+    ),
+    (
+        {"Authorization": "AWS4-HMAC-SHA256 Credential=AKID/20250101/eu/s3/aws4_request"},
+        {},
+        ('signed:aws4-hmac-sha256 ["AKID"]',) * 3,
+    ),
+    ({"X-Api-Key": "1"}, {}, (OF_API_KEY, OF_API_KEY, "")),
+    ({"Stripe-Account": "7"}, {}, (GUEST_IN_ACCOUNT, ACCOUNT, "")),
+    ({}, {"REMOTE_USER": "u"}, ("user:remote_user=u", "user:remote_user=u", "")),
+]
+"""Headers, environment, and the sender for a lock, for an unguessable key and for a token."""
+
+
+def asked(app, headers=None, **environ):
+    environ = {"REMOTE_ADDR": "192.0.2.1", **environ}
+    return app.test_request_context("/", method="POST", headers=headers, environ_overrides=environ)
+
+
+def seen(app):
+    """Return all identities of the current request."""
+    identities = app.extensions["idempotence"].engine.services.identities
+    return (
+        identities.of(app, request),
+        identities.of(app, request, STRONG[0]),
+        identities.bearer_of(app, request),
+    )
+
+
+@pytest.mark.parametrize(("headers", "environ", "expected"), VECTORS, ids=str)
+def test_frozen_vectors_of_senders(headers, environ, expected):
+    app = make_app()
+    for _ in range(2):  # names in the environment are known from the second one on
+        with asked(app, headers, **environ):
+            found = seen(app)
+        texts = tuple(identity.text.removeprefix("localhost ") for identity in found)
+        assert texts == expected
+
+
+def test_a_listed_authorization_header_is_one_credential_from_the_first_request_on():
+    app, found = make_app(IDEMPOTENCE_IDENTITY_HEADERS=["Authorization"]), set()
+    for _ in range(3):
+        with asked(app, {"Authorization": "Bearer abc"}):
+            found.add(seen(app))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("left", "sender"),
+    [
+        ("_jwt_extended_jwt", "user:flask_jwt_extended=7"),
+        ("flask_httpauth_user", "user:flask_httpauth.sub=7"),
+    ],
+)
+def test_a_user_that_a_library_has_left_is_seen(left, sender):
+    """Even by a guard behind another one, which has asked before."""
+    app = make_app()
+    with asked(app, {"Authorization": "Bearer abc"}) as context:
+        alone = seen(app)
+        setattr(g, left, {"sub": "7"})
+        found = seen(app)[0]
+        assert (found.senders[0].source, found.senders[0].text) == ("user", sender)
+        g.pop(left)
+        context.session["user_id"] = 7
+        assert seen(app)[0] != alone[0]

@@ -1,7 +1,5 @@
 """Credentials in the Authorization header: those that are signed anew count by their sender."""
 
-import logging
-
 import pytest
 from helpers.applications.login_apps import CountingApp
 from hypothesis import given
@@ -63,7 +61,6 @@ def test_any_other_scheme_counts_as_a_whole(scheme):
         'Digest response="{}"',
         'Digest username="", response="{}"',
         'Digest username="ann", username="{}"',
-        'Digest username="ann", response="{}',
         "AWS4-HMAC-SHA256 Signature={}",
         "AWS {}",
         "Hawk {}",
@@ -74,10 +71,7 @@ def test_any_other_scheme_counts_as_a_whole(scheme):
 )
 def test_what_cannot_be_taken_apart_counts_as_a_whole(garbage):
     senders = [with_header(garbage.format(user)) for user in ("1", "2")]
-    found = CountingApp().verdicts(*senders)
-    assert found in ([200, 200], [200, *found[1:]])
-    if 'response="{}' not in garbage or 'username="ann"' not in garbage:
-        assert found == [200, 200]
+    assert CountingApp().verdicts(*senders) == [200, 200]
 
 
 def test_nothing_sent_as_it_is_looks_like_a_signed_sender():
@@ -93,32 +87,20 @@ def test_no_header_breaks_it(text):
     read_authorization("AWS4-HMAC-SHA256 Credential=" + text)
 
 
-@pytest.mark.parametrize("empty", ["", " ", "Bearer", "Bearer ", "basic"])
-def test_without_credentials_the_sender_is_a_guest(empty):
-    counter = CountingApp("lock")
-    assert counter.takes_for_one(with_header(empty), {})
-
-
 def test_a_scheme_that_may_change_is_named_once_in_the_log(caplog):
     counter = CountingApp()
     counter.add("/other", "other")
     sent = 'Novel-HMAC who="ann", secret="hush{}"'
-    with caplog.at_level(logging.WARNING, "flask_idempotence"):
-        for number in range(3):
-            assert counter.send(**with_header(sent.format(number))).status_code == 200
-            counter.send("/other", **with_header(sent.format(number)))
-    assert [record.getMessage().rpartition("endpoint=")[2] for record in caplog.records] == [
-        "view",
-        "other",
-    ]
-    assert all("of scheme novel-hmac" in line.getMessage() for line in caplog.records)
+    for number in range(3):
+        for path in ("/", "/other"):
+            assert counter.send(path, **with_header(sent.format(number))).status_code == 200
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.rpartition("endpoint=")[2] for line in lines] == ["view", "other"]
+    assert all("of scheme novel-hmac" in line and "identity_loader" in line for line in lines)
     assert "hush" not in caplog.text
-    assert "identity_loader" in caplog.text
-
-
-def test_of_a_token_a_scheme_that_may_change_says_nothing(caplog):
-    counter = CountingApp()
-    assert counter.app.test_client().get("/token", **with_header("Novel x=1")).status_code == 200
+    caplog.clear()
+    # A token is bound to no such scheme.
+    assert counter.app.test_client().get("/token", **with_header(sent)).status_code == 200
     assert caplog.records == []
 
 

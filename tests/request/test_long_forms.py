@@ -4,7 +4,18 @@ import hashlib
 
 import pytest
 from flask import Request, request
-from helpers.request_bodies import FORM, GUARDS, PARTS, app_with, nothing, part, post, send
+from helpers.request_bodies import (
+    FORM,
+    GUARDS,
+    JSON,
+    PARTS,
+    app_with,
+    large,
+    nothing,
+    part,
+    post,
+    send,
+)
 
 from flask_idempotence import no_repeat_submit, one_time_token
 from flask_idempotence.request.body import IN_MEMORY
@@ -14,6 +25,7 @@ END = b"--x--\r\n"
 FILE = '; filename="f"'
 LONG = "x" * 400_000
 LARGE = b"".join(part(name, LONG) for name in "abc")
+LIMITS = {"MAX_FORM_MEMORY_SIZE": 500_000, "MAX_FORM_PARTS": 1000}
 
 
 def statuses(guard, *bodies, content_type=PARTS, **headers):
@@ -21,86 +33,87 @@ def statuses(guard, *bodies, content_type=PARTS, **headers):
     return [post(app, body, content_type, **headers).status_code for body in bodies]
 
 
-class TestComparison:
-    @pytest.mark.parametrize("position", [0, 70_000, len(LONG) - 1])
-    def test_long_fields_are_compared_to_the_last_byte(self, position):
-        other = LONG[:position] + "y" + LONG[position + 1 :]
-        sent = [LARGE + part("d", text) + END for text in (LONG, LONG, other)]
-        assert statuses(GUARDS["key"], *sent) == [200, 200, 422]
-        assert statuses(GUARDS["lock"], *sent) == [200, 409, 200]
-
-    def test_short_fields_and_names_are_compared(self):
-        last = [part("d", "1"), part("d", "1"), part("d", "2"), part("e", "1"), b""]
-        sent = [LARGE + each + END for each in last]
-        assert statuses(GUARDS["lock"], *sent) == [200, 409, 200, 200, 200]
-
-    def test_the_digest_as_a_text_is_another_request(self):
-        digest = hashlib.sha256(LONG.encode()).hexdigest()
-        texts = [LONG, digest, f"sha256 {digest}", f'["sha256","{digest}"]']
-        sent = [LARGE + part("d", text) + END for text in texts]
-        assert statuses(GUARDS["lock"], *sent) == [200] * 4
-
-    def test_the_boundary_does_not_count(self):
-        app = app_with(nothing, GUARDS["lock"])
-        body = LARGE + END
-        answers = [
-            post(app, body, PARTS),
-            post(app, body.replace(b"--x", b"--yy"), "multipart/form-data; boundary=yy"),
-        ]
-        assert [answer.status_code for answer in answers] == [200, 409]
-
-    def test_a_long_file_beside_it_changes_nothing_where_files_do_not_count(self):
-        fields = part("a", LONG) + part("b", "é")
-        files = [part("f", "1", FILE), part("f", "2" * IN_MEMORY, FILE), b""]
-        sent = [fields + file + END for file in files]
-        assert statuses(GUARDS["lock"], *sent) == [200, 409, 409]
-
-    def test_files_count_for_a_key(self):
-        files = [part("f", "1" * IN_MEMORY + end, FILE) for end in "112"]
-        assert statuses(GUARDS["key"], *(LARGE + file + END for file in files)) == [200, 200, 422]
-
-    def test_names_are_ignored_and_chosen(self):
-        ignoring = no_repeat_submit(60, ignore=["d"])
-        choosing = no_repeat_submit(60, only=["a"])
-        sent = [LARGE + part("d", text) + END for text in (LONG, LONG + "y")]
-        assert statuses(ignoring, *sent) == statuses(choosing, *sent) == [200, 409]
-
-    def test_the_order_of_long_and_short_fields_does_not_matter(self):
-        parts = [part(name, LONG) for name in "abc"] + [part("d", "1")]
-        sent = [b"".join(each) + END for each in (parts, parts[::-1])]
-        assert statuses(GUARDS["lock"], *sent) == [200, 409]
-
-    @pytest.mark.parametrize(
-        ("content_type", "body"),
-        [
-            (PARTS, LARGE),
-            (PARTS, LARGE.replace(b"Content-Disposition", b"Other") + END),
-            ("multipart/form-data", LARGE + END),
-            ("multipart/form-data; boundary=é", LARGE + END),
-        ],
-        ids=["no end", "no name", "no boundary", "no ASCII"],
-    )
-    def test_one_that_cannot_be_read_counts_by_its_bytes(self, content_type, body):
-        found = statuses(GUARDS["lock"], body, body, body + b" ", content_type=content_type)
-        assert found == [200, 409, 200]
-
-    @pytest.mark.parametrize("guard", ["lock", "key"])
-    @pytest.mark.parametrize(
-        "body",
-        [
-            part("a", "x" * 500_001) + LARGE + END,
-            LARGE + part("a", "x" * 500_001) + END,
-            LARGE + part("a", "1") * 998 + END,
-        ],
-        ids=["first", "last", "parts"],
-    )
-    def test_the_limits_of_a_form_hold(self, body, guard):
-        limits = {"MAX_FORM_MEMORY_SIZE": 500_000, "MAX_FORM_PARTS": 1000}
-        apps = [app_with(lambda: request.form, each, **limits) for each in (None, GUARDS[guard])]
-        assert [post(app, body, PARTS).status_code for app in apps] == [413, 413]
+def fields(*texts):
+    """Return a long form for each text, which is the last field's."""
+    return [LARGE + part("d", text) + END for text in texts]
 
 
-LIMITS = {"MAX_FORM_MEMORY_SIZE": 500_000, "MAX_FORM_PARTS": 1000}
+DIGEST = hashlib.sha256(LONG.encode()).hexdigest()
+LATE, EARLY = LONG[:-1] + "y", "y" + LONG[1:]
+FILES = [part("f", "1" * IN_MEMORY + end, FILE) for end in "112"]
+ORDERS = [part(name, LONG) for name in "abc"] + [part("d", "1")]
+COMPARED = {
+    "to the last byte": ("lock", fields(LONG, LONG, LATE, EARLY), [200, 409, 200, 200]),
+    "the same for a key": ("key", fields(LONG, LONG, LATE), [200, 200, 422]),
+    "short fields and names": (
+        "lock",
+        [LARGE + last + END for last in (part("d", "1"), part("d", "2"), part("e", "1"), b"")],
+        [200] * 4,
+    ),
+    "the digest as a text": (
+        "lock",
+        fields(LONG, DIGEST, f"sha256 {DIGEST}", f'["sha256","{DIGEST}"]'),
+        [200] * 4,
+    ),
+    "files for a key": ("key", [LARGE + file + END for file in FILES], [200, 200, 422]),
+    "no files for a lock": (
+        "lock",
+        [part("a", LONG) + part("b", "é") + file + END for file in (*FILES[1:], b"")],
+        [200, 409, 409],
+    ),
+    "not what is ignored": (no_repeat_submit(60, ignore=["d"]), fields(LONG, LATE), [200, 409]),
+    "only what is chosen": (no_repeat_submit(60, only=["a"]), fields(LONG, LATE), [200, 409]),
+    "in any order": ("lock", [b"".join(p) + END for p in (ORDERS, ORDERS[::-1])], [200, 409]),
+}
+
+
+@pytest.mark.parametrize("what", COMPARED)
+def test_long_forms_are_compared(what):
+    guard, bodies, expected = COMPARED[what]
+    assert statuses(GUARDS.get(guard, guard), *bodies) == expected
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        (PARTS, LARGE),
+        (PARTS, LARGE.replace(b"Content-Disposition", b"Other") + END),
+        ("multipart/form-data", LARGE + END),
+        ("multipart/form-data; boundary=é", LARGE + END),
+        (JSON, large(b'{"a": 1}')),
+    ],
+    ids=["no end", "no name", "no boundary", "no ASCII", "long JSON"],
+)
+def test_one_that_cannot_be_read_counts_by_its_bytes(content_type, body):
+    sent = [body, body, body + b" "]
+    lock = no_repeat_submit(60, only=["order"]) if content_type == JSON else GUARDS["lock"]
+    assert statuses(lock, *sent, content_type=content_type) == [200, 409, 200]
+    assert statuses(GUARDS["key"], *sent, content_type=content_type) == [200, 200, 422]
+
+
+@pytest.mark.parametrize("only", [None, {"b"}])
+def test_a_form_that_is_too_long_to_be_parsed_is_compared_whole(only):
+    long = b"a=" + b"x" * IN_MEMORY
+    sent = [long + end for end in (b"1", b"1", b"2")]
+    found = statuses(no_repeat_submit(60, only=only), *sent, content_type=FORM)
+    assert found == [200, 409, 200]
+
+
+@pytest.mark.parametrize("guard", [None, "lock", "key"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        part("a", "x" * 500_001) + LARGE + END,
+        LARGE + part("a", "x" * 500_001) + END,
+        LARGE + part("a", "1") * 998 + END,
+    ],
+    ids=["first", "last", "parts"],
+)
+def test_the_limits_of_a_form_hold(body, guard):
+    app = app_with(lambda: request.form, GUARDS.get(guard), **LIMITS)
+    assert post(app, body, PARTS).status_code == 413
+
+
 BEYOND = {
     "a long text": part("a", "x" * 500_001),
     "many parts": part("a", "1") * 1001,
@@ -113,24 +126,18 @@ BEYOND = {
 class TestBeyondALimit:
     """The guard compares by bytes what it may not parse, and the view decides."""
 
-    def posts(self, guard, *bodies):
-        def view():
-            return str(len(request.get_data()))
-
-        app = app_with(view, guard, **LIMITS)
+    def statuses(self, guard, *bodies):
+        app = app_with(lambda: str(len(request.get_data())), guard, **LIMITS)
         return [
-            post(app, body, f"multipart/form-data; boundary={boundary}")
+            post(app, body, f"multipart/form-data; boundary={boundary}").status_code
             for body, boundary in bodies
         ]
 
-    def statuses(self, *arguments):
-        return [answer.status_code for answer in self.posts(*arguments)]
-
-    def test_a_view_reads_the_bytes(self, kind):
+    @pytest.mark.parametrize("guard", [None, "lock", "key"])
+    def test_a_view_reads_the_bytes(self, kind, guard):
         body = BEYOND[kind] + END
-        for guard in ("lock", "key", None):
-            [answer] = self.posts(GUARDS.get(guard), (body, "x"))
-            assert (answer.status_code, answer.data) == (200, str(len(body)).encode())
+        app = app_with(lambda: str(len(request.get_data())), GUARDS.get(guard), **LIMITS)
+        assert post(app, body, PARTS).data == str(len(body)).encode()
 
     def test_the_boundary_does_not_count_and_all_else_does(self, kind):
         body = BEYOND[kind] + part("b", "1") + END
@@ -189,65 +196,61 @@ def test_one_with_a_part_without_a_name_counts_by_its_bytes(guard, more, rest):
 
 
 class TestTokens:
-    def client_of(self, guard):
-        app = app_with(nothing, guard)
-        return app, app.test_client().get("/token").json["token"]
+    @pytest.fixture
+    def app(self):
+        return app_with(nothing, one_time_token())
 
-    def sent(self, app, body, content_type):
-        return send(app, body, content_type, {"CONTENT_LENGTH": str(len(body))}).status_code
+    @pytest.fixture
+    def token(self, app):
+        return app.test_client().get("/token").json["token"]
+
+    def sent(self, app, body, content_type, headers=()):
+        length = {"CONTENT_LENGTH": str(len(body))}
+        return send(app, body, content_type, length, headers)
+
+    def outcomes(self, *arguments):
+        return [self.sent(*arguments).status_code for _ in range(2)]
 
     @pytest.mark.parametrize("first", [True, False])
     @pytest.mark.parametrize("content_type", [FORM, PARTS])
-    def test_one_is_found_in_a_long_form_and_spent_once(self, content_type, first):
-        app, token = self.client_of(one_time_token())
+    def test_one_is_found_in_a_long_form_and_spent_once(self, app, token, content_type, first):
         if content_type == FORM:
             pair, rest = f"idempotence_token={token}".encode(), b"a=" + b"x" * 3 * IN_MEMORY
             body = b"&".join((pair, rest) if first else (rest, pair))
         else:
             pair = part("idempotence_token", token)
             body = (pair + LARGE if first else LARGE + pair) + END
-        assert [self.sent(app, body, content_type) for _ in "12"] == [200, 409]
-
-    @pytest.mark.parametrize("at", [0, 1, 5, 20, 60])
-    def test_one_is_found_across_pieces(self, at):
-        app, token = self.client_of(one_time_token())
-        before = b"a=" + b"x" * ((1 << 16) - at - 3) + b"&"
-        body = before + f"idempotence_token={token}&b=".encode() + b"x" * IN_MEMORY
-        assert [self.sent(app, body, FORM) for _ in "12"] == [200, 409]
+        assert self.outcomes(app, body, content_type) == [200, 409]
 
     @pytest.mark.parametrize("name", ["idempotence%5ftoken", "%69dempotence_token"])
-    def test_its_name_may_be_escaped(self, name):
-        app, token = self.client_of(one_time_token())
-        body = f"a={'x' * IN_MEMORY}&{name}={token}".encode()
-        assert [self.sent(app, body, FORM) for _ in "12"] == [200, 409]
+    @pytest.mark.parametrize("at", [0, 1, 5, 20, 60])
+    def test_one_is_found_across_pieces_and_under_an_escaped_name(self, app, token, at, name):
+        before = b"a=" + b"x" * ((1 << 16) - at - 3) + b"&"
+        body = before + f"{name}={token}&b=".encode() + b"x" * IN_MEMORY
+        assert self.outcomes(app, body, FORM) == [200, 409]
 
-    @pytest.mark.parametrize(
-        "form",
-        ["idempotence_token={}&idempotence_token=other", "idempotence_token={}" + LONG],
-    )
     @pytest.mark.parametrize("content_type", [FORM, PARTS])
-    def test_several_and_long_ones_are_refused(self, content_type, form):
-        app, token = self.client_of(one_time_token())
-        form = form.format(token)
-        body = f"a={'x' * IN_MEMORY}&{form}".encode()
+    @pytest.mark.parametrize("texts", [["{}", "other"], ["{}" + LONG]], ids=["two", "long"])
+    def test_several_and_long_ones_are_refused(self, app, token, content_type, texts):
+        texts = [text.format(token) for text in texts]
+        body = "&".join(["a=" + "x" * IN_MEMORY, *(f"idempotence_token={t}" for t in texts)])
         if content_type == PARTS:
-            pairs = [pair.split("=") for pair in form.split("&")]
-            body = LARGE + b"".join(part(*pair) for pair in pairs) + END
-        answer = send(app, body, content_type, {"CONTENT_LENGTH": str(len(body))})
+            fields = [part("idempotence_token", text) for text in texts]
+            body = (LARGE + b"".join(fields) + END).decode()
+        answer = self.sent(app, body.encode(), content_type)
         assert answer.headers["Idempotence-Refusal"] == "token-invalid"
 
     @pytest.mark.parametrize("content_type", [FORM, PARTS])
-    def test_in_a_form_that_is_too_long_to_be_read_it_is_not_searched_for(self, content_type):
-        app, token = self.client_of(one_time_token())
+    def test_in_a_form_that_is_too_long_to_be_read_it_is_not_searched_for(
+        self, app, token, content_type
+    ):
         body = f"a={'x' * MOST_TEXT}&idempotence_token={token}".encode()
         if content_type == PARTS:
             body = BEYOND["much text"] + part("idempotence_token", token) + END
-        assert self.sent(app, body, content_type) == 413
-        whole = {"CONTENT_LENGTH": str(len(body))}
+        assert self.sent(app, body, content_type).status_code == 413
         headers = {"Idempotence-Token": token}
-        assert send(app, body, content_type, whole, headers).status_code == 200
+        assert self.sent(app, body, content_type, headers).status_code == 200
 
-    def test_none_is_found_where_werkzeug_finds_no_field(self):
-        app, token = self.client_of(one_time_token())
+    def test_none_is_found_where_werkzeug_finds_no_field(self, app, token):
         body = f"idempotence_token={token}&a={'x' * IN_MEMORY}".encode() + b"\xff"
-        assert self.sent(app, body, FORM) == 400
+        assert self.sent(app, body, FORM).status_code == 400

@@ -30,8 +30,20 @@ def clients_of(guard, callers=API_KEYS, **settings):
 
 
 class Account:
-    def __init__(self, id_, tenant_id):
-        self.id, self.tenant_id = id_, tenant_id
+    def __init__(self, tenant_id):
+        self.id, self.tenant_id = 1, tenant_id
+
+
+def in_session(counter):
+    for tenant in ("acme", "globex"):
+        client = counter.app.test_client()
+        with client.session_transaction() as held:
+            held["tenant_id"] = tenant
+        yield {**ONE, "client": client}
+
+
+ADDRESSES = [{"address": address} for address in (ADDRESS, "192.0.2.2")]
+HOSTS = [{"base_url": f"http://{host}.example"} for host in ("acme", "shop")]
 
 
 @pytest.mark.parametrize("guard", ["key", "lock"])
@@ -40,71 +52,48 @@ class TestCallers:
         counter = clients_of(guard)
         assert counter.tells_apart(ONE, OTHER)
         assert counter.verdicts(ROTATED) == [REPEATED[guard]]
-        assert counter.runs == 2
-
-    def test_without_a_loader_a_rotated_api_key_is_a_new_caller(self, guard):
+        # Without a loader, it is a new caller.
         assert CountingApp(guard).tells_apart(ONE, ROTATED)
 
-    def test_ids_of_tenants_may_be_uuids(self, guard):
+    def test_ids_of_tenants_may_be_uuids_and_an_object_counts_by_its_id_alone(self, guard):
         first, second = ({"id": uuid.UUID(int=1), "tenant_id": uuid.UUID(int=n)} for n in (2, 3))
         assert clients_of(guard, {"one": first, "other": second}).tells_apart(ONE, OTHER)
-
-    def test_an_object_counts_by_its_id_alone(self, guard):
-        accounts = {"one": Account(1, "acme"), "other": Account(1, "globex")}
+        accounts = {"one": Account("acme"), "other": Account("globex")}
         assert clients_of(guard, accounts).takes_for_one(ONE, OTHER)
 
     def test_guests_without_an_id_are_one_and_those_that_are_none_are_told_apart(self, guard):
-        guests = [{"address": address} for address in (ADDRESS, "192.0.2.2")]
         nameless = CountingApp(guard)
         nameless.idempotence.identity_loader(lambda: {"id": None, "tenant_id": "acme"})
-        assert nameless.takes_for_one(*guests)
-        assert clients_of(guard).tells_apart(*guests)
+        assert nameless.takes_for_one(*ADDRESSES)
+        assert clients_of(guard).tells_apart(*ADDRESSES)
 
     def test_users_of_one_api_key_are_one_unless_a_header_names_them(self, guard):
         for counter in (CountingApp(guard), clients_of(guard)):
-            assert counter.takes_for_one(ONE, ONE)
-            users = [{"headers": {**ONE["headers"], "X-User-ID": user}} for user in "ab"]
-            assert counter.tells_apart(*users)
-
-    def test_a_client_on_two_machines_is_one(self, guard):
-        for counter in (CountingApp(guard), clients_of(guard)):
             assert counter.takes_for_one(ONE, {**ONE, "address": "192.0.2.2"})
+            for name in ("X-User-ID", "X-Tenant-ID"):
+                users = [{"headers": {**ONE["headers"], name: user}} for user in "ab"]
+                assert counter.tells_apart(*users)
 
     def test_the_tenant_in_the_session_does_not_count_with_a_loader(self, guard):
-        for counter, how in [(CountingApp(guard), "apart"), (clients_of(guard), "one")]:
-            sent = []
-            for tenant in ("acme", "globex"):
-                client = counter.app.test_client()
-                with client.session_transaction() as held:
-                    held["tenant_id"] = tenant
-                sent.append({**ONE, "client": client})
-            check = counter.tells_apart if how == "apart" else counter.takes_for_one
-            assert check(*sent)
-
-    def test_the_tenant_in_a_header_does(self, guard):
-        sent = [{"headers": {**ONE["headers"], "X-Tenant-ID": tenant}} for tenant in "ab"]
-        assert clients_of(guard).tells_apart(*sent)
+        without, loaded = CountingApp(guard), clients_of(guard)
+        assert without.tells_apart(*in_session(without))
+        assert loaded.takes_for_one(*in_session(loaded))
 
     def test_one_tenant_at_two_hosts_is_one_where_the_host_does_not_count(self, guard):
-        hosts = [{**ONE, "base_url": f"http://{host}.example"} for host in ("acme", "shop")]
-        assert clients_of(guard).tells_apart(*hosts)
+        assert clients_of(guard).tells_apart(*[ONE | host for host in HOSTS])
         counter = clients_of(guard, IDEMPOTENCE_IDENTITY_HOST=False)
-        assert counter.takes_for_one(*hosts)
+        assert counter.takes_for_one(*[ONE | host for host in HOSTS])
         assert counter.verdicts(OTHER) == [200]
 
 
-def by_tenant_in_the_path(loads):
-    counter = CountingApp("key", rule="/<tenant>")
-    if loads:
-        counter.idempotence.identity_loader(
-            lambda: {"id": 1, "tenant_id": request.view_args["tenant"]}
-        )
-    return counter.verdicts({"path": "/acme", **ONE}, {"path": "/globex", **ONE})
-
-
 def test_one_key_for_two_tenants_in_the_path_is_refused_unless_the_loader_names_them():
-    assert by_tenant_in_the_path(loads=False) == [200, "key-reused"]
-    assert by_tenant_in_the_path(loads=True) == [200, 200]
+    sent = [{"path": "/acme", **ONE}, {"path": "/globex", **ONE}]
+    assert CountingApp("key", rule="/<tenant>").verdicts(*sent) == [200, "key-reused"]
+    counter = CountingApp("key", rule="/<tenant>")
+    counter.idempotence.identity_loader(
+        lambda: {"id": 1, "tenant_id": request.view_args["tenant"]}
+    )
+    assert counter.verdicts(*sent) == [200, 200]
 
 
 def test_locks_are_named_by_the_tenant_and_not_by_the_caller():

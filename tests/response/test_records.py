@@ -21,7 +21,6 @@ from flask_idempotence import ConfigurationError, idempotent
 from flask_idempotence.config.runtime import read_config
 from flask_idempotence.config.settings import Config
 from flask_idempotence.response.records import (
-    RecordOfAnotherRequest,
     Records,
     Slot,
     UnreadableRecord,
@@ -116,13 +115,9 @@ def test_a_response_that_cannot_be_kept_leaves_a_record_without_a_body(kind):
         response = Response("untouched")
         assert records.replay(K, record, response) is False
         assert response.get_data() == b"untouched"
-    assert PLAIN.remember(K, NOT_KEPT[kind](), TTL) == content(b"bodiless 200")
-
-
-def test_a_body_of_exactly_the_largest_size_is_kept():
-    records = Records(Config(key_max_body=10))
-    assert replayed(records, records.remember(K, Response(bytes(10)), TTL)).data == bytes(10)
-    assert not records.replay(K, records.remember(K, Response(bytes(11)), TTL), Response())
+    frozen = b"2 47106eaa bodiless 200"
+    assert PLAIN.remember(K, NOT_KEPT[kind](), TTL) == frozen
+    assert PLAIN.remember_status(K, 200, TTL) == frozen
 
 
 def paid(body):
@@ -136,7 +131,6 @@ FIRSTS = {
     "compressed": (PLAIN, paid('{"paid": true}' * 100)),
     "encrypted": (ENCRYPTED, paid('{"paid": true}')),
 }
-EVERY_KIND = pytest.mark.parametrize(("records", "first"), FIRSTS.values(), ids=FIRSTS)
 
 
 def bomb(size):
@@ -186,19 +180,14 @@ class TestDecoder:
         with contextlib.suppress(UnreadableRecord, OutcomeUnknown):
             PLAIN.replay(K, content(kind + nonsense), Response())
 
-    @EVERY_KIND
-    def test_of_a_record_cut_anywhere_says_that_it_is_unreadable(self, records, first):
-        record = records.remember(K, first, TTL)
-        for length in range(len(record)):
-            with pytest.raises(UnreadableRecord):
-                records.replay(K, record[:length], Response())
-
-    @EVERY_KIND
+    @pytest.mark.parametrize(("records", "first"), FIRSTS.values(), ids=FIRSTS)
     def test_of_a_record_with_one_changed_byte_never_makes_another_response(self, records, first):
         record = records.remember(K, first, TTL)
         masks = range(1, 256) if records is PLAIN else (1, 2, 0x20, 0x80, 0xFF)
         unreadable = 0
         for position in range(len(record)):
+            with pytest.raises(UnreadableRecord):
+                records.replay(K, record[:position], Response())  # cut off
             for mask in masks:
                 changed = bytearray(record)
                 changed[position] ^= mask
@@ -211,20 +200,6 @@ class TestDecoder:
                     assert records is ENCRYPTED
                     assert shown(again) == shown(first)
         assert unreadable > 0.95 * len(record) * len(masks)
-
-    def test_of_a_record_with_something_behind_it_says_that_it_is_unreadable(self):
-        record = PLAIN.remember(K, paid("{}"), TTL)
-        with pytest.raises(UnreadableRecord, match="checksum"):
-            PLAIN.replay(K, record + b"\0", Response())
-
-    @pytest.mark.parametrize("records", [PLAIN, ENCRYPTED])
-    @pytest.mark.parametrize("version", [0, 1, 2, 4, 0x80, 255])
-    def test_of_another_version_names_it(self, version, records):
-        record = bytes([version]) + records.remember(K, paid("{}"), TTL)[1:]
-        with pytest.raises(UnreadableRecord, match=f"unknown version: {version:02x}"):
-            records.replay(K, record, Response())
-        with pytest.raises(UnreadableRecord, match="unknown version: empty"):
-            records.replay(K, b"", Response())
 
 
 # Records are read by the next release and by the last one: these bytes never change.
@@ -269,38 +244,21 @@ def encrypted_at(now):
     return records
 
 
-def test_an_encrypted_record_of_another_release_is_still_read():
-    assert shown(replayed(encrypted_at(FROZEN_AT), FROZEN_TOKEN)) == shown(FROZEN["JSON"][0]())
-
-
-@pytest.mark.parametrize("late", [-TTL, 0, 29, 30])
-def test_an_encrypted_record_is_read_until_it_expires_and_clocks_may_differ(late):
-    records = encrypted_at(FROZEN_AT + TTL + late)
-    assert shown(replayed(records, FROZEN_TOKEN)) == shown(FROZEN["JSON"][0]())
-
-
-@pytest.mark.parametrize("late", [31, 3600, 1e9])
+@pytest.mark.parametrize("late", [-TTL, 0, 30, 31, 1e9])
 def test_an_encrypted_record_that_has_expired_is_refused(late):
-    with pytest.raises(UnreadableRecord, match="expired"):
-        encrypted_at(FROZEN_AT + TTL + late).replay(K, FROZEN_TOKEN, Response())
-
-
-def test_an_encrypted_record_of_another_request_is_refused():
-    with pytest.raises(RecordOfAnotherRequest):
-        encrypted_at(FROZEN_AT).replay(Slot("k", b"g" * 16), FROZEN_TOKEN, Response())
-    with pytest.raises(UnreadableRecord, match="another key"):
-        encrypted_at(FROZEN_AT).replay(Slot("j", K.fingerprint), FROZEN_TOKEN, Response())
+    """Clocks may differ by half a minute."""
+    records = encrypted_at(FROZEN_AT + TTL + late)
+    if late <= 30:
+        assert shown(replayed(records, FROZEN_TOKEN)) == shown(FROZEN["JSON"][0]())
+    else:
+        with pytest.raises(UnreadableRecord, match="expired"):
+            records.replay(K, FROZEN_TOKEN, Response())
 
 
 def test_a_compressed_record_of_long_ago_is_still_read():
     response = Response("so ein Ding " * 50, 200, mimetype="text/plain")
     assert shown(replayed(PLAIN, FROZEN_COMPRESSED)) == shown(response)
     assert PLAIN.remember(K, response, TTL)[11:19] == b"deflated"
-
-
-def test_a_record_without_a_body_is_frozen():
-    assert PLAIN.remember(K, Response(iter("a")), TTL) == b"2 47106eaa bodiless 200"
-    assert PLAIN.remember_status(K, 200, TTL) == b"2 47106eaa bodiless 200"
 
 
 def test_nothing_is_ever_pickled():
@@ -346,11 +304,6 @@ class Shop:
         client = self.app.test_client()
         return client.post("/pay", headers={"Idempotency-Key": key}, **options)
 
-    def turn_the_clock(self, seconds):
-        """Have this machine's clock go on."""
-        records = self.app.extensions["idempotence"].engine.services.records
-        records.clock = lambda: time.time() + seconds
-
     def first(self, key="k", **options):
         """Send the first request with a key, and return the store key."""
         known = set(self.behind.keys())
@@ -384,6 +337,7 @@ class Shop:
 
 DAMAGE = {
     "empty": (lambda record: b"", "unknown version: empty"),
+    "longer": (lambda record: record + b"\0", "checksum"),
     "of the next version": (lambda record: b"\x04" + record[1:], "unknown version: 04"),
     "pickled": (lambda record: b"\x80\x04\x95.", "unknown version: 80"),
     "cut": (lambda record: record[:-1], "checksum"),
@@ -470,7 +424,8 @@ class TestEncryption:
         store_key = shop.first()
         value = shop.behind.get(store_key)
         shop.behind.delete(store_key)
-        shop.turn_the_clock(86400 + 31)
+        records = shop.app.extensions["idempotence"].engine.services.records
+        records.clock = lambda: time.time() + 86400 + 31
         shop.behind.set(store_key, value, ex=3600)
         shop.assert_unreadable(caplog, "expired")
 

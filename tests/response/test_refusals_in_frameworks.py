@@ -1,12 +1,16 @@
-"""Refusals under frameworks that answer HTTP errors in their own form."""
+"""Refusals under frameworks and error handlers that answer errors in their own form."""
+
+from functools import partial
+from types import SimpleNamespace as Namespace
 
 import apiflask
 import flask_restful
 import flask_restx
 import flask_smorest
 import pytest
-from flask import Blueprint, Flask, current_app, jsonify
+from flask import Blueprint, Flask, jsonify
 from helpers.apps import make_app
+from helpers.refusal_cases import REFUSAL_CASES, refused_as_documented
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotence import (
@@ -28,8 +32,8 @@ SETTINGS = {
 }
 
 
-def apiflask_app(view, settings):
-    app = apiflask.APIFlask("shop")
+def apiflask_app(view, settings, **options):
+    app = apiflask.APIFlask("shop", **options)
     app.config.update(SETTINGS, **settings)
     app.post("/orders")(view)
     return app
@@ -54,8 +58,8 @@ def smorest_app(view, settings):
 
 APPS = {
     "APIFlask": apiflask_app,
-    "Flask-RESTful": lambda view, settings: resource_app(flask_restful, view, settings),
-    "Flask-RESTX": lambda view, settings: resource_app(flask_restx, view, settings, doc=False),
+    "Flask-RESTful": partial(resource_app, flask_restful),
+    "Flask-RESTX": partial(resource_app, flask_restx, doc=False),
     "flask-smorest": smorest_app,
 }
 
@@ -81,43 +85,27 @@ def done():
     return jsonify(done=True)
 
 
-def in_progress():
-    """Send the same request from inside its view."""
-    answers.append(current_app.test_client().post("/orders", headers=inner))
-    return done()
-
-
-answers, inner = [], {}
-
 REFUSED = {
     "repeat-submit": (no_repeat_submit(60), "Repeated submit", 409, "60"),
     "token-missing": (one_time_token(), "Token missing", 400, None),
-    "token-spent": (one_time_token(), "Token already spent", 409, None),
-    "key-missing": (idempotent(required=True), "Key missing", 400, None),
     "key-reused": (idempotent(), "Key reused", 422, None),
-    "key-in-progress": (idempotent(), "Request in progress", 409, "1"),
-    "key-repeated": (idempotent(on_repeat="reject"), "Key repeated", 409, None),
     "store-unavailable": (no_repeat_submit(60), "Store unavailable", 503, "1"),
 }
+"""One of each status, and of each kind of `Retry-After`."""
 
 
-def refused(app, slug, accept):
-    """Return the answer to a request that is refused with this slug."""
-    client, headers = app.test_client(), {"Accept": accept}
-    if slug == "token-spent":
-        token = client.get("/token").json["token"]
-        headers["Idempotence-Token"] = token
-    elif slug.startswith("key-") and slug != "key-missing":
-        headers["Idempotency-Key"] = "one"
-    if slug == "key-in-progress":
-        answers.clear()
-        inner.clear()
-        inner.update(headers)
-        client.post("/orders", headers=headers)
-        return answers[0]
+def refused(app, slug="repeat-submit", accept="*/*"):
+    """Return the answer to the second request, which is refused with this slug."""
+    client, headers = app.test_client(), {"Accept": accept, "Idempotency-Key": "one"}
     client.post("/orders", headers=headers)
     body = {"json": {"other": 1}} if slug == "key-reused" else {}
     return client.post("/orders", headers=headers, **body)
+
+
+def app_of(framework, guard, **settings):
+    app = APPS[framework](guard(done), settings)
+    Idempotence(app)
+    return app
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/html"])
@@ -128,10 +116,7 @@ def test_a_framework_shows_status_text_and_slug(framework, slug, accept):
     settings = {"IDEMPOTENCE_MESSAGES": {slug: "请稍候 <b>"}}
     if slug == "store-unavailable":
         settings["IDEMPOTENCE_STORAGE_URI"] = "redis://127.0.0.1:1"
-    view = guard(in_progress if slug == "key-in-progress" else done)
-    app = APPS[framework](view, settings)
-    Idempotence(app)
-    answer = refused(app, slug, accept)
+    answer = refused(app_of(framework, guard, **settings), slug, accept)
     assert answer.status_code == status
     assert answer.json == body_of(framework, slug, title, status, "请稍候 <b>")
     assert answer.headers.getlist(HEADER) == [slug]
@@ -139,100 +124,48 @@ def test_a_framework_shows_status_text_and_slug(framework, slug, accept):
     assert answer.headers.getlist("Retry-After") == ([retry_after] if retry_after else [])
 
 
-@pytest.mark.parametrize("slug", ["repeat-submit", "token-spent", "key-in-progress"])
-@pytest.mark.parametrize(
-    ("framework", "status"),
-    # RESTX knows the statuses of http.HTTPStatus only.
-    [
-        (name, status)
-        for name in APPS
-        for status in (201, 299, 499)
-        if status < 299 or "X" not in name
-    ],
-)
-def test_so_does_a_refusal_with_a_status_of_the_setting(framework, status, slug):
-    guard, title, _, _ = REFUSED[slug]
-    view = guard(in_progress if slug == "key-in-progress" else done)
-    app = APPS[framework](view, {"IDEMPOTENCE_DUPLICATE_STATUS": {slug: status}})
-    Idempotence(app)
-    answer = refused(app, slug, "application/json")
-    assert answer.status_code == status
-    assert answer.headers[HEADER] == slug
-    shown = answer.json
-    if framework == "flask-smorest":
-        assert shown["errors"] == {"idempotence": [slug]}
-    else:
-        problem = shown.get("detail", shown)
-        assert (problem["status"], problem["title"]) == (status, title)
-
-
+@pytest.mark.parametrize("status", [201, 299, 499])
 @pytest.mark.parametrize("framework", APPS)
-def test_an_extension_that_is_registered_first_makes_no_difference(framework):
-    idempotence = Idempotence()
-    app = APPS[framework](no_repeat_submit(60)(done), {})
-    idempotence.init_app(app)
-    assert refused(app, "repeat-submit", "*/*").json["message"] == RepeatSubmit.description
+def test_so_does_a_refusal_with_a_status_of_the_setting(framework, status):
+    if framework == "Flask-RESTX" and status != 201:
+        return  # it knows the statuses of http.HTTPStatus only
+    answer = refused(
+        app_of(framework, no_repeat_submit(60), IDEMPOTENCE_DUPLICATE_STATUS=status),
+        accept="application/json",
+    )
+    assert (answer.status_code, answer.headers[HEADER]) == (status, "repeat-submit")
+    shown = body_of(framework, "repeat-submit", "Repeated submit", status, answer.json["message"])
+    assert answer.json | {"status": 0} == shown | {"status": 0}
 
 
 # Handlers of the application
 
 
 def test_an_error_processor_of_apiflask_has_text_and_type():
-    app = apiflask_app(no_repeat_submit(60, "Not twice.")(done), {})
-    Idempotence(app)
-
-    @app.error_processor
-    def envelope(error):
-        body = {"code": error.status_code, "msg": error.message, "data": error.detail["type"]}
-        return body, 200, error.headers
-
-    answer = refused(app, "repeat-submit", "*/*")
-    assert answer.status_code == 200
-    assert answer.json == {
-        "code": 409,
-        "msg": "Not twice.",
-        "data": "urn:flask-idempotence:repeat-submit",
-    }
-    assert answer.headers[HEADER] == "repeat-submit"
-    assert answer.headers["Retry-After"] == "60"
-
-
-def test_an_async_error_processor_is_awaited():
-    app = apiflask_app(no_repeat_submit(60, "Not twice.")(done), {})
-    Idempotence(app)
+    app = app_of("APIFlask", no_repeat_submit(60, "Not twice."))
 
     @app.error_processor
     async def envelope(error):
-        return {"msg": error.message}, error.status_code, error.headers
+        return {"msg": error.message, "data": error.detail["type"]}, 200, error.headers
 
-    assert refused(app, "repeat-submit", "*/*").json == {"msg": "Not twice."}
+    answer = refused(app)
+    assert answer.status_code == 200
+    assert answer.json == {"msg": "Not twice.", "data": "urn:flask-idempotence:repeat-submit"}
+    assert (answer.headers[HEADER], answer.headers["Retry-After"]) == ("repeat-submit", "60")
 
 
+@pytest.mark.parametrize("place", ["application", "blueprint"])
 @pytest.mark.parametrize("kind", [HTTPException, IdempotenceError, Refusal, RepeatSubmit], ids=str)
-def test_a_handler_of_an_apiflask_application_wins(kind):
-    app = apiflask_app(no_repeat_submit(60)(done), {})
-    Idempotence(app)
-    app.register_error_handler(kind, lambda error: ({"mine": error.description}, error.code))
-    assert refused(app, "repeat-submit", "*/*").json == {"mine": RepeatSubmit.description}
-
-
-def test_a_handler_of_a_blueprint_of_apiflask_wins():
+def test_a_handler_of_an_apiflask_application_wins(kind, place):
     app = apiflask.APIFlask("shop")
     app.config.update(SETTINGS)
     blueprint = Blueprint("shop", __name__)
     blueprint.post("/orders")(no_repeat_submit(60)(done))
-    blueprint.register_error_handler(HTTPException, lambda error: ({"mine": 1}, error.code))
+    where = blueprint if place == "blueprint" else app
+    where.register_error_handler(kind, lambda error: ({"mine": error.description}, error.code))
     app.register_blueprint(blueprint)
     Idempotence(app)
-    assert refused(app, "repeat-submit", "*/*").json == {"mine": 1}
-
-
-def test_apiflask_without_json_errors_sends_the_problem_document():
-    app = apiflask.APIFlask("shop", json_errors=False)
-    app.config.update(SETTINGS)
-    app.post("/orders")(no_repeat_submit(60)(done))
-    Idempotence(app)
-    assert refused(app, "repeat-submit", "*/*").content_type == "application/problem+json"
+    assert refused(app).json == {"mine": RepeatSubmit.description}
 
 
 @pytest.mark.parametrize("place", ["api", "namespace"])
@@ -247,10 +180,9 @@ def test_an_error_handler_of_restx_wins(kind, place):
     def refuse(error):
         return {"mine": error.slug}, error.code
 
-    resource = type("Orders", (flask_restx.Resource,), {"post": no_repeat_submit(60)(done)})
-    resource.post = no_repeat_submit(60)(lambda self: {"done": True})
-    namespace.add_resource(resource, "/orders")
-    answer = refused(app, "repeat-submit", "*/*")
+    guarded = no_repeat_submit(60)(lambda self: {"done": True})
+    namespace.add_resource(type("Orders", (flask_restx.Resource,), {"post": guarded}), "/orders")
+    answer = refused(app)
     assert (answer.status_code, answer.json["mine"]) == (409, "repeat-submit")
     assert answer.headers[HEADER] == "repeat-submit"
 
@@ -259,15 +191,18 @@ def test_the_errors_of_restful_by_name_are_kept():
     own = {"RepeatSubmit": {"message": "Mine.", "status": 410}}
     app = resource_app(flask_restful, no_repeat_submit(60)(done), {}, errors=own)
     Idempotence(app)
-    answer = refused(app, "repeat-submit", "*/*")
+    answer = refused(app)
     assert (answer.status_code, answer.json["message"]) == (410, "Mine.")
     assert answer.json["type"] == "urn:flask-idempotence:repeat-submit"
 
 
-@pytest.mark.parametrize("framework", ["Flask-RESTful", "Flask-RESTX"])
+@pytest.mark.parametrize("framework", ["Flask-RESTful", "Flask-RESTX", "APIFlask"])
 def test_a_view_beside_the_api_gets_the_problem_document(framework):
-    app = APPS[framework](done, {})
-    app.post("/visits")(no_repeat_submit(60)(done))
+    """And so does one of an APIFlask that leaves errors to Flask."""
+    options = {"json_errors": False} if framework == "APIFlask" else {}
+    app = APPS[framework](done, {}, **options)
+    view = no_repeat_submit(60)(done)
+    app.add_url_rule("/visits", "visits", view, methods=["POST"])
     Idempotence(app)
     app.test_client().post("/visits")
     assert app.test_client().post("/visits").content_type == "application/problem+json"
@@ -296,3 +231,63 @@ def test_of_two_apis_the_one_that_answers_counts():
     assert second("with")["mine"] == 1
     assert second("without")["type"] == "urn:flask-idempotence:repeat-submit"
     assert second("third")["errors"] == {"idempotence": ["repeat-submit"]}
+
+
+# One handler writes every refusal in the application's own format
+
+
+def own(refusal):
+    return {"error": {"code": refusal.slug, "status": refusal.code}}, refusal.code
+
+
+@pytest.mark.parametrize("slug", REFUSAL_CASES)
+def test_one_handler_writes_every_refusal(monkeypatch, slug):
+    answer = refused_as_documented(monkeypatch, slug, handlers={Refusal: own})
+    assert f'"code": "{slug}"' in answer
+    assert "problem+json" not in answer
+
+
+def of_blueprint(view, settings):
+    app, blueprint = Flask("shop"), Blueprint("orders", __name__)
+    app.config.update(SETTINGS)
+    blueprint.post("/orders")(view)
+    app.register_blueprint(blueprint)
+    return app
+
+
+def of_resource(framework, view, settings, **options):
+    class Api(framework.Api):
+        def handle_error(self, error):
+            if isinstance(error, Refusal):
+                raise error  # to the handlers of the application
+            return super().handle_error(error)
+
+    return resource_app(Namespace(Api=Api, Resource=framework.Resource), view, settings, **options)
+
+
+OWN_HANDLERS = {
+    **APPS,
+    "a blueprint": of_blueprint,
+    "Flask-RESTful": partial(of_resource, flask_restful),
+    "Flask-RESTX": partial(of_resource, flask_restx, doc=False),
+}
+
+
+@pytest.mark.parametrize("framework", OWN_HANDLERS)
+def test_one_handler_writes_the_refusals_of_a_framework_and_of_blueprints(framework):
+    app = OWN_HANDLERS[framework](no_repeat_submit(60)(done), {})
+    Idempotence(app)
+    app.register_error_handler(Refusal, own)
+    answer = refused(app)
+    assert answer.json == {"error": {"code": "repeat-submit", "status": 409}}
+    assert answer.headers[HEADER] == "repeat-submit"
+
+
+def test_one_handler_writes_the_refusals_of_whole_app_mode():
+    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
+    app.register_error_handler(Refusal, own)
+    app.add_url_rule("/orders", "orders", lambda: "done", methods=["POST"])
+    client = app.test_client()
+    assert client.post("/orders", headers={"Idempotency-Key": "one"}).text == "done"
+    answer = client.post("/orders", headers={"Idempotency-Key": "one"}, json={"other": 1})
+    assert answer.json == {"error": {"code": "key-reused", "status": 422}}

@@ -1,13 +1,8 @@
 """IDEMPOTENCE_DUPLICATE_STATUS: one status for duplicates, or statuses by slug."""
 
-import json
-import threading
-
 import pytest
-import requests
 from flask import jsonify
 from helpers.apps import make_app
-from helpers.callers.http_callers import serving
 from helpers.once_operations import elsewhere
 
 from flask_idempotence import (
@@ -40,6 +35,10 @@ class Shop:
     def post(self):
         return self.app.test_client().post("/orders", headers=KEY)
 
+    def attempt(self):
+        with self.app.app_context(), self.idempotence.once("orders", 1):
+            pass
+
     def repeat_while_it_runs(self):
         found = []
         self.inside = lambda: found.append(self.post())
@@ -54,11 +53,15 @@ class Shop:
     ids=str,
 )
 def test_a_request_that_still_runs_has_another_status_by_its_name_only(statuses, sent):
-    answer = Shop(statuses).repeat_while_it_runs()
+    shop = Shop(statuses)
+    answer = shop.repeat_while_it_runs()
     assert (answer.status_code, answer.json["status"]) == (sent, sent)
     assert answer.headers["Idempotence-Refusal"] == "key-in-progress"
     assert answer.headers["Retry-After"] == "1"
     assert answer.json["title"] == "Request in progress"
+    # A replay has the status of the first response.
+    replay = shop.post()
+    assert (replay.status_code, replay.headers["Idempotent-Replayed"]) == (200, "true")
 
 
 @pytest.mark.parametrize(
@@ -71,20 +74,13 @@ def test_a_duplicate_has_the_status_for_all_or_its_own(statuses, sent):
     assert [shop.post().status_code for _ in range(2)] == [200, sent]
 
 
-def test_a_replay_has_the_status_of_the_first_response():
-    shop = Shop({"key-in-progress": 201, "key-repeated": 202})
-    assert shop.repeat_while_it_runs().status_code == 201
-    replay = shop.post()
-    assert (replay.status_code, replay.headers["Idempotent-Replayed"]) == (200, "true")
-
-
 @pytest.mark.parametrize("how", ["raised", "returned", "answered by a handler"])
 @pytest.mark.parametrize("guard", [idempotent, no_repeat_submit(60)], ids=["key", "lock"])
 def test_an_operation_that_runs_elsewhere_is_no_result_of_the_guard_around_it(guard, how):
     """Under 201 it could be taken for one, and remembered."""
     shop = Shop(IN_PROGRESS, guard)
     if how == "answered by a handler":
-        enveloped(shop.app, 201)
+        shop.app.register_error_handler(Refusal, lambda error: ({"code": error.slug}, 201))
 
     def once():
         try:
@@ -95,28 +91,16 @@ def test_an_operation_that_runs_elsewhere_is_no_result_of_the_guard_around_it(gu
                 raise
             return error.get_response()
 
-    def attempt():
-        with shop.app.app_context(), shop.idempotence.once("orders", 1):
-            pass
-
     shop.inside = once
     with shop.app.app_context(), shop.idempotence.once("orders", 1):
         refused = shop.post()
         with pytest.raises(Running):
-            elsewhere(attempt)
-    assert (refused.status_code, refused.headers["Idempotence-Refusal"]) == (
-        201,
-        "key-in-progress",
-    )
-    shop.inside = lambda: None
+            elsewhere(shop.attempt)
+    told = (refused.status_code, refused.headers["Idempotence-Refusal"])
+    assert told == (201, "key-in-progress")
     again = shop.post()
     assert (again.json, "Idempotent-Replayed" in again.headers) == ({"done": True}, False)
     assert len(shop.runs) == 2
-
-
-def enveloped(app, status):
-    """Have an error handler answer every refusal with this status, as many applications do."""
-    app.register_error_handler(Refusal, lambda error: ({"code": error.slug}, status))
 
 
 def test_at_most_once_remembers_it_as_it_does_a_409():
@@ -129,53 +113,15 @@ def test_at_most_once_remembers_it_as_it_does_a_409():
     assert len(shop.runs) == 1
 
 
-@pytest.mark.parametrize("statuses", [409, IN_PROGRESS], ids=str)
-def test_the_client_goes_on_until_the_first_request_is_done(call, pauses, statuses):
-    """The second of two requests with one key is sent 201 with the header, and comes back."""
-    app, runs = make_app(IDEMPOTENCE_DUPLICATE_STATUS=statuses), []
-    is_running, may_end = threading.Event(), threading.Event()
-
-    @app.post("/orders")
-    @idempotent
-    def order():
-        runs.append(1)
-        is_running.set()
-        assert may_end.wait(20)
-        return {"order": 7}, 201
-
-    with serving(app) as url:
-        first = threading.Thread(
-            target=requests.post, args=[f"{url}/orders"], kwargs={"headers": KEY}
-        )
-        first.start()
-        assert is_running.wait(20)
-
-        def meanwhile():
-            may_end.set()
-            first.join()
-
-        pauses.meanwhile = meanwhile
-        answer = call("POST", f"{url}/orders", headers=KEY)
-    assert (pauses, runs) == ([1], [1])  # Retry-After
-    assert json.loads(answer.content) == {"order": 7}
-    assert answer.headers["Idempotent-Replayed"] == "true"
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"key-in-progres": 201}, "Did you mean 'key-in-progress'?"),
         ({"key-reused": 201}, "'key-reused' is not one of its slugs"),
-        ({"key-missing": 201}, "repeat-submit, token-spent, key-repeated, key-in-progress"),
         ({"repeat-submit": "201"}, "'repeat-submit' needs an integer"),
-        ({"repeat-submit": True}, "'repeat-submit' needs an integer"),
-        ({"repeat-submit": None}, "'repeat-submit' needs an integer"),
-        ({"repeat-submit": 199}, "from 200 to 599"),
         ({"repeat-submit": 600}, "from 200 to 599"),
         (199, "from 200 to 599"),
-        (600, "from 200 to 599"),
         (True, "integer"),
-        (4.5, "integer"),
         (["repeat-submit"], "mapping"),
         (None, "Must not be None."),
     ],

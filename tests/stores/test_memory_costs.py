@@ -1,10 +1,12 @@
 """The memory store at its limit: no operation works long, and what has expired goes in time."""
 
+import contextlib
 import gc
 import sys
-import threading
+from functools import partial
 
 import pytest
+from helpers.servers.processes import all_at_once
 from helpers.store_assertions import values_of
 
 from flask_idempotence import MemoryStore, StoreError
@@ -35,22 +37,15 @@ def seen(monkeypatch):
     return entries
 
 
-def claim(store, key, lease=10.0):
-    return store.claim(key, OWNER, NO_FINGERPRINT, lease, 0)
+def claim(store, key):
+    return store.claim(key, OWNER, NO_FINGERPRINT, 10, 0)
 
 
-def full_store(clock, prefix=""):
+def full_store(clock):
     store = MemoryStore(max_entries=KEYS, clock=clock)
     for number in range(KEYS):
-        assert claim(store, f"{prefix}{number}") is CLAIMED
+        assert claim(store, str(number)) is CLAIMED
     return store
-
-
-def is_taken_in(store, key, lease=10.0):
-    try:
-        return claim(store, key, lease) is CLAIMED
-    except StoreError:
-        return False
 
 
 def test_claims_that_expire_at_once_leave_their_room_bit_by_bit(clock, seen):
@@ -73,12 +68,13 @@ def test_a_full_store_searches_no_longer_for_values_that_have_been_renewed(clock
     renewals = [Renewal(str(number), OWNER, 10) for number in range(KEYS)]
     assert store.renew(renewals) == [Outcome.OK] * KEYS
     clock.advance(5)  # now they would have expired
-    taken, is_taken = 0, True
-    while is_taken:
-        seen.clear()
-        is_taken = is_taken_in(store, f"new{taken}")
-        taken += is_taken
-        assert len(seen) <= MOST_SEEN
+    taken = 0
+    with contextlib.suppress(StoreError):
+        while claim(store, f"new{taken}") is CLAIMED:
+            assert len(seen) <= MOST_SEEN
+            taken += 1
+            seen.clear()
+    assert len(seen) <= MOST_SEEN
     assert 0 < taken <= KEYS / memory._DUE_FOR_ROOM + 1  # the limit is exceeded by so many
     assert store.count_all() == KEYS + taken
     assert store.renew(renewals) == [Outcome.OK] * KEYS
@@ -111,28 +107,6 @@ def test_a_full_store_that_is_emptied_has_room_for_as_many_keys():
             claim(store, "c")
 
 
-def test_a_full_store_takes_a_key_in_for_each_that_expires(clock):
-    store = MemoryStore(max_entries=KEYS, clock=clock)
-    for number in range(KEYS):
-        claim(store, str(number), lease=10 + number)
-    for number in range(0, 200, 2):
-        clock.advance(10 if not number else 2)
-        assert claim(store, f"new{number}", 1e6) is CLAIMED
-        if number:
-            assert claim(store, f"new{number + 1}", 1e6) is CLAIMED
-        with pytest.raises(StoreError, match="full"):
-            claim(store, "one more")
-
-
-def test_expired_values_are_dropped_as_others_are_stored(clock):
-    store = MemoryStore(clock=clock)
-    for number in range(20_000):
-        clock.advance(0.001)
-        claim(store, str(number), lease=1)
-    assert 1000 <= store.count_all() <= 1001  # the sum of the clock's steps is not exact
-    assert len(values_of(store)) < 2500
-
-
 def test_expired_values_are_dropped_where_the_number_of_keys_stays_the_same(clock):
     store = MemoryStore(clock=clock)
     for number in range(1000):
@@ -163,26 +137,19 @@ def threads_switch_often():
 
 
 def test_of_64_threads_one_claims_each_key_and_the_count_stays_right(threads_switch_often):
-    store = MemoryStore(max_entries=5000)
-    barrier, claimed, lock = threading.Barrier(64), [], threading.Lock()
+    store, claimed = MemoryStore(max_entries=5000), []
 
     def work(number):
         owner = bytes([number]) * 16
-        barrier.wait()
         for key in range(300):
             if store.claim(f"k{key}", owner, NO_FINGERPRINT, 60, 0) is CLAIMED:
-                with lock:
-                    claimed.append(key)
+                claimed.append(key)
             store.claim(f"{number}:{key}", owner, NO_FINGERPRINT, 0.001, 0)
             store.put_token(f"t{key}", b"", 0.001 * (key % 5))
             store.take_token(f"t{key}", b"")
             store.release(f"{number}:{key}", owner)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(64)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    all_at_once([partial(work, number) for number in range(64)])
     assert sorted(claimed) == list(range(300))
     assert store.count_all() <= 600
     filed = {(due, key) for due, key in store._heap}

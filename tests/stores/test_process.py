@@ -14,18 +14,14 @@ from flask_idempotence.stores import process
     ("version", "options", "expected"),
     [
         (b"2.0.26", {}, True),
-        (b"2.0.9", {}, True),
         (b"1.9.30", {}, True),
         (b"2.0.27", {}, False),
-        (b"2.0.28", {}, False),
         (b"2.1-dev", {}, False),
         (b"2.0.26", {"enable-threads": True}, False),
         (b"2.0.26", {"enable-threads": b"true"}, False),
-        (b"2.0.26", {"enable-threads": b"1"}, False),
         *((b"2.0.26", {"enable-threads": no}, True) for no in (b"false", b"off", b"no", b"0")),
         (b"2.0.26", {"enable-threads": False}, True),
         (b"2.0.26", {"threads": b"16"}, False),
-        (b"2.0.26", {"gevent": b"100"}, False),
         (b"2.0.26", {"enable-threads": b"false", "threads": b"16"}, False),
         (b"2.0.26", {"master": True, "processes": b"2"}, True),
         (b"2.0.26", None, True),
@@ -39,11 +35,6 @@ def test_threads_stand_still_under_an_old_uwsgi_without_threads(
         uwsgi.opt = options
     monkeypatch.setitem(sys.modules, "uwsgi", uwsgi)
     assert process.threads_stand_still() is expected
-
-
-def test_threads_run_under_every_other_server(monkeypatch):
-    monkeypatch.delitem(sys.modules, "uwsgi", raising=False)
-    assert process.threads_stand_still() is False
 
 
 class Pool:

@@ -2,12 +2,10 @@
 
 import os
 import signal
-import threading
 
 import pytest
 import redis
 from helpers.apps import make_app
-from helpers.store_assertions import documented_user
 
 from flask_idempotence import (
     ConfigurationError,
@@ -142,12 +140,6 @@ class TestRedisStoreAlone:
         assert client.connection_pool._created_connections == 1  # its own, for the line above
         client.close()
 
-    def test_what_is_no_redis_client_is_refused(self):
-        with pytest.raises(ConfigurationError, match=r"takes a redis\.Redis client"):
-            RedisStore(redis.asyncio.Redis())
-        with pytest.raises(ConfigurationError, match=r"takes a redis\.Redis client"):
-            RedisStore("redis://localhost")
-
     def test_a_value_that_is_not_ours_is_no_claim_and_no_wrong_answer(self, redis_server, store):
         redis_server.client().set("k", "something else")
         assert store.claim("k", os.urandom(16), NO_FINGERPRINT, 10, 0) == Done(True, b"")
@@ -165,74 +157,3 @@ class TestRedisStoreAlone:
         renewals = [Renewal(f"k{number}", owner, 10) for number, owner in enumerate(owners)]
         assert store.renew(renewals) == [Outcome.OK, Outcome.STALE, Outcome.OK]
         assert store.renew(renewals[1:2]) == [Outcome.STALE]
-
-    def test_a_user_with_the_documented_permissions_will_do(self, redis_server, redis_url):
-        behind = redis_server.client()
-        behind.execute_command("ACL", "SETUSER", *documented_user())
-        try:
-            url = redis_url.replace("://", "://shop:password@").removesuffix("/0") + "/1"
-            store, owner = open_store(url, {}), os.urandom(16)
-            store.ping()
-            assert store.claim("idempotence:a", owner, NO_FINGERPRINT, 10, 0) == Claimed()
-            assert store.renew([Renewal("idempotence:a", owner, 10)]) == [Outcome.OK]
-            assert store.release("idempotence:a", owner) is Outcome.OK
-            store.complete("idempotence:b", owner, NO_FINGERPRINT, b"r", 10)
-            store.put_token("idempotence:c", b"", 10)
-            assert store.take_token("idempotence:c", b"").name == "TAKEN"
-            assert store.peek("idempotence:b").kind == "record"
-            assert store.clear("idempotence:") == 1
-            with pytest.raises(StoreError):
-                store.put_token("other", b"", 10)
-        finally:
-            behind.acl_deluser("shop")
-
-    def test_threads_share_it(self, store):
-        errors = []
-
-        def work():
-            try:
-                for _ in range(50):
-                    key, owner = os.urandom(8).hex(), os.urandom(16)
-                    assert store.claim(key, owner, NO_FINGERPRINT, 10, 0) == Claimed()
-                    assert store.release(key, owner) is Outcome.OK
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=work) for _ in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
-
-
-class TestUris:
-    @pytest.mark.parametrize(
-        ("uri", "kind"),
-        [
-            ("memory://", MemoryStore),
-            ("redis://localhost:6379/0", RedisStore),
-            ("rediss://localhost:6379/0", RedisStore),
-            ("unix:///run/redis.sock?db=1", RedisStore),
-            ("valkey://localhost", RedisStore),
-            ("valkeys://localhost", RedisStore),
-        ],
-    )
-    def test_a_scheme_names_a_store_without_connecting(self, uri, kind):
-        assert isinstance(open_store(uri, {}), kind)
-
-    @pytest.mark.parametrize("uri", ["mongodb://u:hunter2@h", "localhost", "://", "hunter2"])
-    def test_an_unknown_scheme_says_which_are_known_and_no_password(self, uri):
-        with pytest.raises(ConfigurationError, match="memory://") as caught:
-            open_store(uri, {})
-        assert "hunter2" not in str(caught.value)
-
-    def test_a_password_that_breaks_the_uri_is_not_repeated(self):
-        with pytest.raises(ConfigurationError, match="percent-encode") as caught:
-            open_store("redis://:hunter2/x@localhost", {})
-        assert "hunter2" not in str(caught.value)
-
-    @pytest.mark.parametrize("uri", ["memory://", "redis://localhost"])
-    def test_an_unknown_option_is_refused(self, uri):
-        with pytest.raises(ConfigurationError, match="unheard_of"):
-            open_store(uri, {"unheard_of": 1})

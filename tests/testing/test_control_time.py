@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import pytest
 from helpers.apps import make_app
+from helpers.every_store import storage_settings
 from helpers.keeper_harness import KeeperHarness
+from helpers.once_operations import elsewhere
 
 from flask_idempotence import (
     ConfigurationError,
@@ -54,13 +56,12 @@ class Shop:
         self.post(name, **headers)
         return self.runs > before
 
+    def enter_lock(self, name):
+        with self.app.app_context(), self.idempotence.lock(name):
+            pass
+
 
 of_the_module = Shop()
-
-
-@pytest.fixture(scope="module")
-def wide_shop():
-    return Shop()
 
 
 @pytest.fixture
@@ -68,93 +69,53 @@ def early_shop():
     return Shop()
 
 
-@pytest.fixture(params=["module", "wide fixture", "before the clock", "in the test"])
-def shop(request, wide_shop, early_shop):
-    """An application made at different times, and the clock."""
-    clock = request.getfixturevalue("idempotence_clock")
-    known = {"module": of_the_module, "wide fixture": wide_shop, "before the clock": early_shop}
-    shop = known.get(request.param) or Shop()
-    shop.clock = clock
-    return shop
-
-
 class TestEveryApplicationFollows:
-    def test_with_its_locks(self, shop):
+    @pytest.mark.parametrize("made", ["in the module", "before the clock", "in the test"])
+    def test_whenever_it_was_made(self, made, early_shop, idempotence_clock):
+        known = {"in the module": of_the_module, "before the clock": early_shop}
+        shop = known.get(made) or Shop()
         assert shop.sends("lock")
-        shop.clock.advance(59)
+        idempotence_clock.advance(59)
         assert not shop.sends("lock")
-        shop.clock.advance(1)
+        idempotence_clock.advance(timedelta(seconds=1))
         assert shop.sends("lock")
 
-    def test_with_its_keys(self, shop):
+    def test_with_its_keys_and_its_memory_store(self, idempotence_clock):
+        pytest.importorskip("cryptography")  # whose records have a time of their own
+        shop = Shop(IDEMPOTENCE_KEY_ENCRYPTION_KEYS=["A" * 43 + "="])
         key = {"Idempotency-Key": "order-1"}
+        records = shop.app.extensions["idempotence"].engine.services.records
         assert shop.sends("key", **key)
-        shop.clock.advance(590)
+        before = records.clock()
+        idempotence_clock.advance(590)
         assert not shop.sends("key", **key)
-        shop.clock.advance(timedelta(seconds=10))
+        assert records.clock() - before >= 590
+        idempotence_clock.advance(10)
+        assert shop.app.extensions["idempotence"].store.count_all() == 0
         assert shop.sends("key", **key)
 
-    @pytest.mark.parametrize(("age", "status"), [(290, 200), (301, 409), (400, 410)])
-    def test_with_its_tokens(self, shop, age, status):
-        token = token_for(shop.app.test_client())
-        shop.clock.advance(age)
-        answer = shop.post("token-guard", **{"Idempotence-Token": token})
-        assert (answer.status_code == 200) == (status == 200)
-        if age == 400:
-            assert answer.json["type"].endswith("token-expired")
+    def test_with_its_tokens(self, idempotence_clock):
+        shop, answers = Shop(), []
+        for age in (290, 301, 400):
+            token = token_for(shop.app.test_client())
+            idempotence_clock.advance(age)
+            answers.append(shop.post("token-guard", **{"Idempotence-Token": token}))
+        assert [answer.status_code for answer in answers] == [200, 400, 400]
+        assert answers[2].json["type"].endswith("token-expired")
 
-    def test_with_its_operations_and_named_locks(self, shop):
+    def test_with_its_operations_and_named_locks(self, idempotence_clock):
         def firsts():
             with shop.app.app_context(), shop.idempotence.once("mail", 7, ttl=100) as once:
                 return once.first
 
+        shop = Shop()
         assert [firsts(), firsts()] == [True, False]
-        shop.clock.advance(100)
+        idempotence_clock.advance(100)
         assert firsts()
         with shop.app.app_context(), shop.idempotence.lock("daily"):
-            shop.clock.advance(3500)
+            idempotence_clock.advance(3500)
             with pytest.raises(Running):
-                in_a_thread(lambda: enter_lock(shop, "daily"))
-
-    def test_with_its_memory_store(self, shop):
-        store = shop.app.extensions["idempotence"].store
-        store.put_token("t", b"", 1000)
-        shop.clock.advance(999)
-        assert store.peek("t").expires_in < 1.1
-        shop.clock.advance(1)
-        assert store.count_all() == 0
-
-    def test_with_encrypted_records(self, idempotence_clock):
-        pytest.importorskip("cryptography")
-        shop = Shop(IDEMPOTENCE_KEY_ENCRYPTION_KEYS=["A" * 43 + "="])
-        state = shop.app.extensions["idempotence"]
-        assert shop.sends("key", **{"Idempotency-Key": "order-1"})
-        before = state.engine.services.records.clock()
-        idempotence_clock.advance(500)
-        assert state.engine.services.records.clock() - before >= 500
-        assert not shop.sends("key", **{"Idempotency-Key": "order-1"})
-
-
-def enter_lock(shop, name):
-    with shop.app.app_context(), shop.idempotence.lock(name):
-        pass
-
-
-def in_a_thread(call):
-    """Call it in a thread; raise its error here."""
-    errors = []
-
-    def run():
-        try:
-            call()
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(PATIENCE)
-    for error in errors:
-        raise error
+                elsewhere(shop.enter_lock, "daily")
 
 
 class TestRunningViews:
@@ -190,8 +151,8 @@ class TestRunningViews:
         second = slow.send()
         time.sleep(0.1)
         slow.may_end.set()
-        first.join(PATIENCE)
-        second.join(PATIENCE)
+        for thread in (first, second):
+            thread.join(PATIENCE)
         assert slow.runs == 1
         assert sorted(each.status_code for each in slow.answers) == [200, 200]
 
@@ -221,17 +182,6 @@ class TestRunningViews:
         slow.may_end.set()
         first.join(PATIENCE)
 
-    def test_a_sleeping_request_wakes_when_its_time_has_come(self, idempotence_clock):
-        engine = Shop().app.extensions["idempotence"].engine
-        sleeper = threading.Thread(target=engine.sleep, args=[30])
-        sleeper.start()
-        idempotence_clock.advance(20)
-        sleeper.join(0.1)
-        assert sleeper.is_alive()
-        idempotence_clock.advance(10)
-        sleeper.join(PATIENCE)
-        assert not sleeper.is_alive()
-
     def test_a_short_lease_is_renewed_after_a_jump(self, idempotence_clock):
         shop = Shop(IDEMPOTENCE_LEASE=30)
         with shop.app.app_context():
@@ -240,38 +190,27 @@ class TestRunningViews:
             with shop.idempotence.lock("daily", lease=0.5):
                 time.sleep(0.8)
                 with pytest.raises(Running):
-                    in_a_thread(lambda: enter_lock(shop, "daily"))
+                    elsewhere(shop.enter_lock, "daily")
 
 
 class TestKeepersOfOtherClocks:
     """Applications of other tests that are still there, with claims that nobody ends."""
 
-    def test_do_not_hold_up_the_time(self, idempotence_clock):
-        harness, ticks = KeeperHarness(MemoryStore(), clock=FakeClock(0)), []
+    @pytest.mark.parametrize("server", [False, True])
+    def test_do_not_hold_up_the_time(self, server, redis_url, idempotence_clock):
+        store = open_store(redis_url, {}) if server else MemoryStore()
+        harness, ticks = KeeperHarness(store, clock=None if server else FakeClock(0)), []
         harness.hold()
         harness.keeper.tick = lambda: ticks.append(1)
         idempotence_clock.advance(4000)
-        assert len(ticks) == 1
-
-    def test_and_those_on_servers_are_left_alone(self, redis_url, idempotence_clock):
-        harness, ticks = KeeperHarness(open_store(redis_url, {}), clock=Engine.clock), []
-        harness.hold()
-        harness.keeper.tick = lambda: ticks.append(1)
-        idempotence_clock.advance(4000)
-        assert ticks == []
+        assert len(ticks) == (0 if server else 1)  # those on servers are left alone
 
 
 class TestStoresOnServers:
-    @pytest.mark.parametrize("server", ["redis", "sqlite"])
-    def test_cannot_follow_and_advancing_says_so(
-        self, server, request, tmp_path, idempotence_clock
-    ):
-        if server == "redis":
-            uri, name = request.getfixturevalue("redis_url"), "RedisStore"
-        else:
-            uri, name = f"sqlite:///{tmp_path}/shop.db", "SqlStore"
-        shop = Shop(IDEMPOTENCE_STORAGE_URI=uri)
-        shop.app.test_cli_runner().invoke(args=["idempotence", "init-db"])
+    @pytest.mark.parametrize("kind", ["redis", "sqlite"])
+    def test_cannot_follow_and_advancing_says_so(self, kind, request, idempotence_clock):
+        shop = Shop(**storage_settings(kind, request))
+        name = type(shop.app.extensions["idempotence"].store).__name__
         idempotence_clock.advance(5)  # nothing in this test has used it yet
         assert shop.sends("lock")
         before = Engine.clock()
@@ -341,22 +280,12 @@ class TestClocksOfTheirOwn:
         assert shop.sends("lock")
         assert store.count_all() == 0
 
-    def test_ruling_an_application_of_a_factory_rules_its_memory_store(self):
-        shop, clock = Shop(), FakeClock()
-        clock.rule(shop.app)
-        assert [shop.sends("lock"), shop.sends("lock")] == [True, False]
-        clock.advance(60)
-        assert shop.sends("lock")
 
-
-def test_time_does_not_go_back(idempotence_clock):
+def test_time_neither_goes_back_nor_ends(idempotence_clock):
+    shop = Shop()
     for seconds in (-1, float("nan"), timedelta(seconds=-1)):
         with pytest.raises(ValueError, match="does not go back"):
             idempotence_clock.advance(seconds)
-
-
-def test_time_does_not_end(idempotence_clock):
-    shop = Shop()
     for seconds in (float("inf"), 1e12, timedelta(days=40_000)):
         with pytest.raises(ValueError, match="a century at most"):
             idempotence_clock.advance(seconds)

@@ -32,8 +32,6 @@ def create_app(**settings):
 
 APPS = {
     "module": "app = create_app()\n@pytest.fixture\ndef shop(): return app",
-    "session fixture": "@pytest.fixture(scope='session')\ndef shop(): return create_app()",
-    "module fixture": "@pytest.fixture(scope='module')\ndef shop(): return create_app()",
     "store of a module": (
         "store = MemoryStore()\n@pytest.fixture\ndef shop(): return create_app(store=store)"
     ),

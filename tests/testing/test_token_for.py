@@ -54,15 +54,10 @@ def test_it_is_good_once_under_all_settings(settings):
 
 def test_it_is_good_where_hosts_are_matched():
     app = make_app(host_matching=True)
-
-    @app.post("/orders", host="shop.test")
-    @one_time_token()
-    def create_order():
-        return "Ordered."
-
+    pay, place = one_time_token()(lambda: "Paid."), {"methods": ["POST"], "host": "shop.test"}
+    app.add_url_rule("/shop/orders", "pay", pay, **place)
     client = app.test_client()
-    headers = {"Idempotence-Token": token_for(client)}
-    assert client.post("http://shop.test/orders", headers=headers).status_code == 200
+    assert spend(client, token_for(client), base_url="http://shop.test").status_code == 200
 
 
 def test_it_belongs_to_the_user_of_the_client():
@@ -71,6 +66,9 @@ def test_it_belongs_to_the_user_of_the_client():
     alice.post("/login/alice")
     bob.post("/login/bob")
     token = token_for(alice)
+    with alice.session_transaction() as kept:
+        assert dict(kept) == {"user_id": "alice"}
+    assert app.before_request_funcs[None] == []
     assert spend(bob, token).json["type"].endswith("token-not-yours")
     assert spend(guest, token).json["type"].endswith("token-not-yours")
     assert spend(alice, token).status_code == 200
@@ -89,22 +87,6 @@ def test_it_belongs_to_a_user_whom_a_before_request_function_has_found():
     token = token_for(client)
     assert spend(app.test_client(), token).json["type"].endswith("token-not-yours")
     assert spend(client, token).status_code == 200
-
-
-def test_it_has_a_purpose():
-    client = shop("checkout").test_client()
-    assert spend(client, token_for(client)).json["type"].endswith("token-invalid")
-    assert spend(client, token_for(client, "checkout")).status_code == 200
-
-
-def test_what_the_client_has_in_its_session_stays():
-    app = shop()
-    client = app.test_client()
-    client.post("/login/alice")
-    token_for(client)
-    with client.session_transaction() as kept:
-        assert dict(kept) == {"user_id": "alice"}
-    assert app.before_request_funcs[None] == []
 
 
 def test_other_requests_at_the_same_time_get_their_own_answers():
@@ -127,15 +109,15 @@ def test_other_requests_at_the_same_time_get_their_own_answers():
     assert len(answers) == 1
 
 
-def test_a_client_that_is_refused_gets_a_clear_error():
-    app = shop()
-    app.before_request(lambda: abort(401))
+def test_it_has_a_purpose_and_wrong_ones_and_a_refusal_get_a_clear_error():
+    app = shop("checkout")
+    client = app.test_client()
+    assert spend(client, token_for(client)).json["type"].endswith("token-invalid")
+    assert spend(client, token_for(client, "checkout")).status_code == 200
+    refusing = shop()
+    refusing.before_request(lambda: abort(401))
     with pytest.raises(RuntimeError, match=r"GET /token .* 401 .* sign it in first"):
-        token_for(app.test_client())
-
-
-def test_wrong_arguments_get_a_clear_error():
-    app = shop()
+        token_for(refusing.test_client())
     with pytest.raises(TypeError, match=r"takes a test client, app.test_client\(\)"):
         token_for(app)
     with pytest.raises(ValueError, match="1 to 64 letters"):

@@ -6,11 +6,10 @@ import re
 import pytest
 from flask import Blueprint, render_template_string
 from helpers.apps import bare_app, make_app
-from helpers.servers.processes import HOST, free_port
+from helpers.refusal_cases import NOBODY
 from helpers.template_pages import ALL, Elements, page_app, page_of
 from jinja2 import DictLoader
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
-from werkzeug.test import Client
 
 from flask_idempotence import (
     ConfigurationError,
@@ -43,24 +42,29 @@ def test_the_field_follows_the_settings():
     assert (field["name"], field["data-idempotence-expires-in"]) == ('on"ce<', "90")
 
 
-def test_a_token_for_a_purpose():
-    app = make_app()
-    app.add_url_rule(
-        "/pay", "pay", one_time_token(purpose="pay")(lambda: "paid"), methods=["POST"]
+def test_a_token_for_a_purpose_in_a_field_or_bare():
+    app = page_app(
+        "{{ idempotence_field('pay') }}<b data-token=\"{{ idempotence_token('pay') }}\">"
     )
-    app.add_url_rule("/", "form", lambda: render_template_string("{{ idempotence_field('pay') }}"))
-    field = page_of(app)["input"]
+    pay = one_time_token(purpose="pay")(lambda: "paid")
+    app.add_url_rule("/pay", "pay", pay, methods=["POST"])
+    client = app.test_client()
+    with record_signals(app) as recorder:
+        page = page_of(app)
+    issued = [told["purpose"] for name, told in recorder.events if name == "token_issued"]
+    assert issued == ["pay", "pay"]
+    field, bare = page["input"], {"Idempotence-Token": page["b"]["data-token"]}
     assert field["data-idempotence-purpose"] == "pay"
-    data = {field["name"]: field["value"]}
-    assert app.test_client().post("/pay", data=data).status_code == 200
+    assert client.post("/", headers=bare).status_code == 400  # of another purpose
+    assert client.post("/pay", data={field["name"]: field["value"]}).status_code == 200
+    assert client.post("/pay", headers=bare).status_code == 200
 
 
 def test_an_empty_field_asks_no_store_and_its_page_may_be_stored():
-    away = f"redis://{HOST}:{free_port()}/0"
     app = page_app(
         "{{ idempotence_field('pay', empty=True) }}",
         headers={"Cache-Control": "max-age=600"},
-        IDEMPOTENCE_STORAGE_URI=away,
+        IDEMPOTENCE_STORAGE_URI=NOBODY,
         IDEMPOTENCE_TOKEN_FIELD="ticket",
     )
     assert page_of(app)["input"] == {
@@ -79,12 +83,6 @@ def test_an_empty_field_that_no_script_could_fill_is_a_mistake_of_the_template()
         page_app(template, IDEMPOTENCE_TOKEN_URL=None).test_client().get("/")
 
 
-def test_the_bare_token_fits_where_no_field_is():
-    app = page_app("<b data-token='{{ idempotence_token() }}'>")
-    headers = {"Idempotence-Token": page_of(app)["b"]["data-token"]}
-    assert app.test_client().post("/", headers=headers).status_code == 200
-
-
 @pytest.mark.parametrize("empty", [False, True])
 def test_a_bad_purpose_is_a_mistake_of_the_template(empty):
     template = "{{ idempotence_field('two words', empty=" + str(empty) + ") }}"
@@ -101,19 +99,9 @@ def test_the_functions_are_there_in_imported_macros_and_outside_requests():
     assert Elements(text)["input"]["value"]
 
 
-def test_each_page_tells_that_tokens_were_issued():
-    app = page_app("{{ idempotence_field() }}{{ idempotence_token('pay') }}")
-    with record_signals(app) as recorder:
-        app.test_client().get("/")
-    issued = [
-        arguments["purpose"] for name, arguments in recorder.events if name == "token_issued"
-    ]
-    assert issued == [None, "pay"]
-
-
 def test_where_the_store_is_away_the_page_is_a_refusal_and_is_told():
     app = page_app(
-        IDEMPOTENCE_STORAGE_URI=f"redis://{HOST}:{free_port()}/0",
+        IDEMPOTENCE_STORAGE_URI=NOBODY,
         IDEMPOTENCE_PROBLEM_BASE="https://shop.test/",
     )
     with record_signals(app) as recorder:
@@ -130,7 +118,7 @@ def test_where_the_store_is_away_the_page_is_a_refusal_and_is_told():
     ("sent", "status"), [({"idempotence_token": "token"}, 503), ({}, 400)], ids=["one", "none"]
 )
 def test_the_field_of_an_error_handlers_page_is_empty_where_the_store_is_away(sent, status):
-    app = page_app(IDEMPOTENCE_STORAGE_URI=f"redis://{HOST}:{free_port()}/0")
+    app = page_app(IDEMPOTENCE_STORAGE_URI=NOBODY)
 
     @app.errorhandler(StoreUnavailable)
     @app.errorhandler(TokenMissing)
@@ -221,49 +209,55 @@ def test_neither_an_own_static_folder_nor_a_catch_all_is_in_the_way():
     assert app.static_url_path == "/static"
 
 
-def addresses_of(client, **options):
-    page = Elements(client.get("/", **options).text)
-    token_url = json.loads(page["meta"]["content"])["tokenUrl"]
+def page():
+    return render_template_string(ALL)
+
+
+def mounted():
+    app = bare_app()
+    app.wsgi_app = DispatcherMiddleware(app.wsgi_app, {"/shop": page_app()})
+    return app
+
+
+def with_hosts():
+    app = bare_app(host_matching=True)
+    app.add_url_rule("/", "page", lambda any_: page(), host="<any_>")
+    return app
+
+
+def with_subdomains():
+    app = bare_app(subdomain_matching=True, SERVER_NAME="shop.test")
+    app.add_url_rule("/", "page", page)
+    app.add_url_rule("/", "sub", lambda any_: page(), subdomain="<any_>")
+    return app
+
+
+def with_blueprint():
+    app, shop = bare_app(), Blueprint("shop", __name__, url_prefix="/shop")
+    shop.add_url_rule("/", "page", page)
+    app.register_blueprint(shop)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("make", "host", "path", "token_url"),
+    [
+        (mounted, "localhost", "/shop/", "/shop/token"),
+        (with_hosts, "a.test", "/", "/token"),
+        (with_hosts, "b.test:8080", "/", "/token"),
+        (with_subdomains, "shop.test", "/", "/token"),
+        (with_subdomains, "a.shop.test", "/", "/token"),
+        (with_blueprint, "localhost", "/shop/", "/token"),
+    ],
+)
+def test_the_addresses_on_a_page_are_those_of_its_place(make, host, path, token_url):
+    app, at = make(), {"base_url": f"http://{host}"}
+    Idempotence(app)
+    page = page_of(app, path, **at)
+    assert json.loads(page["meta"]["content"])["tokenUrl"] == token_url
     for url in (page["script"]["src"], token_url):
         assert url.startswith("/")
-        assert client.get(url, **options).status_code == 200
-    return token_url
-
-
-def test_addresses_where_the_application_is_mounted_below_another():
-    mounted = DispatcherMiddleware(bare_app(), {"/shop": page_app()})
-    page = Elements(Client(mounted).get("/shop/").text)
-    told = json.loads(page["meta"]["content"])
-    assert told["tokenUrl"] == "/shop/token"
-    assert Client(mounted).get("/shop/token").status_code == 200
-    assert Client(mounted).get(page["script"]["src"]).status_code == 200
-
-
-@pytest.mark.parametrize("host", ["a.test", "b.test:8080"])
-def test_addresses_where_hosts_are_matched(host):
-    app = bare_app(host_matching=True)
-    Idempotence(app)
-    app.add_url_rule("/", "page", lambda any_: render_template_string(ALL), host="<any_>")
-    assert addresses_of(app.test_client(), base_url=f"http://{host}") == "/token"
-
-
-@pytest.mark.parametrize("host", ["shop.test", "a.shop.test"])
-def test_addresses_where_subdomains_are_matched(host):
-    app = bare_app(subdomain_matching=True, SERVER_NAME="shop.test")
-    Idempotence(app)
-    app.add_url_rule("/", "page", lambda: render_template_string(ALL))
-    app.add_url_rule("/", "sub", lambda any_: render_template_string(ALL), subdomain="<any_>")
-    assert addresses_of(app.test_client(), base_url=f"http://{host}") == "/token"
-
-
-def test_addresses_on_pages_of_a_blueprint():
-    app = make_app()
-    shop = Blueprint("shop", __name__, url_prefix="/shop")
-    shop.add_url_rule("/", "page", lambda: render_template_string(ALL))
-    app.register_blueprint(shop)
-    page = page_of(app, "/shop/")
-    assert json.loads(page["meta"]["content"])["tokenUrl"] == "/token"
-    assert app.test_client().get(page["script"]["src"]).status_code == 200
+        assert app.test_client().get(url, **at).status_code == 200
 
 
 def test_a_token_url_that_a_subdomain_has_taken_is_found():

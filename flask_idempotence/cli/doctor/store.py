@@ -47,7 +47,7 @@ class DoctorContext:
     app: Flask
     engine: Engine
     workers: int | None = None
-    servers: Sequence[ServerFacts | DatabaseFacts] = ()
+    servers: Sequence[Facts] = ()
     probe_time: float = 0.0
     fault: Cause | None = None
 

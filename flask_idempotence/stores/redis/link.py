@@ -51,6 +51,9 @@ _CODES = {"CLUSTERCROSSSLOT": "CROSSSLOT", "NOPERMISSION": "NOPERM", "OUTOFMEMOR
 _REFUSED = {"ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH"}
 _REFUSED |= {"NOPERM", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "WRONGTYPE"}
 
+_KINDS = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyError}
+"""Classes of errors in scripts, which redis-py does not tell apart for Redis 6."""
+
 # Redis 6 puts the place in the script before the error of a command in it.
 _CODE = re.compile(r"(?:Error .*@user_script: ?\d+: -?)?([A-Z]+)\b")
 
@@ -131,7 +134,7 @@ def failure(reply: ResponseError) -> StoreError:
     of ours writes once and last.
     """
     code = error_code(reply)
-    kind = exceptions.ReadOnlyError if code == "READONLY" else type(reply)
+    kind = _KINDS.get(code, type(reply))
     sent = deadline.may_have_arrived or code not in _REFUSED
     return StoreError(f"{kind.__name__}: {reply}", sent=sent)
 

@@ -2,48 +2,39 @@
 
 import json
 import random
-import time
 
 import pytest
 from cryptography.fernet import Fernet
-from helpers.apps import make_app
+from helpers.apps import KeyedApp
 from helpers.servers.packets import packets
 
-from flask_idempotence import idempotent
-
 OPTIONS = {
-    "/pay": {},
     "/once": {"guarantee": "at-most-once"},
     "/strict": {"required": True, "on_repeat": "reject"},
 }
 
 
 class Shop:
-    """An application whose view answers, or is killed, as the test says."""
+    """A keyed app on Redis whose view answers as the test says."""
 
     def __init__(self, server, **settings):
         self.behind = server.client()
-        self.app = make_app(IDEMPOTENCE_STORAGE_URI=server.url, **settings)
-        self.body, self.status = b"{}", 201
-        self.in_view = lambda: None
+        self.keyed = KeyedApp(self.view, uri=server.url, settings=settings)
+        self.body, self.in_view = b"{}", lambda: None
         for path, options in OPTIONS.items():
-            self.app.add_url_rule(path, path, idempotent(**options)(self.view), methods=["POST"])
+            self.keyed.add(path, self.view, **options)
         for self.status in (500, 201):  # a connection is open, and the scripts are known
-            self.post("warm up")
+            self.keyed.send("warm up")
         self.behind.flushdb()
 
     def view(self):
         self.in_view()
         return self.body, self.status, {"Content-Type": "application/json"}
 
-    def post(self, key="k", path="/pay", **options):
-        headers = {} if key is None else {"Idempotency-Key": key}
-        return self.app.test_client().post(path, headers=headers, **options)
-
-    def trips(self, *arguments, **options):
+    def trips(self, key="k", path="/", **options):
         """Return how many packets of commands a request has sent, and its status."""
         with packets(self.behind) as count:
-            status = self.post(*arguments, **options).status_code
+            status = self.keyed.send(key, path, **options).status_code
         return count(), status
 
 
@@ -52,35 +43,23 @@ def shop(redis_server, redis_url):
     return Shop(redis_server)
 
 
-@pytest.mark.parametrize("path", OPTIONS)
+@pytest.mark.parametrize("path", ["/", *OPTIONS])
 def test_a_first_request_costs_two(shop, path):
     assert shop.trips("k", path) == (2, 201)
 
 
 def test_a_replay_costs_one(shop):
-    shop.post()
+    shop.keyed.send()
     assert shop.trips() == (1, 201)
 
 
 def test_a_rejection_costs_one_whatever_its_reason(shop):
     meanwhile = []
     shop.in_view = lambda: meanwhile.append(shop.trips("k", "/strict"))
-    shop.post("k", "/strict")
+    shop.keyed.send("k", "/strict")
     assert meanwhile == [(1, 409)]
     assert shop.trips("k", "/strict") == (1, 409)
     assert shop.trips("k", "/strict", data="another request") == (1, 422)
-
-
-def test_an_unknown_outcome_costs_one(redis_server, redis_url):
-    def killed():
-        raise SystemExit("worker time-out")
-
-    shop = Shop(redis_server, IDEMPOTENCE_LEASE=0.5)
-    shop.in_view = killed
-    with pytest.raises(SystemExit):
-        shop.post("k", "/once")
-    time.sleep(0.55)
-    assert shop.trips("k", "/once") == (1, 409)
 
 
 def test_a_result_that_failed_costs_two(shop):
@@ -93,7 +72,7 @@ def test_what_is_not_guarded_or_not_good_costs_none(shop):
     assert shop.trips(None) == (0, 201)
     assert shop.trips(None, "/strict") == (0, 400)
     assert shop.trips("") == (0, 400)
-    shop.app.config["IDEMPOTENCE_KEY_ENABLED"] = False
+    shop.keyed.app.config["IDEMPOTENCE_KEY_ENABLED"] = False
     assert shop.trips() == (0, 201)
 
 
@@ -120,8 +99,8 @@ def memory(shop, body):
     """Return what a record with this body takes."""
     shop.behind.flushdb()
     shop.body = body
-    assert shop.post().data == body
-    assert shop.post().headers["Idempotent-Replayed"] == "true"
+    assert shop.keyed.send().data == body
+    assert shop.keyed.send().headers["Idempotent-Replayed"] == "true"
     (key,) = shop.behind.keys()
     assert shop.behind.get(key)[:1] == b"D"
     return shop.behind.memory_usage(key)
@@ -148,17 +127,9 @@ def test_a_large_record_takes_little_more_than_its_body(limits, make, size):
         assert memory(shop, make(size)) <= limit * size
 
 
-def test_what_cannot_be_compressed_takes_little_more_on_average(limits):
-    # The server's allocator knows few sizes, up to a quarter apart: 1,000 bytes of noise take
-    # 1,384 in Redis, and 1,200 do too. A single size would tell more of it than of us.
-    sizes = range(1_000, 2_000, 100)
-    for shop, limit in limits:
-        assert sum(memory(shop, noise(size)) / size for size in sizes) / len(sizes) <= limit
-
-
 def test_a_repeat_takes_no_more_memory(shop):
     first = memory(shop, orders(100))
     for _ in range(50):
-        shop.post()
+        shop.keyed.send()
     (key,) = shop.behind.keys()
     assert shop.behind.memory_usage(key) == first

@@ -86,14 +86,6 @@ class TestCurrentGuard:
         assert (mode, replayed, len(key)) == ("key", False, 12)
         assert f"Request replayed: mode=key endpoint=view key={key}" in caplog.text
 
-    def test_it_is_the_innermost(self):
-        inner = idempotent(key="X-Step")(lambda: current_guard.key)
-        keyed = KeyedApp(lambda: [current_guard.key, inner(), current_guard.key])
-        keyed.add("/pay", lambda: current_guard.mode, guards=[no_repeat_submit(5)])
-        outer, inside, after = keyed.send(headers={"X-Step": "1"}).json
-        assert outer == after != inside
-        assert keyed.send(path="/pay").text == "key"
-
     @pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
     def test_what_an_inner_guard_decides_is_its_own(self, guarantee):
         def inner():

@@ -36,9 +36,8 @@ class Shop:
 
     def order(self, number, cents):
         with self.module.database.begin() as connection:
-            row = {"number": number, "cents": cents}
-            into = "INSERT INTO orders VALUES (:number, :cents, 'CNY', 'open')"
-            connection.execute(text(into), row)
+            into = f"INSERT INTO orders VALUES ('{number}', {cents}, 'CNY', 'open')"
+            connection.execute(text(into))
 
     def send(self, notification, address="192.0.2.1"):
         path, headers, body = notification
@@ -94,15 +93,6 @@ def test_without_the_loader_another_address_would_run_again(shop, provider, monk
     answers = [shop.send(provider.notify("trade-1", "A-1", 8800), each) for each in ADDRESSES]
     assert ["Idempotent-Replayed" in answer.headers for answer in answers].count(True) == 1
     assert shop.payments == [(provider.ledger, "trade-1", 8800, 0)]
-
-
-def test_the_same_trade_of_two_providers_is_two(shop):
-    providers = [PROVIDERS[name] for name in ("alipay", "wechat", "stripe")]
-    for number, provider in enumerate(providers):
-        shop.order(f"B-{number}", 100)
-        answer = shop.send(provider.notify("trade-1", f"B-{number}", 100))
-        assert contents(provider, [answer]) == [True]
-    assert len(shop.payments) == 3
 
 
 def altered(notification):
@@ -178,7 +168,10 @@ MALFORMED = {
             for amount in (WIDE + ".00", " 88.00", "NaN", "Infinity", "1e999999")
         ),
         *({"total_amount": amount} for amount in ("", "88,00", "0.00", str(HUGE))),
-        *({"without": name} for name in ("out_trade_no", "total_amount", "trade_status")),
+        *(
+            {"without": name}
+            for name in ("out_trade_no", "trade_no", "total_amount", "trade_status")
+        ),
         *({"out_trade_no": number} for number in ("A-1\0", "A" * 65)),
         {"trade_no": "1" * 65},
         {"state": "TRADE_CLOSED", "out_trade_no": "A-1\0"},
@@ -224,26 +217,20 @@ def test_what_is_signed_and_malformed_is_a_400_and_no_payment(shop, provider):
     assert contents(provider, [shop.send(provider.notify("trade-1", "A-1", 8800))]) == [True]
 
 
-IN_DOLLARS = {
-    "wechat": {"fee_type": "USD"},
-    "wechat3": {"amount": {"total": 8800, "currency": "USD"}},
-    "stripe": {"currency": "usd"},
-}
+FOR_REVIEW = [
+    ("wechat", {"fee_type": "USD"}),
+    ("wechat3", {"amount": {"total": 8800, "currency": "USD"}}),
+    ("stripe", {"currency": "usd"}),
+    ("stripe", {"metadata": {}}),  # it names no order
+]
 
 
-@pytest.mark.parametrize("name", IN_DOLLARS)
-def test_another_currency_is_booked_for_review_and_pays_nothing(shop, name):
+@pytest.mark.parametrize(("name", "changes"), FOR_REVIEW)
+def test_another_currency_is_booked_for_review_and_pays_nothing(shop, name, changes):
     provider = PROVIDERS[name]
-    sent = [provider.notify("trade-1", "A-1", 8800, **IN_DOLLARS[name]) for _ in range(2)]
+    sent = [provider.notify("trade-1", "A-1", 8800, **changes) for _ in range(2)]
     assert contents(provider, [shop.send(each) for each in sent]) == [True, True]
     assert (shop.payments, shop.state()) == ([(provider.ledger, "trade-1", 8800, 1)], "open")
-
-
-def test_a_payment_that_names_no_order_is_booked_for_review(shop):
-    stripe = PROVIDERS["stripe"]
-    answer = shop.send(stripe.notify("pi_1", "A-1", 8800, metadata={}))
-    assert contents(stripe, [answer]) == [True]
-    assert (shop.payments, shop.state()) == ([("stripe", "pi_1", 8800, 1)], "open")
 
 
 class TestTheBooking:
@@ -274,20 +261,18 @@ class TestTheBooking:
             assert shop.state(f"C-{trade}") == state
             assert ("alipay", trade, 5, review) in shop.payments
 
-    def test_a_failed_and_a_good_result_of_one_trade_are_two_events(self, shop):
-        wechat = PROVIDERS["wechat"]
-        for result in ("FAIL", "FAIL", "SUCCESS", "SUCCESS"):
-            sent = wechat.notify("1", "A-1", 8800, result_code=result)
-            assert contents(wechat, [shop.send(sent)]) == [True]
-        assert shop.payments == [("wechat", "1", 8800, 0)]
-
-    def test_two_refunds_of_one_trade_are_two_events(self, shop):
-        alipay = PROVIDERS["alipay"]
-        found = [
-            shop.send(alipay.notify("1", "A-1", 8800, out_biz_no=refund)).headers
+    def test_results_and_refunds_of_one_trade_are_events_of_their_own(self, shop):
+        wechat, alipay = PROVIDERS["wechat"], PROVIDERS["alipay"]
+        sent = [
+            wechat.notify("1", "A-1", 8800, result_code=result)
+            for result in ("FAIL", "FAIL", "SUCCESS", "SUCCESS")
+        ]
+        sent += [
+            alipay.notify("1", "A-1", 8800, out_biz_no=refund)
             for refund in ("", "r-1", "r-1", "r-2")
         ]
-        assert ["Idempotent-Replayed" in each for each in found] == [False, False, True, False]
+        found = ["Idempotent-Replayed" in shop.send(each).headers for each in sent]
+        assert found == [False, True, False, True, False, False, True, False]
 
     def test_two_events_that_report_one_payment_book_it_once(self, shop):
         stripe = PROVIDERS["stripe"]
@@ -350,16 +335,18 @@ def test_a_repeat_that_has_waited_in_vain_is_refused_in_the_providers_words(shop
 
 
 class TestWithin:
-    def test_one_payment_and_its_record_are_one_commit(self, tmp_path, monkeypatch):
-        shop = Shop(tmp_path, monkeypatch, exact=True)
+    @pytest.fixture
+    def shop(self, tmp_path, monkeypatch):
+        return Shop(tmp_path, monkeypatch, exact=True)
+
+    def test_one_payment_and_its_record_are_one_commit(self, shop):
         alipay = PROVIDERS["alipay"]
         answers = [shop.send(alipay.notify("1", "A-1", 8800), each) for each in ADDRESSES]
         assert contents(alipay, answers) == [True] * 5
         assert ["Idempotent-Replayed" in each.headers for each in answers] == [False] + [True] * 4
         assert (shop.payments, shop.state()) == ([("alipay", "1", 8800, 0)], "paid")
 
-    def test_a_failure_leaves_neither(self, tmp_path, monkeypatch):
-        shop = Shop(tmp_path, monkeypatch, exact=True)
+    def test_a_failure_leaves_neither(self, shop):
         shop.app.testing = False
         alipay, right = PROVIDERS["alipay"], shop.module.book
 
@@ -394,6 +381,7 @@ XML = {
     "an unknown encoding": b'<?xml version="1.0" encoding="klingon"?><xml/>',
     "an encoding of many bytes": b'<?xml version="1.0" encoding="shift_jis"?><xml/>',
     "deep": b"<a>" * 10_000,
+    "long": b"<xml>" + b" " * 70_000,
 }
 
 
@@ -401,14 +389,9 @@ XML = {
 def test_hostile_xml_is_a_400_and_takes_no_time(shop, kind):
     begun = time.monotonic()
     sent = Notification(WechatXml.path, {"Content-Type": "text/xml"}, XML[kind])
-    assert shop.send(sent).status_code == 400
+    assert shop.send(sent).status_code == (413 if kind == "long" else 400)
     assert time.monotonic() - begun < 2
     assert shop.payments == []
-
-
-def test_a_long_body_is_a_413(shop):
-    sent = Notification(WechatXml.path, {"Content-Type": "text/xml"}, b"<xml>" + b" " * 70_000)
-    assert shop.send(sent).status_code == 413
 
 
 def test_garbage_for_a_header_is_a_401(shop):
@@ -419,9 +402,3 @@ def test_garbage_for_a_header_is_a_401(shop):
                 headers={**right.headers, header: value.encode().decode("latin-1")}
             )
             assert shop.send(sent).status_code == 401
-
-
-def test_a_kind_of_notification_that_names_no_trade_is_a_400_in_the_providers_words(shop):
-    other = PROVIDERS["alipay"].notify("1", "A-1", 8800, without="trade_no")
-    answer = shop.send(other)
-    assert (answer.status_code, answer.data, shop.payments) == (400, b"fail", [])

@@ -9,10 +9,25 @@ from helpers.apps import KeyedApp, make_app
 
 from flask_idempotence import ConfigurationError, idempotent, no_repeat_submit
 
+RULES = [
+    ({}, {}, 200, "replay of 200"),
+    ({"ON_REPEAT": "reject"}, {}, 200, "key-repeated"),
+    ({}, {"on_repeat": "reject"}, 200, "key-repeated"),
+    ({"ON_REPEAT": "reject"}, {"on_repeat": "replay"}, 200, "replay of 200"),
+    ({"GUARANTEE": "at-most-once"}, {}, 500, "replay of 500"),
+    ({"GUARANTEE": "at-most-once"}, {"guarantee": "at-least-once"}, 500, 500),
+    ({"REMEMBER": "success"}, {}, 422, 422),
+    ({"REMEMBER": "success"}, {"remember": "final"}, 422, "replay of 422"),
+]
 
-@pytest.fixture(params=["memory", "redis"])
-def uri(request):
-    return None if request.param == "memory" else request.getfixturevalue("redis_url")
+
+@pytest.mark.parametrize(("settings", "options", "status", "found"), RULES)
+def test_a_setting_is_the_default_and_the_route_may_say_otherwise(
+    settings, options, status, found
+):
+    settings = {f"IDEMPOTENCE_KEY_{name}": value for name, value in settings.items()}
+    keyed = KeyedApp(lambda: ("said", status), settings=settings, **options)
+    assert keyed.verdicts({}, {}) == [status, found]
 
 
 def test_a_key_may_be_required_by_the_route_or_by_the_setting():
@@ -25,23 +40,6 @@ def test_a_key_may_be_required_by_the_route_or_by_the_setting():
         keyed = KeyedApp(settings={"IDEMPOTENCE_KEY_REQUIRED": setting}, **options)
         assert keyed.verdicts({"key": None}, {}) == [found, 200]
         assert keyed.send("", method="GET").status_code == 200
-
-
-def test_other_modes_switched_off_change_nothing():
-    keyed = KeyedApp()
-    keyed.app.config.update(IDEMPOTENCE_LOCK_ENABLED=False, IDEMPOTENCE_TOKEN_ENABLED=False)
-    assert keyed.verdicts({}, {}) == [200, "replay of 200"]
-
-
-def test_repeats_may_be_rejected_by_the_route_or_by_the_setting():
-    for options, setting, found in [
-        ({}, "replay", "replay of 200"),
-        ({}, "reject", "key-repeated"),
-        ({"on_repeat": "reject"}, "replay", "key-repeated"),
-        ({"on_repeat": "replay"}, "reject", "replay of 200"),
-    ]:
-        keyed = KeyedApp(settings={"IDEMPOTENCE_KEY_ON_REPEAT": setting}, **options)
-        assert keyed.verdicts({}, {}) == [200, found]
 
 
 @pytest.mark.parametrize("status", [409, 201, 429])
@@ -57,14 +55,12 @@ def test_the_status_of_duplicates_is_that_of_rejected_repeats_alone(status):
 
 
 def test_a_response_is_remembered_for_as_long_as_the_route_or_the_setting_says():
-    for options, setting, seconds in [
-        ({}, None, 86400),
-        ({}, 60, 60),
-        ({"ttl": 90}, 60, 90),
-        ({"ttl": timedelta(minutes=2)}, 60, 120),
-        ({"ttl": 5, "guarantee": "at-most-once"}, 60, 5),
+    for options, settings, seconds in [
+        ({}, {}, 86400),
+        ({}, {"IDEMPOTENCE_KEY_TTL": 60}, 60),
+        ({"ttl": timedelta(minutes=2)}, {"IDEMPOTENCE_KEY_TTL": 60}, 120),
+        ({"ttl": 5, "guarantee": "at-most-once"}, {}, 5),
     ]:
-        settings = {} if setting is None else {"IDEMPOTENCE_KEY_TTL": setting}
         keyed = KeyedApp(settings=settings, **options)
         keyed.send()
         keyed.clock.advance(seconds - 0.01)
@@ -73,40 +69,29 @@ def test_a_response_is_remembered_for_as_long_as_the_route_or_the_setting_says()
         assert keyed.verdicts({}, {}) == [200, "replay of 200"]
 
 
-def passed_through(view):
-    """Stand around a view as any decorator does."""
+def test_a_guard_above_the_route_is_found_though_another_stands_below_it():
+    def passed_through(view):
+        @functools.wraps(view)
+        def outer():
+            return view()
 
-    @functools.wraps(view)
-    def outer():
-        return view()
+        return outer
 
-    return outer
+    app = make_app()
+    idempotent()(app.post("/")(passed_through(no_repeat_submit(5)(lambda: "done"))))
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="route decorator outermost"):
+            app.test_client().post("/")
 
 
-class TestConfiguration:
-    @pytest.mark.parametrize("between", [lambda view: view, passed_through])
-    def test_a_guard_above_the_route_is_found_though_another_stands_below_it(self, between):
-        app = make_app()
-        idempotent()(app.post("/")(between(no_repeat_submit(5)(lambda: "done"))))
-        for _ in range(2):
-            with pytest.raises(ConfigurationError, match="route decorator outermost"):
-                app.test_client().post("/")
-
-    @pytest.mark.parametrize(
-        ("name", "value", "remedy"),
-        [
-            ("ON_STORE_ERROR", "allow", "IDEMPOTENCE_ON_STORE_ERROR is 'allow'"),
-            ("KEY_REMEMBER", "success", "leave IDEMPOTENCE_KEY_REMEMBER out"),
-        ],
-    )
-    def test_settings_that_break_at_most_once_are_refused_at_start(self, name, value, remedy):
-        settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once", f"IDEMPOTENCE_{name}": value}
-        with pytest.raises(ConfigurationError, match=remedy):
-            KeyedApp(settings=settings)
-
-    def test_the_routes_own_guarantee_wins_over_the_settings(self):
-        settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once"}
-        keyed = KeyedApp(lambda: ("no", 500), settings=settings, guarantee="at-least-once")
-        keyed.add("/mostly", lambda: ("no", 500))
-        assert keyed.verdicts({}, {}) == [500, 500]
-        assert keyed.verdicts({}, {}, path="/mostly") == [500, "replay of 500"]
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("ON_STORE_ERROR", "allow", "IDEMPOTENCE_ON_STORE_ERROR is 'allow'"),
+        ("KEY_REMEMBER", "success", "leave IDEMPOTENCE_KEY_REMEMBER out"),
+    ],
+)
+def test_settings_that_break_at_most_once_are_refused_at_start(name, value, remedy):
+    settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once", f"IDEMPOTENCE_{name}": value}
+    with pytest.raises(ConfigurationError, match=remedy):
+        KeyedApp(settings=settings)

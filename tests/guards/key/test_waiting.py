@@ -1,5 +1,6 @@
 """A repeat that waits for the first request: each look is a claim, and every outcome answers."""
 
+import contextlib
 import threading
 import time
 from datetime import timedelta
@@ -23,7 +24,6 @@ class Queue:
         self.looks = looks
         self.sleeps = []
         self.is_running, self.may_end = threading.Event(), threading.Event()
-        self.first_answer = []
 
     def _view(self):
         if self.keyed.runs > 1:
@@ -44,10 +44,8 @@ class Queue:
         self.thread.join(10)
 
     def _send_first(self):
-        try:
-            self.first_answer.append(self.keyed.send(json=[1]))
-        except BaseException as error:
-            self.first_answer.append(error)
+        with contextlib.suppress(SystemExit):
+            self.keyed.send(json=[1])
 
     def repeat(self, *, body=1):
         """Begin the first request and return the answer of one that comes while it runs."""
@@ -60,46 +58,31 @@ class Queue:
             self.end_first()
 
 
-def test_a_repeat_waits_and_gets_the_first_response():
-    queue = Queue(wait=60, looks=5)
+STREAMED = Response(iter("streamed"))
+ENDS = {
+    "a response": ({}, lambda: "done", 5, "replay of 200"),
+    "a release": ({}, lambda: ("no", 503), 3, 200),
+    "a death": ({}, killed, 1, 200),
+    "a death, at-most-once": ({"guarantee": "at-most-once"}, killed, 1, "outcome-unknown"),
+    "a response, not to be repeated": ({"on_repeat": "reject"}, lambda: "done", 2, "key-repeated"),
+    "a stream": ({}, lambda: STREAMED, 2, "response-not-stored"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_repeat_waits_for_what_comes_of_the_first(end):
+    options, first, looks, told = ENDS[end]
+    queue = Queue(wait=60, looks=looks, first=first, **options)
     answer = queue.repeat()
-    assert (verdict(answer), answer.text) == ("replay of 200", "done")
-    assert (len(queue.sleeps), queue.keyed.runs) == (5, 1)
-
-
-@pytest.mark.parametrize("first", [lambda: ("no", 503), lambda: ("no", 409)])
-def test_a_repeat_becomes_the_first_where_that_one_was_released(first):
-    queue = Queue(wait=60, looks=3, first=first)
-    answer = queue.repeat()
-    assert (verdict(answer), answer.text) == (200, "the repeat ran")
-    assert (len(queue.sleeps), queue.keyed.runs) == (3, 2)
-    assert queue.first_answer[0].text == "no"
-    assert queue.keyed.send(json=[1]).text == "the repeat ran"
-    assert queue.keyed.runs == 2
-
-
-def test_a_repeat_becomes_the_first_where_that_one_died():
-    queue = Queue(wait=60, looks=1, first=killed)
-    answer = queue.repeat()
-    assert (verdict(answer), answer.text) == (200, "the repeat ran")
-    assert 30 <= sum(queue.sleeps) <= 31.1
-    assert isinstance(queue.first_answer[0], SystemExit)
-
-
-def test_a_repeat_is_told_that_the_first_one_died_where_nothing_runs_twice():
-    queue = Queue(wait=60, looks=1, first=killed, guarantee="at-most-once")
-    assert verdict(queue.repeat()) == "outcome-unknown"
-    assert (sum(queue.sleeps) < 31.1, queue.keyed.runs) == (True, 1)
-
-
-def test_a_repeat_is_rejected_once_the_first_one_is_done_where_repeats_are():
-    queue = Queue(wait=60, looks=2, on_repeat="reject")
-    assert (verdict(queue.repeat()), len(queue.sleeps)) == ("key-repeated", 2)
-
-
-def test_a_repeat_is_told_at_once_that_the_response_was_not_kept():
-    queue = Queue(wait=60, looks=2, first=lambda: Response(iter("streamed")))
-    assert (verdict(queue.repeat()), len(queue.sleeps)) == ("response-not-stored", 2)
+    assert verdict(answer) == told
+    assert queue.keyed.runs == (2 if told == 200 else 1)
+    if first is killed:
+        assert 30 <= sum(queue.sleeps) <= 31.1
+    else:
+        assert len(queue.sleeps) == looks
+    if told == 200:  # what the repeat did is what counts from now on
+        assert answer.text == queue.keyed.send(json=[1]).text == "the repeat ran"
+        assert queue.keyed.runs == 2
 
 
 def test_another_request_with_the_key_is_refused_without_waiting():
@@ -107,7 +90,7 @@ def test_another_request_with_the_key_is_refused_without_waiting():
     assert (verdict(queue.repeat(body=2)), queue.sleeps) == ("key-reused", [])
 
 
-@pytest.mark.parametrize("wait", [0.05, 4.76, 29])
+@pytest.mark.parametrize("wait", [0.05, 0.06, 4.76, 29])
 def test_a_repeat_gives_up_after_the_time_that_it_was_given(wait):
     queue = Queue(wait=wait, looks=1000)
     answer = queue.repeat()
@@ -115,6 +98,11 @@ def test_a_repeat_gives_up_after_the_time_that_it_was_given(wait):
     assert answer.headers["Retry-After"] == "1"
     assert sum(queue.sleeps) == pytest.approx(wait)
     assert queue.keyed.runs == 1
+    # Its pauses grow, and none is shorter than 50 milliseconds.
+    assert min(queue.sleeps) >= 0.05 - 1e-6
+    *growing, _the_rest = queue.sleeps
+    longest = accumulate([0.05] + [1.5] * len(growing), lambda pause, by: min(by * pause, 1))
+    assert all(most / 2 <= pause <= most for pause, most in zip(growing, longest, strict=False))
 
 
 @pytest.mark.parametrize(
@@ -132,17 +120,6 @@ def test_a_signal_says_how_long_it_has_waited(signal, first, looks):
         queue.repeat()
     assert waited[-1] == pytest.approx(sum(queue.sleeps))
     assert waited[-1] >= 0.25
-
-
-@pytest.mark.parametrize("wait", [0.05, 0.06, 4.76, 29])
-def test_pauses_grow_and_are_never_shorter_than_50_milliseconds(wait):
-    queue = Queue(wait=wait, looks=1000)
-    queue.repeat()
-    assert min(queue.sleeps) >= 0.05 - 1e-6
-    assert max(queue.sleeps) <= 1.1
-    *growing, _the_rest = queue.sleeps
-    longest = accumulate([0.05] + [1.5] * len(growing), lambda pause, by: min(by * pause, 1))
-    assert all(most / 2 <= pause <= most for pause, most in zip(growing, longest, strict=False))
 
 
 def test_two_that_wait_together_do_not_go_on_asking_together():
@@ -181,44 +158,28 @@ def test_the_setting_is_the_default_and_the_route_wins(options, setting, slept):
 class Crowd:
     """Sixteen equal requests at once, of which one runs until all others have been looked at."""
 
-    SIZE = 16
-
     def __init__(self, uri, **options):
         self.looked_at = threading.Semaphore(0)
         self.keyed = KeyedApp(self._view, uri=uri, **options)
         self.keyed.engine.sleep = lambda seconds: self.looked_at.release() or time.sleep(0.01)
 
     def _view(self):
-        for _ in range(self.SIZE - 1):
+        for _ in range(15):
             assert self.looked_at.acquire(timeout=20)
         return {"run": self.keyed.runs}
 
-    def _send(self):
+    def send(self):
         answer = self.keyed.send()
         if answer.status_code == 409:
             self.looked_at.release()
-        return answer
-
-    def send(self):
-        return all_at_once([self._send] * self.SIZE)
+        return verdict(answer)
 
 
+@pytest.mark.parametrize(("wait", "told"), [(10, "replay of 200"), (0, "key-in-progress")])
 @pytest.mark.parametrize("store", ["memory", "redis"])
-def test_of_many_at_once_one_runs_and_all_who_wait_get_its_response(store, request):
+def test_of_many_at_once_one_runs_and_those_who_wait_get_its_response(store, wait, told, request):
     uri = None if store == "memory" else request.getfixturevalue("redis_url")
-    crowd = Crowd(uri, wait=10)
-    answers = crowd.send()
-    found = sorted(map(str, map(verdict, answers)))
-    assert found == ["200", *["replay of 200"] * 15]
-    assert {answer.data for answer in answers} == {b'{"run":1}\n'}
-    assert crowd.keyed.runs == 1
-
-
-@pytest.mark.parametrize("store", ["memory", "redis"])
-def test_of_many_at_once_one_runs_and_those_who_do_not_wait_are_told(store, request):
-    uri = None if store == "memory" else request.getfixturevalue("redis_url")
-    crowd = Crowd(uri)
-    answers = crowd.send()
-    found = sorted(map(str, map(verdict, answers)))
-    assert found == ["200", *["key-in-progress"] * 15]
+    crowd = Crowd(uri, wait=wait)
+    found = all_at_once([crowd.send] * 16)
+    assert sorted(map(str, found)) == ["200", *[told] * 15]
     assert crowd.keyed.runs == 1

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -72,15 +71,6 @@ def test_work_that_outlasts_its_lease_is_renewed():
         once_app.pass_time(300)
         assert once_app.word() == "running"
     assert once_app.word() == "done"
-
-
-def test_work_that_never_ends_is_given_up_in_the_end():
-    once_app = OnceApp(IDEMPOTENCE_MAX_HOLD=100.0)
-    with once_app.app.app_context(), once_app.once():
-        once_app.pass_time(99)
-        assert once_app.word() == "running"
-        once_app.pass_time(40)
-        assert once_app.word() == "first"
 
 
 def test_who_has_slept_past_the_lease_changes_nothing_of_its_successors():
@@ -176,20 +166,3 @@ def test_of_several_processes_one_does_each_piece_of_work(redis_server, redis_ur
     assert told <= {0, 1}
     workers.finish(workers.start("work"))
     assert workers.runs() == 1
-
-
-def test_a_block_that_ends_in_another_thread_leaves_nothing_behind():
-    once_app = OnceApp()
-
-    def steps():
-        with once_app.once():
-            yield
-
-    work = steps()
-    with once_app.app.app_context():
-        next(work)
-    assert current_guard.mode == "once"
-    ends = threading.Thread(target=lambda: next(work, None))
-    ends.start()
-    ends.join()
-    assert current_guard.mode is None

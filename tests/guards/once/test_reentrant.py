@@ -37,38 +37,18 @@ def test_the_inner_block_is_a_part_of_the_outer_one(kind, request):
     assert told.names == ["claimed", "rejected", "completed", "replayed"]
 
 
-def test_an_exception_that_the_outer_block_survives_frees_nothing(once_app):
-    with once_app.app.app_context(), once_app.once():
-        with suppress(ValueError), once_app.once():
-            raise ValueError
-        assert once_app.word() == "running"
-    assert once_app.word() == "done"
-
-
-def test_an_exception_through_both_frees_the_operation_once(once_app):
-    def outer():
+def test_how_the_inner_block_ends_frees_the_operation_only_with_the_outer_one(once_app):
+    with record_signals(once_app.app) as told:
         with once_app.app.app_context(), once_app.once():
-            once_app.end(ValueError("no"))
-
-    with record_signals(once_app.app) as told, pytest.raises(ValueError, match="no"):
-        outer()
-    assert told.names == ["claimed", "released"]
-    assert once_app.word() == "first"
-
-
-def test_what_the_inner_block_decides_by_hand_is_decided_for_the_outer_one(once_app):
-    with once_app.app.app_context(), once_app.once(), once_app.once():
-        current_guard.release()
-    assert once_app.word() == "first"
-
-
-def test_a_decorated_function_may_call_itself(once_app):
-    @once_app.idempotence.once("sum", key=lambda number: "one operation")
-    def sum_to(number):
-        return number + sum_to(number - 1) if number else 0
-
-    with once_app.app.app_context():
-        assert [sum_to(4), sum_to(9)] == [10, 10]
+            with suppress(ValueError), once_app.once():
+                raise ValueError
+            assert once_app.word() == "running"
+        with once_app.app.app_context(), suppress(ValueError), once_app.once("2"):
+            once_app.end(ValueError("no"), "2")
+        with once_app.app.app_context(), once_app.once("3"), once_app.once("3"):
+            current_guard.release()
+    ends = ["completed", "claimed", "released", "claimed", "released"]
+    assert told.names == ["claimed", "rejected", *ends]
 
 
 def test_others_within_are_unaffected(once_app):
@@ -100,33 +80,21 @@ def test_another_thread_is_another_caller(once_app, copied):
 
 
 def test_another_task_is_another_caller(once_app):
-    async def attempt():
+    async def attempt(name):
         try:
-            with once_app.once() as job:
+            with once_app.once(name) as job:
                 await asyncio.sleep(0)
                 return job.first
         except Running:
             return "running"
 
     async def main():
-        with once_app.once("outer"):  # around all of them, and of another name
-            return await asyncio.gather(*[attempt() for _ in range(5)])
-
-    async def parent():
-        with once_app.once("parent"):
-            return await asyncio.create_task(child()), await child()
-
-    async def child():
-        try:
-            with once_app.once("parent") as job:
-                await asyncio.sleep(0)
-                return job.first
-        except Running:
-            return "running"
+        with once_app.once("parent"):  # around all of them, and of another name
+            several = await asyncio.gather(*[attempt("child") for _ in range(5)])
+            return several, await asyncio.create_task(attempt("parent")), await attempt("parent")
 
     with once_app.app.app_context():
-        assert asyncio.run(main()) == [True, *["running"] * 4]
-        assert asyncio.run(parent()) == ("running", True)
+        assert asyncio.run(main()) == ([True, *["running"] * 4], "running", True)
     assert once_app.word("parent") == "done"
 
 
@@ -158,28 +126,17 @@ def test_a_task_that_outlives_the_block_learns_that_it_has_ended(once_app, kind)
         asyncio.run(main())
 
 
-def test_a_forked_child_holds_nothing(once_app):
-    with once_app.app.app_context(), once_app.once():
-        pid = os.fork()
-        if not pid:
-            try:
-                current_guard.ensure_held()
-            except LeaseLost:
-                os._exit(0)
-            finally:
-                os._exit(2)
-        assert os.waitpid(pid, 0)[1] == 0
-        current_guard.ensure_held()
-
-
-def test_a_block_that_was_closed_in_another_context_is_over(once_app):
+@pytest.mark.parametrize("where", [elsewhere, lambda end: contextvars.copy_context().run(end)])
+def test_a_block_that_ends_in_another_thread_or_context_is_over(once_app, where):
     def pieces():
         with once_app.once():
             yield
 
     with once_app.app.app_context():
         next(begun := pieces())
-        contextvars.copy_context().run(begun.close)
+        assert current_guard.mode == "once"
+        where(begun.close)
+        assert current_guard.mode is None
         current_guard.ensure_held()
 
 
@@ -201,18 +158,20 @@ def test_a_request_that_the_block_makes_is_another_caller():
     assert app.test_client().post("/").json == {"first": True}
 
 
-def test_a_forked_child_is_another_caller(once_app):
+def test_a_forked_child_is_another_caller_and_holds_nothing(once_app):
     with once_app.app.app_context(), once_app.once():
         pid = os.fork()
         if not pid:
             try:
-                with once_app.once():
-                    os._exit(1)
-            except Running:
+                with pytest.raises(LeaseLost):
+                    current_guard.ensure_held()
+                with pytest.raises(Running), once_app.once():
+                    pass
                 os._exit(0)
             finally:
                 os._exit(2)
         assert os.waitpid(pid, 0)[1] == 0
+        current_guard.ensure_held()
         assert once_app.word() == "running"
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from cryptography.fernet import Fernet
 from helpers.apps import make_app
+from helpers.every_store import EVERY_STORE, storage_settings
 
 from flask_idempotence import ConfigurationError, Idempotence, idempotent
 from flask_idempotence.errors import StoreError
@@ -17,9 +18,10 @@ KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
 class Shop:
     """A payment of three steps, which fails where a test says so."""
 
-    def __init__(self, uri="memory://", decorate=None, **settings):
+    def __init__(self, decorate=None, **settings):
         self.idempotence = Idempotence()
-        self.app = make_app(idempotence=self.idempotence, IDEMPOTENCE_STORAGE_URI=uri, **settings)
+        self.app = make_app(idempotence=self.idempotence, **settings)
+        self.store = self.app.extensions["idempotence"].store
         self.runs, self.keys, self.failing = Counter(), {}, set()
         guard = decorate or idempotent()
         self.app.post("/pay")(guard(self.pay))
@@ -46,15 +48,11 @@ class Shop:
         return self.client.post(path, headers=headers, **options)
 
 
-@pytest.fixture(params=["memory", "redis", "sqlite"])
-def shop(request, tmp_path):
-    if request.param == "redis":
-        return Shop(request.getfixturevalue("redis_url"))
-    if request.param == "sqlite":
-        shop = Shop(f"sqlite:///{tmp_path / 'shop.db'}")
-        shop.app.test_cli_runner().invoke(args=["idempotence", "init-db"])
-        return shop
-    return Shop()
+@pytest.fixture(params=EVERY_STORE)
+def shop(request):
+    """A shop on each store, which encrypts its records."""
+    settings = storage_settings(request.param, request)
+    return Shop(IDEMPOTENCE_KEY_ENCRYPTION_KEYS=[Fernet.generate_key().decode()], **settings)
 
 
 def test_finished_steps_give_their_results_when_the_view_runs_again(shop):
@@ -91,60 +89,48 @@ def test_another_content_under_a_released_key_is_refused_by_the_first_step(shop)
     assert shop.runs["reserve"] == 1
 
 
-def test_results_are_read_where_records_are_encrypted():
-    shop = Shop(IDEMPOTENCE_KEY_ENCRYPTION_KEYS=[Fernet.generate_key().decode()])
-    shop.failing = {"view"}
-    shop.send(json={"amount": 1})
-    assert shop.send(json={"amount": 2}).status_code == 422
-    shop.failing = set()
-    answer = shop.send(json={"amount": 1})
-    assert (answer.status_code, answer.json[1]) == (200, {"charge": 1})
-
-
 @pytest.mark.parametrize(("route", "setting"), [("allow", "reject"), ("reject", "allow")])
 def test_the_policy_of_the_route_is_that_of_its_steps(route, setting):
     shop = Shop(decorate=idempotent(on_store_error=route), IDEMPOTENCE_ON_STORE_ERROR=setting)
-    store = shop.app.extensions["idempotence"].store
-    claim = store.claim
+    claim = shop.store.claim
 
     def fail_for_steps(key, *more):
         if ":step:" in key:
             raise StoreError("down")
         return claim(key, *more)
 
-    store.claim = fail_for_steps
+    shop.store.claim = fail_for_steps
     assert shop.send().status_code == (200 if route == "allow" else 503)
     assert bool(shop.runs) is (route == "allow")
 
 
 def test_nothing_of_an_operation_is_forgotten_while_a_step_runs():
     shop = Shop()
-    store = shop.app.extensions["idempotence"].store
     with shop.app.app_context(), shop.idempotence.once("mail", 7):
         shop.step("render")
         with shop.idempotence.step("send"):
-            store.clear("idempotence:2:once:")  # as after the lease of a process that is frozen
+            # As after the lease of a process that is frozen.
+            shop.store.clear("idempotence:2:once:")
             with pytest.raises(Running):
                 shop.idempotence.forget("mail", 7)
-            assert len(list(store.scan("idempotence:2:step:"))) == 2
+            assert len(list(shop.store.scan("idempotence:2:step:"))) == 2
         assert shop.idempotence.forget("mail", 7) is False
-        assert list(store.scan("")) == []
+        assert list(shop.store.scan("")) == []
 
 
 def test_the_steps_are_forgotten_before_their_operation(monkeypatch):
     """Else a call that comes in between would run its steps by their old results."""
     shop = Shop()
-    store = shop.app.extensions["idempotence"].store
     with shop.app.app_context():
         with shop.idempotence.once("mail", 7):
             shop.step("render")
-        seen, discard = [], store.discard
+        seen, discard = [], shop.store.discard
 
         def note(entries):
             seen.extend(key.split(":")[2] for key, _ in entries)
             return discard(entries)
 
-        monkeypatch.setattr(store, "discard", note)
+        monkeypatch.setattr(shop.store, "discard", note)
         assert shop.idempotence.forget("mail", 7) is True
     assert seen == ["step", "once"]
 
@@ -180,7 +166,7 @@ def test_the_outermost_operation_counts():
 
     shop.app.post("/nested")(idempotent()(lambda: (view(), 503)))
     first = shop.send("/nested")
-    shop.app.extensions["idempotence"].store.clear("idempotence:2:once:")
+    shop.store.clear("idempotence:2:once:")
     assert shop.send("/nested").text == first.text == "{'mail': 1}"
 
 
@@ -210,16 +196,13 @@ class TestRefused:
         with pytest.raises(ConfigurationError, match="has a step 'a' already"):
             shop.client.post("/twice", headers=KEY)
 
-    def test_after_the_view(self):
+    @pytest.mark.parametrize(
+        ("hook", "headers"),
+        [("before_request", KEY), ("before_request", {}), ("after_request", KEY)],
+    )
+    def test_before_and_after_the_view(self, hook, headers):
         shop = Shop()
-        shop.app.after_request(lambda response: shop.step("late") and response)
-        with pytest.raises(ConfigurationError, match="needs an operation around it"):
-            shop.client.post("/pay", headers=KEY)
-
-    @pytest.mark.parametrize("headers", [KEY, {}])
-    def test_before_the_guard(self, headers):
-        shop = Shop()
-        shop.app.before_request(lambda: shop.step("early") and None)
+        getattr(shop.app, hook)(lambda *_: shop.step("another"))
         with pytest.raises(ConfigurationError, match="needs an operation around it"):
             shop.client.post("/pay", headers=headers)
 
@@ -230,34 +213,28 @@ class TestRefused:
 
 
 class TestUnguarded:
-    def test_without_a_key_every_block_runs_with_a_key_of_its_own(self):
-        shop = Shop()
-        for _ in range(2):
-            assert shop.send(headers={}).status_code == 200
+    @pytest.mark.parametrize(
+        ("decorate", "settings", "headers"),
+        [
+            (None, {}, {}),
+            (idempotent(unless=lambda: True), {}, KEY),
+            (None, {"IDEMPOTENCE_KEY_ENABLED": False}, KEY),
+            (None, {"IDEMPOTENCE_ENABLED": False}, KEY),
+        ],
+    )
+    def test_every_block_runs_with_a_key_of_its_own(self, decorate, settings, headers):
+        shop = Shop(decorate, **settings)
+        assert [shop.send(headers=headers).status_code for _ in range(2)] == [200, 200]
         assert shop.runs == {"reserve": 2, "charge": 2, "book": 2}
         assert len(shop.keys["charge"]) == 2
 
-    def test_behind_the_guard_of_another_view_than_the_routes(self):
-        shop = Shop()
-        pay = idempotent()(lambda: shop.step("charge"))
-        shop.app.post("/other")(lambda: [pay()])
-        assert shop.send("/other", headers={}).json == [{"charge": 1}]
-
-    def test_in_a_view_by_a_safe_method(self):
+    def test_behind_the_guard_of_another_view_and_by_a_safe_method(self):
         shop = Shop()
         quote = idempotent()(lambda: shop.step("quote"))
+        shop.app.add_url_rule("/other", "other", lambda: [quote()], methods=["POST"])
         shop.app.route("/quote", methods=["GET", "POST"])(quote)
-        assert [shop.client.get("/quote").json["quote"] for _ in range(2)] == [1, 2]
-
-    def test_behind_unless_and_switched_off(self):
-        for shop in (
-            Shop(decorate=idempotent(unless=lambda: True)),
-            Shop(IDEMPOTENCE_KEY_ENABLED=False),
-            Shop(IDEMPOTENCE_ENABLED=False),
-        ):
-            for _ in range(2):
-                assert shop.send().status_code == 200
-            assert shop.runs["charge"] == 2
+        assert shop.send("/other", headers={}).json == [{"quote": 1}]
+        assert [shop.client.get("/quote").json["quote"] for _ in range(2)] == [2, 3]
 
     def test_in_once_that_is_switched_off(self):
         shop = Shop(IDEMPOTENCE_ENABLED=False)
@@ -281,9 +258,8 @@ def test_a_step_that_another_attempt_holds_is_in_progress():
     thread = threading.Thread(target=shop.send, args=["/slow"])
     thread.start()
     assert entered.wait(10)
-    store = shop.app.extensions["idempotence"].store
-    [operation] = store.scan("idempotence:2:key:")
-    store.remove(operation)  # as after the lease of a process that is frozen
+    [operation] = shop.store.scan("idempotence:2:key:")
+    shop.store.remove(operation)  # as after the lease of a process that is frozen
     other = shop.send("/slow")
     assert (other.status_code, other.headers["Idempotence-Refusal"]) == (409, "key-in-progress")
     go_on.set()
@@ -294,8 +270,7 @@ def test_a_step_of_an_operation_whose_claim_is_gone_does_not_run():
     shop = Shop()
 
     def view():
-        store = shop.app.extensions["idempotence"].store
-        store.clear("idempotence:2:key:")
+        shop.store.clear("idempotence:2:key:")
         return str(shop.step("charge"))
 
     shop.app.post("/late")(idempotent()(view))

@@ -1,30 +1,35 @@
-"""Key mode for a whole application: every view that has no rules of its own."""
+"""Key mode for a whole application: views without rules of their own, and those that have some."""
 
 import asyncio
 import functools
 
 import flask_restx
-import flask_smorest
-from flask import Blueprint
+import pytest
+from flask import Blueprint, redirect, request
 from flask.views import MethodView, View
+from flask_login import LoginManager, UserMixin, fresh_login_required, login_user
 from helpers.apps import make_app, verdict
+from helpers.servers.processes import all_at_once, until
 
-from flask_idempotence import MemoryStore
+from flask_idempotence import (
+    ConfigurationError,
+    MemoryStore,
+    exempt,
+    extension,
+    idempotent,
+    no_repeat_submit,
+)
+from flask_idempotence.guards.placement import place_guards
+from flask_idempotence.guards.wrapping import guards_of
 
 
 class CountingStore(MemoryStore):
     """Counts how often it was asked for a claim."""
 
-    def __init__(self):
-        super().__init__()
-        self._claims = []
-
-    @property
-    def claims(self):
-        return len(self._claims)
+    claims = 0
 
     def claim(self, *arguments):
-        self._claims.append(arguments)
+        self.claims += 1
         return super().claim(*arguments)
 
 
@@ -32,6 +37,13 @@ def whole_app(**settings):
     """Return an application in whole-app mode, with a list for the runs of its views."""
     app = make_app(store=CountingStore(), **{"IDEMPOTENCE_KEY_ALL_ROUTES": True, **settings})
     app.runs = []
+    return app
+
+
+def serving(view=None, methods=("POST",), **settings):
+    """Return such an application with a view, or with one that notes its runs."""
+    app = whole_app(**settings)
+    app.add_url_rule("/", "view", view or counted(app.runs), methods=methods)
     return app
 
 
@@ -62,15 +74,14 @@ def counted(runs, name="view"):
     return view
 
 
-class TestWhatIsGuarded:
-    def test_no_view_is_unless_the_setting_says_so(self):
-        app = whole_app(IDEMPOTENCE_KEY_ALL_ROUTES=False)
-        app.add_url_rule("/", "view", counted(app.runs), methods=["POST"])
-        assert verdicts(app) == UNGUARDED
+def says_no():
+    """Return a view that nobody has marked."""
+    return lambda *_: ("no", 503)
 
+
+class TestWhatIsGuarded:
     def test_a_plain_view_is(self):
-        app = whole_app()
-        app.add_url_rule("/", "view", counted(app.runs), methods=["GET", "POST"])
+        app = serving(methods=["GET", "POST"])
         assert verdicts(app) == REPLAYED
         assert verdicts(app, method="GET") == UNGUARDED
         assert verdicts(app, key=None) == UNGUARDED
@@ -89,16 +100,15 @@ class TestWhatIsGuarded:
         assert [verdicts(app, path) for path in paths] == [REPLAYED] * 4
         assert len(app.runs) == 4
 
-    def test_the_setting_says_which_methods(self):
-        app = whole_app(IDEMPOTENCE_KEY_METHODS=["PUT"])
+    @pytest.mark.parametrize(
+        ("settings", "guarded"),
+        [({}, ["POST", "PATCH"]), ({"IDEMPOTENCE_KEY_METHODS": ["PUT"]}, ["PUT"])],
+    )
+    def test_the_setting_says_which_methods(self, settings, guarded):
         methods = ["POST", "PUT", "PATCH", "DELETE"]
-        app.add_url_rule("/", "view", counted(app.runs), methods=methods)
+        app = serving(methods=methods, **settings)
         found = {method: verdicts(app, method=method) for method in methods}
-        assert found == {method: REPLAYED if method == "PUT" else UNGUARDED for method in methods}
-        default = whole_app()
-        default.add_url_rule("/", "view", counted(default.runs), methods=methods)
-        guarded = [name for name in methods if verdicts(default, method=name) == REPLAYED]
-        assert guarded == ["POST", "PATCH"]
+        assert found == {name: REPLAYED if name in guarded else UNGUARDED for name in methods}
 
     def test_static_files_and_the_token_url_are_left_as_they_are(self):
         app = whole_app(IDEMPOTENCE_KEY_METHODS=["POST", "PUT", "PATCH", "DELETE"])
@@ -121,19 +131,19 @@ class TestWhatIsGuarded:
             assert verdicts(app, "/GET", method="GET") == UNGUARDED
 
     def test_the_other_settings_are_the_rules(self):
-        app = whole_app(
+        app = serving(
+            says_no(),
+            ["POST", "PUT"],
             IDEMPOTENCE_KEY_REQUIRED=True,
             IDEMPOTENCE_KEY_ON_REPEAT="reject",
             IDEMPOTENCE_KEY_GUARANTEE="at-most-once",
         )
-        app.add_url_rule("/", "view", lambda: ("no", 503), methods=["POST", "PUT"])
         assert verdicts(app) == [503, "key-repeated"]
         assert verdicts(app, key=None) == ["key-missing"] * 2
         assert verdicts(app, key=None, method="PUT") == [503, 503]
 
     def test_the_toggle_is_read_when_a_request_comes(self):
-        app = whole_app()
-        app.add_url_rule("/", "view", counted(app.runs), methods=["POST"])
+        app = serving()
         for toggle in ("IDEMPOTENCE_ENABLED", "IDEMPOTENCE_KEY_ENABLED"):
             app.config[toggle] = False
             assert verdicts(app) == UNGUARDED
@@ -142,51 +152,35 @@ class TestWhatIsGuarded:
         assert verdicts(app) == REPLAYED
 
 
+class Pay(MethodView):
+    def post(self):
+        return "posted"
+
+
+class Dispatched(View):
+    def dispatch_request(self):
+        return "dispatched"
+
+
+async def later():
+    await asyncio.sleep(0)
+    return "later"
+
+
+KINDS = {
+    "a class": Pay.as_view("view"),
+    "a dispatching class": Dispatched.as_view("view"),
+    "an async function": later,
+    "a function without a name": functools.partial(str, "tea"),
+    "a bound method": Dispatched().dispatch_request,
+}
+
+
 class TestKindsOfViews:
-    def test_the_methods_of_a_class_are(self):
-        class Pay(MethodView):
-            def post(self):
-                return "posted"
-
-            def patch(self):
-                return "patched"
-
-            def get(self):
-                return "got"
-
-        app = whole_app()
-        app.add_url_rule("/", view_func=Pay.as_view("pay"))
-        assert [verdicts(app, method=name) for name in ("POST", "PATCH")] == [REPLAYED] * 2
-        assert verdicts(app, method="GET") == UNGUARDED
-
-    def test_a_dispatching_class_is(self):
-        class Pay(View):
-            methods = ("POST",)
-
-            def dispatch_request(self):
-                return "done"
-
-        app = whole_app()
-        app.add_url_rule("/", view_func=Pay.as_view("pay"))
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_view_of_any_kind_is(self, kind):
+        app = serving(KINDS[kind])
         assert verdicts(app) == REPLAYED
-
-    def test_an_async_view_is(self):
-        app = whole_app()
-
-        @app.post("/")
-        async def pay():
-            await asyncio.sleep(0)
-            return {"run": app.runs.append(1) or len(app.runs)}
-
-        answers = [send(app) for _ in range(3)]
-        assert [answer.json for answer in answers] == [{"run": 1}] * 3
-
-    def test_a_function_without_a_name_is(self):
-        app = whole_app()
-        view = functools.partial(lambda name: app.runs.append(name) or name, "tea")
-        app.add_url_rule("/", "view", view, methods=["POST"])
-        app.add_url_rule("/bound", "bound", Waiter().serve, methods=["POST"])
-        assert [verdicts(app), verdicts(app, "/bound")] == [REPLAYED] * 2
 
     def test_a_view_keeps_its_name_and_what_it_carries(self):
         def pay():
@@ -207,7 +201,6 @@ class TestKindsOfViews:
         class Orders(flask_restx.Resource):
             @api.marshal_with(api.model("Order", {"id": flask_restx.fields.Integer}))
             def post(self):
-                app.runs.append(1)
                 return {"id": 7, "secret": 1}, 201
 
         answers = [send(app, "/orders") for _ in range(2)]
@@ -215,22 +208,238 @@ class TestKindsOfViews:
         assert [verdict(answer) for answer in answers] == [201, "replay of 201"]
         assert app.test_client().get("/swagger.json").json["paths"].keys() == {"/orders"}
 
-    def test_a_smorest_api_is(self):
-        app = whole_app(API_TITLE="shop", API_VERSION="1", OPENAPI_VERSION="3.0.2")
-        blueprint = flask_smorest.Blueprint("orders", __name__)
 
-        @blueprint.route("/orders")
-        class Orders(MethodView):
-            @blueprint.response(201)
-            def post(self):
-                return {"run": app.runs.append(1) or len(app.runs)}
+def passed(view):
+    """Stand around a view as any decorator does, a login check for example."""
 
-        flask_smorest.Api(app).register_blueprint(blueprint)
-        answers = [send(app, "/orders") for _ in range(2)]
-        assert [answer.json for answer in answers] == [{"run": 1}] * 2
-        assert [verdict(answer) for answer in answers] == [201, "replay of 201"]
+    @functools.wraps(view)
+    def outer(*arguments, **named):
+        return view(*arguments, **named)
+
+    return outer
 
 
-class Waiter:
-    def serve(self):
-        return "served"
+class Plain(MethodView):
+    post = says_no()
+
+    def patch(self):
+        return "patched"
+
+
+def orders(**members):
+    return type("Orders", (Plain,), members).as_view("orders")
+
+
+WAYS = {
+    "a function": lambda mark: mark(says_no()),
+    "a function, below another decorator": lambda mark: passed(mark(says_no())),
+    "a method": lambda mark: orders(post=mark(says_no())),
+    "a method, below another decorator": lambda mark: orders(post=passed(mark(says_no()))),
+    "a method of a class with another decorator": lambda mark: orders(
+        post=mark(says_no()), decorators=[passed]
+    ),
+    "the decorators of a class": lambda mark: orders(decorators=[mark]),
+    "the decorators of a class, another after it": lambda mark: orders(decorators=[mark, passed]),
+    "around a class": lambda mark: mark(orders()),
+    "around a class, below another decorator": lambda mark: passed(mark(orders())),
+    "a dispatching method": lambda mark: type(
+        "Orders", (View,), {"dispatch_request": mark(says_no())}
+    ).as_view("orders"),
+}
+"""Where a guard, or the mark that there shall be none, may stand."""
+
+
+@pytest.fixture(params=WAYS)
+def way(request):
+    return WAYS[request.param]
+
+
+class TestGuarded:
+    def test_a_guarded_view_goes_by_its_own_rules_and_claims_once(self, way):
+        app = serving(way(idempotent(guarantee="at-most-once", on_repeat="reject")))
+        assert verdicts(app) == [503, "key-repeated"]
+        assert store_of(app).claims == 2
+
+    def test_rules_that_contradict_each_other_are_found(self, way):
+        guard = idempotent(remember="success")
+        app = serving(way(guard), IDEMPOTENCE_KEY_GUARANTEE="at-most-once")
+        with pytest.raises(ConfigurationError, match=r"'view'.*remember"):
+            send(app)
+
+    def test_a_method_without_rules_beside_one_with_some_is_guarded(self):
+        app = whole_app()
+        guarded = idempotent(on_repeat="reject")(lambda self: "posted")
+        app.add_url_rule("/", view_func=orders(post=guarded))
+        assert verdicts(app) == [200, "key-repeated"]
+        assert verdicts(app, method="PATCH") == REPLAYED
+        assert store_of(app).claims == 4
+
+    def test_a_view_behind_a_guard_of_another_mode_is_guarded_as_well(self):
+        app = serving(no_repeat_submit(60)(lambda: "done"))
+        assert verdicts(app) == REPLAYED
+        assert verdicts(app, key="other") == ["repeat-submit"] * 2
+
+
+class TestExempt:
+    def test_an_exempt_view_is_left_alone(self, way):
+        app = serving(way(exempt), IDEMPOTENCE_KEY_REQUIRED=True)
+        assert verdicts(app) == [503, 503]
+        assert verdicts(app, key=None) == [503, 503]
+        assert store_of(app).claims == 0
+
+    def test_the_mark_may_stand_above_the_route(self):
+        app = whole_app()
+        for name, decorate in (("plain", lambda view: view), ("passed", passed)):
+            exempt(app.post(f"/{name}", endpoint=name)(decorate(lambda: "done")))
+        assert [verdicts(app, "/plain"), verdicts(app, "/passed")] == [UNGUARDED] * 2
+
+    @pytest.mark.parametrize("base", [MethodView, flask_restx.Resource])
+    def test_a_class_may_be_exempt_and_one_method_of_it(self, base):
+        app = whole_app()
+        api = flask_restx.Api(app, doc=False)
+        members = {"post": lambda self: "posted", "patch": lambda self: "patched"}
+        whole = exempt(type("Orders", (base,), members))
+        method = type("Orders", (base,), {**members, "post": exempt(lambda self: "posted")})
+        for name, orders in (("whole", whole), ("method", method)):
+            if base is flask_restx.Resource:
+                api.add_resource(orders, f"/{name}", endpoint=name)
+            else:
+                app.add_url_rule(f"/{name}", view_func=orders.as_view(name))
+        assert [verdicts(app, f"/{name}") for name in ("whole", "method")] == [UNGUARDED] * 2
+        assert verdicts(app, "/whole", method="PATCH") == UNGUARDED
+        assert verdicts(app, "/method", method="PATCH") == REPLAYED
+
+    def test_without_whole_app_mode_the_mark_changes_nothing(self):
+        app = make_app()
+        view = exempt(lambda: "done")
+        app.add_url_rule("/guarded", "guarded", idempotent()(view), methods=["POST"])
+        app.add_url_rule("/plain", "plain", lambda: "done", methods=["POST"])
+        assert [verdicts(app, "/guarded"), verdicts(app, "/plain")] == [REPLAYED, UNGUARDED]
+
+    def test_a_view_of_another_package_may_be_exempt_after_its_registration(self):
+        app = whole_app(IDEMPOTENCE_KEY_REQUIRED=True)
+        admin = Blueprint("admin", __name__, url_prefix="/admin")
+        admin.add_url_rule("/", "jobs", counted(app.runs), methods=["POST"])
+        admin.add_url_rule("/class", view_func=Plain.as_view("plain"))
+        app.register_blueprint(admin)
+        for endpoint, view in app.view_functions.items():
+            if endpoint.startswith("admin."):
+                exempt(view)
+        assert verdicts(app, "/admin/", key=None) == UNGUARDED
+        assert verdicts(app, "/admin/class", key=None) == [503, 503]
+        assert store_of(app).claims == 0
+
+    def test_only_a_view_or_a_blueprint_may_be_exempt(self):
+        for value in (make_app(), flask_restx.Namespace("orders"), "orders.create"):
+            with pytest.raises(ConfigurationError, match=f"not a {type(value).__name__}"):
+                exempt(value)
+
+    def test_an_exempt_view_with_a_guard_of_its_own_keeps_it(self):
+        app = serving(exempt(idempotent()(lambda: "done")))
+        assert verdicts(app) == REPLAYED
+        assert store_of(app).claims == 2
+
+
+def shared():
+    """A view of a module, which several applications register."""
+    return "shared"
+
+
+shared_guarded = idempotent()(lambda: "guarded")
+shared_blueprint = Blueprint("shared", __name__)
+shared_blueprint.add_url_rule("/blueprint", "view", lambda: "printed", methods=["POST"])
+
+
+class TestLoginChecks:
+    """A user sends a request, is locked out, and sends it again."""
+
+    def test_one_below_the_guard_does_not_run_before_a_replay(self):
+        answers = ["done", ("locked out", 403)]
+        app = serving(lambda: answers.pop(0))
+        assert verdicts(app) == REPLAYED
+        assert len(answers) == 1
+
+    def test_one_in_before_request_does(self):
+        app, checks = serving(), [None, ("locked out", 403)]
+        app.before_request(lambda: checks.pop(0))
+        assert verdicts(app) == [200, 403]
+
+
+class TestApplications:
+    @pytest.mark.parametrize("whole_first", [True, False])
+    def test_a_view_of_two_applications_is_guarded_on_the_one_that_asks_for_it(self, whole_first):
+        whole, plain = whole_app(), make_app()
+        for app in (whole, plain):
+            app.add_url_rule("/", view_func=shared, methods=["POST"])
+            app.add_url_rule("/guarded", "guarded", shared_guarded, methods=["POST"])
+            app.register_blueprint(shared_blueprint)
+        for app in (whole, plain) if whole_first else (plain, whole):
+            expected = REPLAYED if app is whole else UNGUARDED
+            assert [verdicts(app, path) for path in ("/", "/blueprint")] == [expected] * 2
+            assert verdicts(app, "/guarded") == REPLAYED
+        late = whole_app()
+        late.add_url_rule("/", view_func=shared, methods=["POST"])
+        assert verdicts(late) == REPLAYED
+
+    def test_a_fault_of_one_endpoint_leaves_the_others_guarded(self):
+        app = serving()
+        app.add_url_rule("/token", "mine", lambda: "mine")
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match="answer GET /token"):
+                app.test_client().get("/token")
+        assert verdicts(app) == REPLAYED
+        assert len(list(guards_of(app.view_functions["view"], "POST"))) == 1
+
+    def test_several_first_requests_at_once_find_every_view_guarded_once(self, monkeypatch):
+        inside, most = [], []
+
+        def one_at_a_time(app, methods):
+            inside.append(1)
+            if not most:
+                until(lambda: len(inside) > 1, seconds=0.3)
+            faults = list(place_guards(app, methods))
+            most.append(len(inside))
+            inside.pop()
+            return faults
+
+        monkeypatch.setattr(extension, "place_guards", one_at_a_time)
+        app = whole_app()
+        for name in "abcd":
+            app.add_url_rule(f"/{name}", name, counted(app.runs, name), methods=["POST"])
+        answers = all_at_once([functools.partial(send, app, f"/{name}") for name in "abcd" * 2])
+        assert {verdict(answer) for answer in answers} <= {200, "replay of 200", "key-in-progress"}
+        assert sorted(app.runs) == list("abcd")
+        assert store_of(app).claims == 8
+        assert set(most) == {1}
+        for name in "abcd":
+            assert len(list(guards_of(app.view_functions[name], "POST"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("remedy", "answers"),
+    [("none", [302, 302]), ("below the check", [302, 200]), ("401", [401, 200])],
+)
+def test_a_check_inside_the_guard_leaves_its_redirect_and_below_the_check_it_does_not(
+    remedy, answers
+):
+    app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True)
+    manager = LoginManager(app)
+
+    @manager.user_loader
+    def load(name):
+        user = UserMixin()
+        user.id = name
+        return user
+
+    manager.needs_refresh_handler(
+        lambda: ("again", 401) if remedy == "401" else redirect("/login")
+    )
+    app.add_url_rule("/in", "in", lambda: [login_user(load("ann"), fresh="fresh" in request.args)])
+    pay = idempotent()(lambda: "paid") if remedy == "below the check" else lambda: "paid"
+    app.add_url_rule("/pay", "pay", fresh_login_required(pay), methods=["POST"])
+    client, statuses = app.test_client(), []
+    for query in ("", "?fresh"):
+        client.get(f"/in{query}")
+        answer = client.post("/pay", headers={"Idempotency-Key": "the-same-key"})
+        statuses.append(answer.status_code)
+    assert statuses == answers

@@ -41,7 +41,7 @@ class PaymentSchema(Schema):
     amount = fields.Integer(required=True, strict=True)
 
 
-def guarded_blueprint(site=None):
+def guarded_blueprint(site):
     """Return a blueprint with the views, each of which calls what is `inside` the site."""
     shop = flask_smorest.Blueprint("shop", __name__)
     for name, guard in GUARDS.items():

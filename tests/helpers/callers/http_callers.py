@@ -125,29 +125,23 @@ class ByRequests:
         self.session.mount("http://", adapter)
         self.session.mount("https://", adapter)
 
-    def __call__(self, method, url, *, headers=None, json=None, content=None, timeout=10):
-        return self.session.request(
-            method, url, headers=headers, json=json, data=content, timeout=timeout
-        )
+    def __call__(self, method, url, *, content=None, timeout=10, **options):
+        return self.session.request(method, url, data=content, timeout=timeout, **options)
 
     def close(self):
         self.session.close()
 
 
-class ByHttpx:
+class ByHttpx(httpx.Client):
     """Sends with httpx."""
 
     NO_ANSWER = httpx.HTTPError
 
     def __init__(self, retries, pauses, **options):
         transport = IdempotentTransport(retries=retries, sleep=pauses, **options)
-        self.client = httpx.Client(transport=transport, follow_redirects=True, timeout=10)
+        super().__init__(transport=transport, follow_redirects=True, timeout=10)
 
-    def __call__(self, method, url, **options):
-        return self.client.request(method, url, **options)
-
-    def close(self):
-        self.client.close()
+    __call__ = httpx.Client.request
 
 
 class ByAsyncHttpx:

@@ -10,10 +10,8 @@ Each signs with keys of its own, and sends every attempt with another time, sign
 
 import base64
 import hmac
-import itertools
 import json
 import random
-import re
 import time
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -23,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from helpers.http_transcripts import CONTINUES
+from helpers.http_transcripts import blocks
 from helpers.repository import ROOT, text_of
 
 PAGE = ROOT / "docs" / "how-to" / "payment-callbacks.md"
@@ -32,9 +30,7 @@ JSON = {"Content-Type": "application/json"}
 
 def application_of_page():
     """Return the source of the page's application: its first chain, without what tries it."""
-    block = re.compile(rf"(?m)^({CONTINUES}\n+)?```python\n(.*?)^```$", re.DOTALL)
-    first, *rest = block.finditer(text_of(PAGE))
-    chain = [first[2], *(found[2] for found in itertools.takewhile(lambda found: found[1], rest))]
+    chain = [block.text for block in blocks(text_of(PAGE))[0] if block.language == "python"]
     return "\n\n".join(code for code in chain if "test_client" not in code)
 
 
@@ -161,9 +157,8 @@ class WechatJson:
             "nonce": salt,
             **(sealing or {}),
         }
-        body = json.dumps(
-            {"id": nonce(), "event_type": "TRANSACTION.SUCCESS", "resource": resource}
-        )
+        event = {"id": nonce(), "event_type": "TRANSACTION.SUCCESS", "resource": resource}
+        body = json.dumps(event)
         moment, once = str(int(at or time.time())), nonce()
         headers = {
             "Wechatpay-Timestamp": moment,
@@ -190,17 +185,13 @@ class Stripe:
         """Return an attempt; `more` replaces fields of its payment, `said` the whole event."""
         intent = {"id": trade, "amount_received": cents, "currency": "cny"}
         intent |= {"metadata": {"order": number}, **more}
-        said = (
-            said
-            if said is not None
-            else {
-                "id": event or f"evt_{trade}",
-                "type": "payment_intent.succeeded",
-                "pending_webhooks": random.randrange(99),
-                "data": {"object": intent},
-            }
-        )
-        body = json.dumps(said).encode()
+        usual = {
+            "id": event or f"evt_{trade}",
+            "type": "payment_intent.succeeded",
+            "pending_webhooks": random.randrange(99),
+            "data": {"object": intent},
+        }
+        body = json.dumps(usual if said is None else said).encode()
         moment = str(int(at or time.time()))
         message = moment.encode() + b"." + body
         right = hmac.digest(self.secret.encode(), message, "sha256").hex()
@@ -212,8 +203,5 @@ class Stripe:
         return 200 <= status < 300
 
 
-PROVIDERS = {
-    provider.name: provider for provider in (Alipay(), WechatXml(), WechatJson(), Stripe())
-}
-
+PROVIDERS = {each.name: each for each in (Alipay(), WechatXml(), WechatJson(), Stripe())}
 SETTINGS = {name: value for each in PROVIDERS.values() for name, value in each.settings.items()}

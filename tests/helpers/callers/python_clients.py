@@ -7,6 +7,7 @@ raises where the caller of the client would see an error.
 import asyncio
 import subprocess
 import warnings
+from functools import partial
 
 import aiohttp
 import anthropic
@@ -31,53 +32,36 @@ def named(key):
     return {"Idempotency-Key": key} if key else {}
 
 
-def with_stripe_globals(url, key):
+def through_stripes_globals(url, key):
     stripe.api_key, stripe.api_base = "sk_test_1", url
     options = {"idempotency_key": key} if key else {}
     stripe.PaymentIntent.create(amount=50, currency="eur", **options)
 
 
-def with_stripe(url, key):
-    _through_stripe(url, key)
-
-
-def with_stripe_set_up(url, key):
-    _through_stripe(url, key, max_network_retries=3)
-
-
-def _through_stripe(url, key, **options):
+def through_stripe(url, key, **options):
     client = stripe.StripeClient("sk_test_1", base_addresses={"api": url}, **options)
     client.v1.payment_intents.create(
         {"amount": 50, "currency": "eur"}, {"idempotency_key": key} if key else {}
     )
 
 
-def with_openai(url, key):
+def through_openai(url, key):
     with openai.OpenAI(api_key="k", base_url=url) as client:
         client.chat.completions.create(model="m", messages=[], extra_headers=named(key))
 
 
-def with_anthropic(url, key):
+def through_anthropic(url, key):
     with anthropic.Anthropic(api_key="k", base_url=url) as client:
         client.messages.create(model="m", max_tokens=1, messages=[], extra_headers=named(key))
 
 
-def with_square(url, key):
+def through_square(url, key):
     with httpx.Client() as plain:
         client = square.Square(token="t", base_url=url, httpx_client=plain)
         client.payments.create(source_id="card", idempotency_key=key or "")
 
 
-def with_paypal(url, key):
-    _through_paypal(url, key)
-
-
-def with_paypal_set_up(url, key):
-    options = {"max_retries": 3, "backoff_factor": 0.1, "retry_statuses": TRANSIENT}
-    _through_paypal(url, key, retry_methods=["POST"], **options)
-
-
-def _through_paypal(url, key, **rules):
+def through_paypal(url, key, **rules):
     Configuration.environments[Environment.SANDBOX][Server.DEFAULT] = url
     credentials = ClientCredentialsAuthCredentials("id", "secret")
     client = PaypalServersdkClient(client_credentials_auth_credentials=credentials, **rules)
@@ -88,111 +72,92 @@ def _through_paypal(url, key, **rules):
         client.config.http_client.session.close()
 
 
-def with_boto3(url, key):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        client = boto3.client(
-            "ec2",
-            region_name="eu-west-1",
-            endpoint_url=url,
-            aws_access_key_id="AKIDEXAMPLE",
-            aws_secret_access_key="secret",
-        )
-        token = {"ClientToken": key} if key else {}
+def through_boto3(url, key):
+    account = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "secret"}
+    token = {"ClientToken": key} if key else {}
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        client = boto3.client("ec2", region_name="eu-west-1", endpoint_url=url, **account)
         client.run_instances(ImageId="ami-1", MinCount=1, MaxCount=1, **token)
     client.close()
 
 
-def with_requests(url, key):
-    requests.post(f"{url}/payments", json=BODY, headers=named(key), timeout=20).raise_for_status()
+def through(library, url, key):
+    """Send with requests, or with httpx."""
+    sent = {"json": BODY, "headers": named(key), "timeout": 20}
+    library.post(f"{url}/payments", **sent).raise_for_status()
 
 
-def with_httpx(url, key):
-    httpx.post(f"{url}/payments", json=BODY, headers=named(key), timeout=20).raise_for_status()
-
-
-def with_urllib3(url, key):
-    _through_urllib3(url, key, None)
-
-
-def with_urllib3_set_up(url, key):
-    # By default, no POST is sent again.
-    options = {"allowed_methods": None, "status_forcelist": TRANSIENT, "backoff_factor": 0.1}
-    _through_urllib3(url, key, urllib3.Retry(3, **options))
-
-
-def _through_urllib3(url, key, retries):
+def through_urllib3(url, key, **rules):
+    retries = urllib3.Retry(3, **rules) if rules else None
     with urllib3.PoolManager() as pool:
-        answer = pool.request(
-            "POST", f"{url}/payments", json=BODY, headers=named(key), retries=retries
-        )
+        sent = {"json": BODY, "headers": named(key)}
+        answer = pool.request("POST", f"{url}/payments", retries=retries, **sent)
         if answer.status >= 400:
             raise urllib3.exceptions.HTTPError(answer.status)
 
 
-def with_tenacity(url, key):
+def through_tenacity(url, key):
     # The key is made outside: the function runs once for each attempt.
-    retrying = tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(4), wait=tenacity.wait_fixed(0.1)
-    )
-    for attempt in retrying:
+    rules = {"stop": tenacity.stop_after_attempt(4), "wait": tenacity.wait_fixed(0.1)}
+    for attempt in tenacity.Retrying(**rules):
         with attempt:
-            with_requests(url, key)
+            through(requests, url, key)
 
 
-def with_aiohttp(url, key):
-    asyncio.run(_with_aiohttp(aiohttp.ClientSession, url, key))
+def through_aiohttp(make_client, url, key, **options):
+    async def send():
+        sent = {"json": BODY, "headers": named(key)}
+        client = make_client(**options)
+        async with client, client.post(f"{url}/payments", **sent) as answer:
+            answer.raise_for_status()
+
+    asyncio.run(send())
 
 
-def with_aiohttp_retry(url, key):
-    asyncio.run(_with_aiohttp(RetryClient, url, key))
-
-
-def with_aiohttp_retry_set_up(url, key):
+def through_aiohttp_retry_set_up(url, key):
     options = {"statuses": TRANSIENT, "exceptions": {aiohttp.ClientError}}
-    retry = ExponentialRetry(attempts=4, **options)
-    asyncio.run(_with_aiohttp(lambda: RetryClient(retry_options=retry), url, key))
+    through_aiohttp(RetryClient, url, key, retry_options=ExponentialRetry(attempts=4, **options))
 
 
-async def _with_aiohttp(make_client, url, key):
-    sent = {"json": BODY, "headers": named(key)}
-    async with make_client() as client, client.post(f"{url}/payments", **sent) as answer:
-        answer.raise_for_status()
-
-
-def with_curl(url, key):
-    _curl(url, key, "--retry", "3")
-
-
-def with_curl_set_up(url, key):
-    _curl(url, key, "--retry", "3", "--retry-all-errors")
-
-
-def _curl(url, key, *options):
-    command = ["curl", "--silent", "--fail", *options, "--json", '{"amount": 50}']
+def through_curl(url, key, *options):
+    command = ["curl", "--silent", "--fail", "--retry", "3", *options]
+    command += ["--json", '{"amount": 50}']
     command += ["--header", f"Idempotency-Key: {key}"] if key else []
     subprocess.run([*command, f"{url}/payments"], check=True, capture_output=True, timeout=60)
 
 
+BACKOFF = {"backoff_factor": 0.1}
+
 PYTHON_CLIENTS = {
-    "stripe, global functions": with_stripe_globals,
-    "stripe": with_stripe,
-    "stripe, set up": with_stripe_set_up,
-    "openai": with_openai,
-    "anthropic": with_anthropic,
-    "squareup": with_square,
-    "paypal-server-sdk": with_paypal,
-    "paypal-server-sdk, set up": with_paypal_set_up,
-    "boto3, EC2": with_boto3,
-    "requests": with_requests,
-    "httpx": with_httpx,
-    "urllib3": with_urllib3,
-    "urllib3, set up": with_urllib3_set_up,
-    "tenacity": with_tenacity,
-    "aiohttp": with_aiohttp,
-    "aiohttp-retry": with_aiohttp_retry,
-    "aiohttp-retry, set up": with_aiohttp_retry_set_up,
-    "curl --retry": with_curl,
-    "curl --retry --retry-all-errors": with_curl_set_up,
+    "stripe, global functions": through_stripes_globals,
+    "stripe": through_stripe,
+    "stripe, set up": partial(through_stripe, max_network_retries=3),
+    "openai": through_openai,
+    "anthropic": through_anthropic,
+    "squareup": through_square,
+    "paypal-server-sdk": through_paypal,
+    "paypal-server-sdk, set up": partial(
+        through_paypal,
+        **BACKOFF,
+        max_retries=3,
+        retry_statuses=TRANSIENT,
+        retry_methods=["POST"],
+    ),
+    "boto3, EC2": through_boto3,
+    "requests": partial(through, requests),
+    "httpx": partial(through, httpx),
+    "urllib3": through_urllib3,
+    # By default, no POST is sent again.
+    "urllib3, set up": partial(
+        through_urllib3, **BACKOFF, allowed_methods=None, status_forcelist=TRANSIENT
+    ),
+    "tenacity": through_tenacity,
+    "aiohttp": partial(through_aiohttp, aiohttp.ClientSession),
+    "aiohttp-retry": partial(through_aiohttp, RetryClient),
+    "aiohttp-retry, set up": through_aiohttp_retry_set_up,
+    "curl --retry": through_curl,
+    "curl --retry --retry-all-errors": lambda url, key: through_curl(
+        url, key, "--retry-all-errors"
+    ),
 }
 """The clients by their names on the page."""

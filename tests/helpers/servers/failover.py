@@ -2,8 +2,8 @@
 
 import itertools
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
@@ -28,29 +28,26 @@ class FailoverLoad:
         options = {"deadline": 1.0, "wait_replicas": wait_replicas}
         # A store each, as so many processes would have: they share neither connections nor
         # what they know of the topology.
-        stores = [open_store(url, options) for _ in range(THREADS)]
+        self._stores = [open_store(url, options) for _ in range(THREADS)]
         self.claims, self.completions, self.slowest = [], [], 0.0
         self.lost_claims = self.lost_completions = None
         self._last_claim, self._ends = 0.0, False
-        self._threads = [
-            threading.Thread(target=self._work, args=each) for each in enumerate(stores)
-        ]
-        self._store = stores[0]
 
     def __enter__(self):
-        for thread in self._threads:
-            thread.start()
+        self._threads = ThreadPoolExecutor(THREADS)
+        works = enumerate(self._stores)
+        self._works = [self._threads.submit(self._work, *each) for each in works]
         time.sleep(CALM)
         return self
 
     def __exit__(self, *_):
         self._ends = True
-        for thread in self._threads:
-            thread.join()
+        for work in self._works:
+            work.result()
+        self._threads.shutdown()
 
     def wait_for_a_claim(self, after):
-        if not until(lambda: self._last_claim > after, 15):
-            raise RuntimeError("Nothing was granted after the failover.")
+        assert until(lambda: self._last_claim > after, 15), "nothing granted after the failover"
         time.sleep(CALM)
 
     def _work(self, place, store):
@@ -81,13 +78,14 @@ class FailoverLoad:
 
     def count_what_is_lost(self):
         # Asking must not depend on replicas: what is granted now was lost before.
-        self._store._deployment.replicas = 0
-        found = [
-            [self._store.claim(key, b"r" * 16, NO_FINGERPRINT, 1, 0) for key in keys]
+        store = self._stores[0]
+        store._deployment.replicas = 0
+        claims, completions = (
+            [store.claim(key, b"r" * 16, NO_FINGERPRINT, 1, 0) for key in keys]
             for keys in (self.claims, self.completions)
-        ]
-        self.lost_claims = found[0].count(Claimed())
-        self.lost_completions = sum(not isinstance(each, Done) for each in found[1])
+        )
+        self.lost_claims = claims.count(Claimed())
+        self.lost_completions = sum(not isinstance(each, Done) for each in completions)
 
 
 def fail_over(*, wait_replicas, cut_off=0):
@@ -136,5 +134,4 @@ def _cut(primary, away, attached):
         links = [told[f"slave{number}"] for number in range(told["connected_slaves"])]
         return {link["port"] for link in links if link["state"] == "online"} == ports
 
-    if not until(is_cut, 5):
-        raise RuntimeError("The replicas could not be cut off.")
+    assert until(is_cut, 5), "the replicas could not be cut off"

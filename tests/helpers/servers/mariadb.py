@@ -5,13 +5,12 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pymysql
 
 from helpers.servers.postgres import as_nobody, open_to_nobody
-from helpers.servers.processes import HOST, ServerProcess, free_port
+from helpers.servers.processes import HOST, ServerProcess, free_port, needed, run_to_end
 
 BINARY_VARIABLE = "IDEMPOTENCE_TEST_MARIADB"
 SCHEME_VARIABLE = "IDEMPOTENCE_TEST_MYSQL_SCHEME"
@@ -36,11 +35,6 @@ _OF_MYSQL = {
 }
 
 
-def mariadb_binary() -> str | None:
-    wanted = os.environ.get(BINARY_VARIABLE, "mariadbd")
-    return shutil.which(wanted) or shutil.which(wanted, path="/usr/sbin:/usr/local/sbin")
-
-
 class MariaDbServer(ServerProcess):
     """A MariaDB server on a unix socket and a port of loopback, with no database of its own.
 
@@ -51,11 +45,10 @@ class MariaDbServer(ServerProcess):
     KILLS = ("KILL {}", "KILL {}", "KILL QUERY {}")
 
     def __init__(self, **settings: object):
-        binary = mariadb_binary()
-        if binary is None:
-            raise RuntimeError(f"The tests need a MariaDB server and found none: {REMEDY}.")
-        self._binary = binary
-        version = subprocess.run([binary, "--version"], check=True, capture_output=True, text=True)
+        wanted = os.environ.get(BINARY_VARIABLE, "mariadbd")
+        binary = shutil.which(wanted) or shutil.which(wanted, path="/usr/sbin:/usr/local/sbin")
+        self._binary = needed(binary, f"no MariaDB server: {REMEDY}")
+        version = run_to_end([self._binary, "--version"], check=True)
         self.is_mysql = "MariaDB" not in version.stdout
         self._settings = {
             "innodb_flush_log_at_trx_commit": 2,  # 0 loses a second of commits when killed
@@ -100,7 +93,7 @@ class MariaDbServer(ServerProcess):
             command += ["--auth-root-authentication-method=normal", "--skip-name-resolve"]
         # In a common directory, a server that starts removes the temporary tables of others.
         options = {"env": {**os.environ, "TMPDIR": str(self.directory)}, **as_nobody()}
-        done = subprocess.run(command, check=False, capture_output=True, text=True, **options)
+        done = run_to_end(command, **options)
         if done.returncode:
             raise RuntimeError(f"{command[0]}: {done.stdout}{done.stderr}")
 

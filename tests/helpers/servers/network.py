@@ -37,13 +37,8 @@ class Network:
 
     def __enter__(self):
         command = [sys.executable, packet_switch.__file__, *self.hosts]
-        self._switch = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._switch = subprocess.Popen(command, start_new_session=True, **pipes)
         line = self._switch.stdout.readline()
         if not line:
             self.__exit__()

@@ -20,17 +20,8 @@ PAY = "/api/payments"
 JSON = "application/json"
 SECRET = "a secret for the tests"
 NEEDED = (MODULES / "ngx_http_lua_module.so", Path("/usr/share/lua/5.1/nginx/redis.lua"))
-ACL = [
-    "gateway",
-    "on",
-    ">let me look",
-    "~idempotence:2:key:*",
-    "+get",
-    "+pttl",
-    "+multi",
-    "+exec",
-    "+select",
-]
+ACL = ["gateway", "on", ">let me look", "~idempotence:2:key:*"]
+ACL += ["+get", "+pttl", "+multi", "+exec", "+select"]
 
 MAIN = """
 {user}
@@ -167,13 +158,8 @@ def application(redis_url, folder, **environment):
         "EXAMPLE_DATABASE": str(folder / "shop.sqlite3"),
         **environment,
     }
-    return Gunicorn(
-        "helpers.applications.gateway_app:make_app()",
-        workers=1,
-        threads=16,
-        env=environment,
-        cwd=ROOT,
-    )
+    app, options = "helpers.applications.gateway_app:make_app()", {"workers": 1, "threads": 16}
+    return Gunicorn(app, env=environment, cwd=ROOT, **options)
 
 
 def _with_echo(site):
@@ -188,15 +174,10 @@ def _with_echo(site):
 class Answer:
     """What came back: status, headers in order without those of the moment, and the body."""
 
-    OF_THE_MOMENT = ("date",)
-
     def __init__(self, response):
         self.status = response.status
-        self.headers = sorted(
-            header
-            for header in response.getheaders()
-            if header[0].lower() not in self.OF_THE_MOMENT
-        )
+        headers = sorted(response.getheaders())
+        self.headers = [header for header in headers if header[0].lower() != "date"]
         self.body = response.read()
 
     def __eq__(self, other):

@@ -47,11 +47,8 @@ def make_host(place: int) -> tuple[int, int]:
     namespace = os.open("/proc/self/ns/net", os.O_RDONLY)
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", b"eth0", _IFF_TUN_WITHOUT_HEADER))
-    for command in (
-        f"address add {address_of(place)}/24 dev eth0",
-        "link set eth0 up",
-        "link set lo up",
-    ):
+    address = f"address add {address_of(place)}/24 dev eth0"
+    for command in (address, "link set eth0 up", "link set lo up"):
         subprocess.run(["ip", *command.split()], check=True, stdin=subprocess.DEVNULL)
     return namespace, device
 
@@ -95,9 +92,8 @@ class Switch:
                 self._deliver(packet, target)
 
     def _deliver(self, packet: bytes, target: int) -> None:
-        with contextlib.suppress(
-            BlockingIOError
-        ):  # a full queue loses packets, as a real one does
+        # A full queue loses packets, as a real one does.
+        with contextlib.suppress(BlockingIOError):
             os.write(self._devices[target], packet)
 
     def deliver_late(self) -> float | None:

@@ -6,7 +6,7 @@ import shutil
 import psycopg
 
 from helpers.servers.postgres import PostgresServer, as_nobody, open_to_nobody
-from helpers.servers.processes import HOST, ServerProcess, free_port
+from helpers.servers.processes import HOST, ServerProcess, free_port, needed
 
 BINARY_VARIABLE = "IDEMPOTENCE_TEST_PGBOUNCER"
 
@@ -26,16 +26,15 @@ max_client_conn = 500
 
 
 def pgbouncer_binary() -> str | None:
-    if wanted := os.environ.get(BINARY_VARIABLE):
-        return wanted
-    return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    wanted = os.environ.get(BINARY_VARIABLE, "pgbouncer")
+    return shutil.which(wanted) or shutil.which(wanted, path="/usr/sbin")
 
 
 class PgBouncer(ServerProcess):
     """A pooler in transaction mode; by default few connections serve all clients."""
 
     def __init__(self, behind: PostgresServer, **settings: object):
-        self._behind = behind
+        self._behind, self._binary = behind, needed(pgbouncer_binary(), "pgbouncer: not found")
         self._settings = {"default_pool_size": 3, **settings}
         self.port = free_port()
 
@@ -43,13 +42,9 @@ class PgBouncer(ServerProcess):
         open_to_nobody(self.directory)
         told = "\n".join(f"{name} = {value}" for name, value in self._settings.items())
         file = self.directory / "pgbouncer.ini"
-        file.write_text(
-            CONFIGURATION.format(
-                host=HOST, server=self._behind.port, port=self.port, settings=told
-            )
-        )
-        command = [pgbouncer_binary(), str(file)]
-        self._launch(command, self._answers, seconds=15, **as_nobody())
+        places = {"host": HOST, "server": self._behind.port, "port": self.port}
+        file.write_text(CONFIGURATION.format(settings=told, **places))
+        self._launch([self._binary, str(file)], self._answers, seconds=15, **as_nobody())
 
     def _answers(self) -> bool:
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 
-from helpers.servers.processes import HOST, ServerProcess, free_port
+from helpers.servers.processes import HOST, ServerProcess, free_port, run_to_end
 
 BINARIES_VARIABLE = "IDEMPOTENCE_TEST_POSTGRES"
 
@@ -101,7 +101,7 @@ class PostgresServer(ServerProcess):
             self._let_nobody_in()
         command = [self._binary("initdb"), "-D", str(data), "-U", "postgres", "--no-sync"]
         command += ["--auth=trust", "--encoding=UTF8", "--locale=C"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, **as_nobody())
+        done = run_to_end(command, **as_nobody())
         if done.returncode:
             raise RuntimeError(f"initdb: {done.stdout}{done.stderr}")
 

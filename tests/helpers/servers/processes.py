@@ -17,6 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 import redis
 
 HOST = "127.0.0.1"
@@ -83,6 +84,13 @@ def until(condition, seconds: float = 5) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+def needed(found, remedy):
+    """Return the program that was found; else skip the test, or fail where CI is set."""
+    if found is None:
+        pytest.fail(remedy) if "CI" in os.environ else pytest.skip(remedy)
+    return found
 
 
 class Answer:

@@ -1,25 +1,15 @@
 """A real Prometheus that scrapes targets of a test and evaluates alerts."""
 
 import json
-import os
 import shutil
 import urllib.parse
 import urllib.request
 
-import pytest
 import yaml
 
-from helpers.servers.processes import HOST, ServerProcess, free_port
+from helpers.servers.processes import HOST, ServerProcess, free_port, needed
 
 SCRAPE_SECONDS = 0.5
-
-
-def prometheus_binary() -> str:
-    """Return the server's binary; without one the test is skipped, or fails where CI is set."""
-    if found := shutil.which("prometheus"):
-        return found
-    remedy = "No Prometheus: install it (Debian: apt-get install prometheus)."
-    return pytest.fail(remedy) if os.environ.get("CI") else pytest.skip(remedy)
 
 
 class Prometheus(ServerProcess):
@@ -29,29 +19,25 @@ class Prometheus(ServerProcess):
 
     def __init__(self, targets: dict[str, str], rules: dict | None = None):
         self._targets, self._rules = targets, rules or {"groups": []}
-        self._binary = prometheus_binary()
+        remedy = "No Prometheus: install it (Debian: apt-get install prometheus)."
+        self._binary = needed(shutil.which("prometheus"), remedy)
 
     def start(self) -> None:
         self.port = free_port()
         self.url = f"http://{HOST}:{self.port}"
         (self.directory / "rules.yml").write_text(yaml.safe_dump(self._rules))
+        often = f"{SCRAPE_SECONDS * 1000:.0f}ms"
+        times = ("scrape_interval", "evaluation_interval", "scrape_timeout")
         settings = {
-            "global": {
-                "scrape_interval": f"{SCRAPE_SECONDS * 1000:.0f}ms",
-                "evaluation_interval": f"{SCRAPE_SECONDS * 1000:.0f}ms",
-                "scrape_timeout": f"{SCRAPE_SECONDS * 1000:.0f}ms",
-            },
+            "global": dict.fromkeys(times, often),
             "rule_files": ["rules.yml"],
             "scrape_configs": [self._job(*target) for target in self._targets.items()],
         }
         file = self.directory / "prometheus.yml"
         file.write_text(yaml.safe_dump(settings))
-        command = [
-            self._binary,
-            f"--config.file={file}",
-            f"--web.listen-address={HOST}:{self.port}",
-        ]
-        command += [f"--storage.tsdb.path={self.directory}/data", "--log.level=warn"]
+        place = f"--web.listen-address={HOST}:{self.port}"
+        data = f"--storage.tsdb.path={self.directory}/data"
+        command = [self._binary, f"--config.file={file}", place, data, "--log.level=warn"]
         self._launch(command, self._answers, 30, cwd=self.directory)
 
     @staticmethod
@@ -71,11 +57,6 @@ class Prometheus(ServerProcess):
     def query(self, expression: str) -> list[dict]:
         """Return the series of an expression now; an invalid one raises."""
         return self._get("query", query=expression)["result"]
-
-    def query_range(self, expression: str, start: float, end: float, step: float) -> list[dict]:
-        return self._get("query_range", query=expression, start=start, end=end, step=step)[
-            "result"
-        ]
 
     def firing(self) -> set[str]:
         alerts = self._get("alerts")["alerts"]

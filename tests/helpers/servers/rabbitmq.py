@@ -8,7 +8,7 @@ import socket
 import pika
 
 from helpers.servers.postgres import as_nobody, open_to_nobody
-from helpers.servers.processes import HOST, ServerProcess, free_port, until
+from helpers.servers.processes import HOST, ServerProcess, free_port, needed, until
 
 BINARY_VARIABLE = "IDEMPOTENCE_TEST_RABBITMQ"
 REMEDY = (
@@ -17,20 +17,21 @@ REMEDY = (
 )
 DEBIAN = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the one in /usr/sbin changes the user
 
-
-def rabbitmq_binary() -> str | None:
-    wanted = os.environ.get(BINARY_VARIABLE)
-    return shutil.which(wanted or DEBIAN) or (None if wanted else shutil.which("rabbitmq-server"))
+FILES = (
+    *("MNESIA_BASE", "LOG_BASE", "PID_FILE", "ENABLED_PLUGINS_FILE", "CONFIG_FILE"),
+    "CONFIG_FILES",
+)
+"""What is in the directory of the server, besides."""
 
 
 class RabbitServer(ServerProcess):
     """A RabbitMQ node on a port of loopback, with a port mapper (epmd) of its own."""
 
     def __init__(self):
-        binary = rabbitmq_binary()
-        if binary is None:
-            raise RuntimeError(f"The tests need a RabbitMQ server and found none: {REMEDY}.")
-        self._binary = binary
+        wanted = os.environ.get(BINARY_VARIABLE)
+        places = [wanted] if wanted else [DEBIAN, "rabbitmq-server"]
+        found = [shutil.which(place) for place in places]
+        self._binary = needed(next(filter(None, found), None), f"no RabbitMQ server: {REMEDY}")
 
     def start(self) -> None:
         """Start the node and its port mapper in one process group; a second time with its data."""
@@ -46,12 +47,7 @@ class RabbitServer(ServerProcess):
             "RABBITMQ_NODE_IP_ADDRESS": HOST,
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(free_port()),
-            "RABBITMQ_MNESIA_BASE": f"{self.directory}/data",
-            "RABBITMQ_LOG_BASE": f"{self.directory}/logs",
-            "RABBITMQ_PID_FILE": f"{self.directory}/pid",
-            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{self.directory}/plugins",
-            "RABBITMQ_CONFIG_FILE": f"{self.directory}/config",
-            "RABBITMQ_CONFIG_FILES": f"{self.directory}/configs",
+            **{f"RABBITMQ_{name}": f"{self.directory}/{name}" for name in FILES},
             "RABBITMQ_ADVANCED_CONFIG_FILE": f"{self.directory}/advanced.config",
             "RABBITMQ_CONF_ENV_FILE": os.devnull,
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (

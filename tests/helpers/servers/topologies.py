@@ -6,14 +6,7 @@ import subprocess
 
 import redis
 
-from helpers.servers.processes import (
-    HOST,
-    Assembled,
-    RedisServer,
-    free_port,
-    redis_binary,
-    until,
-)
+from helpers.servers.processes import HOST, Assembled, RedisServer, free_port, redis_binary, until
 
 SERVICE = "shop"
 SLOTS = 16384
@@ -37,13 +30,15 @@ class Sentinel(RedisServer):
     def _command(self) -> list[str]:
         settings = self.directory / "sentinel.conf"  # which it rewrites
         if not settings.exists():
-            settings.write_text(
-                f"sentinel monitor {SERVICE} {self._primary.address} {self._primary.port}"
-                f" {self._quorum}\n"
-                f"sentinel down-after-milliseconds {SERVICE} {self._down_after}\n"
-                f"sentinel failover-timeout {SERVICE} {self._timeout}\n"
-                f"sentinel parallel-syncs {SERVICE} 2\n"
-            )
+            primary = f"{self._primary.address} {self._primary.port} {self._quorum}"
+            rules = {
+                "monitor": primary,
+                "down-after-milliseconds": self._down_after,
+                "failover-timeout": self._timeout,
+                "parallel-syncs": 2,
+            }
+            lines = [f"sentinel {name} {SERVICE} {value}\n" for name, value in rules.items()]
+            settings.write_text("".join(lines))
         command = [self.binary, str(settings), "--sentinel", "--bind", self.address]
         command += ["--port", str(self.port), "--dir", str(self.directory)]
         return [*command, "--unixsocket", f"{self.directory}/redis.sock"]
@@ -73,8 +68,7 @@ class SentinelGroup(Assembled):
         follow = (*self.FAST, "--replicaof", first.address, str(first.port))
         self.servers = [first, *(start(self.server(*follow)) for _ in range(self.REPLICAS))]
         self.sentinels = [start(self.sentinel(first)) for _ in range(self.SENTINELS)]
-        if not until(self.is_whole, 30):
-            raise RuntimeError("The sentinels did not find one another.")
+        assert until(self.is_whole, 30), "the sentinels did not find one another"
 
     @property
     def url(self) -> str:
@@ -117,8 +111,7 @@ class SentinelGroup(Assembled):
                 return new is not old and new.client().role()[0] == b"master"
             return False
 
-        if not until(is_over, seconds):
-            raise RuntimeError(f"No failover within {seconds} s.")
+        assert until(is_over, seconds), f"no failover within {seconds} s"
         return self.primary
 
     def flush(self) -> None:
@@ -172,12 +165,10 @@ class Cluster(Assembled):
             node.call("CLUSTER", "SET-CONFIG-EPOCH", place + 1)
         for node in self.nodes[1:]:
             node.call("CLUSTER", "MEET", self.nodes[0].address, self.nodes[0].port)
-        if not until(self._knows_all, 20):
-            raise RuntimeError("The nodes did not find one another.")
+        assert until(self._knows_all, 20), "the nodes did not find one another"
         for place, node in enumerate(self.nodes[self.PRIMARIES :]):
             node.call("CLUSTER", "REPLICATE", self.primaries[place % self.PRIMARIES].id)
-        if not until(self.is_whole, 30):
-            raise RuntimeError("The cluster did not become whole.")
+        assert until(self.is_whole, 30), "the cluster did not become whole"
 
     def _knows_all(self) -> bool:
         return all(len(node.client().cluster("nodes")) == len(self.nodes) for node in self.nodes)

@@ -14,9 +14,7 @@ APP = """
 import os, time
 import redis
 from flask import Flask, request
-from flask_idempotence import (
-    Idempotence, idempotent, lease_lost, no_repeat_submit, one_time_token,
-)
+from flask_idempotence import Idempotence, idempotent, lease_lost, no_repeat_submit
 
 app = Flask("workers")
 app.config.update(
@@ -50,7 +48,7 @@ def view():
 for path, guard in {
     "/pay": idempotent(), "/patient": idempotent(wait=10),
     "/once": idempotent(guarantee="at-most-once"),
-    "/lock": no_repeat_submit(20), "/spend": one_time_token(),
+    "/lock": no_repeat_submit(20),
 }.items():
     app.add_url_rule(path, path, guard(view), methods=["POST"])
 """
@@ -124,9 +122,8 @@ class Operation:
     def _keys(self):
         return set(self.service.store.scan_iter(f"*:{self.path}:*"))
 
-    def post(self, *, token="", **body):
+    def post(self, **body):
         headers = {"Content-Type": "application/json", "Idempotency-Key": self.name}
-        headers |= {"Idempotence-Token": token} if token else {}
         sent = json.dumps({"name": self.name, **body})
         with contextlib.suppress(http.client.HTTPException, OSError):  # the worker died
             answer = self.service.server.ask(self.path, "POST", headers, sent)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from helpers.servers.processes import HOST, ServerProcess, free_port
+from helpers.servers.processes import HOST, ServerProcess, free_port, needed
 
 APPLICATIONS = Path(__file__).parents[1] / "applications"
 APP, ASGI_APP = "served_app:app", "served_app:asgi"
@@ -94,11 +94,8 @@ class WsgiServer(ServerProcess):
         lines = [f"POST {address_of(path, arguments)} HTTP/1.1", f"Host: {HOST}:{self.port}"]
         lines += [f"{name}: {value}" for name, value in dict(headers).items()]
         chunked = sent and not length
-        lines += [
-            "Transfer-Encoding: chunked" if chunked else f"Content-Length: {length}",
-            "",
-            sent,
-        ]
+        lines.append("Transfer-Encoding: chunked" if chunked else f"Content-Length: {length}")
+        lines += ["", sent]
         with socket.create_connection((HOST, self.port)) as connection:
             connection.sendall("\r\n".join(lines).encode())
             time.sleep(after)
@@ -120,10 +117,5 @@ def address_of(path, arguments):
 
 def program_of(name):
     """Return the path of a server's program; skip the test, or fail where CI is set."""
-    beside = Path(sys.executable).with_name(name)
-    if beside.exists():
-        return str(beside)
-    if found := shutil.which(name):
-        return found
-    reason = f"{name}: not installed"
-    return pytest.fail(reason) if "CI" in os.environ else pytest.skip(reason)
+    beside = shutil.which(name, path=Path(sys.executable).parent)
+    return needed(beside or shutil.which(name), f"{name}: not installed")

@@ -38,42 +38,16 @@ class Reminders(CeleryBroker):
         super().publish(*orders, task="send_reminder")
 
 
-def durable_redis():
-    return RedisServer("--appendonly", "yes", "--appendfsync", "always")
-
-
-@contextlib.contextmanager
-def on_redis(make, directory, request, *, apart, **constants):
-    with durable_redis() as server, durable_redis() as other:
-        broker = make(directory, server.url, **constants)
-        if apart:
-            broker.env["FLASK_IDEMPOTENCE_STORAGE_URI"] = other.url
-        yield broker, server, other if apart else server
-
-
-@contextlib.contextmanager
-def on_rabbitmq(make, directory, request, **constants):
-    server = request.getfixturevalue("fresh_rabbitmq")
-    with durable_redis() as store:
-        yield make(directory, store.url, server, **constants), server, store
-
-
-@contextlib.contextmanager
-def on_a_database(name, directory, request, **constants):
-    server = request.getfixturevalue(name)
-    yield TableBroker(directory, server.new_database(), **constants), server, server
-
-
 CONSUMERS = {
-    "celery": (on_redis, CeleryBroker, {}),
-    "autoretry_for": (on_redis, Reminders, {}),
-    "streams": (on_redis, StreamBroker, {"RETRY_AFTER": 0.5}),
-    "rq": (on_redis, QuickRq, {"RETRY_AFTER": 1, "lease": 3.0}),
-    "celery on RabbitMQ": (on_rabbitmq, CeleryBroker, {}),
-    "autoretry_for on RabbitMQ": (on_rabbitmq, Reminders, {}),
-    "pika": (on_rabbitmq, RabbitBroker, {"RETRY_AFTER": 0.5}),
-    "table on PostgreSQL": (on_a_database, "fresh_postgres", {"RETRY_AFTER": 1.5}),
-    "table on MariaDB": (on_a_database, "fresh_mariadb", {"RETRY_AFTER": 1.5}),
+    "celery": (CeleryBroker, None, {}),
+    "autoretry_for": (Reminders, None, {}),
+    "streams": (StreamBroker, None, {"RETRY_AFTER": 0.5}),
+    "rq": (QuickRq, None, {"RETRY_AFTER": 1, "lease": 3.0}),
+    "celery on RabbitMQ": (CeleryBroker, "fresh_rabbitmq", {}),
+    "autoretry_for on RabbitMQ": (Reminders, "fresh_rabbitmq", {}),
+    "pika": (RabbitBroker, "fresh_rabbitmq", {"RETRY_AFTER": 0.5}),
+    "table on PostgreSQL": (TableBroker, "fresh_postgres", {"RETRY_AFTER": 1.5}),
+    "table on MariaDB": (TableBroker, "fresh_mariadb", {"RETRY_AFTER": 1.5}),
 }
 OUTAGES = [
     (name, away)
@@ -86,12 +60,19 @@ OUTAGES = [
 @contextlib.contextmanager
 def started(name, away, constants, directory, request):
     """Start broker and store of a consumer; gives the broker, and the servers that go away."""
-    start, make, more = CONSUMERS[name]
-    options = {**more, **constants}
-    if start is on_redis:
-        options["apart"] = away != "both"
-    with start(make, directory, request, **options) as (broker, server, store):
-        yield broker, {"store": {store}, "broker": {server}, "both": {server, store}}[away]
+    make, fixture, more = CONSUMERS[name]
+    constants = {**more, **constants}
+    durable = ("--appendonly", "yes", "--appendfsync", "always")
+    with RedisServer(*durable) as redis, RedisServer(*durable) as other:
+        queue = request.getfixturevalue(fixture) if fixture else redis
+        store = redis if fixture or away == "both" else other
+        if make is TableBroker:
+            store = queue
+            broker = make(directory, queue.new_database(), **constants)
+        else:
+            broker = make(directory, redis.url, *([queue] if fixture else []), **constants)
+            broker.env["FLASK_IDEMPOTENCE_STORAGE_URI"] = store.url
+        yield broker, {"store": {store}, "broker": {queue}, "both": {queue, store}}[away]
 
 
 @pytest.mark.parametrize(

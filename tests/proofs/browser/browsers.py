@@ -1,9 +1,14 @@
-"""The system's browsers, as Playwright starts them: Chromium, and Firefox over WebDriver BiDi."""
+"""The system's browsers, as Playwright starts them, and axe-core, which finds faults on a page."""
 
 import os
 import shutil
 
 import pytest
+
+try:
+    from axe_playwright_python.sync_playwright import Axe
+except ImportError:
+    Axe = None
 
 NAMES = {
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
@@ -50,3 +55,16 @@ def _start_firefox(playwright, path, *, keeps_pages, scripts):
     return playwright.firefox.launch(
         executable_path=path, channel="moz-firefox", firefox_user_prefs=preferences
     )
+
+
+def violations(page):
+    """Return what on a page violates WCAG 2.1 AA."""
+    if Axe is None:
+        nothing_to_drive("axe-playwright-python (uv run --group browser)")
+    rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+    found = Axe().run(page, options={"runOnly": rules, "resultTypes": ["violations"]})
+    return [
+        f"{violation['id']} at {node['target']}: {node['failureSummary']}"
+        for violation in found.response["violations"]
+        for node in violation["nodes"]
+    ]

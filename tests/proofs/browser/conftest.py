@@ -2,7 +2,7 @@
 
 import pytest
 from proofs.browser.browsers import nothing_to_drive, start_browser
-from proofs.browser.shop import Shop
+from proofs.browser.shop import running_shop
 
 try:
     from playwright.sync_api import sync_playwright
@@ -73,5 +73,5 @@ def visit(launch, browser_name):
 
 @pytest.fixture
 def shop():
-    with Shop() as running:
+    with running_shop() as running:
         yield running

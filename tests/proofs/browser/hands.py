@@ -54,7 +54,3 @@ def shows(page, selector, text=""):
         return found is not None and text in found
 
     return until(is_shown, seconds=10)
-
-
-def value_of(page, selector):
-    return page.evaluate("selector => document.querySelector(selector).value", selector)

@@ -2,14 +2,15 @@
 
 import threading
 import time
+from contextlib import contextmanager
 from socket import SHUT_RDWR
 
-from flask import Flask, Response, jsonify, render_template_string, request
-from helpers.servers.processes import HOST
+from flask import Response, jsonify, render_template_string, request
+from helpers.apps import make_app
+from helpers.callers.http_callers import serving
 from markupsafe import Markup
-from werkzeug.serving import WSGIRequestHandler, make_server
 
-from flask_idempotence import Idempotence, idempotent, one_time_token
+from flask_idempotence import idempotent, one_time_token
 
 POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -63,15 +64,8 @@ document.querySelector("button").addEventListener("click", async () => {
 """
 
 
-class QuietHandler(WSGIRequestHandler):
-    """Says nothing of requests, nor of connections that were cut on purpose."""
-
-    def log(self, *_):
-        pass
-
-
 class Shop:
-    """The shop, running; what a test wants to know of it, and the faults it may want."""
+    """The shop; what a test wants to know of it, and the faults it may want."""
 
     def __init__(self, **settings):
         self.delay = 0.0
@@ -82,26 +76,10 @@ class Shop:
         self.names = {}
         self.posts, self.orders, self.tokens = [], [], 0
         self.payments, self.keys, self.answers = [], [], []
-        self.app = Flask("shop")
-        self.app.config.update(
-            {"SECRET_KEY": "a secret for the tests", "TESTING": True, **settings}
-        )
-        Idempotence(self.app)
+        self.app = make_app(**settings)
         self._add_hooks()
         self._add_forms()
         self._add_payments()
-
-    def __enter__(self):
-        self._server = make_server(HOST, 0, self.app, threaded=True, request_handler=QuietHandler)
-        self.url = f"http://{HOST}:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=[0.02])
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
     def _add_hooks(self):
         app = self.app
@@ -118,21 +96,15 @@ class Shop:
             response.headers["Content-Security-Policy"] = self.csp
             return response
 
-        @app.get("/posts")
-        def count_posts():
-            return jsonify(len(self.posts))
-
-        @app.get("/favicon.ico")
-        def icon():
-            return "", 204
+        app.get("/posts", endpoint="posts")(lambda: jsonify(len(self.posts)))
+        app.get("/favicon.ico")(lambda: ("", 204))
 
     def _add_forms(self):
         app = self.app
 
         @app.get("/")
         def form():
-            nonce = NONCE if NONCE in self.csp else None
-            return self._form(nonce=nonce)
+            return self._form()
 
         @app.get("/clobbered")
         def form_with_names_of_properties():
@@ -159,21 +131,16 @@ class Shop:
             self.orders.append((request.form["note"], request.form.get("what")))
             return f"<!doctype html><title>Thanks</title><h1>Order {len(self.orders)}</h1>"
 
-    @staticmethod
-    def _form(*, field="", empty=False, target="_self", **more):
-        field = Markup(field)
-        return render_template_string(PAGE, field=field, empty=empty, target=target, **more)
+    def _form(self, *, field="", empty=False, target="_self", **more):
+        more |= {"field": Markup(field), "nonce": NONCE if NONCE in self.csp else None}
+        return render_template_string(PAGE, empty=empty, target=target, **more)
 
     def _add_payments(self):
         app = self.app
 
-        @app.get("/pay")
-        def pay_page():
-            return render_template_string(PAY_PAGE)
-
-        @app.get("/pay.mjs")
-        def pay_script():
-            return Response(PAY_SCRIPT, mimetype="text/javascript")
+        app.get("/pay", endpoint="page")(lambda: render_template_string(PAY_PAGE))
+        script = Response(PAY_SCRIPT, mimetype="text/javascript")
+        app.get("/pay.mjs", endpoint="script")(lambda: script)
 
         @app.post("/payments")
         @idempotent(required=True)
@@ -190,3 +157,10 @@ class Shop:
                 if len(self.answers) <= self.drops:
                     request.environ["werkzeug.socket"].shutdown(SHUT_RDWR)
             return response
+
+
+@contextmanager
+def running_shop(**settings):
+    shop = Shop(**settings)
+    with serving(shop.app) as shop.url:
+        yield shop

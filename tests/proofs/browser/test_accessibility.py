@@ -4,7 +4,7 @@
 import itertools
 
 import pytest
-from proofs.browser.axe import violations
+from proofs.browser.browsers import violations
 from proofs.browser.example import DESKTOP, PAGES, PHONE, expect, order, run_lab, running, url  # noqa: F401 - fixtures
 
 from example_app import create_app

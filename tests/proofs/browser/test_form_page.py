@@ -4,11 +4,11 @@ import threading
 
 import pytest
 from flask import flash, request, session
+from helpers.callers.http_callers import serving
 from helpers.pages import FORM_PAGE, run_blocks
-from helpers.servers.processes import HOST, until
+from helpers.servers.processes import until
 from proofs.browser.hands import place_of, shows, write
 from sqlalchemy import event
-from werkzeug.serving import make_server
 
 pytestmark = pytest.mark.browser
 
@@ -35,13 +35,8 @@ def shop(monkeypatch, tmp_path):
     def flashed():
         return f"<h1>{len(session.get('_flashes', []))}</h1>"
 
-    server = make_server(HOST, 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, args=[0.02])
-    thread.start()
-    yield {**names, "url": f"http://{HOST}:{server.server_port}"}
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(app) as url:
+        yield {**names, "url": url}
 
 
 @pytest.mark.parametrize("scripts", [True, False])

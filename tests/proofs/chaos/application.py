@@ -1,8 +1,9 @@
 """The application under test: one view behind every kind of guard, whose runs go into a journal.
 
-Its settings come from the environment: STORE, LEASE, INTERVAL and JOURNAL.
+Its settings come from the environment: STORE, OPTIONS (of the store), LEASE, INTERVAL and JOURNAL.
 """
 
+import json
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ app = Flask("chaos")
 app.config.update(
     SECRET_KEY="a secret for the tests",
     IDEMPOTENCE_STORAGE_URI=os.environ["STORE"],
+    IDEMPOTENCE_STORAGE_OPTIONS=json.loads(os.environ.get("OPTIONS", "{}")),
     IDEMPOTENCE_LEASE=float(os.environ["LEASE"]),
     IDEMPOTENCE_KEY_REQUIRED=True,
 )
@@ -29,7 +31,7 @@ GUARDS = {
     "once": idempotent(guarantee="at-most-once"),
     "least": idempotent(),
     "patient": idempotent(wait=2),
-    "lock": no_repeat_submit(interval=float(os.environ["INTERVAL"])),
+    "lock": no_repeat_submit(interval=float(os.environ.get("INTERVAL", "2"))),
     "token": one_time_token(),
     "restoring": one_time_token(restore_on_failure=True),
 }
@@ -51,12 +53,13 @@ def view():
     operation = f"{request.endpoint}/{asked['number']}/{user}"
     attempt = request.headers["X-Attempt"]
     run = uuid.uuid4().hex
+    answer = {"user": user, "number": asked["number"], "run": run, "attempt": attempt}
     first = journal.ordinal(operation) == 1
-    journal.note("begun", run=run, operation=operation, attempt=attempt, arrived=g.arrived)
+    journal.note("begun", id=run, operation=operation, attempt=attempt, arrived=g.arrived)
     end = asked["end"] if first else "success"
     if end == "failure":
         journal.note("failed", run=run)
-        return {"user": user, "number": asked["number"], "run": run, "attempt": attempt}, 503
+        return answer, 503
     work = asked["work"] if first else 0.01
     time.sleep(work / 2)
     journal.note("effect", run=run)
@@ -68,7 +71,7 @@ def view():
         raise SystemExit("told to")
     time.sleep(work / 2)
     journal.note("ended", run=run)
-    return {"user": user, "number": asked["number"], "run": run, "attempt": attempt}, 201
+    return answer, 201
 
 
 for mode, guard in GUARDS.items():

@@ -104,13 +104,24 @@ def locks_hold_while_their_view_runs(history: History) -> Iterator[Violation]:
                 yield Violation(operation, f"ran again {free - second.begun:.2f} s too early")
 
 
-def nothing_runs_after_it_was_replayed(history: History) -> Iterator[Violation]:
-    """A replay is the proof that a response is remembered."""
+def nothing_acknowledged_is_forgotten(history: History) -> Iterator[Violation]:
+    """After a response that was stored or replayed, a repeat runs nothing and gets no other one.
+
+    It may be told that the key is in progress, by a server that has missed the completion.
+    """
     for operation, attempts in history.attempts_of.items():
-        replays = [attempt.received for attempt in attempts if attempt.replayed]
-        for run in history.runs_of.get(operation, ()):
-            if replays and run.arrived > min(replays):
-                yield Violation(operation, "ran although its response was remembered")
+        known = [a for a in attempts if a.replayed or (a.run and a.stored)]
+        if not known or known[0].mode not in KEY_MODES:
+            continue
+        first = min(known, key=lambda attempt: attempt.received)
+        if any(run.arrived > first.received for run in history.runs_of.get(operation, ())):
+            yield Violation(operation, "ran although its response was remembered")
+        for later in attempts:
+            is_other = later.replayed and later.run != first.run
+            if later.sent > first.received and (is_other or later.slug == "outcome-unknown"):
+                yield Violation(operation, "its response was forgotten")
+        if len({attempt.run for attempt in known if attempt.replayed}) > 1:
+            yield Violation(operation, "replays tell of different runs")
 
 
 def nobody_gets_anothers_answer(history: History) -> Iterator[Violation]:
@@ -125,7 +136,7 @@ def nobody_gets_anothers_answer(history: History) -> Iterator[Violation]:
 
 
 def answers_are_equal(history: History) -> Iterator[Violation]:
-    """A run has one answer, a replay tells of a run, and two replays of the same one."""
+    """A run has one answer, and a replay tells of a run that has ended."""
     for operation, attempts in history.attempts_of.items():
         runs = {run.id: run for run in history.runs_of.get(operation, ())}
         for attempt in attempts:
@@ -136,19 +147,21 @@ def answers_are_equal(history: History) -> Iterator[Violation]:
                 yield Violation(operation, "a replay differs from the first answer")
             elif told and not attempt.replayed and told.attempt != attempt.id:
                 yield Violation(operation, "a replay is not marked as one")
-        replays = [attempt for attempt in attempts if attempt.replayed]
-        if len({attempt.run for attempt in replays}) > 1:
-            yield Violation(operation, "replays tell of different runs")
+            elif told and (told.end != "success" or told.ended > attempt.received):
+                yield Violation(operation, "an answer tells of a run that had not ended")
 
 
 def no_key_stays_wedged(history: History) -> Iterator[Violation]:
-    """A lease after the last fault, every key answers something final, or runs only now."""
+    """The last answer for a key, when all is calm again, is final; or it runs only now."""
     probes = {attempt.id for attempt in history.attempts if attempt.probe}
     runs_now = {run.operation for run in history.runs if run.attempt in probes}
-    for attempt in history.attempts:
-        taken = attempt.slug in {"key-in-progress", "repeat-submit"}
-        if attempt.probe and taken and attempt.operation not in runs_now:
-            yield Violation(attempt.operation, f"still {attempt.slug}")
+    for operation, attempts in history.attempts_of.items():
+        last = attempts[-1]
+        if last.mode in {*KEY_MODES, "lock"} and operation not in runs_now:
+            if not last.probe:
+                yield Violation(operation, "was not asked for when all was calm")
+            elif not last.is_settled:
+                yield Violation(operation, f"still {last.status} {last.slug}")
 
 
 def only_expected_answers_come(history: History) -> Iterator[Violation]:
@@ -206,24 +219,21 @@ def was_frozen(history: History, run: Run, until: float | None = None) -> bool:
     )
 
 
-def interruptions(history: History, pid: int) -> Iterator[Fault]:
-    """Yield when a process could not renew, for longer than a third of a lease.
+def interruptions(history: History, pid: int) -> list[Fault]:
+    """Return when a process could not renew, for longer than a third of a lease.
 
     A lease is renewed when a third of it is over, and half a second after a failure again: what is
     shorter than another third costs nothing, unless more of it follows.
     """
     mine = [stop for stop in history.standstills if stop.pid == pid]
     away = [fault for fault in history.faults if fault.kind not in WORKER_FAULTS]
-    whole = None
+    merged: list[Fault] = []
     for fault in sorted([*mine, *away], key=lambda fault: fault.begun):
-        if whole and fault.begun - whole.ended < history.lease / 3:
-            whole = replace(whole, ended=max(whole.ended, fault.ended))
-            continue
-        if whole and whole.length > history.lease / 3:
-            yield whole
-        whole = fault
-    if whole and whole.length > history.lease / 3:
-        yield whole
+        if merged and fault.begun - merged[-1].ended < history.lease / 3:
+            merged[-1] = replace(merged[-1], ended=max(merged[-1].ended, fault.ended))
+        else:
+            merged.append(fault)
+    return [fault for fault in merged if fault.length > history.lease / 3]
 
 
 CHECKS = (
@@ -233,7 +243,7 @@ CHECKS = (
     nothing_runs_twice_without_a_reason,
     nothing_runs_before_the_lease_is_over,
     locks_hold_while_their_view_runs,
-    nothing_runs_after_it_was_replayed,
+    nothing_acknowledged_is_forgotten,
     nobody_gets_anothers_answer,
     answers_are_equal,
     no_key_stays_wedged,

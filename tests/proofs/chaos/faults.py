@@ -7,8 +7,9 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from helpers.journal import read_journal
@@ -16,7 +17,7 @@ from helpers.servers.faults import CLAIM, Proxy
 from helpers.servers.processes import Assembled, Gunicorn, RedisServer, until
 from helpers.servers.topologies import SentinelGroup
 
-from .history import KILLED, STOPPED, Fault, runs_in
+from .history import KILLED, STOPPED, Fault, history_in
 
 
 @dataclass(frozen=True)
@@ -43,21 +44,13 @@ LENGTHS = {  # in leases
 }
 
 
-def schedule(seed: int, kinds: list[str], lease: float) -> Callable[[], Plan]:
-    """Return a function that returns one plan after the other; each kind comes in every round."""
+def plans(seed: int, kinds: list[str], lease: float) -> Iterator[Plan]:
+    """Yield one plan after the other; each kind comes in every round."""
     rng = random.Random(f"{seed} faults")
-    bag: list[str] = []
-
-    def plan() -> Plan:
-        if not bag:
-            bag.extend(kinds)
-            rng.shuffle(bag)
-        kind = bag.pop()
-        shortest, longest = LENGTHS[kind]
-        seconds = rng.uniform(shortest, longest) * lease
-        return Plan(rng.uniform(0.25, 0.8) * lease, kind, seconds, rng.randrange(1000))
-
-    return plan
+    while True:
+        for kind in rng.sample(kinds, len(kinds)):
+            pause, length = rng.uniform(0.25, 0.8), rng.uniform(*LENGTHS[kind])
+            yield Plan(pause * lease, kind, length * lease, rng.randrange(1000))
 
 
 class Workers:
@@ -107,7 +100,9 @@ class Workers:
         return [pid for pid in begun if pid not in self._stopped and _is_alive(pid)]
 
     def _busy(self) -> list[int]:
-        in_view = {run.pid for run in runs_in(read_journal(self._directory)) if not run.end}
+        in_view = {
+            run.pid for run in history_in(read_journal(self._directory)).runs if not run.end
+        }
         return [pid for pid in self._running() if pid in in_view]
 
 
@@ -138,41 +133,24 @@ class OneServer(Assembled):
 
     def do(self, plan: Plan) -> None:
         begun = time.monotonic()
-        with getattr(self, "_" + plan.kind.replace(" ", "_"))(plan):
-            time.sleep(plan.seconds)
+        redis, proxy = self._redis, self._proxy
+        delay = 0.02 + plan.victim % 300 / 1000
+        away = (redis.kill, redis.start)
+        strike, end = {
+            "redis killed": away,
+            "redis away for longer than a lease": away,
+            "bytes delayed": (partial(setattr, proxy, "delay", each) for each in (delay, 0)),
+            "bytes dropped": (partial(setattr, proxy, "black_hole", on) for on in (True, False)),
+            "replies dropped": (
+                partial(proxy.drop_next_replies, 8, after=(b"EVALSHA", *CLAIM)),
+                partial(proxy.drop_next_replies, 0),
+            ),
+            "connections cut": (proxy.refuse, proxy.accept),
+        }[plan.kind]
+        strike()
+        time.sleep(plan.seconds)
+        end()
         self.faults.append(Fault(plan.kind, begun, time.monotonic()))
-
-    @contextlib.contextmanager
-    def _redis_killed(self, plan):
-        self._redis.kill()
-        yield
-        self._redis.start()
-
-    _redis_away_for_longer_than_a_lease = _redis_killed
-
-    @contextlib.contextmanager
-    def _bytes_delayed(self, plan):
-        self._proxy.delay = 0.02 + plan.victim % 300 / 1000
-        yield
-        self._proxy.delay = 0
-
-    @contextlib.contextmanager
-    def _bytes_dropped(self, plan):
-        self._proxy.black_hole = True
-        yield
-        self._proxy.black_hole = False
-
-    @contextlib.contextmanager
-    def _replies_dropped(self, plan):
-        self._proxy.drop_next_replies(8, after=(b"EVALSHA", *CLAIM))
-        yield
-        self._proxy.drop_next_replies(0)
-
-    @contextlib.contextmanager
-    def _connections_cut(self, plan):
-        self._proxy.refuse()
-        yield
-        self._proxy.accept()
 
 
 DOWN_AFTER = 2.0

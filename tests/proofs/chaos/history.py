@@ -1,5 +1,10 @@
-"""What happened: every attempt of every client, every run of a view, every fault."""
+"""What happened: every attempt of every client, every run of a view, every fault.
 
+Here and in `proofs.partitions`. An operation is named by its mode, its number and its user; all
+times are of the monotonic clock, which the processes of one machine share.
+"""
+
+import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,9 +17,18 @@ STOPPED = "worker stopped"
 WORKER_FAULTS = (KILLED, KILLED_ITSELF, EXITED, STOPPED)
 
 
+class OfAnOperation:
+    @property
+    def mode(self) -> str:
+        return self.operation.partition("/")[0]
+
+
 @dataclass(frozen=True)
-class Attempt:
-    """A request of a client, and its answer, if any; a `stolen` one has another user's token."""
+class Attempt(OfAnOperation):
+    """A request of a client (process `pid`), and its answer, if any.
+
+    A `stolen` one has another user's token; a `probe` is sent when all is calm again.
+    """
 
     id: str
     operation: str
@@ -27,18 +41,32 @@ class Attempt:
     stored: bool = True
     probe: bool = False
     stolen: bool = False
-
-    @property
-    def mode(self) -> str:
-        return self.operation.partition("/")[0]
+    pid: int = 0
 
     @property
     def run(self) -> str | None:
         return self.body.get("run") if self.status == 201 else None
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether its key has a response, or never will."""
+        return self.status == 201 or self.replayed or self.slug == "outcome-unknown"
+
+
+def what_is_told(status: int, headers, text: str) -> dict:
+    """Return what an answer tells a client, as arguments of an `Attempt`."""
+    told = json.loads(text) if headers.get("Content-Type") == "application/json" else {}
+    return {
+        "status": status,
+        "slug": headers.get("Idempotence-Refusal", ""),
+        "body": told if "run" in told else {},
+        "replayed": headers.get("Idempotent-Replayed") == "true",
+        "stored": headers.get("Idempotent-Stored") != "false",
+    }
+
 
 @dataclass
-class Run:
+class Run(OfAnOperation):
     """A run of a view; its request had `arrived` before anything was claimed.
 
     `end` is "success", "failure", "exit", "kill" or "", where it did not come to any.
@@ -53,10 +81,6 @@ class Run:
     effect: float | None = None
     ended: float | None = None
     end: str = ""
-
-    @property
-    def mode(self) -> str:
-        return self.operation.partition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -79,7 +103,7 @@ class History:
 
     attempts: list[Attempt]
     runs: list[Run]
-    faults: list[Fault]
+    faults: list[Fault] = field(default_factory=list)
     stalls: list[Fault] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
     lease: float = 3.0
@@ -87,11 +111,11 @@ class History:
 
     @cached_property
     def attempts_of(self) -> dict[str, list[Attempt]]:
-        return _grouped(self.attempts)
+        return _grouped(sorted(self.attempts, key=lambda attempt: attempt.sent))
 
     @cached_property
     def runs_of(self) -> dict[str, list[Run]]:
-        return _grouped(self.runs)
+        return _grouped(sorted(self.runs, key=lambda run: run.begun))
 
     @cached_property
     def standstills(self) -> list[Fault]:
@@ -116,28 +140,24 @@ def _grouped(items) -> dict[str, list]:
 
 
 ENDS = {"ended": "success", "failed": "failure", "exits": "exit", "kills itself": "kill"}
+DEATHS = {"kills itself": KILLED_ITSELF, "exits": EXITED}
 
 
-def runs_in(lines: list[dict]) -> list[Run]:
-    runs = {}
+def history_in(lines: list[dict]) -> History:
+    """Return what a journal tells: runs, the deaths that they brought about, and standstills."""
+    attempts, runs, faults, stalls = [], {}, [], []
     for line in lines:
-        if line["event"] == "begun":
-            about = {name: line[name] for name in ("operation", "pid", "attempt", "arrived")}
-            runs[line["run"]] = Run(id=line["run"], begun=line["at"], **about)
-        elif line["event"] == "effect":
-            runs[line["run"]].effect = line["at"]
-        elif end := ENDS.get(line["event"]):
-            runs[line["run"]].end, runs[line["run"]].ended = end, line["at"]
-    return sorted(runs.values(), key=lambda run: run.begun)
-
-
-def faults_in(lines: list[dict]) -> list[Fault]:
-    """Return the deaths that views brought about by themselves."""
-    kinds = {"kills itself": KILLED_ITSELF, "exits": EXITED}
-    deaths = [(kinds[line["event"]], line) for line in lines if line["event"] in kinds]
-    return [Fault(kind, line["at"], line["at"], line["pid"]) for kind, line in deaths]
-
-
-def stalls_in(lines: list[dict]) -> list[Fault]:
-    stalls = [line for line in lines if line["event"] == "stall"]
-    return [Fault("standstill", line["since"], line["at"], line["pid"]) for line in stalls]
+        event, at, pid = line.pop("event"), line.pop("at"), line.pop("pid")
+        if event == "attempt":
+            attempts.append(Attempt(**line, pid=pid))
+        elif event == "begun":
+            runs[line["id"]] = Run(**line, begun=at, pid=pid)
+        elif event == "stall":
+            stalls.append(Fault("standstill", line["since"], at, pid))
+        elif event == "effect":
+            runs[line["run"]].effect = at
+        else:
+            runs[line["run"]].end, runs[line["run"]].ended = ENDS[event], at
+            if event in DEATHS:
+                faults.append(Fault(DEATHS[event], at, at, pid))
+    return History(attempts, [*runs.values()], faults, stalls)

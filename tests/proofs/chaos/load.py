@@ -10,11 +10,11 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from helpers.servers.processes import Gunicorn
 
-from .history import Attempt
+from .history import Attempt, what_is_told
 
 USERS = ("anna", "berta", "carl", "dora")
 MODES = {"once": 30, "least": 30, "patient": 10, "lock": 20, "token": 10, "restoring": 10}
@@ -27,58 +27,38 @@ PATIENCE = 2.5
 FINAL_STATUSES = {400, 403, 404, 409, 422}
 
 
-@dataclass(frozen=True)
-class Case:
-    """What several users send at once, each of them perhaps twice: the same key and body."""
+@dataclass(eq=False)
+class Task:
+    """What a user sends, perhaps twice: the copies share the token."""
 
     number: int
     mode: str
-    users: tuple[str, ...]
-    copies: int
+    user: str
     work: float
     end: str
+    token: str | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-def cases(seed: int, long_work: float) -> Iterator[Case]:
-    """Yield cases, always the same ones for a seed."""
+def tasks(seed: int, long_work: float) -> Iterator[Task]:
+    """Yield tasks, always the same ones for a seed; two users send the same key and body."""
     rng = random.Random(seed)
     for number in itertools.count(1):
         mode = rng.choices([*MODES], [*MODES.values()])[0]
-        end = _end_of(number, rng)
-        is_long = number % 30 == 7
-        if is_long or end == "exit":
+        end = rng.choices(["success", "failure"], [95, 5])[0]
+        work, copies = rng.choice([0, 0.02, 0.1, 0.3]), rng.choice([1, 1, 2])
+        # What costs a worker is rare, and yet certain to come soon.
+        if number % 60 == 11:
+            end = "exit"
+        elif number % 150 == 31:
+            end = "kill"
+        elif number % 30 == 7:
+            work, copies, end = long_work, 2, "success"
+        is_alone = end in {"exit", "kill"} or work == long_work
+        if work == long_work or end == "exit":
             mode = rng.choice([mode for mode in MODES if mode not in TOKENS])
-        yield Case(
-            number=number,
-            mode=mode,
-            users=tuple(rng.sample(USERS, 1 if is_long or end in {"exit", "kill"} else 2)),
-            copies=2 if is_long else rng.choice([1, 1, 2]),
-            work=long_work if is_long else rng.choice([0, 0.02, 0.1, 0.3]),
-            end="success" if is_long else end,
-        )
-
-
-def _end_of(number: int, rng: random.Random) -> str:
-    # What costs a worker is rare, and yet certain to come soon.
-    if number % 60 == 11:
-        return "exit"
-    if number % 150 == 31:
-        return "kill"
-    return rng.choices(["success", "failure"], [95, 5])[0]
-
-
-class Task:
-    """One user's case; its copies share the token, and whether it is answered."""
-
-    def __init__(self, case: Case, user: str):
-        self.case = case
-        self.user = user
-        self.token = None
-        self.lock = threading.Lock()
-
-    @property
-    def operation(self) -> str:
-        return f"{self.case.mode}/{self.case.number}/{self.user}"
+        for user in rng.sample(USERS, 1 if is_alone else 2):
+            yield from [Task(number, mode, user, work, end)] * copies
 
 
 class Load:
@@ -88,19 +68,13 @@ class Load:
 
     def __init__(self, server: Gunicorn, seed: int, long_work: float):
         self._server, self._seed = server, seed
-        self._tasks = self._make_tasks(cases(seed, long_work))
+        self._tasks = tasks(seed, long_work)
         self._lock = threading.Lock()
         self._ends = False
         self._give_up_at = float("inf")
         self.attempts: list[Attempt] = []
         self.given_up: list[str] = []
-        self.tasks: list[Task] = []
-
-    def _make_tasks(self, cases: Iterator[Case]) -> Iterator[Task]:
-        for case in cases:
-            tasks = [Task(case, user) for user in case.users]
-            self.tasks += tasks
-            yield from tasks * case.copies
+        self.begun: dict[Task, None] = {}
 
     def start(self) -> None:
         self._pool = ThreadPoolExecutor(self.clients)
@@ -119,58 +93,54 @@ class Load:
         while not self._ends:
             with self._lock:
                 task = next(self._tasks)
+                self.begun[task] = None
             self._see_through(task, rng)
 
     def _see_through(self, task: Task, rng) -> None:
         """Ask until there is a final answer; a few ask once more, and a few are thieves."""
         while not (self._has_token(task) and is_final(self.send(task))):
             if time.monotonic() > self._give_up_at:
-                self.given_up.append(task.operation)
+                self.given_up.append(f"{task.mode}/{task.number}/{task.user}")
                 return
             time.sleep(rng.uniform(0.05, 0.3))
         if rng.random() < 0.3:
             self.send(task)
-        if task.case.mode == "lock" and task.case.work > PATIENCE:
+        if task.mode == "lock" and task.work > PATIENCE:
             self._click_on(task)
 
     def _click_on(self, task: Task) -> None:
         """Send a lock's slow operation again and again, until it is long over."""
-        ends = time.monotonic() + 1.5 * task.case.work
+        ends = time.monotonic() + 1.5 * task.work
         while time.monotonic() < ends and not self._ends:
             self.send(task)
             time.sleep(0.5)
 
     def _has_token(self, task: Task) -> bool:
-        if task.case.mode not in TOKENS:
+        if task.mode not in TOKENS:
             return True
         with task.lock:
             if task.token is None:
                 answer = self._exchange("GET", "/token", task.user, {}, None)
                 task.token = answer.json["token"] if answer and answer.status == 200 else None
-                if task.token and task.case.number % 3 == 0:
+                if task.token and task.number % 3 == 0:
                     self.send(task, thief=USERS[USERS.index(task.user) - 1])
             return task.token is not None
 
     def send(self, task: Task, *, probe: bool = False, thief: str = "") -> Attempt:
-        case, user = task.case, thief or task.user
+        user = thief or task.user
         attempt = uuid.uuid4().hex
         headers = {"X-Attempt": attempt, "Content-Type": "application/json"}
-        if case.mode in TOKENS:
+        if task.mode in TOKENS:
             headers["Idempotence-Token"] = task.token
-        elif case.mode != "lock":
-            headers["Idempotency-Key"] = f"key {case.number}"
-        body = json.dumps({"number": case.number, "work": case.work, "end": case.end})
+        elif task.mode != "lock":
+            headers["Idempotency-Key"] = f"key {task.number}"
+        body = json.dumps({"number": task.number, "work": task.work, "end": task.end})
         sent = time.monotonic()
-        answer = self._exchange("POST", f"/{case.mode}", user, headers, body)
+        answer = self._exchange("POST", f"/{task.mode}", user, headers, body)
         about = {"probe": probe, "stolen": bool(thief)}
         if answer:
-            got = answer.headers
-            told = answer.json if "json" in got.get("Content-Type", "") else {}
-            about |= {"status": answer.status, "slug": told.get("type", "").rpartition(":")[2]}
-            about |= {"body": told if "run" in told else {}}
-            about |= {"replayed": got["Idempotent-Replayed"] == "true"}
-            about |= {"stored": got["Idempotent-Stored"] != "false"}
-        operation = f"{case.mode}/{case.number}/{user}"
+            about |= what_is_told(answer.status, answer.headers, answer.text)
+        operation = f"{task.mode}/{task.number}/{user}"
         made = Attempt(attempt, operation, sent, time.monotonic(), **about)
         self.attempts.append(made)
         return made
@@ -185,23 +155,16 @@ class Load:
         """Send everything with a key, and every lock, once more, now that all is calm."""
 
         def probe(task):
-            return any(self.send(task, probe=True).status is not None for _ in range(5))
+            return any(self.send(task, probe=True).is_settled for _ in range(5))
 
-        left = [task for task in self.tasks if task.case.mode not in TOKENS]
+        left = [task for task in self.begun if task.mode not in TOKENS]
         with ThreadPoolExecutor(self.clients) as pool:
             list(pool.map(probe, left))
 
 
-def kind_of(attempt: Attempt) -> str:
-    if attempt.status is None:
-        return "no answer"
-    told = f"{attempt.status} {attempt.slug}".strip()
-    return f"{told} replayed" if attempt.replayed else told
-
-
 def is_final(attempt: Attempt) -> bool:
-    if attempt.slug == "key-in-progress":
-        return False
+    """Whether a client has no reason to repeat it."""
     if attempt.mode == "once" and attempt.replayed:
         return True
-    return attempt.status == 201 or attempt.status in FINAL_STATUSES
+    is_refused = attempt.status in FINAL_STATUSES and attempt.slug != "key-in-progress"
+    return attempt.status == 201 or is_refused

@@ -7,8 +7,8 @@ from helpers.journal import read_journal
 from helpers.repository import ROOT
 from helpers.servers.processes import Gunicorn
 
-from .faults import Workers, schedule
-from .history import History, faults_in, runs_in, stalls_in
+from .faults import Workers, plans
+from .history import History, history_in
 from .load import Load
 
 LEASE = 3.0
@@ -44,12 +44,12 @@ def play(store, directory: Path, *, seconds: float, seed: int) -> History:
         workers = Workers(server, directory)
         load = Load(server, seed, long_work=2.2 * LEASE)
         kinds = [*workers.kinds, *store.kinds]
-        plan, struck = schedule(seed, kinds, LEASE), 0
+        plan, struck = plans(seed, kinds, LEASE), 0
         load.start()
         try:
             until = time.monotonic() + seconds
             while time.monotonic() < until or struck < len(kinds):
-                coming, struck = plan(), struck + 1
+                coming, struck = next(plan), struck + 1
                 time.sleep(coming.pause)
                 (store if coming.kind in store.kinds else workers).do(coming)
         finally:
@@ -57,13 +57,8 @@ def play(store, directory: Path, *, seconds: float, seed: int) -> History:
             load.end(within=PATIENCE)
         time.sleep(LEASE + MARGIN)
         load.probe()
-    lines = read_journal(directory)
-    return History(
-        attempts=load.attempts,
-        runs=runs_in(lines),
-        faults=[*store.faults, *workers.faults, *faults_in(lines)],
-        stalls=stalls_in(lines),
-        given_up=load.given_up,
-        lease=LEASE,
-        interval=INTERVAL,
-    )
+    history = history_in(read_journal(directory))
+    history.attempts, history.given_up = load.attempts, load.given_up
+    history.faults += [*store.faults, *workers.faults]
+    history.lease, history.interval = LEASE, INTERVAL
+    return history

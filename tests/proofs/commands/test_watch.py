@@ -5,9 +5,10 @@ import json
 import re
 import signal
 import subprocess
-import threading
 import time
 from collections import Counter
+from functools import partial
+from uuid import uuid4
 
 import pytest
 import redis
@@ -30,48 +31,38 @@ class Watch:
     """The command as a process, whose lines arrive while it runs."""
 
     def __init__(self, shell, *arguments):
-        self._process = subprocess.Popen(
-            shell.command(["watch", *arguments]),
-            cwd=shell.directory,
-            env=shell.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.out, self.err = [], []
-        self._readers = [
-            threading.Thread(target=self._collect, args=pair)
-            for pair in ((self._process.stdout, self.out), (self._process.stderr, self.err))
-        ]
-        for reader in self._readers:
-            reader.start()
+        self._files = [shell.directory / f"{uuid4().hex}.{name}" for name in ("out", "err")]
+        with self._files[0].open("w") as out, self._files[1].open("w") as err:
+            self._process = subprocess.Popen(
+                shell.command(["watch", *arguments]),
+                cwd=shell.directory,
+                env=shell.environment,
+                stdout=out,
+                stderr=err,
+            )
+        self.signal = self._process.send_signal
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self._process.kill()
-        self._finish()
+        self._process.wait()
 
-    @staticmethod
-    def _collect(stream, lines):
-        lines.extend(iter(stream.readline, ""))
+    @property
+    def out(self):
+        return [line for line in self._files[0].read_text().splitlines(True) if line[-1] == "\n"]
 
-    def _finish(self):
-        for reader in self._readers:
-            reader.join()
-        self._process.stdout.close()
-        self._process.stderr.close()
-        return self._process.wait()
+    @property
+    def err(self):
+        return self._files[1].read_text().splitlines()
 
     def wait_for(self, text, seconds=30):
         assert until(lambda: self.err and text in self.err[-1], seconds), self.err
 
     def interrupt(self):
-        self._process.send_signal(signal.SIGINT)
-        code = self._process.wait(timeout=30)
-        self._finish()
-        return code
+        self.signal(signal.SIGINT)
+        return self._process.wait(timeout=30)
 
     @property
     def events(self):
@@ -112,17 +103,6 @@ def served(shell, *extra):
     )
 
 
-def reach_both(server):
-    pids, sent = set(), 0
-    while len(pids) < 2:
-        assert sent < 800, "one worker has served everything"
-        keys = [f"{time.monotonic_ns()}-{n}" for n in range(20)]
-        answers = all_at_once([lambda key=key: post(server, "/payments", key) for key in keys])
-        pids |= {pid for _, pid in answers}
-        sent += 20
-    return pids
-
-
 def outcomes(events):
     return Counter((event["mode"], event["endpoint"], event["outcome"]) for event in events)
 
@@ -131,9 +111,9 @@ def outcomes(events):
 @pytest.mark.parametrize("extra", [(), ("--preload",)], ids=["forked first", "preloaded"])
 def test_the_signals_of_two_workers_add_up_exactly(shell, extra):
     with served(shell, *extra) as server:
-        pids = reach_both(server)
+        post(server, "/payments", "before")
         with Watch(shell, "--json") as watch:
-            assert watch.hear_two_workers(server) == pids
+            pids = watch.hear_two_workers(server)
             assert watch.events == []  # nothing of the requests before it began to listen
             orders = [lambda n=n: post(server, f"/orders?n={n % 20}") for n in range(60)]
             statuses = Counter(status for status, _ in all_at_once(orders))
@@ -163,7 +143,6 @@ def test_the_signals_of_two_workers_add_up_exactly(shell, extra):
 def test_redis_stops_and_comes_back_while_it_is_watched(tmp_path, fresh_redis):
     shell = Shell(tmp_path, app=SHOP, **{URI: fresh_redis.url, SWITCH: "true"})
     with served(shell) as server:
-        reach_both(server)
         with Watch(shell, "--json") as watch:
             watch.hear_two_workers(server)
             fresh_redis.stop()
@@ -189,7 +168,6 @@ def test_redis_stops_and_comes_back_while_it_is_watched(tmp_path, fresh_redis):
 @pytest.mark.gunicorn
 def test_filters_and_lines_in_a_pipe(shell):
     with served(shell) as server:
-        reach_both(server)
         with (
             Watch(shell, "--signal", "rejected", "--signal", "replayed") as some,
             Watch(shell, "--json", "--endpoint", "pay") as of_pay,
@@ -204,15 +182,13 @@ def test_filters_and_lines_in_a_pipe(shell):
             assert until(lambda: len(some.out) == len(of_pay.out) == 4, 20)
             assert some.interrupt() == of_pay.interrupt() == 0
         rows = [line.rstrip("\n").split("\t") for line in some.out]
-        assert [len(row) for row in rows] == [8] * 4
-        assert sorted(row[1:5] for row in rows) == [
-            ["rejected", "lock", "create_order", "repeat-submit"],
-            ["rejected", "lock", "create_order", "repeat-submit"],
-            ["replayed", "key", "pay", "replayed"],
-            ["replayed", "key", "pay", "replayed"],
-        ]
-        assert all(re.fullmatch(r"\d\d:\d\d:\d\d", row[0]) for row in rows)
-        assert all(re.fullmatch(r"[0-9a-f]{12}", row[5]) for row in rows)
+        rejected = ["rejected", "lock", "create_order", "repeat-submit"]
+        replayed = ["replayed", "key", "pay", "replayed"]
+        assert sorted(row[1:5] for row in rows) == [rejected] * 2 + [replayed] * 2
+        for row in rows:
+            assert len(row) == 8
+            assert re.fullmatch(r"\d\d:\d\d:\d\d", row[0])
+            assert re.fullmatch(r"[0-9a-f]{12}", row[5])
         [first] = [event for event in of_pay.events if event["signal"] == "claimed"]
         assert set(first) == {
             *("time", "worker", "signal", "mode", "endpoint", "key", "outcome"),
@@ -224,7 +200,6 @@ def test_filters_and_lines_in_a_pipe(shell):
 @pytest.mark.gunicorn
 def test_a_reader_that_leaves_ends_the_command_without_an_error(shell):
     with served(shell) as server:
-        reach_both(server)
         words = " ".join(shell.command(["watch", "--json", "--for", "40"]))
         with subprocess.Popen(
             ["bash", "-c", f"set -o pipefail; {words} | head -1"],
@@ -236,14 +211,14 @@ def test_a_reader_that_leaves_ends_the_command_without_an_error(shell):
         ) as process:
             client = redis.Redis.from_url(shell.environment[URI])
             assert until(lambda: pubsub_listeners(client) == 1, 30)
-            # The reader goes after the first signal.
-            began = time.monotonic()
-            while process.poll() is None and time.monotonic() < began + 10:
+
+            def is_over_after_a_signal():
                 post(server, f"/orders?n={time.monotonic_ns()}")
-                time.sleep(0.2)
+                return process.poll() is not None
+
+            assert until(is_over_after_a_signal, 10)
             out, err = process.communicate()
         assert process.returncode == 0
-        assert time.monotonic() - began < 10
         assert json.loads(out)["outcome"] in {"claimed", "completed"}
         assert "Traceback" not in err
         assert "BrokenPipe" not in err
@@ -266,78 +241,67 @@ def test_a_terminal_gets_the_same_lines(shell):
 
 
 @pytest.mark.parametrize(
-    ("switch", "remedy"),
-    [("false", "Set IDEMPOTENCE_WATCH = True, and restart"), ("true", "Waiting for signals.")],
+    ("uri", "switch", "code", "told"),
+    [
+        (None, True, 0, "Waiting for signals."),
+        (None, False, 0, "Set IDEMPOTENCE_WATCH = True, and restart"),
+        ("memory://", True, 1, "the store is the memory of each process."),
+        ("sqlite:///watch.db", True, 1, "the store is a database."),
+    ],
 )
-def test_silence_is_explained(shell, switch, remedy):
-    done = shell.pipe("watch", "--json", "--for", "0.5", **{SWITCH: switch})
-    assert (done.code, done.out) == (0, "")
-    assert remedy in done.err
-    assert "Signals: 0. Processes that have published: 0." in done.err
+def test_silence_and_other_stores_are_explained(redis_url, uri, switch, code, told):
+    app = make_app(IDEMPOTENCE_STORAGE_URI=uri or redis_url, IDEMPOTENCE_WATCH=switch)
+    arguments = ["idempotence", "watch", "--json", "--for", "0.5"]
+    done = app.test_cli_runner().invoke(args=arguments)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert told in done.stderr
+    remedy = "Set IDEMPOTENCE_STORAGE_URI to a Redis server" if code else "Signals: 0."
+    assert remedy in done.stderr
+    client = redis.Redis.from_url(redis_url)
+    assert until(lambda: pubsub_listeners(client) == 0, 3)  # the subscription ends, too
 
 
-@pytest.mark.parametrize(
-    ("uri", "kind"),
-    [("memory://", "the memory of each process"), ("sqlite:///watch.db", "a database")],
-)
-def test_other_stores_are_refused_with_the_remedy(shell, uri, kind):
-    done = shell.pipe("watch", **{URI: uri})
-    assert (done.code, done.out) == (1, "")
-    assert f"the store is {kind}." in done.err
-    assert "Set IDEMPOTENCE_STORAGE_URI to a Redis server" in done.err
+def publisher(client):
+    """Return a function that publishes so many equal signals in a message."""
+    numbers = itertools.count(1)
 
+    def publish(endpoint, count=1):
+        event = [1.7e9, "claimed", "key", endpoint, "ab", "claimed", {}]
+        message = {"worker": "w", "run": "r", "number": next(numbers), "dropped": 0}
+        client.publish("idempotence:watch", json.dumps(message | {"events": [event] * count}))
 
-def test_a_store_that_does_not_answer_at_the_start_is_one_line(shell):
-    done = shell.pipe("watch", **{URI: "redis://127.0.0.1:1/0"})
-    assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(
-        "Error: The server's host refuses the connection (ConnectionError)."
-    )
-
-
-def test_the_subscription_ends_with_the_command(redis_url):
-    app = make_app(IDEMPOTENCE_STORAGE_URI=redis_url)
-    done = app.test_cli_runner().invoke(args=["idempotence", "watch", "--for", "0.1"])
-    assert done.exit_code == 0
-    assert until(lambda: pubsub_listeners(redis.Redis.from_url(redis_url)) == 0, 3)
+    return publish
 
 
 def test_an_output_that_is_too_slow_loses_messages_and_counts_them(shell, redis_server):
     """The server keeps them, and ends a subscription that keeps too many of them waiting."""
     client = redis_server.client()
+    publish = partial(publisher(client), "p" * 99, 500)
     before = client.config_get("client-output-buffer-limit")
     client.config_set("client-output-buffer-limit", "pubsub 1mb 1mb 1")
-    events = [[1.7e9, "claimed", "key", "p" * 99, "ab", "claimed", {}]] * 500
-    numbers = itertools.count(1)
-
-    def publish():
-        message = {"worker": "w", "run": "r", "number": next(numbers), "dropped": 0}
-        client.publish("idempotence:watch", json.dumps(message | {"events": events}))
-
     try:
         with Watch(shell, "--json") as watch:
             assert until(lambda: pubsub_listeners(client) == 1, 30)
             assert until(lambda: publish() or watch.out, 30)
-            watch._process.send_signal(signal.SIGSTOP)
+            watch.signal(signal.SIGSTOP)
             for _ in range(100):
                 publish()
             assert pubsub_listeners(client) == 0
-            watch._process.send_signal(signal.SIGCONT)
+            watch.signal(signal.SIGCONT)
             assert until(lambda: pubsub_listeners(client) == 1, 30)
             publish()
             time.sleep(1)
             assert watch.interrupt() == 0
-        assert re.search(r"(?m)^\d+ messages were lost: ", "".join(watch.err)), watch.err
+        assert re.search(r"(?m)^\d+ messages were lost: ", "\n".join(watch.err)), watch.err
     finally:
         client.config_set("client-output-buffer-limit", before["client-output-buffer-limit"])
 
 
-def test_a_quiet_channel_costs_no_subscription(shell, redis_url):
+def test_a_quiet_channel_costs_no_subscription(shell, redis_server):
     """Between two subscriptions, a signal could be lost."""
-    client = redis.Redis.from_url(redis_url)
 
     def subscribers():
-        return [each["id"] for each in client.client_list(_type="pubsub")]
+        return [each["id"] for each in redis_server.client().client_list(_type="pubsub")]
 
     with Watch(shell, "--for", "60") as watch:
         assert until(subscribers, 30)
@@ -347,18 +311,15 @@ def test_a_quiet_channel_costs_no_subscription(shell, redis_url):
         assert watch.interrupt() == 0
 
 
-def test_a_connection_that_a_firewall_has_forgotten_is_replaced(tmp_path, redis_server, redis_url):
-    client = redis.Redis.from_url(redis_url)
-    numbers = itertools.count(1)
-
-    def is_printed(text):
-        event = [1.7e9, "claimed", "key", text, "ab", "claimed", {}]
-        message = {"worker": "w", "run": "r", "number": next(numbers), "dropped": 0}
-        client.publish("idempotence:watch", json.dumps(message | {"events": [event]}))
-        return any(text in line for line in watch.out)
-
+def test_a_connection_that_a_firewall_has_forgotten_is_replaced(tmp_path, redis_server):
+    publish = publisher(redis_server.client())
     with Proxy(redis_server) as proxy:
         shell = Shell(tmp_path, app=SHOP, **{URI: proxy.url, SWITCH: "true"})
+
+        def is_printed(text):
+            publish(text)
+            return any(text in line for line in watch.out)
+
         with Watch(shell, "--for", "90") as watch:
             assert until(lambda: is_printed("before"), 30)
             proxy.forget_connections()

@@ -14,56 +14,43 @@ import tempfile
 from pathlib import Path
 
 from . import forks, keys, leases
-from .lines import lines_of, missed_in, table_of
-from .soak import Plan, play, to_stderr
+from .soak import play
 from .stores import STORES
-from .verdict import Limits, report_of, shortest_run
+from .verdict import Limits, grown, report_of, shortest_run
 
 
 def soak(given, directory):
-    seconds = 60 * given.minutes
-    plan = Plan(given.store, seconds, given.rate, given.lease, given.ttl, given.leak)
-    samples = play(plan, directory, to_stderr)
+    samples = play(given, directory)
     limits = Limits(given.limit / 100, given.store_limit / 100, given.time_limit / 100)
     requests = sum(map(len, samples.timing.values()))
     show(f"{samples.title}: {requests} requests in {given.minutes:g} minutes")
-    table, faults = report_of(samples, limits)
-    show(table)
-    return faults
+    return report_of(samples, limits)
 
 
 def of_keys(given, directory):
-    leak = bool(given.leak)
-    marks, statuses = keys.play(given.store, given.count, directory, to_stderr, leak=leak)
+    marks, statuses = keys.play(given.store, given.count, directory, leak=bool(given.leak))
     show(f"{given.store}: {given.count} keys; {dict(statuses)}")
     for mark in marks:
         show(f"| {' | '.join(f'{value:.7g}' for value in mark.values())} |")
     _, early, _, end = marks
-    return grown(early, end, given.limit, but=("keys sent", "keys in the store"))
+    early = {name: early[name] for name in early if not name.startswith("keys")}
+    return grown(early, end, given.limit / 100)
 
 
 def of_leases(given, directory):
-    options = {"lease": given.lease, "seconds": given.seconds}
-    rows = leases.play(given.store, given.count, directory, to_stderr, **options)
-    show(f"{given.store}\n| | | |\n|---|---|---|")
-    for what, figure, holds in rows:
-        show(f"| {what} | {figure} | {'' if holds is None else 'ok' if holds else 'FAILED'} |")
-    return [f"FAILED: {what}: {figure}" for what, figure, holds in rows if holds is False]
+    rows = leases.play(given.store, given.count, directory, given.lease, given.seconds)
+    marks = {None: "", True: "ok", False: "FAILED"}
+    lines = [f"| {what} | {figure} | {marks[holds]} |" for what, figure, holds in rows]
+    missed = [f"FAILED: {what}: {figure}" for what, figure, holds in rows if holds is False]
+    return "\n".join([f"{given.store}\n| | | |\n|---|---|---|", *lines]), missed
 
 
 def of_forks(given, directory):
-    marks, wrong = forks.play(given.store, given.count, directory, to_stderr)
+    marks, wrong = forks.play(given.store, given.count, directory)
     show(f"{given.store}: {given.count} forks")
     faults = [f"FAILED: {what}: {some[:5]}" for what, some in wrong.items() if some]
-    return faults + grown(marks[len(marks) // 10], marks[-1], given.limit)
-
-
-def grown(early, end, limit, but=()):
-    """Print a table of a tenth and the end, and return the limits that were missed."""
-    early = {name: value for name, value in early.items() if name not in but}
-    lines = lines_of(early, end, limit / 100)
-    show(table_of(lines, "at a tenth", "end"))
-    return missed_in(lines)
+    table, missed = grown(marks[len(marks) // 10], marks[-1], given.limit / 100)
+    return table, faults + missed
 
 
 def show(text):
@@ -106,7 +93,8 @@ def main() -> int:
         )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are ended, too
     with tempfile.TemporaryDirectory() as directory:
-        faults = given.run(given, Path(directory))
+        table, faults = given.run(given, Path(directory))
+    show(table)
     sys.stderr.writelines(f"{fault}\n" for fault in faults)
     show("FAILED" if faults else "ok")
     return 1 if faults else 0

@@ -3,7 +3,6 @@
 import gc
 import os
 import sys
-import time
 import warnings
 from collections import Counter
 
@@ -81,7 +80,7 @@ class Family:
             return 1
 
 
-def play(kind, count, directory, report):
+def play(kind, count, directory):
     """Fork so often; return the parent's figures after each batch, and what must not be."""
     warnings.filterwarnings("ignore", "This process", DeprecationWarning)  # it has threads
     path = directory / "effects"
@@ -89,7 +88,7 @@ def play(kind, count, directory, report):
     with open_server(kind, directory) as server:
         server.sample()  # it opens a connection of its own, which the children inherit as well
         family = Family(application(server.url, effects))
-        marks, began = [], time.monotonic()
+        marks = []
         while family.forked < count:
             batch = family.forked
             while family.forked < min(count, batch + BATCH - DEPTH):
@@ -100,7 +99,6 @@ def play(kind, count, directory, report):
             gc.collect()
             connections = server.sample().get("connections", 0)
             marks.append({**figures_of(usage_of(os.getpid())), "connections": connections})
-            report(f"{family.forked} forks, {time.monotonic() - began:.0f} s: {marks[-1]}")
         zombies = zombies_of(os.getpid())
     os.close(effects)
     runs = Counter(path.read_text().splitlines())

@@ -115,14 +115,14 @@ def _threads() -> int:
     return threading.active_count()
 
 
-def play(kind, count, directory, report, *, leak=False):
+def play(kind, count, directory, *, leak=False):
     """Send so many keys, every tenth with a lock as well; return the figures at each mark."""
     number = 0
     ttl = {"memory": LIVE * count / PER_SECOND, "full": 1e6}.get(kind, TTL)
     kept = []
     with store_of(kind, count, directory, lambda: number) as (store, keys_in):
         requests = Requests(application(store, ttl))
-        marks, began = [], time.monotonic()
+        marks = []
         for mark in MARKS:
             while number < mark * count:
                 number += 1
@@ -133,6 +133,4 @@ def play(kind, count, directory, report, *, leak=False):
                 if leak:
                     kept.append(key)
             marks.append({"keys sent": number, "keys in the store": keys_in(), **figures()})
-            rate = number / (time.monotonic() - began)
-            report(f"{rate:.0f} keys/s: {marks[-1]}")
     return marks, requests.statuses

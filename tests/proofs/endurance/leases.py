@@ -12,7 +12,7 @@ from .stores import open_server
 BATCH = 1000
 
 
-def play(kind, count, directory, report, *, lease, seconds):
+def play(kind, count, directory, lease, seconds):
     """Hold so many leases, and look at each of them in the store again and again.
 
     Returns the rows of a table: what is measured, its figure, and whether its limit holds.
@@ -21,7 +21,6 @@ def play(kind, count, directory, report, *, lease, seconds):
         measured = HeldLeases(server.url, lease=lease)
         threads, memory = threading.active_count(), usage_of(os.getpid()).uss
         measured.hold(count, over=lease / 3)
-        report(f"{count} leases of {lease:g} s are held")
         grown = usage_of(os.getpid()).uss - memory
         looks = Looks(measured)
         looks.look()
@@ -32,7 +31,6 @@ def play(kind, count, directory, report, *, lease, seconds):
         looking.join()
         looks.look()
         measured.end()
-    report(f"looked {len(looks.claims)} times")
     shortest, latest = min(looks.shortest), measured.renewals.latest
     return [
         ("none is lost", measured.lost, measured.lost == 0),
@@ -45,7 +43,7 @@ def play(kind, count, directory, report, *, lease, seconds):
             f"{threads} → {looks.threads}",
             looks.threads <= threads + 2,
         ),
-        ("leases", count, None),
+        ("leases, and looks at them", f"{count}, {len(looks.claims)}", None),
         ("keeper's thread", f"{100 * share:.2f} % of one core", None),
         ("slowest claim meanwhile", f"{1000 * max(looks.claims):.1f} ms", None),
         ("memory", f"{grown / count:.0f} B each, {grown / MEBIBYTE:.1f} MiB in all", None),

@@ -4,9 +4,9 @@ import http.client
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-REPLAYED = "replayed"
+from helpers.servers.processes import HOST, Answer
+
 REUSE = 200
 """Requests on one connection: with new ones, both workers get their share."""
 
@@ -15,22 +15,6 @@ TIMEOUT = 30.0
 
 class UnexpectedAnswer(Exception):
     """An answer that the operation does not allow."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: http.client.HTTPMessage
-    content: bytes
-    seconds: float
-
-    @property
-    def replayed(self) -> bool:
-        return self.headers["Idempotent-Replayed"] == "true"
-
-    @property
-    def run(self) -> str:
-        return json.loads(self.content)["run"]
 
 
 class Client:
@@ -48,30 +32,28 @@ class Client:
         names = {"key": "Idempotency-Key", "token": "Idempotence-Token"}
         sent |= {names[name]: value for name, value in headers.items()}
         method = "GET" if path == "/token" and "token" not in headers else "POST"
+        began = time.perf_counter()
         answer = self._exchange(method, path, json.dumps({"order": order}), sent)
+        seconds = time.perf_counter() - began
         allowed = (expect,) if isinstance(expect, int) else expect
-        if answer.status not in allowed:
-            told = answer.content[:200].decode(errors="replace")
-            raise UnexpectedAnswer(f"{kind or path}: {answer.status}, not {expect}: {told}")
-        self._note(kind or path.strip("/"), answer.seconds)
+        told = f"{kind or path}: {answer.status}, not {expect}: {answer.text[:200]}"
+        check(answer.status in allowed, told)
+        self._note(kind or path.strip("/"), seconds)
         return answer
 
     def _exchange(self, method, path, body, headers) -> Answer:
         if self._connection is None or self._sent >= REUSE:
             self.close()
-            self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT)
+            self._connection = http.client.HTTPConnection(HOST, self._port, timeout=TIMEOUT)
             self._connection.connect()
             self._sent = 0
         self._sent += 1
-        began = time.perf_counter()
         try:
             self._connection.request(method, path, body, headers)
-            response = self._connection.getresponse()
-            content = response.read()
+            return Answer(self._connection.getresponse())
         except (http.client.HTTPException, OSError) as error:
             self.close()
             raise UnexpectedAnswer(f"{path}: no answer: {error!r}") from error
-        return Answer(response.status, response.headers, content, time.perf_counter() - began)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -99,7 +81,8 @@ def repeats(client: Client, order: int) -> None:
     key = f'"repeated {order}"'
     first = client.send("/key", order, key=key, expect=201)
     again = client.send("/key", order, key=key, expect=201, kind="replay")
-    check(again.replayed and again.run == first.run, "a repeat was not replayed")
+    is_replayed = again.headers["Idempotent-Replayed"] == "true"
+    check(is_replayed and again.json == first.json, "a repeat was not replayed")
     body = json.dumps({"order": -order})
     headers = {"Idempotency-Key": key, "Authorization": f"Bearer user{order}"}
     other = client._exchange("POST", "/key", body, headers | {"Content-Type": "application/json"})
@@ -113,7 +96,7 @@ def lock(client: Client, order: int) -> None:
 
 def token(client: Client, order: int) -> None:
     issued = client.send("/token", order, expect=200, kind="token issued")
-    value = json.loads(issued.content)["token"]
+    value = issued.json["token"]
     client.send("/token", order, token=value, expect=201)
     client.send("/token", order, token=value, expect=409, kind="token spent")
 
@@ -122,20 +105,20 @@ def once(client: Client, order: int) -> None:
     """Do an order once, by an operation without a request's key."""
     first = client.send("/once", order, expect=201)
     again = client.send("/once", order, expect=201, kind="once again")
-    check(first.run == again.run, "once() ran twice")
+    check(first.json == again.json, "once() ran twice")
 
 
 def failing(client: Client, order: int) -> None:
     """Fail twice with one key, since a failure releases it; then raise."""
     key = f'"failing {order}"'
-    runs = [client.send("/failing", order, key=key, expect=503).run for _ in range(2)]
+    runs = [client.send("/failing", order, key=key, expect=503).json for _ in range(2)]
     check(runs[0] != runs[1], "a failure was remembered")
     client.send("/raising", order, key=key, expect=500)
 
 
 def stream(client: Client, order: int) -> None:
     answer = client.send("/stream", order, key=f'"stream {order}"', expect=201)
-    check(answer.content.count(b"\n") == 3, "a stream was cut off")
+    check(answer.text.count("\n") == 3, "a stream was cut off")
 
 
 def named(client: Client, order: int) -> None:

@@ -5,11 +5,10 @@ import sqlite3
 import threading
 from pathlib import Path
 
-import sqlalchemy as sa
 from helpers.servers.postgres import PostgresServer
-from helpers.servers.processes import RedisServer
+from helpers.servers.processes import Assembled, RedisServer
 
-from flask_idempotence import SqlStore
+from flask_idempotence.stores import open_store
 
 from .processes import children_of, proportional_size, usage_of
 
@@ -17,15 +16,11 @@ HELD = 0.5
 """Seconds for which a store answers nothing before a run, so that all connections are opened."""
 
 
-class RedisStore:
-    def __enter__(self):
-        self._server = RedisServer().__enter__()
+class RedisStore(Assembled):
+    def _assemble(self, start) -> None:
+        self._server = start(RedisServer())
         self.url = self._server.url
         self.version = f"Redis {self._server.version}"
-        return self
-
-    def __exit__(self, *details):
-        self._server.__exit__(*details)
 
     def hold(self) -> None:
         self._server.pause()
@@ -43,23 +38,18 @@ class RedisStore:
         }
 
 
-class SqliteStore:
+class SqliteStore(Assembled):
     def __init__(self, directory: Path):
         self._file = directory / "store.db"
 
-    def __enter__(self):
+    def _assemble(self, start) -> None:
         self.url = f"sqlite:///{self._file}"
         self.version = f"SQLite {sqlite3.sqlite_version}"
         create_table(self.url)
-        self._connection = sqlite3.connect(
-            self._file, isolation_level=None, check_same_thread=False
-        )
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA busy_timeout=5000")
-        return self
-
-    def __exit__(self, *details):
-        self._connection.close()
+        connection = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
+        self._connection = start(contextlib.closing(connection))
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA busy_timeout=5000")
 
     def hold(self) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -72,21 +62,16 @@ class SqliteStore:
         return {"keys": rows, "store's bytes": sum(sizes.values())}
 
 
-class PostgresStore:
+class PostgresStore(Assembled):
     """A PostgreSQL with the settings of its distribution, save for the flushes."""
 
-    def __enter__(self):
-        self._server = PostgresServer().__enter__()
+    def _assemble(self, start) -> None:
+        self._server = start(PostgresServer())
         self.url = self._server.new_database()
-        self._connection = self._server.connect(self.url.rpartition("/")[2])
+        self._connection = start(self._server.connect(self.url.rpartition("/")[2]))
         version = self._connection.execute("SHOW server_version").fetchone()[0]
         self.version = f"PostgreSQL {version}"
         create_table(self.url)
-        return self
-
-    def __exit__(self, *details):
-        self._connection.close()
-        self._server.__exit__(*details)
 
     def hold(self) -> None:
         self._server.pause()
@@ -124,9 +109,8 @@ def _size_of(pid: int) -> int:
 
 
 def create_table(url: str) -> None:
-    engine = sa.create_engine(url)
-    SqlStore(engine).create_table()
-    engine.dispose()
+    with contextlib.closing(open_store(url, {})) as store:
+        store.create_table()
 
 
 def open_server(name: str, directory: Path):

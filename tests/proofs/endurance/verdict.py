@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .lines import Line, missed_in, table_of
 from .processes import MEBIBYTE
 from .soak import Samples
 
@@ -14,6 +13,46 @@ END = (17 / 20, 1.0)
 
 IN_BALANCE = 1.25
 """Lifetimes of a record after which as many expire as are made; the store removes some late."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure of a run, early (it has warmed up) and late; `limit` is a share of growth."""
+
+    name: str
+    before: float
+    after: float
+    unit: str = ""
+    limit: float | None = None
+
+    @property
+    def growth(self) -> float:
+        return self.after / self.before - 1 if self.before else float(self.after > 0)
+
+    @property
+    def verdict(self) -> str:
+        if self.limit is None:
+            return ""
+        return "ok" if self.growth <= self.limit else "FAILED"
+
+    def __str__(self) -> str:
+        figures = [f"{figure:.4g} {self.unit}".strip() for figure in (self.before, self.after)]
+        grown = f"{100 * self.growth:+.1f} %"
+        return f"| {self.name} | {' | '.join(figures)} | {grown} | {self.verdict} |"
+
+
+def told(lines: Iterable[Line]) -> tuple[str, list[str]]:
+    """Return the table of some lines, and those that missed their limit."""
+    head = ["| | early | end | growth | |", "|---|---|---|---|---|"]
+    lines = [*lines]
+    missed = [f"FAILED: {line}" for line in lines if line.verdict == "FAILED"]
+    return "\n".join([*head, *map(str, lines)]), missed
+
+
+def grown(early: dict, end: dict, limit: float) -> tuple[str, list[str]]:
+    """Compare figures. The keeper comes and goes: a thread may be doubled."""
+    limits = {name: 1.0 if name == "threads" else limit for name in early}
+    return told(Line(name, early[name], end[name], limit=limits[name]) for name in early)
 
 
 def shortest_run(ttl: float) -> float:
@@ -30,26 +69,30 @@ class Limits:
     times: float = 0.03
 
 
-def lines_of(samples: Samples, limits: Limits) -> list[Line]:
-    lines = [*_of_series(samples, limits)]
+def report_of(samples: Samples, limits: Limits) -> tuple[str, list[str]]:
+    table, faults = told(lines_of(samples, limits))
+    faults += [f"FAILED: {count} x {problem}" for problem, count in samples.problems.items()]
+    if samples.late > limits.times:
+        faults.append(f"FAILED: {100 * samples.late:.1f} % of the operations began late")
+    return table, faults
+
+
+def lines_of(samples: Samples, limits: Limits) -> Iterable[Line]:
+    yield from _of_series(samples, limits)
     ratios = [_median(part) for part in _parts(samples, samples.ratios)]
-    lines.append(Line("guarded ÷ unguarded, median", *ratios, limit=limits.times))
-    # The clients' work is always the same: it measures the machine.
-    cpu = [_gained(samples, f"CPU of the {who}") for who in ("workers", "clients")]
-    requests = _gained(samples, "requests")
-    lines.append(
-        Line(
-            "CPU a request, workers ÷ clients",
-            *(ours / theirs for ours, theirs in zip(*cpu, strict=True)),
-            limit=limits.times,
-        )
+    yield Line("guarded ÷ unguarded, median", *ratios, limit=limits.times)
+    workers, clients, requests = (
+        [part[-1] - part[0] for part in _parts(samples, samples.series[name])]
+        for name in ("CPU of the workers", "CPU of the clients", "requests")
     )
-    used = [1000 * each / count for each, count in zip(cpu[0], requests, strict=True)]
-    lines.append(Line("CPU a request", *used, "ms"))
+    # The clients' work is always the same: it measures the machine.
+    shares = (ours / theirs for ours, theirs in zip(workers, clients, strict=True))
+    yield Line("CPU a request, workers ÷ clients", *shares, limit=limits.times)
+    used = (1000 * each / count for each, count in zip(workers, requests, strict=True))
+    yield Line("CPU a request", *used, "ms")
     for kind, values in sorted(samples.timing.items()):
-        medians = [1000 * _median(part) for part in _parts(samples, values)]
-        lines.append(Line(f"{kind}, median", *medians, "ms"))
-    return lines
+        medians = (1000 * _median(part) for part in _parts(samples, values))
+        yield Line(f"{kind}, median", *medians, "ms")
 
 
 def _of_series(samples: Samples, limits: Limits) -> Iterable[Line]:
@@ -87,31 +130,5 @@ def _parts(samples: Samples, values: Sequence[tuple[float, float]]) -> list[list
     ]
 
 
-def _gained(samples: Samples, name: str) -> list[float]:
-    gained = []
-    for edges in parts_of(samples):
-        (began, first), (ended, last) = (_sample_at(samples, name, edge) for edge in edges)
-        gained.append((last - first) / (ended - began))
-    return gained
-
-
-def _sample_at(samples: Samples, name: str, part: float) -> tuple[float, float]:
-    moment = samples.began + part * (samples.ended - samples.began)
-    return min(samples.series[name], key=lambda sample: abs(sample[0] - moment))
-
-
 def _median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else 0.0
-
-
-def faults_of(samples: Samples, limits: Limits) -> list[str]:
-    faults = [f"{count} x {problem}" for problem, count in samples.problems.items()]
-    if samples.late > limits.times:
-        faults.append(f"{100 * samples.late:.1f} % of the operations began late")
-    return faults
-
-
-def report_of(samples: Samples, limits: Limits) -> tuple[str, list[str]]:
-    lines = lines_of(samples, limits)
-    faults = [f"FAILED: {fault}" for fault in faults_of(samples, limits)]
-    return table_of(lines, "early", "end"), missed_in(lines) + faults

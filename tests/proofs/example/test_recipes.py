@@ -1,4 +1,9 @@
-"""The recipes: the effects of sixteen requests at once, and the answer to each."""
+"""The example's recipes on each database: the effects of a crowd, and the answer to each."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from flask import abort
@@ -10,40 +15,165 @@ from helpers.callers.recipe_requests import (
     values_of,
     wait_for_each_other,
 )
-from helpers.row_locks import wait_for_waiting
-from helpers.servers.processes import all_at_once
+from helpers.repository import ROOT
+from helpers.row_locks import transaction, wait_for_waiting
+from helpers.servers.example import FlaskRun, ask
+from helpers.servers.processes import all_at_once, until
 from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from example_app.recipes import (
+    deadlocks,
     deduplication_table,
     optimistic_lock,
     payments,
     pessimistic_lock,
+    select_then_insert,
     state_machine,
 )
 from example_app.recipes.models import Account
+from example_app.recipes.pages import recipes
 from example_app.recipes.sessions import RecipeDatabase
 
 pytestmark = pytest.mark.database
 
-ALL = {200: CROWD}
-ONE = {200: 1, 409: CROWD - 1}
+COPIES = 5
+ALL, ONE = {200: CROWD}, {200: 1, 409: CROWD - 1}
+FIRST_ONLY = [False] * (CROWD - 1) + [True]
+CROWDS = {
+    "unique-index": ({"reference": "A"}, {201: 1, 409: CROWD - 1}, {}, {"orders": 1}),
+    "unique-index/guarded": (
+        {"reference": "A"}, {201: CROWD}, {"number": [1] * CROWD}, {"orders": 1},
+    ),
+    "deduplication-table/mug": (
+        {"message": "m", "pieces": 5}, ALL, {"first": FIRST_ONLY, "pieces": [5] * CROWD},
+        {"stock": 5, "messages": 1},
+    ),
+    "optimistic-lock/mug/guarded": (
+        {"percent": 10, "change": "c"}, ALL, {"cents": [1100] * CROWD}, {},
+    ),
+    "pessimistic-lock/1": (
+        {"amount": 10}, {200: 10, 409: CROWD - 10}, {"balance": list(range(0, 100, 10))}, {},
+    ),
+    "state-machine/1": ({"status": "shipped"}, ALL, {"changed": FIRST_ONLY}, {"departures": 1}),
+    "state-machine/2/guarded": ({"status": "shipped"}, ONE, {}, {"departures": 1}),
+    "counter": (
+        {"voter": "Ada"}, {200: 3, 409: CROWD - 3}, {"used": [1, 2, 3]}, {"votes": {"Ada": 3}},
+    ),
+    "counter/guarded": ({"voter": "Ada"}, ONE, {}, {"votes": {"Ada": 1}}),
+}  # fmt: skip
+"""What each of a crowd sends, what it is told, and what is in the database after it."""
 
 
-def replays(answers):
-    return sum("Idempotent-Replayed" in answer.headers for answer in answers)
+@pytest.mark.parametrize("path", CROWDS)
+def test_what_a_crowd_is_told_and_what_it_leaves(site, path):
+    form, told, values, left = CROWDS[path]
+    answers = site.crowd(path, **form)
+    assert statuses(answers) == told
+    assert {name: sorted(values_of(answers, name)) for name in values} == values
+    assert {name: site.truth(name) for name in left} == left
+
+
+# Select, then insert
+
+
+def test_select_then_insert_lets_all_of_a_crowd_through(site, monkeypatch):
+    wait_for_each_other(monkeypatch, select_then_insert, "work")
+    answer = site.post("select-then-insert", reference="A", milliseconds=0)
+    assert answer.json == {"callers": CROWD, "rows": CROWD, "duplicates": CROWD - 1}
+    assert site.truth("plain orders") == CROWD
+
+
+def test_select_then_insert_is_safe_only_while_requests_come_one_by_one(site, monkeypatch):
+    monkeypatch.setattr(select_then_insert, "CROWD", 1)
+    for _ in range(3):
+        assert site.post("select-then-insert", reference="A", milliseconds=0).json["rows"] == 1
+
+
+def test_once_lets_one_of_a_crowd_through_the_same_code(site, monkeypatch):
+    asked = spy(monkeypatch, select_then_insert, "insert_once")
+    monkeypatch.setattr(select_then_insert, "work", lambda _: until(lambda: len(asked) == CROWD))
+    answer = site.post("select-then-insert/guarded", reference="A", milliseconds=0)
+    assert answer.json == {"callers": CROWD, "rows": 1, "duplicates": 0}
+
+
+# Unique index
+
+
+def test_a_unique_index_does_not_tell_a_repeat_the_first_answer(site):
+    first, again = (site.post("unique-index", reference="A") for _ in range(2))
+    assert first.json == {"number": 1}
+    assert "number" not in again.json
+
+
+def test_a_key_notices_that_a_reference_is_used_for_something_else(site):
+    assert site.post("unique-index/guarded", reference="A").status_code == 201
+    assert site.post("unique-index/guarded", reference="A", more="B").status_code == 422
+
+
+@pytest.mark.parametrize("path", ["unique-index", "get-or-create"])
+def test_references_that_differ_in_case_are_two(site, path):
+    answers = [site.post(path, reference=reference) for reference in ("order-a", "ORDER-A")]
+    assert statuses(answers) == {201: 2}
+    assert site.truth("orders") == 2
+
+
+def test_get_or_create_takes_one_order_of_a_crowd_and_returns_it_to_all(site):
+    answers = site.crowd("get-or-create", reference="A")
+    assert statuses(answers) == {201: 1, 200: CROWD - 1}
+    assert len(set(values_of(answers, "number"))) == 1
+    assert site.truth("orders") == 1
+
+
+def after_the_first_is_rolled_back(site, url, path):
+    """Send copies that wait for an insert, roll that back, and return the answers."""
+    first = "INSERT INTO recipe_orders (reference) VALUES ('A')"
+    with transaction(url, first) as connection, ThreadPoolExecutor() as pool:
+        copies = pool.submit(site.crowd, path, COPIES, reference="A")
+        wait_for_waiting(url, COPIES)
+        connection.rollback()
+        return copies.result()
+
+
+def test_get_or_create_survives_the_rollback_of_the_first_insert(site, url, monkeypatch):
+    deadlock = spy(monkeypatch, deadlocks, "was_rolled_back")
+    answers = after_the_first_is_rolled_back(site, url, "get-or-create")
+    assert statuses(answers) == {201: 1, 200: COPIES - 1}
+    assert len(set(values_of(answers, "number"))) == 1
+    assert site.truth("orders") == 1
+    assert len(deadlock) == (COPIES - 1 if url.startswith("mysql") else 0)
+
+
+def test_a_unique_index_takes_one_copy_after_the_rollback_of_the_first_insert(site, url):
+    answers = after_the_first_is_rolled_back(site, url, "unique-index")
+    assert statuses(answers) == {201: 1, 409: COPIES - 1}
+    assert site.truth("orders") == 1
+
+
+def test_a_key_before_get_or_create_gives_all_of_a_crowd_the_first_answer(site):
+    answers = site.crowd("get-or-create/guarded", reference="A")
+    assert statuses(answers) == {201: CROWD}
+    assert len({answer.get_data() for answer in answers}) == 1
+    assert site.truth("orders") == 1
+
+
+def test_the_index_returns_the_row_to_another_sender_of_the_key(site):
+    first, other = (
+        site.post("get-or-create/guarded", sender, reference="A") for sender in ("Ada", "Grace")
+    )
+    assert (first.status_code, other.status_code) == (201, 200)
+    assert first.json["number"] == other.json["number"]
+    assert site.truth("orders") == 1
+
+
+def test_a_refused_insert_uses_up_a_number_on_servers(site, url):
+    for _ in range(2):
+        site.post("unique-index", reference="A")
+    number = site.post("unique-index", reference="B").json["number"]
+    assert number == (2 if url.startswith("sqlite") else 3)
 
 
 # Deduplication table
-
-
-def test_of_a_crowd_of_copies_of_a_message_one_is_handled(site):
-    answers = site.crowd("deduplication-table/mug", message="m", pieces=5)
-    assert statuses(answers) == ALL
-    assert sorted(values_of(answers, "first")) == [False] * (CROWD - 1) + [True]
-    assert set(values_of(answers, "pieces")) == {5}
-    assert (site.truth("stock"), site.truth("messages")) == (5, 1)
 
 
 def test_a_copy_that_waited_does_the_work_where_the_first_was_rolled_back(site, url, monkeypatch):
@@ -113,13 +243,6 @@ def test_without_that_version_a_late_duplicate_is_computed_again(site):
     assert site.truth("prices")["mug"] == 1210
 
 
-def test_a_key_lets_one_change_of_a_crowd_compute_and_tells_all_what_it_came_to(site):
-    answers = site.crowd("optimistic-lock/mug/guarded", percent=10, change="c")
-    assert statuses(answers) == ALL
-    assert set(values_of(answers, "cents")) == {1100}
-    assert site.truth("prices")["mug"] == 1100
-
-
 def test_a_key_lets_two_different_changes_in_and_one_is_lost(site, monkeypatch):
     wait_for_each_other(monkeypatch, optimistic_lock, "changed", 2)
     path = "optimistic-lock/mug/guarded"
@@ -129,13 +252,6 @@ def test_a_key_lets_two_different_changes_in_and_one_is_lost(site, monkeypatch):
 
 
 # Pessimistic lock
-
-
-def test_a_crowd_takes_turns_and_none_takes_what_is_not_there(site):
-    answers = site.crowd("pessimistic-lock/1", amount=10)
-    assert statuses(answers) == {200: 10, 409: CROWD - 10}
-    assert sorted(values_of(answers, "balance")) == list(range(0, 100, 10))
-    assert site.truth("balances")[0] == 0
 
 
 def test_a_pessimistic_lock_lets_a_duplicate_take_the_money_again(site):
@@ -175,13 +291,6 @@ def test_a_lock_lets_another_sender_in_and_one_withdrawal_is_lost(site, monkeypa
 # State machine
 
 
-def test_a_crowd_ships_a_parcel_once_and_all_are_told_that_it_is_shipped(site):
-    answers = site.crowd("state-machine/1", status="shipped")
-    assert statuses(answers) == ALL
-    assert sorted(values_of(answers, "changed")) == [False] * (CROWD - 1) + [True]
-    assert site.truth("departures") == 1
-
-
 def test_a_parcel_is_shipped_or_cancelled_and_never_both(site):
     wishes = [("state-machine/1", {"status": status}) for status in ("shipped", "cancelled")]
     answers = site.at_once(*wishes * (CROWD // 2))
@@ -191,32 +300,12 @@ def test_a_parcel_is_shipped_or_cancelled_and_never_both(site):
     assert site.truth("departures") == 1
 
 
-def test_a_lock_lets_one_wish_of_a_crowd_in(site):
-    assert statuses(site.crowd("state-machine/2/guarded", status="shipped")) == ONE
-    assert site.truth("departures") == 1
-
-
 def test_a_lock_lets_two_different_wishes_in_and_both_come_true(site, monkeypatch):
     wait_for_each_other(monkeypatch, state_machine, "may_become", 2)
     path = "state-machine/2/guarded"
     answers = site.at_once((path, {"status": "shipped"}), (path, {"status": "cancelled"}))
     assert statuses(answers) == {200: 2}
     assert site.truth("departures") == 2
-
-
-# Counter
-
-
-def test_a_counter_takes_three_of_a_crowd_for_it_knows_no_duplicates(site):
-    answers = site.crowd("counter", voter="Ada")
-    assert statuses(answers) == {200: 3, 409: CROWD - 3}
-    assert sorted(values_of(answers, "used")) == [1, 2, 3]
-    assert site.truth("votes") == {"Ada": 3}
-
-
-def test_a_lock_counts_one_click_of_a_crowd_of_copies(site):
-    assert statuses(site.crowd("counter/guarded", voter="Ada")) == ONE
-    assert site.truth("votes") == {"Ada": 1}
 
 
 # Payments
@@ -281,7 +370,7 @@ def test_within_the_transaction_one_of_a_crowd_pays_and_all_get_its_answer(make,
     charged = spy(monkeypatch, payments, "charge")
     answers = site.crowd("payments/guarded", reference="A", amount=12)
     assert statuses(answers) == {201: CROWD}
-    assert replays(answers) == CROWD - 1
+    assert sum("Idempotent-Replayed" in answer.headers for answer in answers) == CROWD - 1
     assert len({answer.get_data() for answer in answers}) == 1
     assert (len(charged), site.truth("payments")) == (1, 1)
 
@@ -303,3 +392,34 @@ def test_many_processes_may_prepare_one_database_at_once(url):
         assert len(session.scalars(select(Account)).all()) == 2
     for database in databases:
         database.engine.dispose()
+
+
+# The page
+
+
+def test_every_form_of_the_page_is_answered_with_success(make):
+    site = make(within=True)
+    shown = recipes(version=1)
+    for form in [form for recipe in shown for form in (recipe.technique, recipe.guard)]:
+        answer = site.post(form.path, **form.fields)
+        assert answer.status_code in {200, 201}, (form.path, answer.text)
+    assert len(shown) == 9
+
+
+def test_the_commands_of_the_page_start_the_recipes_on_a_database(url, tmp_path):
+    environment = {
+        **os.environ,
+        "IDEMPOTENCE_STORAGE_URI": url,
+        "EXAMPLE_DATABASE": str(tmp_path / "shop.sqlite3"),
+    }
+    command = [sys.executable, "-m", "flask", "--app", "example_app", "idempotence", "init-db"]
+    subprocess.run(command, check=True, cwd=ROOT, env=environment, timeout=60)
+    form = {"reference": "A", "amount": 12}
+    with FlaskRun(env=environment) as server:
+        paid = [ask(f"{server.url}/recipes/payments/guarded", form) for _ in range(2)]
+        assert [answer.status for answer in paid] == [201, 201]
+        assert paid[1].headers["Idempotent-Replayed"]
+        assert (
+            ask(f"{server.url}/recipes", headers={"Accept": "application/json"}).json["payments"]
+            == 1
+        )

@@ -91,49 +91,13 @@ ALPHABET = ["".join(name) for name in itertools.product(DIGITS[:20], repeat=3)]
 def killing(count):
     """Return the order of so many ranks that Lua's own quicksort takes the square of them for.
 
-    An adversary answers its comparisons as badly as it can (M. D. McIlroy, 1999).
+    Built from its end: each range begins with its least, and has the second of it in its middle.
+    The partition takes off those two, and leaves the order that was there before.
     """
-    ranks, solid, candidate = [count] * count, itertools.count(), [0]
-
-    def less(one, other):
-        if ranks[one] == ranks[other] == count:
-            ranks[one if candidate[0] == one else other] = next(solid)
-        if ranks[one] == count:
-            candidate[0] = one
-        elif ranks[other] == count:
-            candidate[0] = other
-        return ranks[one] < ranks[other]
-
-    sort_as_lua_does(list(range(count)), less)
-    left = itertools.count(max(rank for rank in ranks if rank < count) + 1)
-    return [rank if rank < count else next(left) for rank in ranks]
-
-
-def sort_as_lua_does(items, less):
-    ranges = [(0, len(items) - 1)]
-
-    def swap(one, other):
-        items[one], items[other] = items[other], items[one]
-
-    def partition(low, high):
-        pivot, up, down = items[high - 1], low, high - 1
-        while True:
-            up = next(at for at in itertools.count(up + 1) if not less(items[at], pivot))
-            down = next(at for at in itertools.count(down - 1, -1) if not less(pivot, items[at]))
-            if down < up:
-                swap(high - 1, up)
-                return up
-            swap(up, down)
-
-    while ranges:
-        low, high = ranges.pop()
-        if high <= low:
-            continue
-        middle = (low + high) // 2
-        for one, other in (low, high), (low, middle), (middle, high):
-            if less(items[other], items[one]):
-                swap(one, other)
-        if high - low > 2:
-            swap(middle, high - 1)
-            split = partition(low, high)
-            ranges += [(low, split - 1), (split + 1, high)]
+    ranks, last = list(range(count)), count - 1
+    for first in range(count - 4, -1, -2):
+        middle = (first + last) // 2
+        ranks[first + 1] = ranks[last - 1]
+        ranks[last - 1] = ranks[middle]
+        ranks[first], ranks[middle] = first, first + 1
+    return ranks

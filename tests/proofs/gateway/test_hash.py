@@ -47,12 +47,11 @@ class TestTheHash:
 
     def test_a_vector_is_frozen(self, gateway, app):
         headers = {"Authorization": "Bearer alice", "Idempotency-Key": "8e03978e"}
+        # Without a body, too, they agree.
+        assert self.names(gateway, headers, b"") == self.names_by_python(app, headers, b"")
         headers["Content-Type"] = JSON
-        for names in (
-            self.names(gateway, headers, BODY),
-            self.names_by_python(app, headers, BODY),
-        ):
-            assert names == VECTOR
+        assert self.names(gateway, headers, BODY) == VECTOR
+        assert self.names_by_python(app, headers, BODY) == VECTOR
 
     def test_five_hundred_at_random_agree(self, gateway, app):
         dice = random.Random(7)
@@ -75,10 +74,6 @@ class TestTheHash:
             body = json.dumps(value, ensure_ascii=dice.random() < 0.5).encode()
             expected = self.names_by_python(app, headers, body)
             assert self.names(gateway, headers, body) == expected
-
-    def test_a_request_without_a_body_agrees(self, gateway, app):
-        headers = {"Authorization": "Bearer alice", "Idempotency-Key": "8e03978e"}
-        assert self.names(gateway, headers, b"") == self.names_by_python(app, headers, b"")
 
 
 BODY = b'{"amount": 12}'
@@ -158,22 +153,7 @@ class TestCanonicalJson:
 
     def test_any_text_that_it_reads_it_reads_as_python_does(self, gateway):
         dice, told = random.Random(11), 0
-        pieces = [
-            "{",
-            "}",
-            "[",
-            "]",
-            ",",
-            ":",
-            '"a"',
-            '"b"',
-            "1",
-            "-0",
-            "2.50",
-            "null",
-            " ",
-            '"\\u00e9"',
-        ]
+        pieces = [*"{}[],:", '"a"', '"b"', "1", "-0", "2.50", "null", " ", '"\\u00e9"']
         for _ in range(1500):
             text = "".join(dice.choices(pieces, k=dice.randint(1, 7)))
             by_lua = self.of_lua(gateway, text.encode())

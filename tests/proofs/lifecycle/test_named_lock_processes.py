@@ -13,19 +13,20 @@ from helpers.servers.processes import until
 
 from flask_idempotence import Running
 
+pytestmark = pytest.mark.lifecycle
+
 WORKER = """
 import os, sys, time
 from pathlib import Path
 from flask import Flask
 from flask_idempotence import Idempotence, LeaseLost, current_guard
 
-uri, directory, plan = sys.argv[1:]
-directory = Path(directory)
+uri, plan = sys.argv[1:]
 app = Flask("worker")
 app.config.update(SECRET_KEY="a secret for the tests", IDEMPOTENCE_STORAGE_URI=uri,
                   IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 30})
 idempotence = Idempotence(app)
-counter = directory / "counter"
+counter = Path("counter")
 with app.app_context():
     if plan == "count":
         for _ in range(25):
@@ -35,39 +36,37 @@ with app.app_context():
                 counter.write_text(str(number + 1))
     else:
         with idempotence.lock("counter", lease=1, wait=10):
-            (directory / "held").touch()
+            Path("held").touch()
             if plan == "hang":
                 time.sleep(60)
-            while not (directory / "go on").exists():
+            while not Path("go on").exists():
                 time.sleep(0.02)
             try:
                 current_guard.ensure_held()
             except LeaseLost:
-                (directory / "lost").touch()
+                Path("lost").touch()
 """
 
 
-class Workers:
-    def __init__(self, uri, directory):
-        self.uri, self.directory = uri, directory
-        (directory / "counter").write_text("0")
-
-    def start(self, plan):
-        command = [sys.executable, "-c", WORKER, self.uri, str(self.directory), plan]
-        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-    def has(self, name):
-        return (self.directory / name).exists()
-
-
 @pytest.fixture(params=SHARED_STORES)
-def workers(request, tmp_path):
-    return Workers(storage_uri(request.param, request), tmp_path)
+def uri(request):
+    return storage_uri(request.param, request)
 
 
 @pytest.fixture
-def site(workers):
-    site = OnceApp(IDEMPOTENCE_STORAGE_URI=workers.uri)
+def start(uri, tmp_path):
+    (tmp_path / "counter").write_text("0")
+
+    def start(plan):
+        command = [sys.executable, "-c", WORKER, uri, plan]
+        return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+
+    return start
+
+
+@pytest.fixture
+def site(uri):
+    site = OnceApp(IDEMPOTENCE_STORAGE_URI=uri)
     site.engine.clock, site.engine.sleep = time.monotonic, time.sleep
     del site.engine.keeper._schedule
     return site
@@ -82,18 +81,16 @@ def remaining(site):
         return error.remaining
 
 
-@pytest.mark.lifecycle
-def test_processes_that_count_together_lose_no_update(workers):
-    processes = [workers.start("count") for _ in range(4)]
+def test_processes_that_count_together_lose_no_update(start, tmp_path):
+    processes = [start("count") for _ in range(4)]
     told = [process.communicate(timeout=180)[1] for process in processes]
     assert told == [""] * 4
-    assert (workers.directory / "counter").read_text() == "100"
+    assert (tmp_path / "counter").read_text() == "100"
 
 
-@pytest.mark.lifecycle
-def test_a_holder_that_is_killed_leaves_it_to_its_lease(workers, site):
-    victim = workers.start("hang")
-    assert until(lambda: workers.has("held"), 60)
+def test_a_holder_that_is_killed_leaves_it_to_its_lease(start, tmp_path, site):
+    victim = start("hang")
+    assert until((tmp_path / "held").exists, 60)
     for _ in range(12):  # longer than its lease, which its keeper renews
         assert 0 < remaining(site) <= 1
         time.sleep(0.1)
@@ -105,15 +102,14 @@ def test_a_holder_that_is_killed_leaves_it_to_its_lease(workers, site):
     assert 0.4 < waited < 3
 
 
-@pytest.mark.lifecycle
-def test_a_holder_that_was_frozen_learns_that_it_is_lost(workers, site):
-    frozen = workers.start("check")
-    assert until(lambda: workers.has("held"), 60)
+def test_a_holder_that_was_frozen_learns_that_it_is_lost(start, tmp_path, site):
+    frozen = start("check")
+    assert until((tmp_path / "held").exists, 60)
     os.kill(frozen.pid, signal.SIGSTOP)
     with site.app.app_context(), site.idempotence.lock("counter", lease=30, wait=10):
-        (workers.directory / "go on").touch()
+        (tmp_path / "go on").touch()
         os.kill(frozen.pid, signal.SIGCONT)
         assert "A lease was lost" in frozen.communicate(timeout=30)[1]
-        assert workers.has("lost")
+        assert (tmp_path / "lost").exists()
         assert site.store.peek(next(iter(site.store.scan("idempotence:2:mutex:")))).lease > 20
     assert remaining(site) is None

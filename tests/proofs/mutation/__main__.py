@@ -45,8 +45,6 @@ def main() -> None:
     parser.add_argument("--least", type=int, default=0, help="of each wing, beyond the size")
     parser.add_argument("--seed", type=int, default=18, help="of the sample")
     parser.add_argument("--forks", type=int, default=4, help="mutants that are tried at a time")
-    parser.add_argument("--quick", type=float, default=12, help="seconds of tests for a mutant")
-    parser.add_argument("--full", type=float, default=120, help="the same with --again")
     options = vars(parser.parse_args())
     directory = options.pop("resume") or Path(tempfile.mkdtemp(prefix="mutation-"))
     directory = directory.resolve()

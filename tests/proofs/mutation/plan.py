@@ -29,10 +29,9 @@ def sample(mutants: Iterable[Mutant], seed: int, size: int | None, least: int) -
 class Plan:
     """The tests of a mutant: those that call its function, the quick and specific ones first."""
 
-    def __init__(self, calls: dict[str, tuple[float, list[str]]], servers: set[str]) -> None:
-        """Take what the tests call, and the names of those that start a database of their own."""
+    def __init__(self, calls: dict[str, tuple[float, list[str]]]) -> None:
+        """Take how long each test takes, and what it calls."""
         self.seconds = {test: seconds for test, (seconds, _) in calls.items()}
-        self._servers = servers
         self._breadth = {test: len(called) + 5 for test, (_, called) in calls.items()}
         self._callers = defaultdict(list)
         for test, (_, called) in calls.items():
@@ -48,9 +47,12 @@ class Plan:
     def tests(self, mutant: Mutant, seconds: float, slow_too: bool = False) -> list[str]:
         """Return the first tests of a mutant, as many as took so many seconds unmutated."""
         callers = self._callers[mutant.key]
-        known = set(callers)
-        proven = [test for test, _ in self._kills[mutant.key].most_common(15) if test in known]
-        proven += [test for test, _ in self._kills[mutant.file].most_common(15) if test in known]
+        proven = [
+            test
+            for place in (mutant.key, mutant.file)
+            for test, _ in self._kills[place].most_common(15)
+            if test in callers
+        ]
         folder = mutant.file.split("/")[1]
         weights = {test: self._weight(test, folder, slow_too) for test in callers}
         chosen = []
@@ -63,16 +65,15 @@ class Plan:
 
     def _weight(self, test: str, folder: str, slow_too: bool) -> float:
         elsewhere = 1 if test.startswith(f"tests/{folder}/") else 2
-        seconds = 1 if slow_too else self.seconds[test] + 0.02 + 5 * (test in self._servers)
+        seconds = 1 if slow_too else self.seconds[test] + 0.02
         return self._breadth[test] * elsewhere * seconds
 
 
 def _in_turn(weights: dict[str, float]) -> list[str]:
     """Take one test of each file after another, for tests of one file are much alike."""
-    files = defaultdict(list)
+    turns, taken = [], Counter()
     for test in sorted(weights, key=weights.__getitem__):
-        files[test.partition("::")[0]].append(test)
-    turns = [
-        (at * weights[test], test) for found in files.values() for at, test in enumerate(found, 1)
-    ]
+        file = test.partition("::")[0]
+        taken[file] += 1
+        turns.append((taken[file] * weights[test], test))
     return [test for _, test in sorted(turns)]

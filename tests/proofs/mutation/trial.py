@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import re
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -17,8 +16,8 @@ from .plan import Plan, sample
 
 CONTROLS = 20
 """One of so many trials is of the unmutated code, and has to survive."""
-DATABASE = re.compile("postgres|mariadb|mysql|pgbouncer|innodb", re.IGNORECASE)
-"""What the names of tests and fixtures contain that need a server which starts slowly."""
+QUICK, FULL = 12, 120
+"""Seconds of tests for a mutant, at first and with `again`."""
 
 
 @dataclass
@@ -30,8 +29,6 @@ class Trial:
     control: bool = False
     full: bool = False
     suspect: str | None = None
-    unstable: list[str] = field(default_factory=list)
-    ran: int = 0
     fork: Fork | None = None
     began: float = 0.0
 
@@ -46,21 +43,12 @@ class Laboratory:
         self._logs = notes / "logs"
         self._logs.mkdir(exist_ok=True)
         self._running = []
-        self._plan = Plan(*self._read_calls(notes))
-        mutants = [Mutant(**each) for each in json.loads((notes / "mutants.json").read_text())]
-        self._waiting = deque(self._trials(mutants))
-
-    def _read_calls(self, notes: Path) -> tuple[dict, set[str]]:
         calls = {}
         for file in sorted(notes.glob("calls-*.json")):
             calls |= json.loads(file.read_text())
-        known = {test: told for test, told in calls.items() if test in self._items}
-        servers = {
-            test
-            for test, item in self._items.items()
-            if DATABASE.search(f"{test} {item.fixturenames}")
-        }
-        return known, servers
+        self._plan = Plan({test: told for test, told in calls.items() if test in self._items})
+        mutants = [Mutant(**each) for each in json.loads((notes / "mutants.json").read_text())]
+        self._waiting = deque(self._trials(mutants))
 
     def _trials(self, mutants: list[Mutant]) -> list[Trial]:
         known = {mutant.name: mutant for mutant in mutants}
@@ -113,7 +101,7 @@ class Laboratory:
 
     def _begin(self, trial: Trial) -> None:
         if not trial.tests:
-            seconds = self._settings["full" if trial.full else "quick"]
+            seconds = FULL if trial.full else QUICK
             trial.tests = self._plan.tests(trial.mutant, seconds, slow_too=trial.full)
         trial.began = time.monotonic()
         if trial.tests:
@@ -139,12 +127,9 @@ class Laboratory:
                 return
             trial.suspect = trial.tests[outcome.at]
             trial.tests = trial.tests[outcome.at + 1 :]
-            trial.ran += outcome.at
         elif trial.suspect:
-            trial.unstable.append(trial.suspect)
             trial.suspect = None
         else:
-            trial.ran += len(trial.tests)
             trial.tests = []
         if trial.suspect or trial.tests:
             self._fork(trial)
@@ -163,9 +148,6 @@ class Laboratory:
             "mutant": trial.mutant.name,
             "status": status,
             "test": test,
-            "ran": trial.ran,
-            "full": trial.full,
-            "unstable": trial.unstable,
             "seconds": round(time.monotonic() - trial.began, 2),
         }
         with self._results.open("a") as results:

@@ -1,8 +1,7 @@
 """The faults, each a function that strikes, and may return what ends it; else all is healed."""
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from helpers.servers.network import Network
 
@@ -15,7 +14,6 @@ class World:
     network: Network
     group: SentinelHosts | ClusterHosts
     apps: AppHosts
-    paused: list[tuple[str, float, float]] = field(default_factory=list)
 
     def primary(self) -> str:
         return self.group.primary.host
@@ -60,14 +58,12 @@ def no_majority(world: World):
 
 def paused(world: World, host: str, processes):
     """Freeze a host, for longer than a lease, and than sentinels wait."""
-    begin = time.monotonic()
     processes.pause()
     world.network.isolate(host)  # its kernel answers nothing either
 
     def resume() -> None:
         world.network.heal()
         processes.resume()
-        world.paused.append((host, begin, time.monotonic()))
 
     return resume
 

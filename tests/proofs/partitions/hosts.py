@@ -13,29 +13,28 @@ from helpers.repository import ROOT
 from helpers.servers.network import Network
 from helpers.servers.processes import Assembled
 
+from proofs.chaos.history import History
+
 from .clock import wrong_clock
 
 APPS = ("app1", "app2")
+LEASE = History.lease
 
 
 class AppHost:
-    """An application host: `partitions.worker` in its namespace, perhaps with a wrong clock."""
+    """An application host: `partitions.worker` in its namespace."""
 
-    def __init__(self, network: Network, host: str, directory: Path, clock: float = 0, **settings):
+    def __init__(self, network: Network, host: str, directory: Path, environment: dict):
         self.host = host
-        told = {"name": host, "directory": str(directory), **settings}
-        command = [sys.executable, "-m", "proofs.partitions.worker", json.dumps(told)]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-        environment |= wrong_clock(directory, clock) if clock else {}
         self._log = (directory / f"{host}.log").open("w+")
         self._process = subprocess.Popen(
-            network.command(host, command),
+            network.command(host, [sys.executable, "-m", "proofs.partitions.worker"]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
             start_new_session=True,
-            env=environment,
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"} | environment,
         )
 
     def expect(self, word: str) -> None:
@@ -69,15 +68,19 @@ class AppHost:
 
 
 class AppHosts(Assembled):
-    """Both application hosts, which obey together."""
+    """Both application hosts, which obey together; the second one's clock may be ahead."""
 
-    def __init__(self, network: Network, directory: Path, clock: float = 0, **settings):
-        self._directory = directory
-        clocks = dict(zip(APPS, (0, clock), strict=True))
-        self._make = lambda host: AppHost(network, host, directory, clocks[host], **settings)
+    def __init__(self, network: Network, directory: Path, clock: float, url: str, options: dict):
+        self._network, self._directory = network, directory
+        self._wrong_clock = wrong_clock(directory, clock) if clock else {}
+        self._environment = {"STORE": url, "OPTIONS": json.dumps(options)}
+        self._environment |= {"LEASE": str(LEASE), "JOURNAL": str(directory)}
 
     def _assemble(self, start) -> None:
-        self.hosts = {host: start(self._make(host)) for host in APPS}
+        self.hosts = {}
+        for host, clock in zip(APPS, ({}, self._wrong_clock), strict=True):
+            made = AppHost(self._network, host, self._directory, self._environment | clock)
+            self.hosts[host] = start(made)
         for host in self.hosts.values():
             host.expect("ready")
 
@@ -87,8 +90,8 @@ class AppHosts(Assembled):
     def stop(self) -> None:
         self._command("stop")
 
-    def probe(self, keys: list[str]) -> None:
-        (self._directory / "keys.json").write_text(json.dumps(keys))
+    def probe(self, operations: list[str]) -> None:
+        (self._directory / "probes.json").write_text(json.dumps(operations))
         self._command("probe")
 
     def _command(self, *words: object) -> None:

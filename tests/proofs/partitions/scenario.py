@@ -4,15 +4,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers.journal import read_journal
 from helpers.servers.network import Network
 from helpers.servers.processes import until
 
+from proofs.chaos.history import history_in
+
+from .checks import Split
 from .faults import Fault, World
-from .history import History, read_history
 from .hosts import APPS, AppHosts
 from .servers import SentinelHosts
-
-LEASE = 3.0
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def play(
     servers=SentinelHosts,
     calm: float = 3.0,
     seconds: float = 8.0,
-) -> History:
+) -> Split:
     """Let a fault strike for so many seconds, with `calm` seconds of load before and after it."""
     options = {"deadline": fault.deadline}
     if safety.wait_replicas:
@@ -39,25 +40,19 @@ def play(
     with (
         Network(*servers.HOSTS, *APPS) as network,
         servers(network, min_replicas=safety.min_replicas) as group,
-        AppHosts(
-            network, directory, fault.clock, url=group.url, lease=LEASE, options=options
-        ) as apps,
+        AppHosts(network, directory, fault.clock, group.url, options) as apps,
     ):
-        world = World(network, group, apps)
         apps.go()
         time.sleep(calm)
         struck = time.monotonic()
-        end = fault.strike(world) or network.heal
+        end = fault.strike(World(network, group, apps)) or network.heal
         time.sleep(seconds)
         end()
-        healed = time.monotonic()
         if not until(group.is_whole, 60):
             raise RuntimeError("The servers did not become whole again.")
         time.sleep(calm)
         stopped = time.monotonic()
         apps.stop()
-        apps.probe(sorted(read_history(directory).requests_by_key()))
-    history = read_history(directory)
-    history.lease, history.deadline, history.paused = LEASE, fault.deadline, world.paused
-    history.struck, history.healed, history.stopped = struck, healed, stopped
-    return history
+        apps.probe(sorted(history_in(read_journal(directory)).attempts_of))
+    told = vars(history_in(read_journal(directory)))
+    return Split(**told, deadline=fault.deadline, struck=struck, stopped=stopped)

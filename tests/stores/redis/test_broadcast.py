@@ -1,7 +1,7 @@
 """Messages between processes through Redis: on one server, behind sentinels and in a cluster."""
 
 import time
-from contextlib import contextmanager
+from contextlib import closing
 
 import pytest
 from helpers.servers.processes import all_at_once, until
@@ -12,19 +12,10 @@ from flask_idempotence.stores import open_store
 CHANNEL = "idempotence:broadcast"  # nobody else subscribes to it
 
 
-@contextmanager
-def subscribed(store):
-    subscription = store.subscribe(CHANNEL)
-    try:
-        yield subscription
-    finally:
-        subscription.close()
-
-
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_a_message_reaches_every_subscription_in_order(redis_url, protocol):
     store = open_store(f"{redis_url}?protocol={protocol}", {})
-    with subscribed(store) as one, subscribed(store) as other:
+    with closing(store.subscribe(CHANNEL)) as one, closing(store.subscribe(CHANNEL)) as other:
         assert store.count_listeners(CHANNEL) == 2
         messages = [b"%d" % number * 5000 for number in range(20)]
         for message in messages:
@@ -36,9 +27,12 @@ def test_a_message_reaches_every_subscription_in_order(redis_url, protocol):
 
 def test_silence_and_a_lost_connection_are_errors(redis_url, redis_server):
     store = open_store(redis_url, {})
-    with subscribed(store) as subscription, pytest.raises(StoreError, match="Timeout"):
+    with (
+        closing(store.subscribe(CHANNEL)) as subscription,
+        pytest.raises(StoreError, match="Timeout"),
+    ):
         subscription.receive(0.1)
-    with subscribed(store) as subscription:
+    with closing(store.subscribe(CHANNEL)) as subscription:
         redis_server.client().execute_command("CLIENT", "KILL", "TYPE", "pubsub")
         with pytest.raises(StoreError, match="closed"):
             subscription.receive(5)
@@ -70,16 +64,12 @@ def test_a_publisher_never_opens_the_circuit_of_the_requests(fresh_redis):
 
 @pytest.mark.topology
 def test_a_message_reaches_a_subscription_at_any_node_of_a_cluster(cluster):
-    address = cluster.url
-    stores = [open_store(address, {}) for _ in range(3)]
-    listening = [
-        next(node for node in cluster.nodes if node.port == port).client().pubsub()
-        for port in [node.port for node in cluster.nodes[:3]]
-    ]
+    stores = [open_store(cluster.url, {}) for _ in range(3)]
+    listening = [node.client().pubsub() for node in cluster.nodes[:3]]
     for pubsub in listening:
         pubsub.subscribe(CHANNEL)
         assert pubsub.get_message(timeout=5)["type"] == "subscribe"
-    with subscribed(stores[0]) as own:
+    with closing(stores[0].subscribe(CHANNEL)) as own:
         assert stores[1].count_listeners(CHANNEL) == 4
         stores[2].publish(CHANNEL, b"hello")
         assert own.receive(5) == b"hello"
@@ -92,7 +82,7 @@ def test_a_message_reaches_a_subscription_at_any_node_of_a_cluster(cluster):
 @pytest.mark.topology
 def test_a_message_goes_through_the_primary_behind_sentinels(sentinel_group):
     stores = [open_store(sentinel_group.url, {}) for _ in range(2)]
-    with subscribed(stores[0]) as subscription:
+    with closing(stores[0].subscribe(CHANNEL)) as subscription:
         assert stores[1].count_listeners(CHANNEL) == 1
         all_at_once([lambda n=n: stores[1].publish(CHANNEL, b"%d" % n) for n in range(10)])
         began = time.monotonic()

@@ -1,13 +1,10 @@
 """A claim by plain commands: its outcome and effect are those of the script."""
 
-import os
 import random
-import re
 from contextlib import contextmanager, suppress
 
 import pytest
 from helpers.servers.packets import packets
-from helpers.servers.processes import free_port
 from redis.exceptions import ResponseError
 
 from flask_idempotence import RedisStore, StoreError
@@ -20,7 +17,6 @@ from flask_idempotence.stores.base import (
     Renewal,
     Running,
 )
-from flask_idempotence.stores.redis.link import pack
 from flask_idempotence.stores.redis.store import _claim_outcome
 
 OURS, OTHER = b"o" * 16, b"x" * 16
@@ -207,20 +203,6 @@ def test_a_claim_whose_lease_has_just_ended_is_for_the_script_to_grant(left):
     assert _claim_outcome([left, CLAIM + b"0"], OURS, bytes(16)) is None
 
 
-def test_our_own_claim_is_granted_again_and_never_for_less(by_commands, redis_server):
-    with redis_server.client() as client:
-        assert by_commands.claim("k", OURS, bytes(16), 60, 0) == CLAIMED
-        assert by_commands.claim("k", OURS, bytes(16), 1, 0) == CLAIMED
-        assert client.pttl("k") > 50_000
-
-
-def test_a_claim_that_was_sent_twice_stays_granted(by_commands):
-    """The reply to the first was lost."""
-    commands = [pack("SET", "k", CLAIM + b"0", "PX", 60_000)]
-    by_commands._begin().send(commands, key="k")
-    assert by_commands.claim("k", OTHER, bytes(16), 10, 0) == CLAIMED
-
-
 def test_a_full_server_still_tells_who_has_the_key(fresh_redis):
     store = RedisStore(fresh_redis.client())
     assert store.claim("k", OURS, bytes(16), 60, 0) == CLAIMED
@@ -232,34 +214,6 @@ def test_a_full_server_still_tells_who_has_the_key(fresh_redis):
         assert store.claim("done", OTHER, bytes(16), 60, 0) == Done(True, b"r")
         with pytest.raises(StoreError, match="maxmemory"):
             store.claim("free", OTHER, bytes(16), 60, 0)
-
-
-def test_a_replica_refuses_and_the_claim_goes_on_when_it_is_the_primary_again(fresh_redis):
-    store = RedisStore(fresh_redis.client())
-    assert store.claim("k", OURS, bytes(16), 60, 0) == CLAIMED
-    by_commands = store._claims_by_commands
-    with fresh_redis.client() as client:
-        client.replicaof("127.0.0.1", free_port())
-        with pytest.raises(StoreError, match="ReadOnly") as caught:
-            store.claim("free", OTHER, bytes(16), 60, 0)
-        assert not caught.value.sent
-        client.replicaof("NO", "ONE")
-    assert store.claim("free", OTHER, bytes(16), 60, 0) == CLAIMED
-    assert store._claims_by_commands == by_commands
-
-
-def test_a_user_without_these_commands_is_refused_as_by_the_script(redis_server, redis_url):
-    name = f"user{os.getpid()}"
-    rights = ("on", "nopass", "~*", "+@all", "-set")
-    with redis_server.client() as client:
-        client.execute_command("ACL", "SETUSER", name, *rights)
-        stores = [RedisStore(redis_server.client(username=name, password="")) for _ in range(2)]
-        stores[1]._claims_by_commands = False
-        found = [claimed(store, "k", OURS, bytes(16), 60, 0) for store in stores]
-        # The words depend on the server's version.
-        assert re.search("can't run this command|ACL failure in script", found[0][0][0])
-        assert found[0] == found[1]
-        client.acl_deluser(name)
 
 
 def test_a_life_with_many_zeros_is_a_number_on_every_version(redis_server):

@@ -92,9 +92,6 @@ def test_renewals_that_a_server_has_not_answered_leave_the_answers_of_the_others
         "ReadOnlyError: READONLY a replica",
         [Outcome.OK, None],
     )
-
-
-def test_without_any_answer_there_are_none():
     assert renew([StoreError("one"), StoreError("two")]).answers is None
 
 
@@ -108,13 +105,6 @@ def test_replicas_are_waited_for_until_shortly_before_the_deadline(left, at_most
     milliseconds = int(link.sent[1].split(b"\r\n")[-2])
     assert max(1, at_most - 15) <= milliseconds <= at_most
     assert link.sent == [b"a script", pack("WAIT", 2, milliseconds)]
-
-
-def test_a_command_that_wrote_nothing_is_not_waited_for():
-    link = Replies(0)
-    deadline.begin(1)
-    assert Node(lambda: link).exchange([b"a script"], Quorum(2, written=(1,))) == [0]
-    assert link.sent == [b"a script"]
 
 
 class Replies:

@@ -22,7 +22,13 @@ LOGGED = {
     "maxmemory": "100mb",
     "maxmemory-policy": "allkeys-lru",
 }
-PLAIN = {"appendonly": "no", "appendfsync": "no", "save": "60 1", "maxmemory": "0"}
+PLAIN = {
+    "appendonly": "no",
+    "appendfsync": "no",
+    "save": "60 1",
+    "maxmemory": "0",
+    "maxmemory-policy": "noeviction",
+}
 
 
 def unmeasured(facts):
@@ -45,30 +51,11 @@ def test_all_facts_of_a_server(fresh_redis, resp):
         replicas_wanted=2,
         memory_of_machine=info["total_system_memory"],
     )
-    for settings, expected in (
-        (
-            LOGGED,
-            {
-                "eviction": "allkeys-lru",
-                "evicts": True,
-                "memory_limit": 100 * 2**20,
-                "logs_writes": True,
-                "log_reaches_disk": "always",
-                "takes_snapshots": False,
-            },
-        ),
-        (
-            PLAIN | {"maxmemory-policy": "noeviction"},
-            {
-                "eviction": "noeviction",
-                "evicts": False,
-                "memory_limit": 0,
-                "logs_writes": False,
-                "log_reaches_disk": "no",
-                "takes_snapshots": True,
-            },
-        ),
-    ):
+    evicting = {"eviction": "allkeys-lru", "evicts": True, "memory_limit": 100 * 2**20}
+    logged = {"logs_writes": True, "log_reaches_disk": "always", "takes_snapshots": False}
+    keeping = {"eviction": "noeviction", "evicts": False, "memory_limit": 0}
+    plain = {"logs_writes": False, "log_reaches_disk": "no", "takes_snapshots": True}
+    for settings, expected in ((LOGGED, evicting | logged), (PLAIN, keeping | plain)):
         for name, value in settings.items():
             client.config_set(name, value)
         [facts] = store.facts()
@@ -80,15 +67,15 @@ def test_all_facts_of_a_server(fresh_redis, resp):
     assert unmeasured(facts) == replace(of_server, **expected, is_primary=False)
 
 
+def store_of_guest(server, *commands):
+    """Return the store of a user who may do all but these commands."""
+    rights = {"keys": ["*"], "categories": ["+@all"], "commands": commands}
+    server.client().acl_setuser("guest", enabled=True, nopass=True, **rights)
+    return open_store(server.url.replace("//", "//guest:x@"), {})
+
+
 def test_facts_that_a_server_hides_are_unknown(fresh_redis):
-    fresh_redis.client().acl_setuser(
-        "guest",
-        enabled=True,
-        nopass=True,
-        categories=["+@all"],
-        commands=["-info", "-config", "-time", "-dbsize"],
-    )
-    store = open_store(fresh_redis.url.replace("//", "//guest:x@"), {})
+    store = store_of_guest(fresh_redis, "-info", "-config", "-time", "-dbsize")
     assert store.facts() == [ServerFacts(product="Redis", oldest=(6, 2))]
     assert store.count_all() is None
 
@@ -139,15 +126,7 @@ def test_a_key_is_removed_with_any_value_and_no_other(redis_server, redis_url):
 
 @pytest.mark.parametrize("part", ["getrange", "strlen"])
 def test_commands_that_the_server_refuses_are_errors(fresh_redis, part):
-    fresh_redis.client().acl_setuser(
-        "guest",
-        enabled=True,
-        nopass=True,
-        keys=["*"],
-        categories=["+@all"],
-        commands=["-del", "-ping", f"-{part}", "-scan", "-eval", "-evalsha"],
-    )
-    store = open_store(fresh_redis.url.replace("//", "//guest:x@"), {})
+    store = store_of_guest(fresh_redis, "-del", "-ping", f"-{part}", "-scan", "-eval", "-evalsha")
     seen = Entry("token", 1, 1, None, b"T")
     for call in (
         lambda: store.remove("k"),

@@ -1,18 +1,12 @@
 """The two methods of redis-py that are overridden, and its settings, on the oldest and newest."""
 
-import inspect
-import time
-
 import pytest
 import redis
-from helpers.servers.faults import SilentServer
-from helpers.servers.processes import HOST
 from helpers.store_assertions import works
-from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.connection import Connection
 from redis.exceptions import RedisError, ResponseError
-from redis.sentinel import Sentinel
 
-from flask_idempotence import RedisStore, StoreError
+from flask_idempotence import RedisStore
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.redis.link import (
     ConnectionFactory,
@@ -27,16 +21,6 @@ RESPS = pytest.mark.parametrize("resp", [2, 3])
 def link_of(client):
     deadline.begin(5)
     return ConnectionFactory(client.connection_pool).connect()
-
-
-@pytest.mark.parametrize("kind", [Connection, SSLConnection, UnixDomainSocketConnection])
-def test_each_kind_of_connection_makes_its_socket_in_the_method_that_is_overridden(kind):
-    assert list(inspect.signature(kind._connect).parameters) == ["self"]
-
-
-def test_tls_is_put_around_a_socket_in_the_method_that_is_overridden():
-    parameters = inspect.signature(SSLConnection._wrap_socket_with_ssl).parameters
-    assert list(parameters) == ["self", "sock"]
 
 
 @RESPS
@@ -70,15 +54,6 @@ def test_a_connection_costs_no_round_trip_before_its_first_command(fresh_redis):
     assert sent <= {"cmdstat_ping", "cmdstat_config|resetstat", "cmdstat_config", "cmdstat_info"}
 
 
-def test_a_handshake_has_the_deadline_too():
-    with SilentServer() as server:
-        store = open_store(f"{server.url}?protocol=3", {"deadline": 0.3})
-        started = time.monotonic()
-        with pytest.raises(StoreError):
-            store.ping()
-        assert time.monotonic() - started < 0.6
-
-
 @RESPS
 def test_a_pool_leaves_nothing_behind_in_our_connections(redis_server, redis_url, resp):
     client = redis_server.client(protocol=resp, decode_responses=True)
@@ -89,15 +64,6 @@ def test_a_pool_leaves_nothing_behind_in_our_connections(redis_server, redis_url
     assert link.retry._retries == 0
     link.disconnect()
     works(RedisStore(client))
-
-
-def test_a_context_of_tls_is_made_without_a_handshake(tls_server):
-    uri = f"rediss://{HOST}:{tls_server.port}/0?ssl_ca_certs={tls_server.ca}"
-    store = open_store(uri, {"deadline": 5})
-    store.ping()
-    [connection] = store._deployment._node._idle
-    tls = store._deployment._node.connect.__self__._class.tls
-    assert tls._made[1] is connection.over.context
 
 
 @pytest.mark.parametrize(
@@ -114,24 +80,3 @@ def test_the_code_of_an_error_is_found_with_a_class_and_without(line):
         assert isinstance(error, RedisError)
         assert error_code(error) == line.split()[0]
         assert str(error).split()[-1] == line.split()[-1]
-
-
-def test_a_client_of_sentinels_tells_whom_it_asks():
-    manager = Sentinel([(HOST, 1)], force_master_ip="192.0.2.1")
-    store = RedisStore(manager.master_for("shop"))
-    service = store._deployment
-    [sentinel] = service._manager.sentinels
-    assert sentinel._connect.__self__.make().port == 1
-    service._manager.sentinels = [Names("10.0.0.1", 6379)]
-    assert service._manager.discover_master("shop") == ("192.0.2.1", 6379)
-
-
-class Names:
-    """A sentinel that names this primary."""
-
-    def __init__(self, ip, port):
-        healthy = {"is_master": True, "is_sdown": False, "is_odown": False}
-        self._state = {"ip": ip, "port": port, "num-other-sentinels": 0, **healthy}
-
-    def sentinel_masters(self):
-        return {"shop": self._state}

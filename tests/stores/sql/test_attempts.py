@@ -1,9 +1,7 @@
 """One operation: how often it is tried, what its error says, and what ends it at the deadline."""
 
 import socket
-import threading
 import time
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -143,12 +141,10 @@ def test_a_claim_gives_up_on_a_key_that_changes_all_the_time(store, lost):
 class TestTheWatchdog:
     @pytest.fixture
     def threads(self, monkeypatch):
-        """The threads that were started, in an environment that may be out of them."""
+        """The threads that were started."""
         started = []
 
         def start(work, name):
-            if threading.current_thread().name == "out of threads":
-                return False
             started.append(name)
             return start_daemon(work, name)
 
@@ -187,20 +183,13 @@ class TestTheWatchdog:
                 each.recv(1)
         assert len(threads) == 1
 
-    def test_starts_with_the_next_operation_where_there_was_no_thread(self, watched, threads):
-        with _named("out of threads"):
+    def test_starts_with_the_next_operation_where_there_was_no_thread(
+        self, watched, threads, monkeypatch
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(pool, "start_daemon", lambda *_: False)
             _, first = watched(0)
         assert threads == []
         _, second = watched(0)
         assert [first.recv(1), second.recv(1)] == [b"", b""]
         assert len(threads) == 1
-
-
-@contextmanager
-def _named(name):
-    thread = threading.current_thread()
-    before, thread.name = thread.name, name
-    try:
-        yield
-    finally:
-        thread.name = before

@@ -33,8 +33,15 @@ def silent():
         yield listening
 
 
+@pytest.fixture
 def connecting():
-    return sum(t.name == "flask-idempotence-connecting" for t in threading.enumerate())
+    """Count the threads that connect, without those that other tests have left."""
+    before = set(threading.enumerate())
+    return lambda: sum(
+        thread.name == "flask-idempotence-connecting"
+        for thread in threading.enumerate()
+        if thread not in before
+    )
 
 
 class _Arguments(Exception):
@@ -85,7 +92,9 @@ def test_statements_may_take_longer_than_connecting(postgres, mariadb):
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
-def test_behind_a_first_host_that_is_silent_the_next_one_serves(driver, postgres, silent):
+def test_behind_a_first_host_that_is_silent_the_next_one_serves(
+    driver, postgres, silent, connecting
+):
     url = postgres.new_database()
     maker = SqlStore(create_engine(url))
     maker.create_table()
@@ -104,7 +113,7 @@ def test_behind_a_first_host_that_is_silent_the_next_one_serves(driver, postgres
 @pytest.mark.database  # a silent one, for seconds
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # PyMySQL's, in a cycle
 @pytest.mark.parametrize("scheme", DRIVERS)
-def test_threads_that_connect_end_soon(scheme, silent):
+def test_threads_that_connect_end_soon(scheme, silent, connecting):
     store = open_store(f"{scheme}://u@{HOST}:{silent.getsockname()[1]}/app", {"deadline": 0.1})
     all_at_once([lambda: timed_failure(lambda: claim(store))] * CALLERS)
     assert 0 < connecting() <= CALLERS  # those that begin late find others overdue
@@ -113,7 +122,7 @@ def test_threads_that_connect_end_soon(scheme, silent):
     gc.collect()
 
 
-def test_threads_that_connect_do_not_pile_up(silent, monkeypatch):
+def test_threads_that_connect_do_not_pile_up(silent, connecting, monkeypatch):
     """With a limit of an hour, probe after probe would wait with the first ones."""
     monkeypatch.setattr(pool, "_PROBE_EVERY", 0.01)
     uri = f"postgresql+psycopg://u@{HOST}:{silent.getsockname()[1]}/app?connect_timeout=3600"
@@ -131,7 +140,7 @@ class TimeLimit(Exception):
     """As a task queue raises it by a signal, such as Celery's soft time limit."""
 
 
-def test_a_caller_that_is_interrupted_waits_no_longer(tmp_path):
+def test_a_caller_that_is_interrupted_waits_no_longer(tmp_path, connecting):
     """Else it would be the first to get a connection, and keep it from the callers behind it."""
     engine = create_engine(f"sqlite:///{tmp_path / 'store.db'}")
     store = SqlStore(engine)

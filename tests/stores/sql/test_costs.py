@@ -1,30 +1,35 @@
-"""What a guarded request costs a database: statements on PostgreSQL, commits on SQLite."""
+"""What a guarded request costs a database, and what pruning does: how often, and how much."""
 
 import gc
+import logging
 import os
 import threading
 
 import pytest
 from helpers.apps import make_app
-from helpers.servers.processes import until
+from helpers.servers.processes import all_at_once, until
 from sqlalchemy import create_engine, text
 
-from flask_idempotence import SqlStore, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence import SqlStore, StoreError, idempotent, no_repeat_submit, one_time_token
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Renewal
-from flask_idempotence.stores.sql.store import EVERY
+from flask_idempotence.stores.sql import store as pruning
+from flask_idempotence.stores.sql.store import BATCH, EVERY, REST
 
-KEY = {"Idempotency-Key": "k"}
 
-
-def application(store):
+def costs(store, during):
+    """Return what two requests with a key, two that are locked, and a spent token cost."""
     app = make_app(store=store)
     for name, guard in {
-        "lock": no_repeat_submit(30),
         "key": idempotent,
-        "token-guard": one_time_token(),
+        "lock": no_repeat_submit(30),
+        "spend": one_time_token(),
     }.items():
         app.add_url_rule(f"/{name}", name, guard(lambda: "done"), methods=["POST"])
-    return app.test_client()
+    client = app.test_client()
+    token = client.get("/token").get_json()["token"]
+    headers = {"Idempotency-Key": "k", "Idempotence-Token": token}
+    paths = ("/key", "/key", "/lock", "/lock", "/spend")
+    return [during(lambda path=path: client.post(path, headers=headers)) for path in paths]
 
 
 class Commits:
@@ -48,12 +53,10 @@ class Statements:
 
     def __init__(self, server, url):
         self._server = server
-        self._name = url.rpartition("/")[2]
-        self._sql(f"ALTER DATABASE {self._name} SET log_statement = 'all'")
-
-    def _sql(self, statement):
-        with self._server.connect() as connection:
-            connection.execute(statement)
+        with server.connect() as connection:
+            connection.execute(
+                f"ALTER DATABASE {url.rpartition('/')[2]} SET log_statement = 'all'"
+            )
 
     def during(self, call):
         begin = len(self._server.log)
@@ -85,14 +88,7 @@ def on_postgres(postgres):
 
 def test_commits_on_sqlite(sqlite):
     store, commits = sqlite
-    client = application(store)
-    assert commits.during(lambda: client.post("/key", headers=KEY)) == 2
-    assert commits.during(lambda: client.post("/key", headers=KEY)) == 0  # a replay only reads
-    assert commits.during(lambda: client.post("/lock")) == 1
-    assert commits.during(lambda: client.post("/lock")) == 0
-    token = client.get("/token").get_json()["token"]
-    headers = {"Idempotence-Token": token}
-    assert commits.during(lambda: client.post("/token-guard", headers=headers)) == 1
+    assert costs(store, commits.during) == [2, 0, 1, 0, 1]  # a replay only reads
 
 
 def test_no_wait_of_sqlite_leaves_a_prepared_statement(sqlite):
@@ -123,26 +119,9 @@ def test_a_connection_of_the_store_keeps_few_pages_and_one_of_the_application_it
 
 def test_statements_on_postgres(on_postgres):
     store, statements = on_postgres
-    client = application(store)
-    assert len(statements.during(lambda: client.post("/key", headers=KEY))) == 2
-    assert len(statements.during(lambda: client.post("/key", headers=KEY))) == 1
-    assert len(statements.during(lambda: client.post("/lock"))) == 1
-    assert len(statements.during(lambda: client.post("/lock"))) == 1
-    token = client.get("/token").get_json()["token"]
-    headers = {"Idempotence-Token": token}
-    assert len(statements.during(lambda: client.post("/token-guard", headers=headers))) == 1
+    assert list(map(len, costs(store, statements.during))) == [2, 1, 1, 1, 1]
     renewals = [(f"k{number}", os.urandom(16), 10.0) for number in range(100)]
     assert len(statements.during(lambda: store.renew(renewals))) == 1
-
-
-def test_a_replay_takes_no_lock_on_postgres(on_postgres):
-    store, _ = on_postgres
-    client = application(store)
-    client.post("/key", headers=KEY)
-    with store.engine.connect() as connection:
-        connection.execute(text("SELECT * FROM flask_idempotence FOR UPDATE")).all()
-        assert client.post("/key", headers=KEY).headers["Idempotent-Replayed"] == "true"
-        connection.rollback()
 
 
 class Queries:
@@ -180,15 +159,13 @@ def on_mariadb(mariadb):
 
 def test_statements_on_mariadb(on_mariadb):
     store, queries = on_mariadb
-    client = application(store)
-    look, write = ["SELECT"], ["INSERT"]  # each write commits by itself
-    assert queries.during(lambda: client.post("/key", headers=KEY)) == [*look, *write, *write]
-    assert queries.during(lambda: client.post("/key", headers=KEY)) == look
-    assert queries.during(lambda: client.post("/lock")) == [*look, *write]
-    assert queries.during(lambda: client.post("/lock")) == look
-    token = client.get("/token").get_json()["token"]
-    headers = {"Idempotence-Token": token}
-    assert queries.during(lambda: client.post("/token-guard", headers=headers)) == ["DELETE"]
+    assert costs(store, queries.during) == [
+        ["SELECT", "INSERT", "INSERT"],  # each write commits by itself
+        ["SELECT"],
+        ["SELECT", "INSERT"],
+        ["SELECT"],
+        ["DELETE"],
+    ]
     renewals = [Renewal(f"k{number}", os.urandom(16), 60) for number in range(100)]
     for key, owner, _ in renewals:
         store.claim(key, owner, NO_FINGERPRINT, 60, 0)
@@ -244,14 +221,13 @@ class TestPruning:
             while not stop.is_set():
                 store.prune(3)
 
-        threads = [threading.Thread(target=prune) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        claimed = [store.claim(key, os.urandom(16), NO_FINGERPRINT, 60, 0) for key in keys]
-        stop.set()
-        for thread in threads:
-            thread.join()
-        assert claimed == [Claimed()] * 50
+        def claim_all():
+            try:
+                return [store.claim(key, os.urandom(16), NO_FINGERPRINT, 60, 0) for key in keys]
+            finally:
+                stop.set()
+
+        assert all_at_once([claim_all, *[prune] * 3])[0] == [Claimed()] * 50
         assert sorted(store.scan("")) == sorted(keys)
 
 
@@ -262,3 +238,100 @@ def test_pruning_passes_over_rows_that_others_are_at(on_postgres):
         connection.execute(text("SELECT 1 FROM flask_idempotence LIMIT 4 FOR UPDATE")).all()
         assert store.prune(100) == 6
     assert store.prune(100) == 4
+
+
+@pytest.fixture
+def rests(monkeypatch):
+    """The pauses between batches, which take no time."""
+    taken = []
+    monkeypatch.setattr(pruning.time, "sleep", taken.append)
+    return taken
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """The rounds that were begun and have not run yet."""
+    begun = []
+    monkeypatch.setattr(pruning, "start_daemon", lambda run, name: begun.append(run) is None)
+    return begun
+
+
+class Table(SqlStore):
+    """Expired rows, and the batches in which they were removed; it takes any number of tokens."""
+
+    def __init__(self, rows):
+        super().__init__(create_engine("sqlite:///nowhere.db"))
+        self.rows = rows
+        self.batches = []
+
+    def _run(self, *_, **__):
+        pass
+
+    def prune(self, most):
+        removed = min(most, self.rows)
+        self.rows -= removed
+        self.batches.append(removed)
+        return removed
+
+
+def write(rounds, keys):
+    for _ in range(keys):
+        rounds.put_token("t", b"", 60)
+
+
+def test_a_round_begins_with_every_so_many_keys_and_one_at_a_time(rests, threads):
+    rounds = Table(0)
+    write(rounds, EVERY - 1)
+    assert len(threads) == 0
+    write(rounds, 1)
+    assert len(threads) == 1
+    write(rounds, 3 * EVERY)
+    assert len(threads) == 1  # that one is still running
+    threads.pop()()
+    write(rounds, 1)
+    assert len(threads) == 1
+    threads.pop()()
+    write(rounds, EVERY - 1)
+    assert len(threads) == 0
+
+
+@pytest.mark.parametrize(
+    ("expired", "batches"),
+    [
+        (0, [0]),
+        (BATCH - 1, [BATCH - 1]),
+        (BATCH, [BATCH, 0]),
+        (2 * BATCH + 5, [BATCH, BATCH, 5]),
+        (50 * BATCH, [BATCH] * 20),
+    ],
+)
+def test_a_round_ends_with_a_batch_that_is_not_full(rests, threads, expired, batches):
+    table = Table(expired)
+    write(table, EVERY)
+    threads.pop()()
+    assert table.batches == batches
+    assert rests == [REST] * sum(batch == BATCH for batch in batches)
+
+
+def test_a_store_that_fails_ends_the_round_and_not_the_next_one(rests, threads, caplog):
+    def fail(most):
+        raise StoreError("locked")
+
+    rounds = Table(0)
+    rounds.prune = fail
+    write(rounds, EVERY)
+    with caplog.at_level(logging.INFO, "flask_idempotence"):
+        threads.pop()()
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("INFO", "Expired rows could not be removed: locked")
+    ]
+    write(rounds, EVERY)
+    assert len(threads) == 1
+
+
+def test_a_process_without_room_for_a_thread_tries_again_later(monkeypatch):
+    asked = []
+    monkeypatch.setattr(pruning, "start_daemon", lambda run, name: bool(asked.append(name)))
+    rounds = Table(0)
+    write(rounds, 2 * EVERY)
+    assert asked == ["flask-idempotence-pruning"] * 2

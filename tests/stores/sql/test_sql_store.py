@@ -14,52 +14,31 @@ from flask_idempotence.stores.sql import table
 from flask_idempotence.testing import StoreContract
 
 
-@pytest.fixture(scope="module")
-def sqlite_url(tmp_path_factory):
-    return f"sqlite:///{tmp_path_factory.mktemp('sqlite')}/app.db"
+@pytest.fixture(scope="module", params=["sqlite", "postgres", "mariadb"])
+def url(request, tmp_path_factory):
+    """A database that stays; the table in it is emptied for each test."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path_factory.mktemp('sqlite')}/app.db"
+    return request.getfixturevalue(request.param).new_database()
 
 
-@pytest.fixture(scope="module")
-def postgres_url(postgres):
-    return postgres.new_database()
-
-
-def store_at(url, **options):
+@pytest.fixture
+def store(url):
     engine = create_engine(url)
-    store = SqlStore(engine, **options)
+    store = SqlStore(engine, deadline=10)  # 32 writers come one after the other
     store.create_table()
     with engine.begin() as connection:
         connection.execute(table.delete())
+    yield store
+    store.close()
     engine.dispose()
-    return store
 
 
-@pytest.fixture(scope="module")
-def mariadb_url(mariadb):
-    return mariadb.new_database()
+class TestSqlStore(StoreContract):
+    pass
 
 
-class TestSqlStoreOnSqlite(StoreContract):
-    @pytest.fixture
-    def store(self, sqlite_url):
-        return store_at(sqlite_url, deadline=10)  # 32 writers come one after the other
-
-
-class TestSqlStoreOnPostgres(StoreContract):
-    @pytest.fixture
-    def store(self, postgres_url):
-        return store_at(postgres_url, deadline=5)  # 32 connections are made at once
-
-
-class TestSqlStoreOnMariaDb(StoreContract):
-    @pytest.fixture
-    def store(self, mariadb_url):
-        return store_at(mariadb_url, deadline=5)
-
-
-@pytest.mark.parametrize("database", ["sqlite", "postgres", "mariadb"])
-def test_one_batch_renews_the_claims_whose_key_and_owner_both_match(request, database):
-    store = store_at(request.getfixturevalue(f"{database}_url"), deadline=5)
+def test_one_batch_renews_the_claims_whose_key_and_owner_both_match(store):
     owners = {key: owner() for key in "abcd"}
     for key, each in owners.items():
         store.claim(key, each, NO_FINGERPRINT, 50, 100)
@@ -75,11 +54,10 @@ def test_one_batch_renews_the_claims_whose_key_and_owner_both_match(request, dat
         key: (pytest.approx(lease, abs=40), pytest.approx(lease + 100, abs=40))
         for key, lease in (("a", 50), ("b", 500), ("c", 50))
     }
-    store.close()
 
 
-def test_a_connection_that_comes_back_after_the_end_is_closed(postgres_url):
-    store = store_at(postgres_url)
+def test_a_connection_that_comes_back_after_the_end_is_closed(postgres):
+    store = SqlStore(create_engine(postgres.new_database()))
     begun, go_on, used = threading.Event(), threading.Event(), []
 
     def work(connection):

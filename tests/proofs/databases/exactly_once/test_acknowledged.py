@@ -8,6 +8,7 @@ from helpers.payment_database import PaymentApp, pay
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import until
 from helpers.store_assertions import fill
+from sqlalchemy import make_url
 
 from flask_idempotence import idempotent
 
@@ -22,11 +23,11 @@ UNAVAILABLE = "urn:flask-idempotence:store-unavailable"
 DRIVERS = ["pymysql", "mysqldb", "psycopg", "psycopg2", "pg8000"]
 
 
-def kill_all(server, url):
+def kill_all(server, database):
     """End every connection to a database, and wait until they have ended."""
 
     def killed():
-        found = server.connections(url.rpartition("/")[2])
+        found = server.connections(database)
         for number in found:
             with contextlib.suppress(Exception):  # it may have ended meanwhile
                 server.execute(server.KILLS[0].format(number))
@@ -46,11 +47,11 @@ def url_for(server, driver):
 class Books:
     """A site by one driver, whose plain key mode has a view of its own."""
 
-    def __init__(self, server, driver, url=None, **options):
+    def __init__(self, server, driver, url=None):
         self.server = server
         self.url = url or url_for(server, driver)
-        self.site = PaymentApp(self.url, **options)
-        self.plain = self.beside = None
+        self.site = PaymentApp(self.url)
+        self.plain = None
         self.plain_runs = 0
         idempotence = self.site.idempotence
 
@@ -72,101 +73,65 @@ class Books:
             return "paid", 201
 
     def kill(self):
-        kill_all(self.server, self.url)
+        kill_all(self.server, self.url.rpartition("/")[2])
+
+    def close(self):
+        self.site.close()
+        self.site.store.close()
 
     def post(self, path, key="plain"):
         return self.site.app.test_client().post(path, headers={"Idempotency-Key": key})
 
 
+def books_on(request, kind=""):
+    server = f"{kind}mariadb" if "mysql" in request.param else f"{kind}postgres"
+    return contextlib.closing(Books(request.getfixturevalue(server), request.param))
+
+
 @pytest.fixture(params=DRIVERS)
-def driver(request):
-    return request.param
-
-
-def is_of_mysql(driver):
-    return driver in ("pymysql", "mysqldb")
-
-
-@contextlib.contextmanager
-def books_on(server, driver):
-    books = Books(server, driver)
-    yield books
-    books.site.close()
-    books.site.store.close()
-
-
-@pytest.fixture
-def books(request, driver):
-    server = "mariadb" if is_of_mysql(driver) else "postgres"
-    with books_on(request.getfixturevalue(server), driver) as books:
+def books(request):
+    with books_on(request) as books:
         yield books
 
 
-@pytest.fixture
-def fresh_books(request, driver):
-    server = "fresh_mariadb" if is_of_mysql(driver) else "fresh_postgres"
-    with books_on(request.getfixturevalue(server), driver) as books:
+@pytest.fixture(params=DRIVERS)
+def fresh_books(request):
+    with books_on(request, "fresh_") as books:
         yield books
-
-
-def is_empty(store):
-    return until(lambda: list(store.scan("")) == [], 10)
 
 
 class TestConnectionsDroppedInMidView:
     def test_are_503_and_nothing_is_written(self, books):
         site = books.site
-        fill(site.store)
         site._view = lambda session: (pay(session), books.kill(), ("paid", 201))[2]
         answer = site.post()
         assert (answer.status_code, answer.json["type"]) == (503, UNAVAILABLE)
         assert site.count() == 0
-        assert is_empty(site.store)
+        assert until(lambda: list(site.store.scan("")) == [], 10)
         site._view = None
         assert [site.post(amount=5).status_code for _ in range(2)] == [201, 201]
         assert site.amounts() == [5]
 
     def test_end_once_by_an_exception(self, books):
-        fill(books.site.store)
         answer = books.post("/once")
         assert (answer.status_code, answer.json["type"]) == (503, UNAVAILABLE)
         assert books.site.count() == 0
-        assert is_empty(books.site.store)
+        assert until(lambda: list(books.site.store.scan("")) == [], 10)
 
     def test_cost_plain_key_mode_nothing(self, books):
-        fill(books.site.store)
         books.plain = books.kill
         answers = [books.post("/reject") for _ in range(2)]
         assert [(each.status_code, each.text) for each in answers] == [(201, "run 1")] * 2
         assert "Idempotent-Stored" not in answers[0].headers
 
 
-class TestAServerThatStopsInMidView:
-    def test_is_503_and_nothing_is_written(self, fresh_books):
-        site, server = fresh_books.site, fresh_books.server
-        fill(site.store)
-        site._view = lambda session: (pay(session), server.stop(), ("paid", 201))[2]
-        assert site.post().status_code == 503
-        server.start()
-        site._view = None
-        assert until(lambda: site.post(amount=5).status_code == 201, 20)
-        assert site.amounts() == [5]
-
-    def test_leaves_the_completion_to_the_retry_queue(self, fresh_books):
-        fill(fresh_books.site.store)
-        fresh_books.plain = fresh_books.server.stop
-        answer = fresh_books.post("/reject")
-        assert (answer.status_code, answer.headers["Idempotent-Stored"]) == (201, "false")
-        fresh_books.server.start()
-        assert until(lambda: fresh_books.post("/reject").status_code == 201, 20)
-        assert fresh_books.plain_runs == 1
-
-    def test_lets_the_route_decide_about_the_next_request(self, fresh_books):
-        fill(fresh_books.site.store)
-        fresh_books.server.stop()
-        assert fresh_books.post("/reject").status_code == 503
-        assert fresh_books.post("/allow").status_code == 201
-        fresh_books.server.start()
+def test_a_server_that_stops_in_mid_view_leaves_the_completion_to_the_retry_queue(fresh_books):
+    fresh_books.plain = fresh_books.server.stop
+    answer = fresh_books.post("/reject")
+    assert (answer.status_code, answer.headers["Idempotent-Stored"]) == (201, "false")
+    fresh_books.server.start()
+    assert until(lambda: fresh_books.post("/reject").status_code == 201, 20)
+    assert fresh_books.plain_runs == 1
 
 
 def test_idle_connections_that_the_server_has_closed_give_no_errors(books):
@@ -202,23 +167,11 @@ class TestAConnectionThatIsReset:
     @pytest.fixture
     def reset(self, postgres):
         direct = url_for(postgres, "pg8000")
-        PaymentApp(direct).close()  # makes the tables
-        with Proxy(postgres) as proxy:
+        with Proxy(postgres) as proxy, contextlib.closing(PaymentApp(direct)) as behind:
             proxy.resets = True
-            url = (
-                f"postgresql+pg8000://postgres@127.0.0.1:{proxy.port}/{direct.rpartition('/')[2]}"
-            )
-            books = Books(postgres, "pg8000", url)
-            books.url = direct
-            yield SimpleNamespace(books=books, proxy=proxy)
-            books.site.close()
-            books.site.store.close()
-
-    def test_costs_a_claim_nothing(self, reset):
-        reset.books.post("/reject", key="warm")
-        reset.proxy.drop_next_replies(1, after=b"granted")
-        assert reset.books.post("/reject").text == "run 2"
-        assert reset.proxy.drops_left == 0
+            url = make_url(direct).set(port=proxy.port)
+            with contextlib.closing(Books(postgres, "pg8000", url)) as books:
+                yield SimpleNamespace(books=books, proxy=proxy, behind=behind)
 
     @pytest.mark.parametrize(("policy", "status"), [("reject", 503), ("allow", 201)])
     def test_each_time_is_an_outage(self, reset, policy, status):
@@ -239,7 +192,7 @@ class TestAConnectionThatIsReset:
         reset.books.site.before = lambda: reset.proxy.drop_next_replies(99, after=begin)
         assert reset.books.site.post(amount=2).status_code == 503
         reset.proxy.drop_next_replies(0)
-        assert amounts(reset.books.url) == [1]
+        assert reset.behind.amounts() == [1]
 
     @pytest.mark.parametrize(
         ("statement", "status", "paid"), [(b"INSERT", 503, [1]), (b"COMMIT", 201, [1, 2])]
@@ -256,11 +209,4 @@ class TestAConnectionThatIsReset:
         site._view = view
         assert site.post(amount=2).status_code == status
         reset.proxy.drop_next_replies(0)
-        assert amounts(reset.books.url) == paid
-
-
-def amounts(url):
-    books = PaymentApp(url, prepare=False)
-    paid = books.amounts()
-    books.close()
-    return paid
+        assert reset.behind.amounts() == paid

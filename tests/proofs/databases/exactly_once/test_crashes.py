@@ -5,14 +5,16 @@ import signal
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from helpers.killed_process import LEASE, STEPS, Children
 from helpers.payment_database import PaymentApp
+from helpers.row_locks import wait_for_waiting
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import until
-from sqlalchemy import event, text
+from sqlalchemy import event, make_url
 
 pytestmark = pytest.mark.database
 
@@ -25,27 +27,17 @@ COMMITS = {
 }
 """As it stands on the wire; BEGIN ISOLATION LEVEL READ COMMITTED ends alike."""
 
-LOCK_WAITS = {
-    "postgres": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
-    "mariadb": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
-}
-
 COMMITTED = ("after the commit", "before the answer")
 
 
 @pytest.fixture(params=COMMITS)
-def product(request):
-    return request.param
+def server(request):
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
-def server(request, product):
-    return request.getfixturevalue(product)
-
-
-@pytest.fixture
-def commit(product):
-    return COMMITS[product]
+def commit(request):
+    return COMMITS[request.node.callspec.params["server"]]
 
 
 @pytest.fixture
@@ -55,9 +47,8 @@ def url(server):
 
 @pytest.fixture
 def pay_app(url):
-    site = PaymentApp(url)
-    yield site
-    site.close()
+    with closing(PaymentApp(url)) as site:
+        yield site
 
 
 @pytest.fixture
@@ -101,12 +92,15 @@ def proxy(server):
         yield proxy
 
 
-def through(proxy, url):
-    return url.rpartition("@")[0] + f"@127.0.0.1:{proxy.port}/" + url.rpartition("/")[2]
+@pytest.fixture
+def site(proxy, url):
+    """A site behind the proxy."""
+    settings = {"IDEMPOTENCE_LEASE": 2}
+    with closing(PaymentApp(make_url(url).set(port=proxy.port), settings=settings)) as site:
+        yield site
 
 
-def test_a_commit_whose_answer_is_lost_is_found_to_be_done(proxy, commit, url, pay_app):
-    site = PaymentApp(through(proxy, url))
+def test_a_commit_whose_answer_is_lost_is_found_to_be_done(proxy, commit, site, pay_app):
     site.post(key="warm", amount=1)
     proxy.drop_next_replies(1, after=commit)
     answer = site.post(amount=7)
@@ -115,14 +109,12 @@ def test_a_commit_whose_answer_is_lost_is_found_to_be_done(proxy, commit, url, p
     again = site.post(amount=7)
     assert (again.json, again.headers["Idempotent-Replayed"]) == (answer.json, "true")
     assert (site.runs, pay_app.amounts()) == (2, [1, 7])
-    site.close()
 
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_undecidable_commit_is_503_and_leaves_the_claim_alone(
-    proxy, commit, url, pay_app, arrives
+    proxy, commit, site, pay_app, arrives
 ):
-    site = PaymentApp(through(proxy, url), settings={"IDEMPOTENCE_LEASE": 2})
     real = site.session().commit
 
     def cut_off():
@@ -148,29 +140,9 @@ def test_an_undecidable_commit_is_503_and_leaves_the_claim_alone(
     site._view = None
     assert until(lambda: pay_app.post().status_code == 201, 10)
     assert len(pay_app.amounts()) == 1
-    site.close()
 
 
-def test_a_database_that_is_away_before_the_commit_is_503_and_frees_the_claim(proxy, url, pay_app):
-    site = PaymentApp(through(proxy, url))
-
-    def view(session):
-        paid = site.pay(session, 7)
-        session.flush()
-        proxy.refuse()
-        return paid
-
-    site._view = view
-    answer = site.post()
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-    proxy.accept()
-    assert until(lambda: list(pay_app.store.scan("")) == [], 10)  # the keeper has released it
-    assert pay_app.post(amount=8).status_code == 201
-    assert pay_app.amounts() == [8]
-    site.close()
-
-
-def test_looking_a_commit_up_waits_for_what_is_being_decided(product, pay_app):
+def test_looking_a_commit_up_waits_for_what_is_being_decided(url, pay_app):
     store = pay_app.store
     key, owner = "idempotence:2:key:pay:" + "0" * 32, b"o" * 16
     store.claim(key, owner, b"f" * 16, 30, 0)
@@ -179,10 +151,7 @@ def test_looking_a_commit_up_waits_for_what_is_being_decided(product, pay_app):
         found = []
         looking = threading.Thread(target=lambda: found.append(store.look_up(key, owner)))
         looking.start()
-        each_anew = pay_app.engine.execution_options(isolation_level="AUTOCOMMIT")
-        with each_anew.connect() as watching:
-            waits = text(LOCK_WAITS[product])
-            assert until(lambda: watching.scalar(waits) == 1, 4)
+        wait_for_waiting(url, 1)
         assert found == []
         connection.commit()
         looking.join()

@@ -1,18 +1,14 @@
 """Transactions of `within=` that InnoDB ends: 503 or the view's own error, and nothing by half."""
 
-import json
-import subprocess
-import sys
 import threading
 from contextlib import closing
 
 import pytest
-from helpers.payment_database import PaymentApp, errors_as_text, pay, payments
-from helpers.repository import ROOT
+from helpers.payment_database import Payment, PaymentApp, errors_as_text, pay, payments
 from helpers.servers.mariadb import MariaDbServer
-from helpers.servers.processes import until
-from sqlalchemy import update
-from sqlalchemy.exc import OperationalError
+from helpers.servers.processes import all_at_once, until
+from sqlalchemy import insert, text, update
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 pytestmark = pytest.mark.database
 
@@ -83,15 +79,6 @@ def waits(server):
 
 
 class TestADeadlock:
-    def test_that_the_view_does_not_catch_is_its_own_error_and_frees_the_key(
-        self, site, mariadb, url
-    ):
-        site._view = lambda session: as_victim(mariadb, url, session)
-        answer = site.post()
-        assert (answer.status_code, "1213" in answer.text) == (500, True)
-        assert site.amounts() == [1, 2]
-        assert is_free(site)
-
     def test_that_the_view_swallows_is_refused_since_its_writes_are_gone(self, site, mariadb, url):
         def view(session):
             pay(session, 7)
@@ -107,10 +94,9 @@ class TestADeadlock:
         assert site.amounts() == [1, 2]
         assert is_free(site)
 
-    @pytest.mark.parametrize("number", [1213, 1205])
-    def test_in_the_completion_is_503_and_rolled_back(self, site, mariadb, url, number):
+    def test_in_the_completion_is_503_and_rolled_back(self, site, mariadb, url):
         name = url.rpartition("/")[2]
-        mariadb.execute(SIGNALS.format(number=number), database=name)
+        mariadb.execute(SIGNALS, database=name)
         assert is_unavailable(site.post(amount=7))
         assert site.amounts() == [1, 2]
         assert is_free(site)
@@ -121,7 +107,7 @@ class TestADeadlock:
 
 SIGNALS = """
 CREATE TRIGGER signals BEFORE UPDATE ON flask_idempotence FOR EACH ROW
-IF NEW.kind = 'record' THEN SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = {number}; END IF
+IF NEW.kind = 'record' THEN SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213; END IF
 """
 
 
@@ -173,115 +159,76 @@ def swallow(site, server, url):
         return site.post()
 
 
-class TestAConnection:
-    @pytest.mark.parametrize("is_checked", [False, True])
-    def test_that_wait_timeout_closed_is_503_at_worst(self, fresh_mariadb, is_checked):
-        url = fresh_mariadb.new_database()
-        site = PaymentApp(url, engine={"pool_pre_ping": is_checked})
-        fresh_mariadb.execute("SET GLOBAL wait_timeout = 1")
-        site.engine.dispose()
-        assert site.post(key="first", amount=1).status_code == 201
-        assert until(lambda: not fresh_mariadb.sleeping(), 10)
-        answer = site.post(amount=2)
-        assert answer.status_code == 201 if is_checked else is_unavailable(answer)
-        assert until(lambda: site.post(amount=2).status_code == 201, 10)
-        assert site.amounts() == [1, 2]
-        site.close()
-
-    def test_killed_before_the_commit_is_503_and_never_a_success(self, site, mariadb):
-        def view(session):
-            commit = session().commit
-            session().commit = lambda: (kill(mariadb, session), commit())
-            return site.pay(session, 7)
-
-        site._view = view
-        assert is_unavailable(site.post())
-        assert site.amounts() == [1, 2]
-
-    def test_killed_after_the_commit_is_a_success(self, site, mariadb):
-        """The server kills the connection while the COMMIT is on its way back."""
-
-        def view(session):
-            commit = session().commit
-
-            def cut_off():
-                driver = session.connection().connection.dbapi_connection
-                session.connection().exec_driver_sql("COMMIT")
-                mariadb.execute(f"KILL {driver.thread_id()}")
-                commit()
-
-            session().commit = cut_off
-            return site.pay(session, 7)
-
-        site._view = view
-        assert site.post().status_code == 201
-        assert site.amounts() == [1, 2, 7]
-        assert site.post().headers["Idempotent-Replayed"] == "true"
+def test_a_connection_that_wait_timeout_closed_is_503_at_worst(fresh_mariadb):
+    site = PaymentApp(fresh_mariadb.new_database())
+    fresh_mariadb.execute("SET GLOBAL wait_timeout = 1")
+    site.engine.dispose()
+    assert site.post(key="first", amount=1).status_code == 201
+    assert until(lambda: not fresh_mariadb.sleeping(), 10)
+    assert is_unavailable(site.post(amount=2))
+    assert until(lambda: site.post(amount=2).status_code == 201, 10)
+    assert site.amounts() == [1, 2]
+    site.close()
 
 
-def kill(server, session):
-    server.execute(f"KILL {session.connection().connection.dbapi_connection.thread_id()}")
-
-
-PROCESSES, THREADS, ROUNDS = 4, 16, 3
-
-CALLERS = """
-import json, sys, threading
-from collections import Counter
-from helpers.payment_database import PaymentApp
-
-url, level, threads, process = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-site = PaymentApp(url, prepare=False, deadline=30,
-    engine={"pool_size": threads, "pool_timeout": 60, "isolation_level": level})
-print("ready", flush=True)
-for line in sys.stdin:
-    answers = []
-    barrier = threading.Barrier(threads)
-    def send(which):
-        key = line.strip() or f"{process}-{which}"
-        barrier.wait()
-        answers.append(site.post(key=f"{key}", amount=1).status_code)
-    crowd = [threading.Thread(target=send, args=(which,)) for which in range(threads)]
-    for each in crowd: each.start()
-    for each in crowd: each.join()
-    print(json.dumps(Counter(answers)), flush=True)
-site.close()
-"""
+CALLERS, ROUNDS = 64, 3
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "READ COMMITTED"])
-def test_64_callers_in_four_processes_get_no_error_of_the_database(
-    fresh_mariadb, level, record_property
-):
-    url = fresh_mariadb.new_database()
-    site = PaymentApp(url)
-    command = [sys.executable, "-c", CALLERS, url, level, str(THREADS)]
-    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    options["cwd"] = ROOT / "tests"
-    callers = [subprocess.Popen([*command, f"p{n}"], **options) for n in range(PROCESSES)]
+def test_64_callers_get_no_error_of_the_database(fresh_mariadb, level, record_property):
+    options = {"pool_size": CALLERS, "pool_timeout": 60, "isolation_level": level}
+    site = PaymentApp(fresh_mariadb.new_database(), deadline=30, engine=options)
     before = fresh_mariadb.deadlocks()
 
-    def send(key):
-        for each in callers:
-            each.stdin.write(f"{key}\n")
-            each.stdin.flush()
-        answers = [json.loads(each.stdout.readline()) for each in callers]
-        return {status for each in answers for status in each}, sum(
-            each.get("201", 0) for each in answers
-        )
+    def send(keys):
+        calls = [lambda key=key: site.post(key=key, amount=1).status_code for key in keys]
+        return set(all_at_once(calls))
 
-    try:
-        assert [each.stdout.readline() for each in callers] == ["ready\n"] * PROCESSES
-        assert send("") == ({"201"}, PROCESSES * THREADS)
-        assert site.count() == PROCESSES * THREADS
-        for number in range(ROUNDS):
-            statuses, _ = send(f"key {number}")
-            assert statuses <= {"201", "409"}
-            assert site.count() == PROCESSES * THREADS + number + 1
-    finally:
-        for each in callers:
-            each.communicate(timeout=60)
+    assert send([f"p{number}" for number in range(CALLERS)]) == {201}
+    assert site.count() == CALLERS
+    for number in range(ROUNDS):
+        assert send([f"key {number}"] * CALLERS) <= {201, 409}
+        assert site.count() == CALLERS + number + 1
     found = fresh_mariadb.deadlocks() - before
-    record_property("report", f"{level}: {found} deadlocks in {(ROUNDS + 1) * 64} requests")
+    record_property("report", f"{level}: {found} deadlocks in {(ROUNDS + 1) * CALLERS} requests")
     assert found <= ROUNDS
     site.close()
+
+
+# What a view and a connection may do on MariaDB
+
+
+def test_a_view_may_go_on_after_a_statement_that_was_refused_alone(pay_app):
+    def view(session):
+        pay(session)
+        with pytest.raises(IntegrityError):
+            session.execute(insert(payments).values(amount=None))
+        return "paid", 201
+
+    site = pay_app(view)
+    assert [site.post().status_code for _ in range(2)] == [201, 201]
+    assert (site.runs, site.count()) == (1, 1)
+
+
+@pytest.mark.parametrize("how", ["by an option", "since a view has said so"])
+def test_connections_that_commit_by_themselves_get_a_transaction(pay_app, how):
+    options = {"connect_args": {"autocommit": True}} if how == "by an option" else {}
+    site = pay_app(engine=options | {"pool_size": 1, "max_overflow": 0})
+    if how != "by an option":
+        with site.engine.connect() as connection:
+            connection.execute(text("SET autocommit = 1"))
+    site._view = lambda session: (pay(session), ("no", 503))[1]
+    assert (site.post().status_code, site.count()) == (503, 0)
+    site._view = None
+    assert [site.post().status_code for _ in range(2)] == [201, 201]
+    assert site.count() == 1
+
+
+def test_an_error_that_is_the_statements_own_is_the_applications(pay_app):
+    """PyMySQL's OperationalError is the class of outages, and of an unknown column."""
+
+    site = pay_app(lambda session: (session.add(Payment(amount=1)), "paid")[1])
+    with site.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE payments DROP COLUMN reference"))
+    site.app.register_error_handler(OperationalError, lambda error: ("the application's", 500))
+    assert site.post().text == "the application's"

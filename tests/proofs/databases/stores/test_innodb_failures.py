@@ -1,21 +1,16 @@
-"""Failures of a MariaDB or MySQL server: an error in time, and nothing half done."""
+"""Locks, kills, deadlocks and full disks of InnoDB: in time, and never a false success."""
 
 import itertools
 import os
 import shutil
 import subprocess
-from contextlib import contextmanager, suppress
+import threading
+from contextlib import closing, suppress
 
 import pymysql
 import pytest
-from helpers.servers.processes import until
-from helpers.store_assertions import (
-    answers,
-    claim,
-    owner,
-    timed_failure,
-    works,
-)
+from helpers.servers.processes import all_at_once, until
+from helpers.store_assertions import answers, claim, owner, timed_failure, works
 from sqlalchemy import create_engine
 
 from flask_idempotence import SqlStore, StoreError
@@ -24,8 +19,8 @@ from flask_idempotence.stores.base import (
     Claimed,
     Done,
     Outcome,
+    Renewal,
     Running,
-    TokenOutcome,
 )
 
 pytestmark = pytest.mark.database
@@ -36,98 +31,127 @@ DEADLINE = 2
 PATIENCE = DEADLINE + 1.5  # the machine may be busy
 
 
-def store_at(url, deadline=DEADLINE, **options):
-    return SqlStore(create_engine(url, **options), deadline=deadline)
+def test_a_first_insert_that_is_undone_leaves_the_key_to_one_of_those_who_wait(store, engine):
+    mine = owner()
+    for _ in range(5):
+        with engine.begin() as connection:
+            store.complete_in(connection, "k", mine, NO_FINGERPRINT, b"r", 60)
+            undo = threading.Timer(0.5, connection.rollback)
+            undo.start()
+            found = all_at_once([lambda: claim(store)] * 8)
+            undo.join()
+        assert sum(each == Claimed() for each in found) == 1
+        assert sum(isinstance(each, Running) for each in found) == 7
+        store.remove("k")
 
 
-@pytest.fixture
-def store(url):
-    store = store_at(url)
-    store.create_table()
-    store.clear("")
-    yield store
-    store.close()
+@pytest.mark.parametrize("what", ["QUERY", "CONNECTION"])
+def test_a_kill_of_a_statement_that_waits_for_a_lock_is_no_success(mariadb, store, engine, what):
+    mine, killed = owner(), []
+    store.claim("k", mine, NO_FINGERPRINT, 60, 0)
+
+    def kill():
+        assert until(lambda: killed.extend(waits_in(mariadb, "DELETE")) or killed)
+        mariadb.execute(f"KILL {what} {killed[0]}")
+
+    with engine.begin() as connection:
+        store.complete_in(connection, "k", mine, NO_FINGERPRINT, b"r", 60)
+        killer = threading.Thread(target=kill)
+        killer.start()
+        error, took = timed_failure(lambda: store.release("k", mine))
+        killer.join()
+    assert killed
+    assert took < PATIENCE
+    assert error.sent is (what == "CONNECTION")  # the second attempt waits, too
+    assert claim(store) == Done(True, b"r")
+
+
+def waits_in(server, word):
+    query = f"SELECT id FROM information_schema.processlist WHERE info LIKE '{word}%'"
+    return [row[0] for row in server.execute(query)]
+
+
+def test_a_deadlock_with_a_transaction_that_has_changed_more_costs_the_caller_nothing(
+    mariadb, store, url
+):
+    """The victim is the one that has changed less: ours."""
+    mine = owner()
+    keys = [f"k{number}" for number in range(20)]
+    for key in keys:
+        store.claim(key, mine, NO_FINGERPRINT, 60, 0)
+    before = mariadb.deadlocks()
+    with closing(mariadb.connect(url.rpartition("/")[2], autocommit=False)) as rival:
+        cursor = rival.cursor()
+        cursor.execute("CREATE TABLE IF NOT EXISTS weight (n INT) ENGINE=InnoDB")
+        cursor.executemany("INSERT INTO weight VALUES (%s)", [(n,) for n in range(1000)])
+        lock = "SELECT * FROM flask_idempotence WHERE `key` = %s FOR UPDATE"
+        cursor.execute(lock, (keys[-1],))
+        found = []
+        renewals = [Renewal(key, mine, 60) for key in keys]
+        ours = threading.Thread(target=lambda: found.extend(store.renew(renewals)))
+        ours.start()
+        assert until(lambda: waits_in(mariadb, "UPDATE"), 5)
+        cursor.execute(lock, (keys[0],))
+        rival.rollback()
+        ours.join()
+    assert mariadb.deadlocks() == before + 1
+    assert found == [Outcome.OK] * 20
 
 
 @pytest.fixture
 def fresh_store(fresh_mariadb):
-    store = store_at(fresh_mariadb.new_database())
+    """A store of a user without rights on the server itself."""
+    url = fresh_mariadb.new_database()
+    fresh_mariadb.execute(
+        "CREATE USER app@'127.0.0.1'",
+        f"GRANT ALL ON {url.rpartition('/')[2]}.* TO app@'127.0.0.1'",
+    )
+    store = SqlStore(create_engine(url.replace("root@", "app@")), deadline=DEADLINE)
     store.create_table()
     yield store
     store.close()
 
 
-class TestAServer:
-    def test_that_closed_idle_connections_costs_nothing(self, fresh_mariadb, fresh_store):
-        fresh_mariadb.execute("SET GLOBAL wait_timeout = 1")
-        fresh_store.put_token("t", b"", 60)
-        assert until(lambda: not fresh_mariadb.sleeping(), 10)
-        assert fresh_store.take_token("t", b"") is TokenOutcome.TAKEN  # which is sent once
-
-    def test_that_killed_idle_connections_costs_nothing(self, mariadb, store):
-        store.put_token("t", b"", 60)
-        for number in mariadb.sleeping():
-            mariadb.execute(f"KILL {number}")
-        assert store.take_token("t", b"") is TokenOutcome.TAKEN
-
-    def test_with_no_connection_left_is_an_error_at_once(self, fresh_mariadb, fresh_store):
-        works(fresh_store)
-        fresh_store.close()
-        name = fresh_store.engine.url.database
-        fresh_mariadb.execute(
-            "CREATE USER app@'127.0.0.1'", f"GRANT ALL ON {name}.* TO app@'127.0.0.1'"
-        )
-        crowded = store_at(fresh_mariadb.url(name).replace("root@", "app@"))
-        fresh_mariadb.execute("SET GLOBAL max_connections = 10")
-        held = []
-        with suppress(pymysql.OperationalError):
-            while True:
-                held.append(fresh_mariadb.connect())
-        error, took = timed_failure(lambda: claim(crowded))
-        assert not error.sent
-        assert "1040" in str(error)
-        assert took < PATIENCE
-        for each in held:
-            each.close()
-        assert until(lambda: answers(crowded))
-        works(crowded)
-        crowded.close()
+def test_a_server_with_no_connection_left_is_an_error_at_once(fresh_mariadb, fresh_store):
+    works(fresh_store)
+    fresh_store.close()
+    fresh_mariadb.execute("SET GLOBAL max_connections = 10")
+    held = []
+    with suppress(pymysql.OperationalError):
+        while True:
+            held.append(fresh_mariadb.connect())
+    error, took = timed_failure(lambda: claim(fresh_store))
+    assert not error.sent
+    assert "1040" in str(error)
+    assert took < PATIENCE
+    for each in held:
+        each.close()
+    assert until(lambda: answers(fresh_store))
+    works(fresh_store)
 
 
 class TestAServerThatCannotWrite:
     """Claims are refused; records are still replayed, since a replay only reads."""
 
-    @contextmanager
-    def replays_only(self, store, number):
-        mine = owner()
-        assert store.claim("done", mine, NO_FINGERPRINT, 60, 0) == Claimed()
-        assert store.complete("done", mine, NO_FINGERPRINT, b"r", 60) is Outcome.OK
-        yield
+    @pytest.mark.parametrize(
+        ("variable", "number"), [("read_only", 1290), ("transaction_read_only", 1792)]
+    )
+    def test_after_a_failover_to_a_replica(self, fresh_mariadb, fresh_store, variable, number):
+        if variable == "transaction_read_only" and not fresh_mariadb.is_mysql:
+            variable = "tx_read_only"
+        store = fresh_store
+        store.complete("done", owner(), NO_FINGERPRINT, b"r", 60)
+        fresh_mariadb.execute(f"SET GLOBAL {variable} = ON")
+        store.close()  # a session keeps its own transaction_read_only
         for call in (lambda: claim(store), lambda: store.put_token("t", b"", 60)):
             error, took = timed_failure(call)
             assert not error.sent
             assert f"({number}," in str(error)
             assert took < PATIENCE
         assert claim(store, "done") == Done(True, b"r")
-
-    @pytest.mark.parametrize(
-        ("variable", "number"), [("read_only", 1290), ("transaction_read_only", 1792)]
-    )
-    def test_after_a_failover_to_a_replica(self, fresh_mariadb, fresh_store, variable, number):
-        name = fresh_store.engine.url.database
-        fresh_mariadb.execute(
-            "CREATE USER app@'127.0.0.1'", f"GRANT ALL ON {name}.* TO app@'127.0.0.1'"
-        )
-        if variable == "transaction_read_only" and not fresh_mariadb.is_mysql:
-            variable = "tx_read_only"
-        store = store_at(fresh_mariadb.url(name).replace("root@", "app@"))
-        with self.replays_only(store, number):
-            fresh_mariadb.execute(f"SET GLOBAL {variable} = ON")
-            store.close()  # a session keeps its own transaction_read_only
         fresh_mariadb.execute(f"SET GLOBAL {variable} = OFF")
         store.close()
         works(store)
-        store.close()
 
     @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small disk")
     def test_because_its_disk_is_full(self, fresh_mariadb, fresh_store):
@@ -145,15 +169,13 @@ class TestAServerThatCannotWrite:
 
     def fill_and_free(self, server, store, disk):
         create, index, _ = store.ddl().split(";")
-        database = store.engine.url.database
         moved = f"{create} DATA DIRECTORY='{disk}'"
-        server.execute("DROP TABLE flask_idempotence", moved, index, database=database)
-        mine, record = owner(), bytes(100_000)
+        drop = "DROP TABLE flask_idempotence"
+        server.execute(drop, moved, index, database=store.engine.url.database)
+        mine, record, completed = owner(), bytes(100_000), []
 
         def complete(key):
             return store.complete(key, mine, NO_FINGERPRINT, record, 60)
-
-        completed = []
 
         def fill():
             for number in itertools.count():
@@ -175,11 +197,9 @@ class TestAServerThatCannotWrite:
         assert claim(store, completed[0]) == Done(True, record)
         for each in completed:
             store.remove(each)
-        assert until(lambda: has_room(lambda: complete(key)), 20)  # InnoDB purges later
 
+        def has_room():
+            with suppress(StoreError):
+                return complete(key) is Outcome.OK
 
-def has_room(call):
-    try:
-        return call() is Outcome.OK
-    except StoreError:
-        return False
+        assert until(has_room, 20)  # InnoDB purges later

@@ -1,5 +1,7 @@
 """The store behind PgBouncer in transaction mode, which shares the server's sessions."""
 
+from contextlib import contextmanager
+
 import pytest
 from helpers.applications.doctor_apps import production_app, severity
 from helpers.payment_database import PaymentApp
@@ -9,7 +11,7 @@ from helpers.store_assertions import claim, owner, timed_failure
 from sqlalchemy import NullPool, create_engine, text
 
 from flask_idempotence import SqlStore
-from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome
+from flask_idempotence.stores.base import NO_FINGERPRINT, Outcome
 from flask_idempotence.stores.sql import table
 from flask_idempotence.testing import StoreContract
 
@@ -113,13 +115,6 @@ def test_the_limits_hold_for_our_own_transactions(store, seen):
     assert store.release("k", mine) is Outcome.OK
 
 
-def test_the_isolation_is_ours_within_them(store):
-    told = store._run(
-        lambda connection: connection.sqlalchemy.scalar(text("SHOW transaction_isolation"))
-    )
-    assert told == "read committed"
-
-
 def test_nothing_is_prepared_by_name(store, seen):
     another = SqlStore(store.engine)
     all_at_once([lambda: work(store, 30), lambda: work(another, 30)] * 3)
@@ -161,12 +156,22 @@ def test_an_operation_is_one_transaction_of_three_round_trips(store, statements)
 DRIVERS = {"psycopg": {"prepare_threshold": None}, "psycopg2": {}, "pg8000": {}}
 
 
+@contextmanager
+def paying(pooler, direct, driver, *view):
+    """An application that pays within a transaction, through a pooler."""
+    options = {"connect_args": DRIVERS[driver], "pool_size": 8}
+    pay_app = PaymentApp(pooler.url(direct, driver), *view, engine=options)
+    try:
+        yield pay_app
+    finally:
+        pay_app.store.close()
+        pay_app.close()
+
+
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_within_a_transaction_of_the_applications(pgbouncer, direct, seen, driver):
-    options = {"connect_args": DRIVERS[driver], "pool_size": 8}
-    pay_app = PaymentApp(pgbouncer.url(direct, driver), engine=options)
-    before = pay_app.count()
-    try:
+    with paying(pgbouncer, direct, driver) as pay_app:
+        before = pay_app.count()
         for number in range(30):
             assert pay_app.post(f"{driver}-{number}").status_code == 201
             assert pay_app.post(f"{driver}-{number}").headers["Idempotent-Replayed"] == "true"
@@ -176,9 +181,6 @@ def test_within_a_transaction_of_the_applications(pgbouncer, direct, seen, drive
         assert set(all_at_once(calls)) <= {201, 409}
         assert (pay_app.count() - before, pay_app.runs) == (34, 34)
         assert settings_of(seen) == UNTOUCHED
-    finally:
-        pay_app.store.close()
-        pay_app.close()
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -186,42 +188,23 @@ def test_the_isolation_of_within_is_that_of_its_own_transaction(pgbouncer, direc
     def view(session):
         return session.scalar(text("SHOW transaction_isolation"))
 
-    options = {"connect_args": DRIVERS[driver], "pool_size": 8}
-    pay_app = PaymentApp(pgbouncer.url(direct, driver), view, engine=options)
+    with paying(pgbouncer, direct, driver, view) as pay_app:
 
-    def post(name):
-        return {pay_app.post(f"{driver}-isolation-{name}-{number}").text for number in range(15)}
+        def post(name):
+            return {pay_app.post(f"{driver}-isolation-{name}-{n}").text for n in range(15)}
 
-    try:
         calls = [lambda name=name: post(name) for name in range(4)]
         looks = [lambda: set().union(*(settings_of(seen, 1) for _ in range(60)))] * 2
         assert all_at_once(calls + looks) == [{"read committed"}] * 4 + [UNTOUCHED] * 2
-    finally:
-        pay_app.store.close()
-        pay_app.close()
 
 
 def test_within_takes_no_second_connection_for_its_commit(postgres, direct):
-    with PgBouncer(postgres, default_pool_size=2) as pooler:
-        options = {"connect_args": DRIVERS["psycopg"], "pool_size": 8}
-        pay_app = PaymentApp(pooler.url(direct), engine=options)
-        try:
-            calls = [lambda n=n: pay_app.post(f"first-{n}").status_code for n in range(6)]
-            assert all_at_once(calls) == [201] * 6
-        finally:
-            pay_app.store.close()
-            pay_app.close()
-
-
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_with_every_driver(pgbouncer, direct, seen, driver):
-    engine = create_engine(pgbouncer.url(direct, driver))
-    store = SqlStore(engine)
-    all_at_once([lambda: work(store, 20)] * 4)
-    assert claim(store, owner().hex()) == Claimed()
-    assert settings_of(seen) == UNTOUCHED
-    store.close()
-    engine.dispose()
+    with (
+        PgBouncer(postgres, default_pool_size=2) as pooler,
+        paying(pooler, direct, "psycopg") as pay_app,
+    ):
+        calls = [lambda n=n: pay_app.post(f"first-{n}").status_code for n in range(6)]
+        assert all_at_once(calls) == [201] * 6
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -236,22 +219,15 @@ def test_a_connection_without_a_pooler_is_recognised(pgbouncer, direct, driver):
         engine.dispose()
 
 
-class TestTheDoctor:
-    def severity(self, url, **engine):
-        made = create_engine(url, **engine)
-        store = SqlStore(made)
-        try:
-            return severity("pooler", production_app(store=store))
-        finally:
-            store.close()
-            made.dispose()
-
-    def test_finds_that_statements_are_prepared_behind_a_pooler(self, url):
-        assert self.severity(url) == "warning"
-
-    def test_is_content_where_they_are_not(self, url):
-        told = self.severity(url, connect_args={"prepare_threshold": None})
-        assert told == "ok"
-
-    def test_is_content_without_a_pooler(self, direct):
-        assert self.severity(direct) == "ok"
+@pytest.mark.parametrize(
+    ("pooled", "prepares", "told"),
+    [(True, {}, "warning"), (True, {"prepare_threshold": None}, "ok"), (False, {}, "ok")],
+)
+def test_the_doctor_finds_that_statements_are_prepared_behind_a_pooler(
+    url, direct, pooled, prepares, told
+):
+    engine = create_engine(url if pooled else direct, connect_args=prepares)
+    store = SqlStore(engine)
+    assert severity("pooler", production_app(store=store)) == told
+    store.close()
+    engine.dispose()

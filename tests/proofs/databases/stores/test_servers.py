@@ -14,10 +14,17 @@ from helpers.store_assertions import (
     timed_failure,
     works,
 )
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import NullPool, create_engine, make_url, text
 
 from flask_idempotence import SqlStore
-from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome, Running
+from flask_idempotence.stores.base import (
+    NO_FINGERPRINT,
+    Claimed,
+    Done,
+    Outcome,
+    Renewal,
+    Running,
+)
 from flask_idempotence.stores.base import TokenOutcome as Token
 
 pytestmark = pytest.mark.database
@@ -30,8 +37,8 @@ OF_CLAIMS = {"postgres": b"owner", "mariadb": b"INSERT"}
 IN_THE_CLEAR = {"postgres": {"sslmode": "disable", "gssencmode": "disable"}, "mariadb": {}}
 
 
-def store_at(url):
-    return SqlStore(create_engine(url), deadline=DEADLINE)
+def store_at(url, deadline=DEADLINE):
+    return SqlStore(create_engine(url, poolclass=NullPool), deadline=deadline)
 
 
 @pytest.fixture(params=["postgres", "mariadb"])
@@ -129,6 +136,15 @@ class TestAServer:
         assert error.sent
         assert until(lambda: store.take_token("t", b"") is Token.ABSENT)
 
+    def test_that_answers_nothing_any_more_leaves_it_open_whether_it_was_sent(
+        self, product, store, far
+    ):
+        far.proxy.drop_next_replies(1, after=OF_CLAIMS[product])
+        far.proxy.lead_to(SimpleNamespace(port=1))  # the second attempt does not even connect
+        error, _ = timed_failure(lambda: claim(far.store))
+        assert error.sent
+        assert until(lambda: store.peek("k"))  # it did arrive
+
 
 class TestALock:
     """Of a transaction that has completed a claim, and is open."""
@@ -156,3 +172,111 @@ class TestALock:
         assert time.monotonic() - started < 0.5
         connection.commit()
         assert claim(store) == Done(True, b"r")
+
+    def test_on_a_record_does_not_keep_replays_waiting(self, store):
+        mine = owner()
+        store.complete("k", mine, NO_FINGERPRINT, b"r", 60)
+        with store.engine.begin() as connection:
+            connection.execute(text("SELECT * FROM flask_idempotence FOR UPDATE")).all()
+            started = time.monotonic()
+            assert claim(store) == Done(True, b"r")
+            assert time.monotonic() - started < DEADLINE / 2
+
+
+ATTEMPTS = {
+    "postgres": (
+        "CREATE SEQUENCE attempts",
+        """CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
+           BEGIN
+             IF nextval('attempts') <= {times} THEN
+               RAISE EXCEPTION 'a conflict' USING ERRCODE = '{error}';
+             END IF;
+             RETURN NEW;
+           END $$""",
+        """CREATE TRIGGER raises BEFORE {event} ON flask_idempotence
+           FOR EACH ROW EXECUTE FUNCTION raises()""",
+        "SELECT last_value FROM attempts",
+    ),
+    "mariadb": (
+        "CREATE TABLE attempts (number INT) ENGINE=MyISAM",  # which no rollback undoes
+        "INSERT INTO attempts VALUES (0)",
+        """CREATE TRIGGER raises BEFORE {event} ON flask_idempotence FOR EACH ROW BEGIN
+             UPDATE attempts SET number = number + 1;
+             IF (SELECT number FROM attempts) <= {times} THEN
+               SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = {error};
+             END IF;
+           END""",
+        "SELECT number FROM attempts",
+    ),
+}
+"""What makes the first attempts to write a row fail, and what counts them all."""
+
+OPERATIONS = {
+    "claim": ("INSERT", lambda store, mine: claim(store, "new"), Claimed()),
+    "complete": (
+        "UPDATE",
+        lambda store, mine: store.complete("k", mine, NO_FINGERPRINT, b"r", 60),
+        Outcome.OK,
+    ),
+    "release": ("DELETE", lambda store, mine: store.release("k", mine), Outcome.OK),
+    "renew": ("UPDATE", lambda store, mine: store.renew([Renewal("k", mine, 60)]), [Outcome.OK]),
+}
+
+
+class TestAConflict:
+    @pytest.fixture
+    def store(self, url):
+        """One with time for all attempts, on a busy machine, too."""
+        store = store_at(url, deadline=10)
+        store.create_table()
+        yield store
+        store.close()
+
+    @pytest.fixture
+    def attempts(self, store, product):
+        """Have so many attempts end in an error; returns what counts the attempts."""
+        *arranging, counting = ATTEMPTS[product]
+
+        def attempts(error, times, event="INSERT"):
+            with store.engine.begin() as connection:
+                for statement in arranging:
+                    connection.exec_driver_sql(
+                        statement.format(error=error, times=times, event=event)
+                    )
+            return lambda: store._run(lambda c: c.sqlalchemy.scalar(text(counting)))
+
+        return attempts
+
+    @pytest.mark.parametrize(
+        ("product", "error", "operation"),
+        [
+            ("postgres", "40001", "claim"),
+            ("postgres", "40P01", "claim"),
+            *(("mariadb", 1213, operation) for operation in OPERATIONS),
+        ],
+        indirect=["product"],
+    )
+    def test_of_transactions_is_tried_again(self, store, attempts, error, operation):
+        mine = owner()
+        store.claim("k", mine, NO_FINGERPRINT, 60, 0)
+        event, call, outcome = OPERATIONS[operation]
+        count = attempts(error, 3, event)
+        assert call(store, mine) == outcome
+        assert count() == 4
+
+    @pytest.mark.parametrize(
+        ("product", "error", "tried"),
+        [
+            ("postgres", "40001", 6),
+            ("postgres", "23514", 1),
+            ("mariadb", 1213, 6),
+            ("mariadb", 1205, 1),
+            ("mariadb", 1644, 1),
+        ],
+        indirect=["product"],
+    )
+    def test_that_does_not_end_is_not_tried_for_ever(self, store, attempts, error, tried):
+        count = attempts(error, 1000)
+        failure, _ = timed_failure(lambda: claim(store))
+        assert not failure.sent
+        assert count() == tried
