@@ -271,7 +271,6 @@ def _read_and_keep(request: Request) -> Body:
     body.is_rest = is_begun and isinstance(source, WatchedInput | LimitedStream)
     environ["wsgi.input"] = body.stream
     environ[KEPT] = body
-    body.is_rest = bool(is_begun)
     if "stream" in known:
         known["stream"] = body.stream
         body.is_rest |= body.size < (is_altered if length is None else length)

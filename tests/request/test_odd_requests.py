@@ -2,6 +2,7 @@
 
 import decimal
 import gzip
+import io
 import json
 from uuid import UUID
 
@@ -176,6 +177,16 @@ def test_a_body_that_a_hook_decompresses_has_another_length_than_announced(guard
         how = {"wsgi.input_terminated": True, "CONTENT_LENGTH": str(len(body))}  # as Gunicorn says
         answer = send(app, body, JSON, how, {"Idempotency-Key": key})
         assert (answer.status_code, answer.json) == (200, sent)
+
+
+def test_a_body_that_a_hook_reads_and_puts_back_counts():
+    app = app_with(lambda: request.json, LOCK)
+
+    @app.before_request
+    def put_back():
+        request.environ["wsgi.input"] = io.BytesIO(request.environ["wsgi.input"].read())
+
+    assert statuses(app, b'{"a": 1}', b'{"a": 1}', b'{"a": 2}') == [200, 409, 200]
 
 
 # Headers, queries, places
