@@ -6,7 +6,7 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from ..errors import ConfigurationError, StoreError
 from .base import (
@@ -29,19 +29,17 @@ _DUE_A_WRITE = 2
 _DUE_FOR_ROOM = 4096
 """Those that a write to a full store removes at most, in some milliseconds."""
 
-_Held = tuple[str, bytes, float, bytes, float, float, bytes, bool, float]
-"""The value of a key. The collector of cyclic garbage lets go of a plain tuple of such values when
-it first meets it; objects with attributes would be traversed in each full collection."""
+_Held = tuple[str, bytes, float, bytes, Any]
+"""The value of a key: its kind, its owner (of a token: the subject), when it expires, its
+fingerprint, and what its kind has more: the end of a claim's lease, the bytes of a record, whether
+a token was put back.
 
-_KIND: Final = 0
-_OWNER: Final = 1  # of a token: its subject
+The collector of cyclic garbage lets go of a plain tuple of such values when it first meets it;
+objects with attributes would be traversed in each full collection.
+"""
+
 _EXPIRES: Final = 2
-_FINGERPRINT: Final = 3
-_LEASE_END: Final = 4
-_KEEP: Final = 5
-_RECORD: Final = 6
-_AGAIN: Final = 7
-_FILED: Final = 8  # the time of its entry in the heap, when it expires or earlier
+_ABSENT: _Held = ("", b"", float("-inf"), b"", None)
 
 
 class MemoryStore(InspectableStore):
@@ -87,20 +85,18 @@ class MemoryStore(InspectableStore):
     ) -> ClaimOutcome:
         with self._lock:
             now = self.clock()
-            held, lease_end = self._values.get(key), now + lease
-            if held is not None and held[_EXPIRES] > now:
-                if held[_KIND] == "record":
-                    matches = held[_FINGERPRINT] == fingerprint
-                    return Done(matches, held[_RECORD], held[_EXPIRES] - now)
-                if held[_KIND] == "claim":
-                    if held[_OWNER] != owner:
-                        matches, left = held[_FINGERPRINT] == fingerprint, held[_LEASE_END] - now
-                        return (
-                            Running(matches, left, held[_OWNER]) if left > 0 else Crashed(matches)
-                        )
+            kind, holder, expires, known, more = self._values.get(key, _ABSENT)
+            lease_end = now + lease
+            if expires > now:
+                if kind == "record":
+                    return Done(known == fingerprint, more, expires - now)
+                if kind == "claim" and holder != owner:
+                    left, matches = more - now, known == fingerprint
+                    return Running(matches, left, holder) if left > 0 else Crashed(matches)
+                if kind == "claim":
                     # A claim that was sent twice may arrive after its first renewal.
-                    lease_end = max(lease_end, held[_LEASE_END])
-            self._put(key, now, "claim", owner, lease_end + keep, fingerprint, lease_end, keep)
+                    lease_end = max(lease_end, more)
+            self._put(key, now, ("claim", owner, lease_end + keep, fingerprint, lease_end))
             return CLAIMED
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
@@ -109,11 +105,11 @@ class MemoryStore(InspectableStore):
     def _renew(self, key: str, owner: bytes, lease: float) -> Outcome:
         with self._lock:
             now = self.clock()
-            held = self._values.get(key)
-            if held is None or not _is_claim_of(owner, held) or held[_LEASE_END] <= now:
+            kind, holder, expires, fingerprint, lease_end = self._values.get(key, _ABSENT)
+            if (kind, holder) != ("claim", owner) or lease_end <= now:
                 return Outcome.STALE
-            end, keep = now + lease, held[_KEEP]
-            self._put(key, now, "claim", owner, end + keep, held[_FINGERPRINT], end, keep)
+            end, keep = now + lease, expires - lease_end
+            self._put(key, now, ("claim", owner, end + keep, fingerprint, end))
             return Outcome.OK
 
     def complete(
@@ -121,52 +117,46 @@ class MemoryStore(InspectableStore):
     ) -> Outcome:
         with self._lock:
             now = self.clock()
-            held = self._values.get(key)
-            if (
-                held is not None
-                and held[_EXPIRES] > now
-                and (held[_OWNER] != owner or held[_KIND] == "token")
-            ):
+            kind, holder, expires, *_ = self._values.get(key, _ABSENT)
+            if expires > now and (holder != owner or kind == "token"):
                 return Outcome.STALE
-            self._put(key, now, "record", owner, now + keep, fingerprint, record=record)
+            self._put(key, now, ("record", owner, now + keep, fingerprint, record))
             return Outcome.OK
 
     def release(self, key: str, owner: bytes) -> Outcome:
         with self._lock:
-            held = self._values.get(key)
-            if held is None:
-                return Outcome.OK
-            if not _is_claim_of(owner, held) and held[_EXPIRES] > self.clock():
+            kind, holder, expires, *_ = self._values.get(key, _ABSENT)
+            if (kind, holder) != ("claim", owner) and expires > self.clock():
                 return Outcome.STALE
-            del self._values[key]
+            self._values.pop(key, None)
             return Outcome.OK
 
     def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
         with self._lock:
             now = self.clock()
-            self._put(key, now, "token", subject, now + ttl, again=again)
+            self._put(key, now, ("token", subject, now + ttl, b"", again))
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         with self._lock:
-            held = self._values.get(key)
-            if held is None or held[_KIND] != "token" or held[_EXPIRES] <= self.clock():
+            kind, bound_to, expires, _, again = self._values.get(key, _ABSENT)
+            if kind != "token" or expires <= self.clock():
                 return TokenOutcome.ABSENT
-            if held[_OWNER] and held[_OWNER] != subject:
+            if bound_to and bound_to != subject:
                 return TokenOutcome.NOT_YOURS
             del self._values[key]
-            return TokenOutcome.TAKEN_AGAIN if held[_AGAIN] else TokenOutcome.TAKEN
+            return TokenOutcome.TAKEN_AGAIN if again else TokenOutcome.TAKEN
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
         return [self._peek(key) for key in keys]
 
     def _peek(self, key: str) -> Entry | None:
         now = self.clock()
-        held = self._values.get(key)
-        if held is None or held[_EXPIRES] <= now:
+        kind, owner, expires, _, more = self._values.get(key, _ABSENT)
+        if expires <= now:
             return None
-        kind, owner, expires, _, lease_end, _, record, _, _ = held
-        lease = max(0.0, lease_end - now) if kind == "claim" else None
-        return Entry(kind, expires - now, len(record), lease, owner)
+        lease = max(0.0, more - now) if kind == "claim" else None
+        size = len(more) if kind == "record" else 0
+        return Entry(kind, expires - now, size, lease, owner)
 
     def scan(self, prefix: str) -> Iterator[str]:
         yield from [key for key in self._live_keys() if key.startswith(prefix)]
@@ -180,8 +170,7 @@ class MemoryStore(InspectableStore):
 
     def _discard(self, key: str, seen: Entry) -> Outcome:
         with self._lock:
-            held = self._values.get(key)
-            if held is None or (held[_KIND], held[_OWNER]) != (seen.kind, seen.mark):
+            if self._values.get(key, _ABSENT)[:2] != (seen.kind, seen.mark):
                 return Outcome.STALE
             del self._values[key]
             return Outcome.OK
@@ -202,62 +191,30 @@ class MemoryStore(InspectableStore):
             now = self.clock()
             return [key for key, held in self._values.items() if held[_EXPIRES] > now]
 
-    def _put(
-        self,
-        key: str,
-        now: float,
-        kind: str,
-        owner: bytes,
-        expires: float,
-        fingerprint: bytes = b"",
-        lease_end: float = 0.0,
-        keep: float = 0.0,
-        record: bytes = b"",
-        again: bool = False,
-    ) -> None:
+    def _put(self, key: str, now: float, value: _Held) -> None:
         values, heap = self._values, self._heap
-        for _ in range(_DUE_A_WRITE):
-            if not heap or heap[0][0] > now:
-                break
-            self._drop_next(now)
-        held, filed = values.get(key), expires
-        if held is None and len(values) >= self._max_entries:
-            self._make_room(now)
-        if held is not None and held[_FILED] <= expires:
-            filed = held[_FILED]  # a later expiry needs no other entry: see `_drop_next`
-        else:
-            heapq.heappush(heap, (expires, key))
-        values[key] = (kind, owner, expires, fingerprint, lease_end, keep, record, again, filed)
-        if len(heap) > 2 * len(values) + 1000:  # of keys that were released or removed
-            heap[:] = [(held[_FILED], key) for key, held in values.items()]
+        self._drop_due(now, _DUE_A_WRITE)
+        if len(values) >= self._max_entries and key not in values:
+            has_seen_all = self._drop_due(now, _DUE_FOR_ROOM)
+            # Where none of many has expired, the key is stored all the same: one of the rest may
+            # have.
+            if has_seen_all and len(values) >= self._max_entries:
+                raise StoreError(f"The memory store is full ({self._max_entries} entries).")
+        values[key] = value
+        heapq.heappush(heap, (value[_EXPIRES], key))
+        if len(heap) > 2 * len(values) + 1000:  # of keys that were renewed, released or removed
+            heap[:] = [(held[_EXPIRES], key) for key, held in values.items()]
             heapq.heapify(heap)
 
-    def _drop_next(self, now: float) -> None:
-        """Drop the key of the heap's first entry, or file it again if it expires later."""
-        due, key = heapq.heappop(self._heap)
-        held = self._values.get(key)
-        if held is None or held[_FILED] != due:
-            return  # it was removed, and perhaps stored again
-        if held[_EXPIRES] <= now:
-            del self._values[key]
-        else:
-            self._values[key] = (*held[:_FILED], held[_EXPIRES])
-            heapq.heappush(self._heap, (held[_EXPIRES], key))
-
-    def _make_room(self, now: float) -> None:
-        """Drop expired keys until there is room for another one.
-
-        Where none of many has expired, the key is stored all the same: one of the rest may have.
-
-        Raises:
-            StoreError: no key has expired.
-        """
-        for _ in range(_DUE_FOR_ROOM):
-            if len(self._values) < self._max_entries:
-                return
+    def _drop_due(self, now: float, most: int) -> bool:
+        """Drop due entries of the heap, with keys that have expired; return whether all were."""
+        for _ in range(most):
             if not self._heap or self._heap[0][0] > now:
-                raise StoreError(f"The memory store is full ({self._max_entries} entries).")
-            self._drop_next(now)
+                return True
+            _, key = heapq.heappop(self._heap)
+            if self._values.get(key, _ABSENT)[_EXPIRES] <= now:
+                self._values.pop(key, None)
+        return False
 
 
 _STORES: Living[MemoryStore] = Living()
@@ -267,7 +224,3 @@ def empty_memory_stores() -> None:
     """Remove every key from every memory store of this process; for the beginning of a test."""
     for store in _STORES:
         store.empty()
-
-
-def _is_claim_of(owner: bytes, held: _Held) -> bool:
-    return held[_KIND] == "claim" and held[_OWNER] == owner

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import heapq
 import sys
 from functools import partial
 
@@ -27,13 +28,13 @@ def clock():
 @pytest.fixture
 def seen(monkeypatch):
     """The entries of the heap that were looked at."""
-    entries, drop_next = [], MemoryStore._drop_next
+    entries, heappop = [], heapq.heappop
 
-    def noted(store, now):
-        entries.append(now)
-        return drop_next(store, now)
+    def noted(heap):
+        entries.append(heap[0])
+        return heappop(heap)
 
-    monkeypatch.setattr(MemoryStore, "_drop_next", noted)
+    monkeypatch.setattr(memory.heapq, "heappop", noted)
     return entries
 
 
@@ -152,5 +153,5 @@ def test_of_64_threads_one_claims_each_key_and_the_count_stays_right(threads_swi
     all_at_once([partial(work, number) for number in range(64)])
     assert sorted(claimed) == list(range(300))
     assert store.count_all() <= 600
-    filed = {(due, key) for due, key in store._heap}
-    assert {(held[memory._FILED], key) for key, held in values_of(store).items()} <= filed
+    held = {(value[memory._EXPIRES], key) for key, value in values_of(store).items()}
+    assert held <= set(store._heap)
