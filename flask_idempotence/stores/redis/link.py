@@ -39,10 +39,9 @@ Without them there are no maintenance notifications either, which would relax th
 _AT_ONCE = 4096
 """Bytes that a connection without unanswered commands takes without waiting."""
 
-_FILES = ("ca_certs", "certfile", "keyfile", "ca_path")
-_Version = tuple[tuple[int, ...] | None, ...]
+_Version = list[tuple[str, int, int, int]]
 
-_NUMBER, _BULK = b":$"
+_BULK = b"$"[0]
 _OTHER = object()
 
 _CODES = {"CLUSTERCROSSSLOT": "CROSSSLOT", "NOPERMISSION": "NOPERM", "OUTOFMEMORY": "OOM"}
@@ -198,24 +197,22 @@ class DeadlinedSocket:
         data = self.unread
         while (end := data.find(b"\r\n")) < 0:
             data = self.unread = data + self._wait()
-        kind, start = data[0], end + 2
-        if kind == _NUMBER:
-            self.unread = data[start:]
-            return int(data[1:end])
-        if kind != _BULK:
+        if data[0] not in b":$":
             return _OTHER
-        size = int(data[1:end])
-        if size < 0:
-            self.unread = data[start:]
-            return None
-        stop = start + size
-        if len(data) < stop + 2:
-            buffer = bytearray(data)
-            while len(buffer) < stop + 2:
-                buffer += self._wait()
-            data = bytes(buffer)
-        self.unread = data[stop + 2 :]
-        return data[start:stop]
+        number, stop = int(data[1:end]), end + 2
+        reply: Reply = number
+        if data[0] == _BULK:
+            reply = None
+            if number >= 0:
+                start, stop = stop, stop + number + 2
+                if len(data) < stop:
+                    buffer = bytearray(data)
+                    while len(buffer) < stop:
+                        buffer += self._wait()
+                    data = bytes(buffer)
+                reply = data[start : stop - 2]
+        self.unread = data[stop:]
+        return reply
 
 
 class TlsContext:
@@ -256,18 +253,15 @@ class TlsContext:
 
 def _version_of_files(connection: object) -> _Version:
     system = ssl.get_default_verify_paths()  # redis-py loads these in any case
-    paths = [getattr(connection, name, None) for name in _FILES]
-    if directory := paths[-1]:
-        with suppress(OSError, TypeError):
-            paths += sorted(Path(directory).iterdir())
-    version: list[tuple[int, ...] | None] = []
+    directory = getattr(connection, "ca_path", None)
+    paths = [getattr(connection, name, None) for name in ("ca_certs", "certfile", "keyfile")]
+    paths += [directory, *(Path(directory).glob("*") if directory else ())]
+    version = []
     for path in filter(None, (*paths, system.cafile, system.capath)):
-        try:
+        with suppress(OSError):
             found = Path(path).stat()
-            version.append((found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
-        except (OSError, TypeError, ValueError):
-            version.append(None)
-    return tuple(version)
+            version.append((str(path), found.st_ino, found.st_mtime_ns, found.st_size))
+    return version
 
 
 _Base: Any = object
