@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ConfigurationError
 
@@ -328,6 +329,13 @@ def began_at(owner: bytes) -> float:
 def milliseconds(seconds: float) -> int:
     """Return a duration as servers count it: 1 at the least."""
     return max(1, round(seconds * 1000))
+
+
+def check_deadline(seconds: Any) -> None:
+    """Raise a `ConfigurationError` where a store's deadline is no number that threads wait for."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise ConfigurationError("deadline must be a number of seconds greater than 0.")
 
 
 def inspectable(store: Store) -> InspectableStore:

@@ -6,11 +6,10 @@ import importlib.util
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from ..config.settings import NAMESPACE
 from ..errors import ConfigurationError
-from .base import Store
+from .base import Store, check_deadline
 from .memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -20,20 +19,61 @@ _URI = "IDEMPOTENCE_STORAGE_URI"
 _OPTIONS = "IDEMPOTENCE_STORAGE_OPTIONS"
 
 _TRANSPORTS = ("redis", "rediss", "valkey", "valkeys")
-
 _OF_REDIS = (
     *_TRANSPORTS,
     "unix",
     *(f"{transport}+{kind}" for kind in ("sentinel", "cluster") for transport in _TRANSPORTS),
 )
+_WITH_PYMYSQL = "For MySQL, pip install pymysql and begin it with mysql+pymysql://"
+_DRIVERS = {
+    "sqlite": "Begin it with sqlite:///",
+    "postgresql": "For PostgreSQL, pip install 'psycopg[binary]' and begin it with "
+    "postgresql+psycopg://",
+    "mysql": _WITH_PYMYSQL,
+    "mariadb": _WITH_PYMYSQL,
+}
+"""The databases, a driver that is easy to install for each, and the scheme that names it."""
 
+_REDIS = "|".join(map(re.escape, _OF_REDIS))
+_NO_NUMBER = r"/(?![0-9]*/?(\?|$))"
+_NUMBER = "the database of Redis is a number, such as the 0 of redis://localhost:6379/0."
 
-DATABASES = ("sqlite", "postgresql", "mysql", "mariadb")
-"""The first part of a scheme; a driver may follow a plus."""
-
-_WITH_PSYCOPG = ("PostgreSQL", "'psycopg[binary]'", "postgresql+psycopg://")
-_WITH_PYMYSQL = ("MySQL", "pymysql", "mysql+pymysql://")
-"""A driver that is easy to install for a database, and the scheme that names it."""
+_MISTAKES = (
+    (
+        "memory:/*[^/]",
+        f"nothing follows memory://. Options, such as max_entries, go to {_OPTIONS}.",
+    ),
+    (
+        r"sqlite(\+\w+)?:(?!///|//(\?|$))",  # two slashes and nothing else mean in memory
+        "three slashes and a path follow sqlite, four an absolute path: "
+        "sqlite:////var/lib/app/app.db",
+    ),
+    (
+        r"postgres(\+\w+)?:",
+        "SQLAlchemy no longer knows postgres://. Begin it with postgresql+psycopg:// instead.",
+    ),
+    (
+        r"(mysql|mariadb)(\+\w+)?:(//)?[^/?]*/?(\?|$)",
+        "the name of the database follows the host: mysql+pymysql://user@host/shop.",
+    ),
+    (
+        rf"(?!(memory|{_REDIS}|({'|'.join(_DRIVERS)})(\+\w+)?):)",
+        "the scheme must be one of "
+        + ", ".join(f"{name}://" for name in ("memory", *_OF_REDIS, *_DRIVERS))
+        + ".",
+    ),
+    # redis-py would read the rest as another server, or as another database.
+    (f"({_REDIS}):(?!//)", "two slashes follow the scheme: redis://host:6379/0"),
+    (f"({_REDIS}):.*#", "a bare '#' ends a URI. Write it as %23, as in a password."),
+    (
+        f"({_REDIS})://[^/?]*[/?].*@",
+        "the host ends before the last '@'. In a password, percent-encode '/' as %2F and '?' "
+        "as %3F; behind the host, '@' as %40.",
+    ),
+    (rf"(redis|valkey)s?(\+cluster)?://[^/?]*{_NO_NUMBER}", _NUMBER),
+    (rf"(redis|valkey)s?\+sentinel://[^/?]*/[^/?]*{_NO_NUMBER}", _NUMBER),
+)
+"""How a URI with a mistake begins, its scheme in small letters, and the remedy."""
 
 
 def open_store(uri: str, options: Mapping[str, Any]) -> Store:
@@ -49,11 +89,13 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
         ConfigurationError: an unknown scheme or option. The text does not repeat the URI, which
             may hold a password.
     """
-    scheme = uri.partition(":")[0].lower() if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", uri) else ""
-    if mistake := _mistake_in(scheme, uri):
-        raise ConfigurationError(f"{_URI}: {mistake}")
+    scheme, colon, rest = uri.partition(":")
+    uri = f"{scheme.lower()}{colon}{rest}"
+    for beginning, remedy in _MISTAKES:
+        if re.match(beginning, uri):
+            raise ConfigurationError(f"{_URI}: {remedy}")
     try:
-        return _open(scheme, uri, options)
+        return _open(uri, options)
     except TypeError as error:
         raise ConfigurationError(f"{_OPTIONS}: {error}") from None
     except ConfigurationError as error:
@@ -73,7 +115,8 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
         ) from None
 
 
-def _open(scheme: str, uri: str, options: Mapping[str, Any]) -> Store:
+def _open(uri: str, options: Mapping[str, Any]) -> Store:
+    scheme = uri.partition(":")[0]
     if scheme == "memory":
         return MemoryStore(**options)
     if scheme in _OF_REDIS:
@@ -82,7 +125,7 @@ def _open(scheme: str, uri: str, options: Mapping[str, Any]) -> Store:
 
         deployment, own = deployment_at(uri, options)
         return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not of the public type
-    return _sql_store_at(scheme + uri[len(scheme) :], options)
+    return _sql_store_at(uri, options)
 
 
 class ExtraMissing(ConfigurationError, ImportError):
@@ -113,71 +156,18 @@ def _sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
     from .sql.connection import limited_engine
 
     rest = dict(options)
-    own = {"deadline": rest.pop("deadline")} if "deadline" in rest else {}
+    deadline = rest.pop("deadline", 1.0)
+    check_deadline(deadline)
     try:
-        engine = limited_engine(make_url(uri), rest, own.get("deadline"))
-    except NoSuchModuleError:
-        raise ConfigurationError(
-            "IDEMPOTENCE_STORAGE_URI: SQLAlchemy does not know the driver in its scheme. "
-            f"Begin it with sqlite:///, {_WITH_PSYCOPG[2]} or {_WITH_PYMYSQL[2]}"
-        ) from None
+        engine = limited_engine(make_url(uri), rest, deadline)
+    except (NoSuchModuleError, ModuleNotFoundError) as error:
+        problem = "SQLAlchemy does not know the driver in its scheme"
+        if isinstance(error, ModuleNotFoundError):
+            problem = f"its driver is not installed (no module {error.name!r})"
+        remedy = _DRIVERS[re.split(r"\W", uri)[0]]
+        raise ConfigurationError(f"{_URI}: {problem}. {remedy}") from None
     except ArgumentError:
         raise ValueError from None  # its text may hold a piece of the password
-    except ModuleNotFoundError as error:
-        is_mysql = uri.partition(":")[0].partition("+")[0] in ("mysql", "mariadb")
-        name, package, begin = _WITH_PYMYSQL if is_mysql else _WITH_PSYCOPG
-        raise ConfigurationError(
-            f"IDEMPOTENCE_STORAGE_URI: its driver is not installed (no module {error.name!r}). "
-            f"For {name}, pip install {package} and begin it with {begin}"
-        ) from None
     if "@" in (engine.url.host or ""):
         raise ValueError  # a bare one in the password: the host would begin within it
-    return store_class(engine, **own)
-
-
-def _mistake_in(scheme: str, uri: str) -> str | None:
-    """Return the remedy for a mistake, without any part of the URI; None where there is none."""
-    kind, rest = scheme.partition("+")[0], uri.partition(":")[2]
-    if kind == "memory":
-        if not rest.strip("/"):
-            return None
-        return f"nothing follows memory://. Options, such as max_entries, go to {_OPTIONS}."
-    if kind == "sqlite":  # two slashes and nothing else mean in memory
-        if rest.startswith("///") or rest.partition("?")[0] == "//":
-            return None
-        path = "sqlite:////var/lib/app/app.db"
-        return f"three slashes and a path follow sqlite, four an absolute path: {path}"
-    if scheme in _OF_REDIS:
-        return _mistake_of_redis(scheme, rest)
-    if kind == "postgres":
-        begin = "Begin it with postgresql+psycopg:// instead."
-        return f"SQLAlchemy no longer knows postgres://. {begin}"
-    if kind not in DATABASES:
-        known = ", ".join(f"{name}://" for name in ("memory", *_OF_REDIS, *DATABASES))
-        return f"the scheme must be one of {known}."
-    place = rest.removeprefix("//").partition("?")[0]
-    if kind in ("mysql", "mariadb") and not place.partition("/")[2]:
-        return "the name of the database follows the host: mysql+pymysql://user@host/shop."
-    return None
-
-
-def _mistake_of_redis(scheme: str, rest: str) -> str | None:
-    # redis-py would read these as another server, or as another database.
-    place, _, query = rest.removeprefix("//").partition("?")
-    tail = place.partition("/")[2]
-    path = unquote(tail)
-    if scheme.endswith("+sentinel"):
-        path = path.partition("/")[2]  # behind the service
-    database = path.removesuffix("/")
-    if not rest.startswith("//"):
-        return "two slashes follow the scheme: redis://host:6379/0"
-    if "#" in rest:
-        return "a bare '#' ends a URI. Write it as %23, as in a password."
-    if "@" in tail + query:
-        return (
-            "the host ends before the last '@'. In a password, percent-encode '/' as %2F and '?' "
-            "as %3F; behind the host, '@' as %40."
-        )
-    if scheme == "unix" or not database or (database.isascii() and database.isdecimal()):
-        return None
-    return "the database of Redis is a number, such as the 0 of redis://localhost:6379/0."
+    return store_class(engine, deadline=deadline)

@@ -6,7 +6,6 @@ cost twice the memory. Time is the server's.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +24,7 @@ from ..base import (
     Renewal,
     Running,
     TokenOutcome,
+    check_deadline,
     milliseconds,
 )
 from ..process import call_in_children
@@ -68,9 +68,7 @@ class RedisStore(Inspection):
     def __init__(
         self, client: Redis | RedisCluster, *, deadline: float = 1.0, wait_replicas: int = 0
     ) -> None:
-        is_number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
-        if not is_number or not 0 < deadline <= threading.TIMEOUT_MAX:
-            raise ConfigurationError("deadline must be a number of seconds greater than 0.")
+        check_deadline(deadline)
         if not isinstance(wait_replicas, int) or not 0 <= wait_replicas <= _MAX_REPLICAS:
             raise ConfigurationError("wait_replicas must be a number of replicas, 0 for none.")
         self._deadline = deadline
