@@ -15,15 +15,14 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.sql.selectable import ExecutableReturnsRows
 
 from ..process import has_input
 
 Values = Mapping[str, object]
-Parameters = tuple[object, ...] | Mapping[str, object]
+Parameters = Any  # a tuple or a mapping, as the driver takes them
 Row = Sequence[Any]
-Change = Any
-"""A driver's cursor, or SQLAlchemy's result: `rowcount` (not of an insert) and `lastrowid`."""
+Result = Any
+"""A driver's cursor, or SQLAlchemy's result: `rowcount` and `lastrowid`."""
 
 _LEAST, _MOST = 2, 60
 """Seconds to connect in: libpq and psycopg take less than two as two."""
@@ -39,7 +38,7 @@ _LIMITS = {
 """The arguments by which a driver limits connecting."""
 
 
-def limited_engine(url: URL, options: Mapping[str, Any], deadline: object) -> Engine:
+def limited_engine(url: URL, options: Mapping[str, Any], deadline: float) -> Engine:
     """Make an engine whose connections are limited, each to one host of several.
 
     Without a limit, psycopg waits 130 seconds for a host that does not answer, pg8000 for ever.
@@ -47,16 +46,13 @@ def limited_engine(url: URL, options: Mapping[str, Any], deadline: object) -> En
     """
     driver = url.get_driver_name()
     own: Mapping[str, object] = options.get("connect_args") or {}
-    names = _LIMITS.get(driver, ())
-    is_named = any(name in url.query or name in own for name in names)
+    seconds = math.ceil(min(max(deadline, _LEAST), _MOST))
+    limits = dict.fromkeys(_LIMITS.get(driver, ()), seconds)
+    is_named = any(name in url.query or name in own for name in limits)
     if is_named or (driver.startswith("psycopg") and "PGCONNECT_TIMEOUT" in os.environ):
-        names = ()
-    seconds = _LEAST
-    if isinstance(deadline, int | float) and deadline > _LEAST:
-        seconds = math.ceil(min(deadline, _MOST))
-    arguments = {**dict.fromkeys(names, seconds), **own}
-    engine = create_engine(url, **{**options, "connect_args": arguments})
-    if names and driver in ("pg8000", "pymysql"):
+        limits = {}
+    engine = create_engine(url, **{**options, "connect_args": {**limits, **own}})
+    if limits and driver in ("pg8000", "pymysql"):
         event.listen(engine, "connect", _relax)
     return engine
 
@@ -79,27 +75,12 @@ def socket_of(driver: DBAPIConnection) -> int | None:
     return None
 
 
-class Statement:
-    """A statement with named parameters, none of them a list, compiled once for one store."""
+class Compiled:
+    """A statement with named parameters, none of them a list, as SQLAlchemy would send it."""
 
-    def __init__(self, clause: ExecutableReturnsRows) -> None:
-        self.clause = clause
-        self._text = ""
-
-    def for_driver(self, dialect: Dialect, values: Values) -> tuple[str, Parameters]:
-        """Return the text and the parameters that SQLAlchemy would give to the driver."""
-        if not self._text:  # now that the engine has connected: it knows the server's version
-            self._compile(dialect)
-        named = {**self._constants, **values}
-        for name, process in self._processors:
-            named[name] = process(named[name])
-        if self._order is not None:
-            return self._text, tuple([named[name] for name in self._order])
-        # PyMySQL would escape the others, too.
-        return self._text, {name: named[name] for name in self._names}
-
-    def _compile(self, dialect: Dialect) -> None:
-        compiled: Any = self.clause.compile(dialect=dialect)
+    def __init__(self, statement: sa.ClauseElement, dialect: Dialect) -> None:
+        compiled: Any = statement.compile(dialect=dialect)
+        self.text = str(compiled)
         self._order: Sequence[str] | None = compiled.positiontup
         self._names: Sequence[str] = list(compiled.bind_names.values())
         processors = {
@@ -112,32 +93,18 @@ class Statement:
         self._constants = {
             name: value for name, value in compiled.params.items() if value is not None
         }
-        self._text = str(compiled)  # last: other threads may be here
+
+    def parameters(self, values: Values) -> Parameters:
+        named = {**self._constants, **values}
+        for name, process in self._processors:
+            named[name] = process(named[name])
+        if self._order is not None:
+            return tuple([named[name] for name in self._order])
+        # PyMySQL would escape the others, too.
+        return {name: named[name] for name in self._names}
 
 
-class DatabaseConnection:
-    """A connection to the store's database; the application's own may be in a transaction."""
-
-    def __init__(self, connection: Connection, schema: str | None = None) -> None:
-        self.sqlalchemy = connection
-        # The table is the one of the claim, also where the application's schemas have another.
-        self._options = {"schema_translate_map": None if schema is None else {None: schema}}
-
-    def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
-        return self._execute(statement, values).all()
-
-    def first(self, statement: Statement, values: Values) -> Row | None:
-        rows = self.rows(statement, values)
-        return rows[0] if rows else None
-
-    def change(self, statement: Statement, values: Values) -> Change:
-        return self._execute(statement, values)
-
-    def _execute(self, statement: Statement, values: Values) -> sa.CursorResult[Any]:
-        return self.sqlalchemy.execute(statement.clause, values, execution_options=self._options)
-
-
-class StoreConnection(DatabaseConnection):
+class StoreConnection:
     """A connection of the store's own, which commits every statement on its own.
 
     Statements go to the driver's cursor at once: `Connection.execute` would take about as long
@@ -145,22 +112,24 @@ class StoreConnection(DatabaseConnection):
     are logged, or functions listen to those of all engines, they go by way of SQLAlchemy.
 
     Attributes:
+        sqlalchemy: the same connection, for statements with lists.
         info: it lasts as long as the driver's connection.
         file_number: the socket; None for a database without a server.
         deadline: of the current operation, by the monotonic clock.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: Connection, compiled: dict[object, Compiled]) -> None:
         driver = connection.connection.dbapi_connection
         if driver is None:
             raise TypeError("The connection is closed.")
+        self.sqlalchemy = connection
         self.driver = driver
         self.info = connection.info
         self.file_number = socket_of(driver)
         self.deadline = 0.0
         self._cursor = driver.cursor()  # a new one each time would take longer than the rest
         self._dialect = connection.dialect
+        self._compiled = compiled
         self._is_logged = connection.engine.logger.isEnabledFor(logging.INFO)
         self._listeners = connection.engine.dispatch
         self._is_observed = False
@@ -179,45 +148,44 @@ class StoreConnection(DatabaseConnection):
         """Return whether the server has closed it: else, an idle connection is not readable."""
         return self._has_input is not None and bool(self._has_input())
 
-    def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
-        if self._is_observed:
-            return super().rows(statement, values)
-        return self._run(*statement.for_driver(self._dialect, values), has_rows=True)
+    def first(self, statement: sa.ClauseElement, values: Values) -> Row | None:
+        rows = self._send(statement, values, has_rows=True)
+        return rows[0] if rows else None
 
-    def change(self, statement: Statement, values: Values) -> Change:
-        if self._is_observed:
-            return super().change(statement, values)
-        self._run(*statement.for_driver(self._dialect, values))
-        return self._cursor
+    def change(self, statement: sa.ClauseElement, values: Values) -> Result:
+        return self._send(statement, values)
 
-    def run_text(self, text: str) -> None:
-        if self._is_observed:
-            self.sqlalchemy.exec_driver_sql(text)
-        else:
-            self._run(text)
+    def _send(self, statement: sa.ClauseElement, values: Values, *, has_rows: bool = False) -> Any:
+        compiled = self._compiled.get(statement)
+        if compiled is None:
+            compiled = self._compiled[statement] = Compiled(statement, self._dialect)
+        return self.run(compiled.text, compiled.parameters(values), has_rows=has_rows)
 
     @contextmanager
     def transaction(self, begin: str) -> Iterator[None]:
         """Begin a transaction by a text; commit it where the block ends without an error."""
-        self.run_text(begin)
+        self.run(begin)
         try:
             yield
         except BaseException:
             with contextlib.suppress(Exception):
-                self.run_text("ROLLBACK")
+                self.run("ROLLBACK")
             raise
-        self.run_text("COMMIT")
+        self.run("COMMIT")
 
-    def _run(self, text: str, *parameters: Parameters, has_rows: bool = False) -> Sequence[Row]:
-        """Execute a text, and raise SQLAlchemy's error for one of the driver.
+    def run(self, text: str, *parameters: Parameters, has_rows: bool = False) -> Any:
+        """Execute a text, return its rows or its result, and raise SQLAlchemy's errors.
 
         As by SQLAlchemy itself, a connection is closed that is broken, or was interrupted before
         its answer had come; so is one whose driver has raised an error of its socket's.
         """
+        if self._is_observed:
+            result = self.sqlalchemy.exec_driver_sql(text, *parameters)
+            return result.all() if has_rows else result
         dialect = self._dialect
         try:
             self._cursor.execute(text, *parameters)
-            return self._cursor.fetchall() if has_rows else ()
+            return self._cursor.fetchall() if has_rows else self._cursor
         except dialect.loaded_dbapi.Error as error:
             is_broken = dialect.is_disconnect(error, self.driver, None)
             if is_broken:

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
-from operator import itemgetter
 from typing import Any, NoReturn
 
 import sqlalchemy as sa
@@ -31,13 +30,11 @@ from ..base import (
 )
 from ..facts import DatabaseFacts
 from . import statements
-from .connection import DatabaseConnection, Row, Statement, StoreConnection, Values
+from .connection import Result, Row, StoreConnection, Values
 from .statements import CLAIM, NAME, RECORD, TOKEN, table
 
 Insert = Any  # each database has a class of its own
-Info = MutableMapping[str, object]
-Claims = Sequence[tuple[int, str, bytes]]
-"""To renew, in order: milliseconds, keys and owners."""
+Info = MutableMapping[str, Any]
 
 OK, STALE = Outcome.OK, Outcome.STALE
 
@@ -111,15 +108,9 @@ class Dialect(ABC):
 
     def __init__(self, insert: Callable[[sa.Table], Insert]) -> None:
         self._insert = insert
-        self._in_the_way = Statement(statements.IN_THE_WAY)
-        self._claim = Statement(self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM))
-        self._complete = Statement(self._upsert(statements.COMPLETED, statements.MAY_COMPLETE))
-        self._put_token = Statement(self._upsert(statements.NEW_TOKEN))
-        self._look_up = Statement(statements.LOOK_UP)
-        self._release = Statement(statements.RELEASE)
-        self._exists = Statement(statements.EXISTS)
-        self._take_any = Statement(statements.TAKE)
-        self._is_token = Statement(statements.IS_TOKEN)
+        self._claim = self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM)
+        self._complete = self._upsert(statements.COMPLETED, statements.MAY_COMPLETE)
+        self._put_token = self._upsert(statements.NEW_TOKEN)
 
     def check(self, engine: sa.Engine) -> None:
         del engine
@@ -190,13 +181,11 @@ class Dialect(ABC):
         upsert: sa.Insert = insert.on_conflict_do_update(
             index_elements=[table.c.key], set_=replaced, where=where
         )
-        return upsert.returning(table.c.key)
+        return upsert
 
-    def _has_written(
-        self, connection: DatabaseConnection, upsert: Statement, values: Values
-    ) -> bool:
-        """Execute an upsert, and return whether a row in its way has met its condition."""
-        return bool(connection.rows(upsert, values))
+    def _has_written(self, upsert: Result) -> bool:
+        """Return whether a row in the way of an upsert has met its condition."""
+        return bool(upsert.rowcount)
 
     def claim(self, connection: StoreConnection, values: Values) -> ClaimOutcome:
         """Take a key for its first caller, or return its holder; outside a transaction."""
@@ -208,65 +197,70 @@ class Dialect(ABC):
     def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
         """Take a key, or return its holder; None where that has changed in between."""
         # Read first: repeats neither lock the row in their way, nor wait for one that has.
-        row = connection.first(self._in_the_way, values)
+        row = connection.first(statements.IN_THE_WAY, values)
         if row is not None:
             return outcome_of(row, values)
         with self.operation(connection, writes=True):
-            return CLAIMED if self._has_written(connection, self._claim, values) else None
+            return CLAIMED if self._has_written(connection.change(self._claim, values)) else None
 
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
+        """Restart the leases of live claims, those of one length in one statement."""
         # A statement takes any of several rows that match: only the last one of each is sent.
         last = {(key, owner): milliseconds(lease) for key, owner, lease in renewals}
         # In one order, so that no two batches wait for each other.
-        claims = sorted((lease, *claim) for claim, lease in last.items())
-        renewed = self._renewed(connection, claims)
-        return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
-
-    def _renewed(self, connection: StoreConnection, claims: Claims) -> set[tuple[str, bytes]]:
-        """Restart the leases of live claims, those of one length in one statement."""
+        claims = sorted(last, key=lambda claim: (last[claim], claim))
         renewed: set[tuple[str, bytes]] = set()
         execute = connection.sqlalchemy.execute
-        for lease, group in groupby(claims, key=itemgetter(0)):
-            for some in statements.in_parts([(key, owner) for _, key, owner in group]):
+        for lease, group in groupby(claims, key=last.__getitem__):
+            for some in statements.in_parts(list(group)):
                 values = {"keys": [key for key, _ in some], "claims": some, "lease": lease}
                 if execute(statements.RENEW, values).rowcount == len(some):
                     renewed.update(some)
                 else:
                     live = execute(statements.RENEWABLE, values)
                     renewed |= {(key, bytes(owner)) for key, owner in live}.intersection(some)
-        return renewed
+        return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
 
-    def complete(self, connection: DatabaseConnection, values: Values) -> Outcome:
-        """The connection may be the application's, and in a transaction."""
-        return OK if self._has_written(connection, self._complete, values) else STALE
+    def complete(self, connection: StoreConnection, values: Values) -> Outcome:
+        return OK if self._has_written(connection.change(self._complete, values)) else STALE
+
+    def complete_in(self, connection: Connection, schema: str | None, values: Values) -> Outcome:
+        """Complete a claim within a transaction of the application's."""
+        # The table is the one of the claim, also where the application's schemas have another.
+        options = {
+            "schema_translate_map": None if schema is None else {None: schema},
+            "preserve_rowcount": True,  # of an insert
+        }
+        result = connection.execute(self._complete, values, execution_options=options)
+        return OK if self._has_written(result) else STALE
 
     @abstractmethod
     def schema(self, connection: StoreConnection) -> str | None:
         """Return the schema of the store's table; None where there is no table."""
 
     def look_up(self, connection: StoreConnection, values: Values) -> str | None:
-        row = connection.first(self._look_up, values)
+        row = connection.first(statements.LOOK_UP, values)
         return None if row is None or row[0] not in (CLAIM, RECORD) else str(row[0])
 
     def release(self, connection: StoreConnection, values: Values) -> Outcome:
-        if connection.change(self._release, values).rowcount:
+        if connection.change(statements.RELEASE, values).rowcount:
             return OK
-        return STALE if connection.first(self._exists, values) else OK
+        return STALE if connection.first(statements.EXISTS, values) else OK
 
     def put_token(self, connection: StoreConnection, values: Values) -> None:
-        self._has_written(connection, self._put_token, values)
+        connection.change(self._put_token, values)
 
     def take_token(self, connection: StoreConnection, values: Values) -> TokenOutcome:
         kind = self._take(connection, values)
         if kind is not None:
             return TokenOutcome.TAKEN if kind == TOKEN else TokenOutcome.TAKEN_AGAIN
-        if connection.first(self._is_token, values):
+        if connection.first(statements.IS_TOKEN, values):
             return TokenOutcome.NOT_YOURS
         return TokenOutcome.ABSENT
 
     def _take(self, connection: StoreConnection, values: Values) -> str | None:
         """Remove a token, if it is the subject's or bound to none, and return its kind."""
-        row = connection.first(self._take_any, values)
+        row = connection.first(statements.TAKE, values)
         return None if row is None else str(row[0])
 
     def prune(self, connection: StoreConnection, most: int) -> int:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.compiler import compiles
 from ...errors import ConfigurationError, StoreNotReady
 from ..base import ClaimOutcome, Entry, Outcome
 from . import statements
-from .connection import DatabaseConnection, Statement, StoreConnection, Values
+from .connection import Result, StoreConnection, Values
 from .dialect import (
     LOCK_SHARE,
     OK,
@@ -86,7 +86,14 @@ https://mariadb.com/kb/en/mariadb-error-code-reference/
 _OF_DRIVERS = range(2000, 3000)
 """Errors that the client libraries report: no connection, or a broken one."""
 
-_DATABASE = Statement(sa.select(sa.func.DATABASE(type_=sa.Text())))
+_DATABASE = sa.select(sa.func.DATABASE(type_=sa.Text()))
+
+_TAKES = {
+    kind: sa.delete(table).where(statements.MAY_TAKE, is_a(kind)) for kind in (TOKEN, TOKEN_AGAIN)
+}
+_DISCARD = sa.delete(table).where(
+    statements.IS_OWN, _row.kind == sa.bindparam("this_kind", type_=sa.String())
+)
 
 _LAYOUT = sa.text(
     "SELECT t.engine = 'InnoDB', c.column_type = :type AND c.column_key = 'PRI' "
@@ -121,15 +128,6 @@ class MySQL(Dialect):
 
     def __init__(self) -> None:
         super().__init__(mysql.insert)
-        self._remove = Statement(statements.REMOVE)
-        self._takes = {
-            kind: Statement(sa.delete(table).where(statements.MAY_TAKE, is_a(kind)))
-            for kind in (TOKEN, TOKEN_AGAIN)
-        }
-        this_kind = sa.bindparam("this_kind", type_=sa.String())
-        self._discard = Statement(
-            sa.delete(table).where(statements.IS_OWN, _row.kind == this_kind)
-        )
         self._knows_layout = False
 
     def check(self, engine: sa.Engine) -> None:
@@ -166,13 +164,11 @@ class MySQL(Dialect):
             self._check_layout(connection)
         return super().claim(connection, values)
 
-    def _has_written(
-        self, connection: DatabaseConnection, upsert: Statement, values: Values
-    ) -> bool:
-        return bool(connection.change(upsert, values).lastrowid != _REFUSED)
+    def _has_written(self, upsert: Result) -> bool:
+        return bool(upsert.lastrowid != _REFUSED)
 
     def _take(self, connection: StoreConnection, values: Values) -> str | None:
-        for kind, take in self._takes.items():
+        for kind, take in _TAKES.items():
             if connection.change(take, values).rowcount:
                 return kind
         return None
@@ -185,7 +181,7 @@ class MySQL(Dialect):
             # One by one: for several at once, InnoDB may read the whole of a small table, and wait
             # for rows that are locked.
             for key in keys:
-                connection.change(self._remove, {"this_key": key})
+                connection.change(statements.REMOVE, {"this_key": key})
         return len(keys)
 
     def discard(
@@ -197,14 +193,14 @@ class MySQL(Dialect):
             for key, entry in seen:
                 kind, owner = kind_and_owner(entry)
                 values = {"this_key": key, "this_owner": owner, "this_kind": kind}
-                outcomes.append(OK if connection.change(self._discard, values).rowcount else STALE)
+                outcomes.append(OK if connection.change(_DISCARD, values).rowcount else STALE)
         return outcomes
 
     def schema(self, connection: StoreConnection) -> str | None:
         """Return the database of the table: a session may be in another one, by USE."""
         self._check_layout(connection)
-        name: str | None = connection.rows(_DATABASE, {})[0][0]
-        return name
+        row = connection.first(_DATABASE, {})
+        return None if row is None else row[0]
 
     def _check_layout(self, connection: StoreConnection) -> None:
         """Check the table's layout: in a wrong one, keys or transactions would not hold."""

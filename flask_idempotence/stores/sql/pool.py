@@ -8,16 +8,16 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from ..process import call_in_children, start_daemon
-from .connection import StoreConnection
+from ..process import call_in_children, has_input, start_daemon
+from .connection import Compiled, StoreConnection, socket_of
 from .dialect import Dialect, Info, Trouble, trouble_of
 
 _logger = logging.getLogger("flask_idempotence")
@@ -49,8 +49,9 @@ class ConnectionPool:
 
     Connecting is bounded by the driver's time-out, which is two seconds or more for each host;
     waiting for another thread's connection, by that of SQLAlchemy's pool. Where no connection is
-    idle, a helper thread therefore connects. The caller gives up at its deadline; the connection
-    then serves the next one: else a first host that does not answer would hide the second.
+    idle, a helper thread therefore connects. The caller takes the first one that becomes idle, or
+    gives up at its deadline; what comes later serves the next one: else a first host that does not
+    answer would hide the second.
 
     The application's engine is neither used nor altered. The connections are made as it makes
     them, in a pool of the same size: a view may hold one while its guard needs one.
@@ -59,20 +60,22 @@ class ConnectionPool:
     def __init__(self, engine: Engine, dialect: Dialect, seconds: float) -> None:
         self._engine = twin_of(engine)
         event.listen(self._engine, "connect", lambda made, of: self._prepare(made, of.info))
+        event.listen(self._engine, "checkout", lambda made, of, _: self._check(made, of.info))
         self._dialect = dialect
         self._seconds = seconds
+        self._compiled: dict[object, Compiled] = {}  # as this server's version demands
         self._of_parents: list[object] = []
         self._begin()
         call_in_children(self._forget)
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._idle: list[tuple[StoreConnection, float]] = []
-        self._broken_at = 0.0
+        self._errors: list[BaseException] = []  # of connecting, for those who wait
         self._waiting = 0
-        self._attempts: list[Future[StoreConnection]] = []  # of the callers that wait for them
-        self._connecting: dict[Future[StoreConnection], float] = {}  # threads and their deadlines
+        self._connecting: dict[object, float] = {}  # the deadlines for which threads connect
         self._probe_at = 0.0
+        self._broken_at = 0.0
 
     def _forget(self) -> None:
         # Closing a parent's connection would look to the server as if the parent had closed it.
@@ -82,7 +85,7 @@ class ConnectionPool:
 
     def close(self) -> None:
         """Close the idle connections; those in use are closed when they come back."""
-        with self._lock:
+        with self._changed:
             idle, self._idle = self._idle, []
         for connection, _ in idle:
             _discard(connection.sqlalchemy)
@@ -109,7 +112,7 @@ class ConnectionPool:
 
     def _keep(self, connection: StoreConnection) -> None:
         now = time.monotonic()
-        with self._lock:
+        with self._changed:
             # Where threads wait, SQLAlchemy's pool hands it to one of them.
             surplus = [connection] if self._waiting else []
             if not surplus:
@@ -131,99 +134,85 @@ class ConnectionPool:
 
     def _find(self, deadline: float) -> StoreConnection:
         while True:
-            with self._lock:
-                idle = self._idle.pop()[0] if self._idle else None
-                self._waiting += idle is None
-            if idle is None:
-                break
+            with self._changed:
+                if len(self._idle) <= self._waiting:  # those who wait have the first right
+                    attempt = self._admit(deadline)
+                    break
+                idle, _ = self._idle.pop()
             if not idle.is_closed_by_server():
                 return idle
             _discard(idle.sqlalchemy)
-        try:
-            return self._connect(deadline)
-        finally:
-            with self._lock:
-                self._waiting -= 1
-
-    def _connect(self, deadline: float) -> StoreConnection:
-        attempt: Future[StoreConnection] = Future()
-        with self._lock:
-            now = time.monotonic()
-            overdue = sum(now - _LOST_AFTER < at <= now for at in self._connecting.values())
-            if overdue >= _MOST_OVERDUE:
-                if now < self._probe_at or overdue >= _MOST_OVERDUE + _MOST_PROBES:
-                    raise PoolTimeout("The database does not answer.")
-                self._probe_at = now + _PROBE_EVERY
-            self._connecting[attempt] = deadline
-            self._attempts.append(attempt)
-        if not start_daemon(
-            partial(self._open_for, attempt, self._idle), "flask-idempotence-connecting"
-        ):
+        run = partial(self._open_for, attempt, self._idle)
+        if not start_daemon(run, "flask-idempotence-connecting"):
             self._fail(attempt, PoolTimeout("The process cannot start a thread to connect in."))
-        try:
-            wait([attempt], max(0, deadline - time.monotonic()))
-        finally:  # also by a time limit of a task queue, which a signal raises here
-            with self._lock:
-                is_late = attempt in self._attempts
-                if is_late:
-                    self._attempts.remove(attempt)
-                    self._probe_at = time.monotonic() + _PROBE_EVERY
-        if is_late:
-            raise PoolTimeout("Connecting took too long.")
-        return attempt.result()
+        return self._wait(deadline)
 
-    def _open_for(
-        self, attempt: Future[StoreConnection], home: list[tuple[StoreConnection, float]]
-    ) -> None:
-        """Connect for the caller that has waited longest; without one, keep the connection."""
+    def _admit(self, deadline: float) -> object:
+        """Begin an attempt to connect; refuse it where too many are overdue."""
+        now = time.monotonic()
+        overdue = sum(now - _LOST_AFTER < at <= now for at in self._connecting.values())
+        if overdue >= _MOST_OVERDUE:
+            if now < self._probe_at or overdue >= _MOST_OVERDUE + _MOST_PROBES:
+                raise PoolTimeout("The database does not answer.")
+            self._probe_at = now + _PROBE_EVERY
+        attempt = object()
+        self._connecting[attempt] = deadline
+        self._waiting += 1
+        return attempt
+
+    def _wait(self, deadline: float) -> StoreConnection:
+        with self._changed:
+            try:
+                self._changed.wait_for(
+                    lambda: self._idle or self._errors, deadline - time.monotonic()
+                )
+                if self._idle:
+                    return self._idle.pop()[0]
+                if self._errors:
+                    raise self._errors.pop()
+                self._probe_at = time.monotonic() + _PROBE_EVERY
+                raise PoolTimeout("Connecting took too long.")
+            finally:  # also by a time limit of a task queue, which a signal raises here
+                self._waiting -= 1
+                del self._errors[self._waiting :]
+
+    def _open_for(self, attempt: object, home: list[tuple[StoreConnection, float]]) -> None:
         try:
-            connection = self._open()
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            connection = StoreConnection(self._engine.connect(), self._compiled)
+        except BaseException as error:  # noqa: BLE001 - raised in a thread that waits
             self._fail(attempt, error)
             return
-        with self._lock:
+        with self._changed:
             self._connecting.pop(attempt, None)
-            waiting = self._attempts.pop(0) if self._attempts else None
-            is_kept = waiting is None and home is self._idle
+            is_kept = self._waiting > 0 or home is self._idle
             if is_kept:
-                home.append((connection, time.monotonic()))
-        if waiting is not None:
-            waiting.set_result(connection)
-        elif not is_kept:  # the pool was closed, or belongs to a child process
+                self._idle.append((connection, time.monotonic()))
+                self._changed.notify_all()
+        if not is_kept:  # the pool was closed, or belongs to a child process
             _discard(connection.sqlalchemy)
 
-    def _fail(self, attempt: Future[StoreConnection], error: BaseException) -> None:
-        with self._lock:
+    def _fail(self, attempt: object, error: BaseException) -> None:
+        with self._changed:
             self._connecting.pop(attempt, None)
-            if attempt not in self._attempts:
-                # Its caller may have got the connection that was made for another one.
-                is_spare = len(self._attempts) <= len(self._connecting)
-                attempt = attempt if is_spare else self._attempts[0]
-            if attempt in self._attempts:
-                self._attempts.remove(attempt)
-                attempt.set_exception(error)
+            now = time.monotonic()
+            # Who took another one's connection has left its own attempt to those who wait.
+            if self._waiting > sum(at > now for at in self._connecting.values()):
+                self._errors.append(error)
+                self._changed.notify_all()
 
-    def _open(self) -> StoreConnection:
-        began = time.monotonic()
-        while True:
-            connection = self._engine.connect()
-            opened_at = connection.info[_OPENED_AT]
-            try:
-                opened = StoreConnection(connection)
-                # Once a connection has been found broken, older ones in SQLAlchemy's pool may be,
-                # too.
-                if opened_at >= began or not (
-                    opened_at < self._broken_at or opened.is_closed_by_server()
-                ):
-                    return opened
-            except Exception:
-                if opened_at >= began:
-                    _discard(connection)
-                    raise
-            _discard(connection)
+    def _check(self, connection: DBAPIConnection, info: Info) -> None:
+        """Have SQLAlchemy's pool replace a connection that is closed, or may be.
+
+        Once one has been found broken, those that are older may be, too.
+        """
+        now = time.monotonic()
+        opened_at = info.setdefault(_OPENED_AT, now)
+        number = socket_of(connection)
+        is_closed = opened_at < now and number is not None and has_input(number)()
+        if is_closed or opened_at < self._broken_at:
+            raise DisconnectionError
 
     def _prepare(self, connection: DBAPIConnection, info: Info) -> None:
-        info[_OPENED_AT] = time.monotonic()
         # A listener of the application may have left its SET in a transaction. Outside of one,
         # pg8000 sends a COMMIT in several packets, which PgBouncer may pass on to several servers.
         if getattr(connection, "_in_transaction", True):

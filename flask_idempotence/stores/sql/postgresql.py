@@ -13,12 +13,11 @@ from sqlalchemy.ext.compiler import compiles
 from ..base import CLAIMED, ClaimOutcome
 from ..facts import DatabaseFacts
 from . import statements
-from .connection import Statement, StoreConnection, Values
+from .connection import StoreConnection, Values
 from .dialect import (
     LOCK_SHARE,
     NO_CONTEXT,
     STATEMENT_SHARE,
-    Claims,
     Dialect,
     Info,
     Trouble,
@@ -26,7 +25,6 @@ from .dialect import (
 )
 from .statements import NAME, now, table, word
 
-_row = table.c
 _GRANTED = "granted"
 
 _TIMEOUTS = (
@@ -61,12 +59,6 @@ _SCHEMA = sa.text(
 ).columns(sa.column("nspname", sa.Text()))
 """The schema of the table that the name stands for on a connection, by its `search_path`."""
 
-_BATCH = sa.func.unnest(
-    sa.bindparam("keys", type_=sa.ARRAY(sa.Text())),
-    sa.bindparam("owners", type_=sa.ARRAY(sa.LargeBinary())),
-    sa.bindparam("leases", type_=sa.ARRAY(sa.BigInteger())),
-)
-
 
 class PostgreSQL(Dialect):
     count = sa.text(  # as the table was last analysed
@@ -85,7 +77,6 @@ class PostgreSQL(Dialect):
 
     def __init__(self) -> None:
         super().__init__(postgresql.insert)
-        self._schema = Statement(_SCHEMA)
         # One round trip for every outcome. A row in the way is only read: rivals and replays
         # lock nothing. Where it came to be after the statement began, nothing comes back.
         seen = statements.IN_THE_WAY.cte("seen")
@@ -96,30 +87,16 @@ class PostgreSQL(Dialect):
         claim = self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM, insert)
         granted = claim.returning(word(_GRANTED).label("kind")).cte(_GRANTED)
         nothing = [sa.null().label(name) for name in ("fingerprint", "left", "data", "owner")]
-        self._claim = Statement(
-            sa.union_all(sa.select(granted.c.kind, *nothing), sa.select(*seen.c))
-        )
-        batch = _BATCH.table_valued("key", "owner", "lease").render_derived(name="batch")
-        self._renew = Statement(
-            sa.update(table)
-            .ordered_values(*statements.renewed(batch.c.lease))
-            .where(_row.key == batch.c.key, _row.owner == batch.c.owner, statements.IS_RENEWABLE)
-            .returning(_row.key, _row.owner)
-        )
+        self._in_one = sa.union_all(sa.select(granted.c.kind, *nothing), sa.select(*seen.c))
 
     def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
-        row = connection.first(self._claim, values)
+        row = connection.first(self._in_one, values)
         if row is None:
             return None
         return CLAIMED if row[0] == _GRANTED else outcome_of(row, values)
 
-    def _renewed(self, connection: StoreConnection, claims: Claims) -> set[tuple[str, bytes]]:
-        columns = map(list, zip(*claims, strict=True))
-        values = dict(zip(("leases", "keys", "owners"), columns, strict=True))
-        return {(key, bytes(owner)) for key, owner in connection.rows(self._renew, values)}
-
     def schema(self, connection: StoreConnection) -> str | None:
-        row = connection.first(self._schema, {"name": NAME})
+        row = connection.first(_SCHEMA, {"name": NAME})
         return None if row is None else str(row[0])
 
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:

@@ -194,20 +194,15 @@ _PER_STATEMENT = 500
 """Keys in one statement: the number of its parameters is limited."""
 
 
-def renewed(lease: sa.ColumnElement[int]) -> list[tuple[Any, sa.ColumnElement[int]]]:
-    """Return the new values of a claim whose lease restarts.
-
-    MySQL assigns them from left to right: the first one sees the old value of the second.
-    """
-    kept = _row.expires - _row.lease_ends
-    return [(_row.expires, now() + lease + kept), (_row.lease_ends, now() + lease)]
-
-
 _claims = sa.tuple_(_row.key, _row.owner).in_(sa.bindparam("claims", expanding=True))
+# MySQL assigns values from left to right: the first one sees the old value of the second.
 RENEW = (
     sa.update(table)
     .where(_row.key.in_(KEYS), _claims, IS_RENEWABLE)
-    .ordered_values(*renewed(LEASE))
+    .ordered_values(
+        (_row.expires, now() + LEASE + _row.expires - _row.lease_ends),
+        (_row.lease_ends, now() + LEASE),
+    )
 )
 RENEWABLE = sa.select(_row.key, _row.owner).where(_row.key.in_(KEYS), IS_RENEWABLE)
 

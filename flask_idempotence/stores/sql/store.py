@@ -23,12 +23,13 @@ from ..base import (
     Outcome,
     Renewal,
     TokenOutcome,
+    check_deadline,
     milliseconds,
 )
 from ..facts import DatabaseFacts
 from ..process import call_in_children, start_daemon
 from . import statements
-from .connection import DatabaseConnection, StoreConnection, Values
+from .connection import StoreConnection, Values
 from .dialect import Dialect, Trouble, fail, trouble_of
 from .mysql import MySQL
 from .pool import ConnectionPool, twin_of
@@ -92,9 +93,7 @@ class SqlStore(InspectableStore):
     """
 
     def __init__(self, engine: Engine, *, deadline: float = 1.0) -> None:
-        is_number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
-        if not is_number or not 0 < deadline <= threading.TIMEOUT_MAX:
-            raise ConfigurationError("deadline must be a number of seconds greater than 0.")
+        check_deadline(deadline)
         self._dialect = _dialect_of(engine)
         self.engine = engine
         self._deadline = deadline
@@ -161,7 +160,7 @@ class SqlStore(InspectableStore):
         """
         values = _completion(key, owner, fingerprint, record, keep)
         try:
-            return self._dialect.complete(DatabaseConnection(connection, self._schema), values)
+            return self._dialect.complete_in(connection, self._schema, values)
         except DBAPIError as error:
             if trouble_of(error, self._dialect) is not Trouble.NOT_READY:
                 raise

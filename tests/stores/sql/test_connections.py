@@ -16,7 +16,7 @@ from flask_idempotence import SqlStore
 from flask_idempotence.errors import StoreError, StoreNotReady
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Renewal, Running
 from flask_idempotence.stores.sql import connection as connections
-from flask_idempotence.stores.sql.connection import Statement, StoreConnection
+from flask_idempotence.stores.sql.connection import StoreConnection
 
 OTHER = bytes(range(16))
 DRIVERS = ["psycopg", "psycopg2", "pg8000"]
@@ -101,19 +101,25 @@ def _rounded(outcome):
 
 
 def test_statements_and_outcomes_are_those_of_sqlalchemy(store, monkeypatch):
-    given = []
-    for_driver = Statement.for_driver
+    given, send = [], StoreConnection._send
 
-    def noted(*args):
-        given.append(for_driver(*args))
-        return given[-1]
+    def noted(connection, statement, values, **options):
+        found = send(connection, statement, values, **options)
+        compiled = connection._compiled[statement]
+        given.append((statement, values, (compiled.text, compiled.parameters(values))))
+        return found
 
-    monkeypatch.setattr(Statement, "for_driver", noted)
+    monkeypatch.setattr(StoreConnection, "_send", noted)
     direct = every_operation(store, "direct")
-    with listening() as seen:
+    ours = [_shape(each) for *_, each in given]
+    with listening() as observed:
         assert every_operation(store, "observed") == direct
-    texts = {text for text, _ in given}
-    assert list(map(_shape, given)) == [_shape(each) for each in seen if each[0] in texts]
+    with store.engine.connect() as connection, listening() as theirs:
+        for statement, values, _ in given[: len(ours)]:
+            connection.execute(statement, values)
+    assert ours == list(map(_shape, theirs))
+    texts = {text for text, _ in ours}
+    assert ours == [_shape(each) for each in observed if each[0] in texts]
 
 
 def _shape(statement):
@@ -190,9 +196,9 @@ def test_an_idle_connection_that_the_server_has_closed_is_known(monkeypatch, tmp
     engine = create_engine(f"sqlite:///{tmp_path}/app.db")
     ours, servers = socket.socketpair()
     with engine.connect() as connection, ours:
-        of_file = StoreConnection(connection)
+        of_file = StoreConnection(connection, {})
         monkeypatch.setattr(connections, "socket_of", lambda _: ours.fileno())
-        idle = StoreConnection(connection)
+        idle = StoreConnection(connection, {})
         with servers:
             assert not idle.is_closed_by_server()
         assert idle.is_closed_by_server()
@@ -208,7 +214,7 @@ def test_the_pool_of_the_application_hears_why_a_connection_is_closed(on_postgre
 
     suicide = "SELECT pg_terminate_backend(pg_backend_pid())"
     with pytest.raises(StoreError):
-        store._run(lambda connection: connection.run_text(suicide), repeatable=False)
+        store._run(lambda connection: connection.run(suicide), repeatable=False)
     store.close()
     assert [type(error).__module__.partition(".")[0] for error in heard] == ["psycopg"]
 

@@ -32,6 +32,14 @@ def costs(store, during):
     return [during(lambda path=path: client.post(path, headers=headers)) for path in paths]
 
 
+def claims(store, count):
+    """Claim so many keys, and return the renewals of the claims."""
+    renewals = [Renewal(f"k{number}", os.urandom(16), 60) for number in range(count)]
+    for key, owner, _ in renewals:
+        store.claim(key, owner, NO_FINGERPRINT, 60, 0)
+    return renewals
+
+
 class Commits:
     """The commits that have changed a SQLite file: its header counts them (not in WAL mode)."""
 
@@ -120,8 +128,10 @@ def test_a_connection_of_the_store_keeps_few_pages_and_one_of_the_application_it
 def test_statements_on_postgres(on_postgres):
     store, statements = on_postgres
     assert list(map(len, costs(store, statements.during))) == [2, 1, 1, 1, 1]
-    renewals = [(f"k{number}", os.urandom(16), 10.0) for number in range(100)]
+    renewals = claims(store, 100)
     assert len(statements.during(lambda: store.renew(renewals))) == 1
+    renewals[7] = renewals[7]._replace(owner=os.urandom(16))
+    assert len(statements.during(lambda: store.renew(renewals))) == 2  # and a look which are left
 
 
 class Queries:
@@ -166,9 +176,7 @@ def test_statements_on_mariadb(on_mariadb):
         ["SELECT"],
         ["DELETE"],
     ]
-    renewals = [Renewal(f"k{number}", os.urandom(16), 60) for number in range(100)]
-    for key, owner, _ in renewals:
-        store.claim(key, owner, NO_FINGERPRINT, 60, 0)
+    renewals = claims(store, 100)
     assert queries.during(lambda: store.renew(renewals)) == ["UPDATE"]
 
 

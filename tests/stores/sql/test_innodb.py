@@ -24,10 +24,10 @@ from flask_idempotence.stores.base import (
     Running,
     TokenOutcome,
 )
-from flask_idempotence.stores.sql.connection import Statement
+from flask_idempotence.stores.sql import mysql, statements
+from flask_idempotence.stores.sql.connection import Compiled
 from flask_idempotence.stores.sql.dialect import Trouble
 from flask_idempotence.stores.sql.mysql import MySQL, error_number, is_outage
-from flask_idempotence.stores.sql.statements import DOOMED, IN_THE_WAY
 
 INSENSITIVE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
 
@@ -127,9 +127,9 @@ def test_statements_are_those_of_mysql_8_as_well():
     dialect = MySQLDialect()
     dialect._requires_alias_for_on_duplicate_key = True  # from its version, once connected
     ours = MySQL()
-    names = ("in_the_way", "claim", "complete", "put_token", "release", "remove", "look_up")
-    parts = [getattr(ours, f"_{name}") for name in names] + [*ours._takes.values()]
-    texts = [str(each.clause.compile(dialect=dialect)) for each in parts]
+    shared = (statements.IN_THE_WAY, statements.RELEASE, statements.REMOVE, statements.LOOK_UP)
+    parts = (*shared, ours._claim, ours._complete, ours._put_token, *mysql._TAKES.values())
+    texts = [str(each.compile(dialect=dialect)) for each in parts]
     assert not any("RETURNING" in text for text in texts)
     upserts = [text for text in texts if "ON DUPLICATE" in text]
     assert len(upserts) == 3
@@ -174,11 +174,13 @@ class TestRowCounts:
             assert counting.complete("k", mine, NO_FINGERPRINT, b"r", 60) is Outcome.OK
         assert counting.complete("k", owner(), NO_FINGERPRINT, b"r", 60) is Outcome.STALE
 
-    def test_of_a_claim_that_came_second_behind_the_look(self, counting):
+    def test_of_a_claim_that_came_second_behind_the_look(self, counting, monkeypatch):
         counting.claim("k", owner(), NO_FINGERPRINT, 60, 0)
-        counting._dialect._in_the_way = Statement(IN_THE_WAY.where(text("1 = 0")))
-        with pytest.raises(StoreError, match="changed owners"):
-            claim(counting)
+        with monkeypatch.context() as patch:
+            never = statements.IN_THE_WAY.where(text("1 = 0"))
+            patch.setattr(statements, "IN_THE_WAY", never)
+            with pytest.raises(StoreError, match="changed owners"):
+                claim(counting)
         assert claim(counting, "another") == Claimed()
 
 
@@ -310,7 +312,7 @@ def test_pruning_locks_no_gaps(store):
 
     def lock_five(connection):
         with connection.transaction("START TRANSACTION"):
-            connection.sqlalchemy.execute(DOOMED, {"most": 5}).all()
+            connection.sqlalchemy.execute(statements.DOOMED, {"most": 5}).all()
             begun.set()
             assert go_on.wait(10)
 
@@ -332,11 +334,9 @@ def test_the_claims_look_uses_the_index(store):
     values = {"this_key": "k7", "this_owner": b"o"}
 
     def explain(connection):
-        query, parameters = store._dialect._in_the_way.for_driver(
-            connection.sqlalchemy.dialect, values
-        )
-        connection._cursor.execute(f"EXPLAIN FORMAT=JSON {query}", parameters)
-        return json.loads(connection._cursor.fetchall()[0][0])
+        look = Compiled(statements.IN_THE_WAY, connection.sqlalchemy.dialect)
+        query = f"EXPLAIN FORMAT=JSON {look.text}"
+        return json.loads(connection.run(query, look.parameters(values), has_rows=True)[0][0])
 
     plan = json.dumps(store._run(explain))
     assert '"access_type": "const"' in plan
