@@ -158,34 +158,36 @@ FOUND_BY = {
     ],
     "stores/test_stores.py::TestAStoreThatCannotBeListed::test_a_record_is_remembered": [
         Change(
-            "stores/memory.py", "MemoryStore.claim", "matches = held[_FINGERPRINT] != fingerprint"
+            "stores/memory.py",
+            "MemoryStore.claim",
+            "return Done(known != fingerprint, more, expires - now)",
         ),
         Change(
             "stores/memory.py",
             "MemoryStore.complete",
-            'and (held[_OWNER] == owner or held[_KIND] == "token")',
+            'if expires > now and (holder == owner or kind == "token"):',
         ),
     ],
     "stores/test_stores.py::TestMemoryStore::test_a_kept_claim_says_crashed_when_its_lease_ends": [
-        Change("stores/memory.py", "MemoryStore.claim", "if held[_OWNER] == owner:"),
+        Change("stores/memory.py", "MemoryStore.claim", 'if kind == "claim" and holder == owner:'),
         Change(
             "stores/memory.py",
             "MemoryStore.claim",
-            "Running(matches, left, held[_OWNER]) if (left > 0) or True else Crashed(matches)",
+            "return Running(matches, left, holder) if (left > 0) or True else Crashed(matches)",
         ),
     ],
     "stores/test_stores.py::TestAStoreThatCannotBeListed::test_a_released_key_is_free": [
         Change(
             "stores/memory.py",
             "MemoryStore.release",
-            "if not _is_claim_of(owner, held) or held[_EXPIRES] > self.clock():",
+            'if (kind, holder) != ("claim", owner) or expires > self.clock():',
         ),
     ],
     "stores/redis/test_link.py::TestStores::test_a_claim_is_no_token_and_stays[memory-]": [
         Change(
             "stores/memory.py",
             "MemoryStore.take_token",
-            'if held is None or held[_KIND] != "token" and held[_EXPIRES] <= self.clock():',
+            'if kind != "token" and expires <= self.clock():',
         ),
     ],
     "stores/redis/test_failure_matrix.py::test_answer_lost_after_the_effect[spend]": [
