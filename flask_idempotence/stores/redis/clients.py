@@ -17,9 +17,6 @@ from .link import ConnectionFactory
 from .node import Address
 from .sentinel import SentinelService
 
-_MAX_CONNECTIONS = 10_000
-"""A request needs a connection at once; the number of threads is the limit."""
-
 _PORTS = {"sentinel": 26379, "cluster": 6379}
 
 _STORE_OPTIONS: dict[str, Callable[[str], float]] = {"deadline": float, "wait_replicas": int}
@@ -39,7 +36,6 @@ def deployment_at(uri: str, options: Mapping[str, Any]) -> tuple[Deployment, dic
     own |= {name: _STORE_OPTIONS[name](value) for name, value in pairs if name in _STORE_OPTIONS}
     query = urlencode([(name, value) for name, value in pairs if name not in _STORE_OPTIONS])
     options = {name: value for name, value in options.items() if name not in _STORE_OPTIONS}
-    options.setdefault("max_connections", _MAX_CONNECTIONS)
     return _deployment(scheme.lower(), rest, query, options), own
 
 

@@ -14,11 +14,11 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
-from .deployment import Deployment, Redirection
-from .link import Link, Reply, deadline, error_code, pack
-from .node import Address, Node
+from .deployment import Deployment
+from .link import Command, Link, Reply, deadline, error_code, pack
+from .node import Address, Node, Quorum
 
-_SLOTS = pack("CLUSTER", "SLOTS")
+_SLOTS, _ASKING = pack("CLUSTER", "SLOTS"), pack("ASKING")
 
 _PAUSE = 0.05
 """Seconds to wait for a cluster that is changing."""
@@ -71,23 +71,33 @@ class Cluster(Deployment):
     def _nodes(self) -> Iterable[Node]:
         return list(self._known.values())
 
-    def _redirect(self, node: Node, error: ResponseError, tries: int) -> Redirection | None:
-        code = error_code(error)
-        if code in {"ASK", "MOVED"}:
-            slot, address = str(error).split()[-2:]
-            host, _, port = address.rpartition(":")
-            target = self._node_at(self._address(host, int(port), node))
-            if code == "ASK":
-                return Redirection(target, asking=True)
-            self._slots[int(slot)] = target
-            self._is_stale = True
-            return Redirection(target, pause=_PAUSE if tries >= _FREE_HOPS else 0.0)
-        if code == "TRYAGAIN":
-            return Redirection(node, pause=_PAUSE)
-        if code in {"CLUSTERDOWN", "READONLY"}:
-            self._is_stale = True
-            return Redirection(pause=_PAUSE)
-        return None
+    def _follow(
+        self,
+        node: Node,
+        command: Command,
+        reply: Reply,
+        key: str | None,
+        quorum: Quorum | None,
+    ) -> Reply:
+        hops = 0
+        while isinstance(reply, ResponseError):
+            code, target = error_code(reply), None
+            if code in {"ASK", "MOVED"}:
+                slot, address = str(reply).split()[-2:]
+                host, _, port = address.rpartition(":")
+                target = self._node_at(self._address(host, int(port), node))
+                if code == "MOVED":
+                    self._slots[int(slot)] = target
+            elif code not in {"CLUSTERDOWN", "READONLY"}:
+                break
+            if code != "ASK":  # which is about a single key
+                self._is_stale = True
+            if (target is None or hops >= _FREE_HOPS) and not deadline.pause(_PAUSE):
+                break
+            node = target or self._node_for(key)
+            commands = [_ASKING, command] if code == "ASK" else [command]
+            reply, hops = node.exchange(commands, quorum)[-1], hops + 1
+        return reply
 
     def _address(self, host: str, port: int, source: Node) -> Address:
         # A node that does not know its own address leaves the host out.

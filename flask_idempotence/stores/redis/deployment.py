@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
@@ -19,18 +18,8 @@ from .node import CircuitOpenError, Node, Quorum
 _ATTEMPTS = 2
 """Of a repeatable command: the first one's idle connection may have been lost unnoticed."""
 
-_ASKING = pack("ASKING")
-
 Call = tuple[str, *tuple[str | bytes | int, ...]]
 """A key, and what a command or a script has behind it."""
-
-
-class Redirection(NamedTuple):
-    """Where a refused command goes next: to a node, or to the one that has the key by now."""
-
-    node: Node | None = None
-    asking: bool = False  # with ASKING before it: the slot is on its way there
-    pause: float = 0.0  # seconds to wait before
 
 
 class Deployment:
@@ -62,15 +51,6 @@ class Deployment:
 
     def _nodes(self) -> Iterable[Node]:
         return (self._node,)
-
-    def _redirect(self, node: Node, error: ResponseError, tries: int) -> Redirection | None:
-        """Return the next place of a command that `node` refused; None if the error counts."""
-        code = error_code(error)
-        if tries or code not in {"READONLY", "NOREPLICAS"}:
-            return None
-        # It became a replica, or lost its own: a new connection may lead to the new primary.
-        node.drop_idle()
-        return Redirection() if code == "READONLY" else None
 
     def send(
         self,
@@ -123,18 +103,19 @@ class Deployment:
         return replies
 
     def _follow(
-        self, node: Node, command: Command, reply: Reply, key: str | None, quorum: Quorum | None
+        self,
+        node: Node,
+        command: Command,
+        reply: ResponseError,
+        key: str | None,  # noqa: ARG002 - a cluster's has a use for it
+        quorum: Quorum | None,
     ) -> Reply:
         """Send a command that a node refused to where it belongs, and return the last reply."""
-        tries = 0
-        while isinstance(reply, ResponseError):
-            target = self._redirect(node, reply, tries)
-            if target is None or (target.pause and not deadline.pause(target.pause)):
-                break
-            node = target.node or self._node_for(key)
-            reply = node.exchange([_ASKING, command] if target.asking else [command], quorum)[-1]
-            tries += 1
-        return reply
+        code = error_code(reply)
+        if code in {"READONLY", "NOREPLICAS"}:
+            # It became a replica, or lost its own: a new connection may lead to the new primary.
+            node.drop_idle()
+        return node.exchange([command], quorum)[-1] if code == "READONLY" else reply
 
     def gather(
         self, calls: Sequence[Call], send: Callable[[Sequence[Call]], Sequence[Reply]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
@@ -68,15 +67,6 @@ class Inspection(InspectableStore, BroadcastingStore):
 
     def remove(self, key: str) -> None:
         checked(self._begin().send([pack("DEL", key)], key=key)[0])
-
-    def clear(self, prefix: str) -> int:
-        def delete(calls: Sequence[Call]) -> list[Reply]:
-            return self._deployment.send([pack("DEL", *call) for call in calls], key=calls[0][0])
-
-        found, removed = zip(self.scan(prefix)), 0
-        while batch := list(islice(found, _SCAN_COUNT)):
-            removed += sum(map(checked, self._begin().gather(batch, delete)))
-        return removed
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
         calls = [(key, entry.mark) for key, entry in seen]

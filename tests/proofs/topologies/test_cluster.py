@@ -9,12 +9,10 @@ from helpers.servers.processes import HOST, until
 from helpers.servers.topologies import Cluster
 from helpers.store_assertions import assert_fork_safe, claim, owner, timed_failure, works
 from redis.cluster import ClusterNode
-from redis.exceptions import ResponseError, TryAgainError
 
 from flask_idempotence import RedisStore
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
-from flask_idempotence.stores.redis.cluster import Cluster as ClusterDeployment
 from flask_idempotence.stores.redis.link import pack
 from flask_idempotence.stores.redis.node import Node
 from flask_idempotence.testing import StoreContract
@@ -175,15 +173,6 @@ class TestCluster:
             error, took = timed_failure(lambda: claim(store))
         assert not error.sent
         assert took < 0.7
-
-    def test_try_again_waits_and_asks_the_same_node(self):
-        node = Node(lambda: None)
-        nodes = ClusterDeployment([(HOST, 1)], lambda host, port: None)
-        for error in (ResponseError("TRYAGAIN later"), TryAgainError("later")):
-            target = nodes._redirect(node, error, 0)
-            assert target.node is node
-            assert target.pause > 0
-        assert nodes._redirect(node, ResponseError("WRONGTYPE"), 0) is None
 
 
 def move(cluster, key, slot, source, target):

@@ -60,15 +60,6 @@ class TestStores:
             assert redis_store.renew(renewals) == [Outcome.OK] * 5
         assert count() == 1
 
-    def test_a_store_is_cleared_in_batches(self, redis_store, redis_server):
-        for number in range(1200):
-            redis_store.put_token(f"p:{number}", b"", 60)
-        redis_store.put_token("q", b"", 60)
-        with redis_server.client() as behind, packets(behind) as count:
-            assert redis_store.clear("p:") == 1200
-        assert count() < 100
-        assert list(redis_store.scan("")) == ["q"]
-
     def test_only_what_the_server_did_not_know_is_sent_again(self, redis_store, monkeypatch):
         """Somebody may empty the server's list of scripts between two commands of a batch."""
         answers, sent = [[0, NoScriptError(), 1, NoScriptError()], [1, 0]], []
