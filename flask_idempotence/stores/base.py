@@ -7,7 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -329,6 +329,20 @@ def began_at(owner: bytes) -> float:
 def milliseconds(seconds: float) -> int:
     """Return a duration as servers count it: 1 at the least."""
     return max(1, round(seconds * 1000))
+
+
+class TimeLimit(threading.local):
+    """The longest deadline of this thread's operations."""
+
+    cap: float = float("inf")
+
+    @contextmanager
+    def capped(self, seconds: float) -> Iterator[None]:
+        before, self.cap = self.cap, seconds
+        try:
+            yield
+        finally:
+            self.cap = before
 
 
 def check_deadline(seconds: Any) -> None:

@@ -91,7 +91,7 @@ class Inspection(InspectableStore, BroadcastingStore):
 
     def count_listeners(self, channel: str) -> int:
         command, counts, problem = pack("PUBSUB", "NUMSUB", channel), [0], None
-        with deadline.cap(self._deadline / 2):
+        with deadline.capped(self._deadline / 2):
             for node in self._begin().primaries():
                 try:
                     counts.append(int(checked(self._ask(node, command))[1]))
@@ -102,7 +102,7 @@ class Inspection(InspectableStore, BroadcastingStore):
         return sum(counts)
 
     def publish(self, channel: str, message: bytes) -> int:
-        with deadline.cap(self._deadline / 2):
+        with deadline.capped(self._deadline / 2):
             return int(checked(self._begin().send([pack("PUBLISH", channel, message)])[0]))
 
     def subscribe(self, channel: str) -> Subscription:

@@ -22,6 +22,7 @@ from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection
 
 from ...errors import ConfigurationError, StoreError
+from ..base import TimeLimit
 from ..process import has_input
 
 Command = bytes
@@ -57,7 +58,7 @@ _KINDS = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyErr
 _CODE = re.compile(r"(?:Error .*@user_script: ?\d+: -?)?([A-Z]+)\b")
 
 
-class Deadline(threading.local):
+class Deadline(TimeLimit):
     """The deadline of the calling thread's operation, in seconds of the monotonic clock.
 
     It holds for all that an operation does: connect, send, wait, follow a redirection.
@@ -67,21 +68,12 @@ class Deadline(threading.local):
     length: float = float("inf")  # seconds that the operation may take in all
     is_exempt: bool = False  # breakers neither stop nor count it: it has less time than usual
     may_have_arrived: bool = False  # an earlier attempt was sent, and its effect is unknown
-    _cap: float = float("inf")
 
     def begin(self, seconds: float) -> None:
-        self.length = min(seconds, self._cap)
+        self.length = min(seconds, self.cap)
         self.at = time.monotonic() + self.length
-        self.is_exempt = self._cap < seconds
+        self.is_exempt = self.cap < seconds
         self.may_have_arrived = False
-
-    @contextmanager
-    def cap(self, seconds: float) -> Iterator[None]:
-        before, self._cap = self._cap, seconds
-        try:
-            yield
-        finally:
-            self._cap = before
 
     @contextmanager
     def limit(self, seconds: float) -> Iterator[None]:

@@ -142,7 +142,7 @@ class RedisStore(Inspection):
         return _TOKEN_OUTCOMES[self._run(TAKE_TOKEN, key, subject)]
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
-        return deadline.cap(seconds)
+        return deadline.capped(seconds)
 
     def _run(self, script: Script, key: str, *arguments: bytes | int) -> Reply:
         [reply] = self._deployment.run(script, [(key, *arguments)])

@@ -80,26 +80,27 @@ class Compiled:
 
     def __init__(self, statement: sa.ClauseElement, dialect: Dialect) -> None:
         compiled: Any = statement.compile(dialect=dialect)
+        names = compiled.bind_names
         self.text = str(compiled)
-        self._order: Sequence[str] | None = compiled.positiontup
-        self._names: Sequence[str] = list(compiled.bind_names.values())
+        self._is_positional: bool = compiled.positional
+        self._names: Sequence[str] = compiled.positiontup or [*names.values()]
+        self._constants = {
+            name: value for name, value in compiled.params.items() if value is not None
+        }
         processors = {
             name: bind.type.dialect_impl(dialect).bind_processor(dialect)
-            for bind, name in compiled.bind_names.items()
+            for bind, name in names.items()
         }
         self._processors: list[tuple[str, Callable[[object], object]]] = [
             (name, process) for name, process in processors.items() if process is not None
         ]
-        self._constants = {
-            name: value for name, value in compiled.params.items() if value is not None
-        }
 
     def parameters(self, values: Values) -> Parameters:
         named = {**self._constants, **values}
         for name, process in self._processors:
             named[name] = process(named[name])
-        if self._order is not None:
-            return tuple([named[name] for name in self._order])
+        if self._is_positional:
+            return tuple([named[name] for name in self._names])
         # PyMySQL would escape the others, too.
         return {name: named[name] for name in self._names}
 

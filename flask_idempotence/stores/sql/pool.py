@@ -37,9 +37,6 @@ _LOST_AFTER = 150.0
 _MAX_IDLE = 60.0
 """Seconds after which an unused connection goes back to SQLAlchemy's pool."""
 
-_LONGEST_SLEEP = 3600.0
-"""Seconds after which the watchdog's thread looks around, without any operation."""
-
 _OPENED_AT = "flask_idempotence opened at"
 """Key in the `info` of a connection."""
 
@@ -142,10 +139,16 @@ class ConnectionPool:
             if not idle.is_closed_by_server():
                 return idle
             _discard(idle.sqlalchemy)
-        run = partial(self._open_for, attempt, self._idle)
-        if not start_daemon(run, "flask-idempotence-connecting"):
-            self._fail(attempt, PoolTimeout("The process cannot start a thread to connect in."))
-        return self._wait(deadline)
+        try:
+            run = partial(self._open_for, attempt, self._idle)
+            if not start_daemon(run, "flask-idempotence-connecting"):
+                problem = "The process cannot start a thread to connect in."
+                self._fail(attempt, PoolTimeout(problem))
+            return self._wait(deadline)
+        finally:  # also by a time limit of a task queue, which a signal raises here
+            with self._changed:
+                self._waiting -= 1
+                del self._errors[self._waiting :]
 
     def _admit(self, deadline: float) -> object:
         """Begin an attempt to connect; refuse it where too many are overdue."""
@@ -162,19 +165,14 @@ class ConnectionPool:
 
     def _wait(self, deadline: float) -> StoreConnection:
         with self._changed:
-            try:
-                self._changed.wait_for(
-                    lambda: self._idle or self._errors, deadline - time.monotonic()
-                )
-                if self._idle:
-                    return self._idle.pop()[0]
-                if self._errors:
-                    raise self._errors.pop()
-                self._probe_at = time.monotonic() + _PROBE_EVERY
-                raise PoolTimeout("Connecting took too long.")
-            finally:  # also by a time limit of a task queue, which a signal raises here
-                self._waiting -= 1
-                del self._errors[self._waiting :]
+            left = deadline - time.monotonic()
+            self._changed.wait_for(lambda: self._idle or self._errors, left)
+            if self._idle:
+                return self._idle.pop()[0]
+            if self._errors:
+                raise self._errors.pop()
+            self._probe_at = time.monotonic() + _PROBE_EVERY
+            raise PoolTimeout("Connecting took too long.")
 
     def _open_for(self, attempt: object, home: list[tuple[StoreConnection, float]]) -> None:
         try:
@@ -265,7 +263,7 @@ class Watchdog:
                     with suppress(OSError), socket.socket(fileno=os.dup(file_number)) as theirs:
                         theirs.shutdown(socket.SHUT_RDWR)
                 deadlines = (at for at, _ in self._watched.values())
-                self._wake_at = min(deadlines, default=now + _LONGEST_SLEEP)
+                self._wake_at = min(deadlines, default=now + 3600)
                 self._changed.wait(self._wake_at - now)
 
 

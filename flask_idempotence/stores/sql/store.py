@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar, TypeVarTuple
 
 import sqlalchemy as sa
@@ -22,6 +21,7 @@ from ..base import (
     InspectableStore,
     Outcome,
     Renewal,
+    TimeLimit,
     TokenOutcome,
     check_deadline,
     milliseconds,
@@ -69,13 +69,7 @@ _BATCHES = 20
 """In one round: more than can have been written since the last one, so that a backlog shrinks."""
 
 
-class _Cap(threading.local):
-    """The longest deadline of this thread's operations."""
-
-    seconds = float("inf")
-
-
-_cap = _Cap()
+_limit = TimeLimit()
 
 
 class SqlStore(InspectableStore):
@@ -278,7 +272,7 @@ class SqlStore(InspectableStore):
         `writes`: it writes at once. `repeatable`: it is sent again where its effect is unknown.
         Every error, one of connecting included, is a `StoreError`.
         """
-        deadline = time.monotonic() + min(self._deadline, _cap.seconds)
+        deadline = time.monotonic() + min(self._deadline, _limit.cap)
         pauses = {Trouble.UNKNOWN: [0.0] * repeatable, Trouble.CONFLICT: [*_PAUSES]}
         is_unsure = False
         while True:
@@ -300,13 +294,8 @@ class SqlStore(InspectableStore):
                     fail(error, trouble, sent=is_unsure)
                 time.sleep(left.pop(0))
 
-    @contextmanager
-    def time_limit(self, seconds: float) -> Iterator[None]:
-        before, _cap.seconds = _cap.seconds, seconds
-        try:
-            yield
-        finally:
-            _cap.seconds = before
+    def time_limit(self, seconds: float) -> AbstractContextManager[None]:
+        return _limit.capped(seconds)
 
     def _rows(self, query: sa.Executable, values: Values) -> Sequence[sa.Row[Any]]:
         """Return the rows of a command's query."""
@@ -343,13 +332,11 @@ def _completion(key: str, owner: bytes, fingerprint: bytes, record: bytes, keep:
 
 
 def _dialect_of(engine: Engine) -> Dialect:
-    if not isinstance(engine, Engine):
+    if not isinstance(engine, Engine) or engine.dialect.is_async:
         raise ConfigurationError(
-            "SqlStore takes a sqlalchemy.Engine. (The sync_engine of an AsyncEngine cannot be "
-            "used by other threads: make an engine with create_engine.)"
+            "SqlStore takes a sqlalchemy.Engine with a synchronous driver. (The sync_engine of an "
+            "AsyncEngine cannot be used by other threads: make an engine with create_engine.)"
         )
-    if engine.dialect.is_async:
-        raise ConfigurationError("The engine's driver must be synchronous.")
     if engine.dialect.name not in _DIALECTS:
         raise ConfigurationError(
             f"The SQL store supports {', '.join(_DIALECTS)}, not {engine.dialect.name}."
