@@ -1,6 +1,8 @@
 """Forks, threads and uWSGI, as stores and keepers see them."""
 
 import os
+import select
+import socket
 import sys
 import threading
 from types import SimpleNamespace
@@ -96,3 +98,15 @@ def test_a_daemon_runs_under_its_name_or_is_refused(monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert process.start_daemon(run, "another") is False
+
+
+@pytest.mark.parametrize("has_poll", [True, False])
+def test_a_socket_has_input_when_the_other_end_has_closed_it(monkeypatch, has_poll):
+    if not has_poll:  # as on Windows, and under gevent
+        monkeypatch.delattr(select, "poll")
+    ours, theirs = socket.socketpair()
+    with ours:
+        tell = process.has_input(ours.fileno())
+        with theirs:
+            assert not tell()
+        assert tell()
