@@ -92,7 +92,7 @@ def test_sqlite_in_memory_is_refused_with_what_does_it_instead(uri):
         ("memory://", {"max_entries": "5"}, "max_entries"),
         ("memory://", {"max_entries": 0}, "max_entries"),
         ("memory://", {"clock": 5}, "clock"),
-        ("redis://h", {"protocol": 5}, "cannot be set up (ConnectionError)"),
+        ("rediss://h", {"ssl_cert_reqs": "hunter2"}, "cannot be set up (RedisError)"),
         ("redis://h?wait_replicas=1001", {}, "wait_replicas must be a number of replicas"),
         ("redis+cluster://h", {"db": 2}, "only database 0"),
         ("sqlite:////tmp/app.db", {"echo": "hunter2"}, "KeyError"),

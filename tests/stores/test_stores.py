@@ -115,12 +115,10 @@ class TestAStoreThatCannotBeListed(StoreContract):
         assert done.exception is None or isinstance(done.exception, SystemExit)
 
 
-@pytest.mark.parametrize("decode", [False, True], ids=["bytes", "decoded"])
-@pytest.mark.parametrize("protocol", [2, 3], ids=["resp2", "resp3"])
 class TestRedisStore(StoreContract):
-    @pytest.fixture
-    def store(self, redis_url, protocol, decode):
-        client = redis.Redis.from_url(redis_url, protocol=protocol, decode_responses=decode)
+    @pytest.fixture(params=[{}, {"protocol": 3, "decode_responses": True}], ids=["ours", "set"])
+    def store(self, redis_url, request):
+        client = redis.Redis.from_url(redis_url, **request.param)
         yield RedisStore(client, deadline=10)  # a busy machine is no failure
         client.close()
 

@@ -148,12 +148,12 @@ class Deployment:
             raise _no_reply(error) from error
 
     def dedicated(self) -> Link:
-        """Return a connection in RESP2 to any server that answers, for the caller alone."""
+        """Return a connection to any server that answers, for the caller alone."""
         nodes = self.primaries()
         for index, node in enumerate(nodes):
             try:
                 with deadline.limit(deadline.left() / (len(nodes) - index)):
-                    return node.connect(protocol=2)
+                    return node.connect()
             except (RedisError, OSError) as error:
                 problem = _no_reply(error)
         raise problem

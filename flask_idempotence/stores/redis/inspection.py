@@ -193,8 +193,7 @@ def _setting(ask: Callable[[Command], Reply], name: str) -> str | None:
     reply = ask(pack("CONFIG", "GET", name))
     if isinstance(reply, ResponseError) or not reply:
         return None
-    value = reply[name.encode()] if isinstance(reply, dict) else reply[1]  # RESP3, RESP2
-    return str(value, "utf-8", "replace")
+    return str(reply[1], "utf-8", "replace")
 
 
 def _number(info: dict[str, str], name: str) -> int | None:

@@ -317,7 +317,7 @@ class ConnectionFactory:
             "decode_responses": False,
             "encoding": "utf-8",
             "health_check_interval": 0,
-            "protocol": pool.connection_kwargs.get("protocol") or 2,  # 3 begins with a round trip
+            "protocol": 2,  # 3 begins with a round trip
             "retry": Retry(NoBackoff(), 0),
             "retry_on_error": [],
             "retry_on_timeout": False,

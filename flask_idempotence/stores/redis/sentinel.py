@@ -29,7 +29,7 @@ class _Asked(Redis):
 
     def __init__(self, client: Redis) -> None:
         super().__init__(protocol=2)  # how its replies are parsed
-        self._connect = ConnectionFactory(client.connection_pool, protocol=2).connect
+        self._connect = ConnectionFactory(client.connection_pool).connect
         self._address = "{host}:{port}".format_map(client.connection_pool.connection_kwargs)
 
     def __repr__(self) -> str:  # for the error that no sentinel answers

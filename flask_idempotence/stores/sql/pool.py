@@ -47,7 +47,7 @@ class ConnectionPool:
     Connecting is bounded by the driver's time-out, which is two seconds or more for each host;
     waiting for another thread's connection, by that of SQLAlchemy's pool. Where no connection is
     idle, a helper thread therefore connects. The caller takes the first one that becomes idle, or
-    gives up at its deadline; what comes later serves the next one: else a first host that does not
+    gives up at its deadline; a later one serves the next caller: else a first host that does not
     answer would hide the second.
 
     The application's engine is neither used nor altered. The connections are made as it makes

@@ -197,8 +197,7 @@ FOUND_BY = {
             "send = partial(self.send, key=calls[0][0], quorum=quorum)",
         ),
     ],
-    "stores/test_stores.py"
-    "::TestRedisStore::test_the_owner_is_granted_its_own_claim_again[resp2-decoded]": [
+    "stores/test_stores.py::TestRedisStore::test_the_owner_is_granted_its_own_claim_again[ours]": [
         Change(
             "stores/redis/store.py",
             "_claim_outcome",

@@ -61,7 +61,7 @@ def places(cluster, key):
 
 
 class TestCluster:
-    @pytest.mark.parametrize("options", [{}, {"decode_responses": True}, {"protocol": 3}])
+    @pytest.mark.parametrize("options", [{}, {"decode_responses": True, "protocol": 3}])
     def test_a_ready_client_will_do(self, cluster, options):
         cluster.flush()
         url = f"redis://{HOST}:{cluster.nodes[0].port}"

@@ -36,9 +36,8 @@ def unmeasured(facts):
     return replace(facts, clock_ahead=None, memory_used=None)
 
 
-@pytest.mark.parametrize("resp", [2, 3])
-def test_all_facts_of_a_server(fresh_redis, resp):
-    client = fresh_redis.client(protocol=resp)
+def test_all_facts_of_a_server(fresh_redis):
+    client = fresh_redis.client()
     store = RedisStore(client, wait_replicas=2)
     info = client.info()
     product = "valkey" if "valkey_version" in info else "redis"

@@ -15,20 +15,14 @@ from flask_idempotence.stores.redis.link import (
     pack,
 )
 
-RESPS = pytest.mark.parametrize("resp", [2, 3])
-
 
 def link_of(client):
     deadline.begin(5)
     return ConnectionFactory(client.connection_pool).connect()
 
 
-@RESPS
-def test_every_wait_of_a_connection_goes_through_the_socket_with_the_deadline(redis_server, resp):
-    for client in (
-        redis_server.client(protocol=resp),
-        redis.Redis.from_url(redis_server.unix_url, protocol=resp),
-    ):
+def test_every_wait_of_a_connection_goes_through_the_socket_with_the_deadline(redis_server):
+    for client in (redis_server.client(), redis.Redis.from_url(redis_server.unix_url)):
         link = link_of(client)
         assert link._sock is link.over
         pong, error = link.exchange(pack("PING") + pack("NONSENSE"), 2)
@@ -36,13 +30,6 @@ def test_every_wait_of_a_connection_goes_through_the_socket_with_the_deadline(re
         assert isinstance(error, ResponseError)
         with deadline.limit(0.1), pytest.raises(redis.TimeoutError):
             link.exchange(pack("BLPOP", "nothing", 0), 1)
-        link.disconnect()
-
-
-def test_the_protocol_is_the_older_one_unless_the_client_says_otherwise(redis_server):
-    for settings, protocol in (({}, 2), ({"protocol": 3}, 3), ({"protocol": 2}, 2)):
-        link = link_of(redis_server.client(**settings))
-        assert link.get_protocol() == protocol
         link.disconnect()
 
 
@@ -54,11 +41,11 @@ def test_a_connection_costs_no_round_trip_before_its_first_command(fresh_redis):
     assert sent <= {"cmdstat_ping", "cmdstat_config|resetstat", "cmdstat_config", "cmdstat_info"}
 
 
-@RESPS
-def test_a_pool_leaves_nothing_behind_in_our_connections(redis_server, redis_url, resp):
-    client = redis_server.client(protocol=resp, decode_responses=True)
+def test_a_pool_leaves_nothing_behind_in_our_connections(redis_server, redis_url):
+    client = redis_server.client(protocol=3, decode_responses=True)
     client.ping()
     link = link_of(client)
+    assert link.get_protocol() == 2
     notifications = getattr(link, "maint_notifications_config", None)
     assert not notifications or not notifications.enabled  # they would relax the time-outs
     assert link.retry._retries == 0

@@ -6,7 +6,6 @@ import signal
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -25,26 +24,18 @@ from flask_idempotence.stores.redis.link import ConnectionFactory, deadline
 OWNER = b"o" * 16
 
 
-@pytest.fixture(params=[2, 3])
-def pair(request):
-    """A connection in either protocol, and the other end of it."""
-    with socket.create_server((HOST, 0)) as listener, ThreadPoolExecutor() as pool:
-        accepted = pool.submit(accept, listener, protocol=request.param)
-        address = {"host": HOST, "port": listener.getsockname()[1]}
+@pytest.fixture
+def pair():
+    """A connection, and the other end of it."""
+    with socket.create_server((HOST, 0)) as listener:
+        pool = redis.ConnectionPool(host=HOST, port=listener.getsockname()[1])
         deadline.begin(5)
-        link = ConnectionFactory(redis.ConnectionPool(**address, protocol=request.param)).connect()
-        with accepted.result() as theirs:
+        link = ConnectionFactory(pool).connect()
+        theirs, _ = listener.accept()
+        with theirs:
+            theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             yield link, theirs
         link.disconnect()
-
-
-def accept(listener, *, protocol):
-    theirs, _ = listener.accept()
-    theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if protocol == 3:
-        assert b"HELLO" in theirs.recv(4096)
-        theirs.sendall(b"%1\r\n$5\r\nproto\r\n:3\r\n")
-    return theirs
 
 
 def receive(link):
@@ -74,21 +65,6 @@ def test_a_reply_is_the_same_wherever_it_is_cut(pair, sent, reply):
         assert (receive(link), receive(link)) == (reply, 42)
         rest.join()
         assert not link.over.unread
-
-
-@pytest.mark.parametrize("pair", [3], indirect=True)
-@pytest.mark.parametrize(
-    ("sent", "reply"),
-    [
-        (b"_\r\n", None),
-        (b"%1\r\n+a\r\n:1\r\n", {b"a": 1}),
-        (b">2\r\n+invalidate\r\n*1\r\n+k\r\n$1\r\nx\r\n", b"x"),
-    ],
-)
-def test_a_kind_of_the_newer_protocol_is_left_to_redis_py(pair, sent, reply):
-    link, theirs = pair
-    theirs.sendall(sent + b":42\r\n")
-    assert (receive(link), receive(link)) == (reply, 42)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +98,7 @@ class Server:
 
     def __init__(self):
         self._listener = socket.create_server((HOST, 0))
-        self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/1?protocol=2"
+        self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/1"
         self.packets = []
         self.connections = []
         self.handshake_takes = 0.0
@@ -206,17 +182,15 @@ def test_a_token_is_spent_once_although_the_server_is_demoted_while_replicas_are
     assert [packet.count(b"EVALSHA") for packet in server.packets] == [1, 0, 1, 0]
 
 
-@pytest.mark.parametrize("protocol", [2, 3])  # the newer begins with a handshake
 @pytest.mark.parametrize("reply", [b"+" + b"x" * 300, b"$300\r\n" + b"x" * 300])
-def test_a_server_that_sends_byte_by_byte_has_one_deadline(server, reply, protocol):
+def test_a_server_that_sends_byte_by_byte_has_one_deadline(server, reply):
     def dribble(connection, packet):
         for byte in reply:
             connection.sendall(bytes([byte]))
             time.sleep(0.01)
 
     server.answer = dribble
-    url = server.url.replace("protocol=2", f"protocol={protocol}")
-    error, took = timed_failure(open_store(url, {"deadline": 0.5}).ping)
+    error, took = timed_failure(open_store(server.url, {"deadline": 0.5}).ping)
     assert "Timeout" in str(error)
     assert 0.45 < took < 0.7
 
@@ -288,10 +262,8 @@ def test_a_large_record_comes_back_whole(redis_url):
     store, record = open_store(redis_url, {}), os.urandom(1 << 20)
     store.claim("k", OWNER, NO_FINGERPRINT, 60, 0)
     assert store.complete("k", OWNER, NO_FINGERPRINT, record, 60) is Outcome.OK
-    for protocol in (2, 3):
-        again = open_store(f"{redis_url}?protocol={protocol}", {})
-        for _ in range(2):
-            assert again.claim("k", b"x" * 16, NO_FINGERPRINT, 60, 0) == Done(True, record)
+    for _ in range(2):
+        assert store.claim("k", b"x" * 16, NO_FINGERPRINT, 60, 0) == Done(True, record)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
