@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -93,6 +94,13 @@ class PostgresServer(ServerProcess):
                 if not attempts_left or "still in use" not in str(error):
                     raise
                 time.sleep(0.1)
+
+    def statements(self, call: Callable[[], object]) -> list[str]:
+        """Return the lines of the server's log about statements that it is sent meanwhile."""
+        begin = len(self.log)
+        call()
+        lines = self.log[begin:].splitlines()
+        return [line for line in lines if "execute" in line or "statement:" in line]
 
     def _make_cluster(self, data: Path) -> None:
         data.mkdir()

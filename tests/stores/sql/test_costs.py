@@ -40,44 +40,11 @@ def claims(store, count):
     return renewals
 
 
-class Commits:
-    """The commits that have changed a SQLite file: its header counts them (not in WAL mode)."""
-
-    def __init__(self, path):
-        self._path = path
-
-    def during(self, call):
-        before = self._count()
-        call()
-        return self._count() - before
-
-    def _count(self):
-        # https://www.sqlite.org/fileformat2.html#file_change_counter
-        return int.from_bytes(self._path.read_bytes()[24:28])
-
-
-class Statements:
-    """What a PostgreSQL server has been sent for one database, by its own log."""
-
-    def __init__(self, server, url):
-        self._server = server
-        with server.connect() as connection:
-            connection.execute(
-                f"ALTER DATABASE {url.rpartition('/')[2]} SET log_statement = 'all'"
-            )
-
-    def during(self, call):
-        begin = len(self._server.log)
-        call()
-        lines = self._server.log[begin:].splitlines()
-        return [line for line in lines if "execute" in line or "statement:" in line]
-
-
 @pytest.fixture
 def sqlite(tmp_path):
     store = SqlStore(create_engine(f"sqlite:///{tmp_path}/app.db"), deadline=10)
     store.create_table()
-    yield store, Commits(tmp_path / "app.db")
+    yield store
     store.close()
     store.engine.dispose()
 
@@ -85,29 +52,38 @@ def sqlite(tmp_path):
 @pytest.fixture
 def on_postgres(postgres):
     url = postgres.new_database()
-    statements = Statements(postgres, url)
+    with postgres.connect() as connection:
+        database = url.rpartition("/")[2]
+        connection.execute(f"ALTER DATABASE {database} SET log_statement = 'all'")
     store = SqlStore(create_engine(url))
     store.create_table()
     store.ping()  # on a connection that the pool keeps
-    yield store, statements
+    yield store
     store.close()
     store.engine.dispose()
 
 
-def test_commits_on_sqlite(sqlite):
-    store, commits = sqlite
-    assert costs(store, commits.during) == [2, 0, 1, 0, 1]  # a replay only reads
+def test_commits_on_sqlite(sqlite, tmp_path):
+    def commits():
+        # Those that have changed the file: its header counts them (not in WAL mode).
+        # https://www.sqlite.org/fileformat2.html#file_change_counter
+        return int.from_bytes((tmp_path / "app.db").read_bytes()[24:28])
+
+    def during(call):
+        before = commits()
+        call()
+        return commits() - before
+
+    assert costs(sqlite, during) == [2, 0, 1, 0, 1]  # a replay only reads
 
 
 def test_no_wait_of_sqlite_leaves_a_prepared_statement(sqlite):
-    store, _ = sqlite
-
     def prepared():
         return sum(type(each).__name__ == "Statement" for each in gc.get_objects())
 
     def claim_within(seconds):
-        store._deadline = seconds
-        store.claim(f"key {seconds}", b"owner", NO_FINGERPRINT, 30, 0)
+        sqlite._deadline = seconds
+        sqlite.claim(f"key {seconds}", b"owner", NO_FINGERPRINT, 30, 0)
 
     claim_within(1)
     before = prepared()
@@ -118,41 +94,19 @@ def test_no_wait_of_sqlite_leaves_a_prepared_statement(sqlite):
 
 
 def test_a_connection_of_the_store_keeps_few_pages_and_one_of_the_application_its_own(sqlite):
-    store, _ = sqlite
     pragma = text("PRAGMA cache_size")
-    kept = store._run(lambda connection: connection.sqlalchemy.scalar(pragma))
-    with store.engine.connect() as connection:
+    kept = sqlite._run(lambda connection: connection.sqlalchemy.scalar(pragma))
+    with sqlite.engine.connect() as connection:
         assert kept == -512 != connection.execute(pragma).scalar_one()
 
 
-def test_statements_on_postgres(on_postgres):
-    store, statements = on_postgres
-    assert list(map(len, costs(store, statements.during))) == [2, 1, 1, 1, 1]
-    renewals = claims(store, 100)
-    assert len(statements.during(lambda: store.renew(renewals))) == 1
+def test_statements_on_postgres(on_postgres, postgres):
+    assert list(map(len, costs(on_postgres, postgres.statements))) == [2, 1, 1, 1, 1]
+    renewals = claims(on_postgres, 100)
+    assert len(postgres.statements(lambda: on_postgres.renew(renewals))) == 1
     renewals[7] = renewals[7]._replace(owner=os.urandom(16))
-    assert len(statements.during(lambda: store.renew(renewals))) == 2  # and a look which are left
-
-
-class Queries:
-    """What a MariaDB server has been sent, and how often it has committed a change, by its log."""
-
-    def __init__(self, server):
-        self._server = server
-        server.execute(
-            "SET GLOBAL log_output = 'TABLE'",
-            "SET GLOBAL general_log = 1",
-        )
-
-    def during(self, call):
-        self._server.execute("TRUNCATE mysql.general_log")
-        call()
-        rows = self._server.execute(
-            "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log "
-            "WHERE command_type = 'Query' AND argument LIKE '%flask_idempotence%' "
-            "AND argument NOT LIKE '%general_log%'"
-        )
-        return [argument.split()[0] for (argument,) in rows]
+    # And a look which are left.
+    assert len(postgres.statements(lambda: on_postgres.renew(renewals))) == 2
 
 
 @pytest.fixture
@@ -161,28 +115,38 @@ def on_mariadb(mariadb):
     store.create_table()
     store.release("warm", b"")
     store.know_schema()
-    yield store, Queries(mariadb)
+    yield store
     mariadb.execute("SET GLOBAL general_log = 0")
     store.close()
     store.engine.dispose()
 
 
-def test_statements_on_mariadb(on_mariadb):
-    store, queries = on_mariadb
-    assert costs(store, queries.during) == [
+def test_statements_on_mariadb(on_mariadb, mariadb):
+    def queries(call):
+        mariadb.execute("TRUNCATE mysql.general_log")
+        call()
+        rows = mariadb.execute(
+            "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log "
+            "WHERE command_type = 'Query' AND argument LIKE '%flask_idempotence%' "
+            "AND argument NOT LIKE '%general_log%'"
+        )
+        return [argument.split()[0] for (argument,) in rows]
+
+    mariadb.execute("SET GLOBAL log_output = 'TABLE'", "SET GLOBAL general_log = 1")
+    assert costs(on_mariadb, queries) == [
         ["SELECT", "INSERT", "INSERT"],  # each write commits by itself
         ["SELECT"],
         ["SELECT", "INSERT"],
         ["SELECT"],
         ["DELETE"],
     ]
-    renewals = claims(store, 100)
-    assert queries.during(lambda: store.renew(renewals)) == ["UPDATE"]
+    renewals = claims(on_mariadb, 100)
+    assert queries(lambda: on_mariadb.renew(renewals)) == ["UPDATE"]
 
 
 @pytest.fixture(params=["sqlite", "on_postgres", "on_mariadb"])
 def store(request):
-    return request.getfixturevalue(request.param)[0]
+    return request.getfixturevalue(request.param)
 
 
 CLOCKS = {
@@ -240,12 +204,11 @@ class TestPruning:
 
 
 def test_pruning_passes_over_rows_that_others_are_at(on_postgres):
-    store, _ = on_postgres
-    fill(store, 10, -1000)
-    with store.engine.begin() as connection:
+    fill(on_postgres, 10, -1000)
+    with on_postgres.engine.begin() as connection:
         connection.execute(text("SELECT 1 FROM flask_idempotence LIMIT 4 FOR UPDATE")).all()
-        assert store.prune(100) == 6
-    assert store.prune(100) == 4
+        assert on_postgres.prune(100) == 6
+    assert on_postgres.prune(100) == 4
 
 
 @pytest.fixture

@@ -132,14 +132,8 @@ def statements(postgres):
             connection.execute(f"ALTER SYSTEM SET log_statement = '{what}'")
             connection.execute("SELECT pg_reload_conf()")
 
-    def during(call):
-        begin = len(postgres.log)
-        call()
-        lines = postgres.log[begin:].splitlines()
-        return [line for line in lines if "execute" in line or "statement:" in line]
-
     log("all")
-    yield during
+    yield postgres.statements
     log("none")
 
 
