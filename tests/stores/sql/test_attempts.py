@@ -5,11 +5,11 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from helpers.sql_stores import sql_store
 from helpers.store_assertions import claim
-from sqlalchemy import create_engine
 from sqlalchemy.exc import ArgumentError, DataError, OperationalError, ProgrammingError
 
-from flask_idempotence import SqlStore, StoreError
+from flask_idempotence import StoreError
 from flask_idempotence.errors import StoreNotReady
 from flask_idempotence.stores.base import CLAIMED
 from flask_idempotence.stores.process import start_daemon
@@ -31,13 +31,9 @@ class OfDriver(Exception):
 
 @pytest.fixture
 def store(tmp_path):
-    engine = create_engine(f"sqlite:///{tmp_path}/app.db")
-    store = SqlStore(engine, deadline=60)
-    store.create_table()
-    store.ping()  # from now on, a connection is idle
-    yield store
-    store.close()
-    engine.dispose()
+    with sql_store(f"sqlite:///{tmp_path}/app.db", deadline=60) as store:
+        store.ping()  # from now on, a connection is idle
+        yield store
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
 """A host that does not answer: connecting is limited, and the next host serves."""
 
 import gc
-import signal
 import socket
 import threading
 import time
 
 import pytest
 from helpers.servers.processes import HOST, all_at_once, until
+from helpers.sql_stores import interrupted_after, sql_store
 from helpers.store_assertions import answers, claim, timed_failure
-from sqlalchemy import create_engine, event
+from sqlalchemy import event
 
-from flask_idempotence import SqlStore
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.sql import pool
 
@@ -96,10 +95,8 @@ def test_behind_a_first_host_that_is_silent_the_next_one_serves(
     driver, postgres, silent, connecting
 ):
     url = postgres.new_database()
-    maker = SqlStore(create_engine(url))
-    maker.create_table()
-    maker.close()
-    maker.engine.dispose()
+    with sql_store(url):
+        pass  # now it has the table
     database = url.rpartition("/")[2]
     hosts = f"host={HOST}:{silent.getsockname()[1]}&host={HOST}:{postgres.port}"
     store = open_store(f"postgresql+{driver}://postgres@/{database}?{hosts}", {})
@@ -136,36 +133,14 @@ def test_threads_that_connect_do_not_pile_up(silent, connecting, monkeypatch):
     store.close()
 
 
-class TimeLimit(Exception):
-    """As a task queue raises it by a signal, such as Celery's soft time limit."""
-
-
 def test_a_caller_that_is_interrupted_waits_no_longer(tmp_path, connecting):
     """Else it would be the first to get a connection, and keep it from the callers behind it."""
-    engine = create_engine(f"sqlite:///{tmp_path / 'store.db'}")
-    store = SqlStore(engine)
-    store.create_table()
     gates = [threading.Event(), threading.Event()]
     closed = list(gates)
-    event.listen(engine, "do_connect", lambda *_: closed.pop(0).wait(20) and None)
-
-    def interrupt(number, frame):
-        raise TimeLimit
-
-    connections = store._pool
-    connections.close()
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with pytest.raises(TimeLimit), connections.connection(time.monotonic() + 10):
-            pass
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
     def wait_for_a_connection():
-        with connections.connection(time.monotonic() + 10):
-            return not gates[1].is_set()
+        claim(store)
+        return not gates[1].is_set()
 
     def open_the_first():
         assert until(lambda: not closed, 5)  # the second caller connects, too
@@ -174,7 +149,9 @@ def test_a_caller_that_is_interrupted_waits_no_longer(tmp_path, connecting):
         gates[1].set()
         return True
 
-    assert all_at_once([wait_for_a_connection, open_the_first]) == [True, True]
-    assert until(lambda: not connecting(), 5)
-    connections.close()
-    engine.dispose()
+    with sql_store(f"sqlite:///{tmp_path}/store.db", deadline=10) as store:
+        event.listen(store.engine, "do_connect", lambda *_: closed.pop(0).wait(20) and None)
+        with interrupted_after(0.2):
+            claim(store)
+        assert all_at_once([wait_for_a_connection, open_the_first]) == [True, True]
+        assert until(lambda: not connecting(), 5)

@@ -1,12 +1,12 @@
 """Statements on the driver's cursor: the same as by way of SQLAlchemy, errors included."""
 
 import logging
-import signal
 import threading
 import time
 from contextlib import contextmanager, nullcontext
 
 import pytest
+from helpers.sql_stores import interrupted_after, sql_store
 from helpers.store_assertions import claim, fill, owner, timed_failure
 from sqlalchemy import Engine, NullPool, create_engine, event, text
 
@@ -35,10 +35,8 @@ def engine(request, tmp_path):
 
 @pytest.fixture
 def store(engine):
-    store = SqlStore(engine, deadline=5)
-    store.create_table()
-    yield store
-    store.close()
+    with sql_store(engine.url) as store:
+        yield store
 
 
 @contextmanager
@@ -150,8 +148,10 @@ def test_a_completion_is_the_same_on_a_connection_of_the_applications(store, eng
 
 @pytest.mark.parametrize("is_observed", [False, True])
 def test_errors_are_the_same(engine, is_observed):
-    store = SqlStore(engine, deadline=5)
-    with listening() if is_observed else nullcontext():
+    with (
+        listening() if is_observed else nullcontext(),
+        sql_store(engine.url, create=False) as store,
+    ):
         with pytest.raises(StoreNotReady) as caught:
             claim(store)
         assert not caught.value.sent
@@ -160,21 +160,12 @@ def test_errors_are_the_same(engine, is_observed):
             error, _ = timed_failure(lambda: claim(store, "nul\0"))
             assert not error.sent
         assert claim(store) == Claimed()
-    store.close()
-
-
-class _Interrupted(BaseException):
-    pass
 
 
 @pytest.fixture
 def on_postgres(postgres):
-    engine = create_engine(postgres.new_database())
-    store = SqlStore(engine, deadline=5)
-    store.create_table()
-    yield store
-    store.close()
-    engine.dispose()
+    with sql_store(postgres.new_database()) as store:
+        yield store
 
 
 def test_the_pool_of_the_application_hears_why_a_connection_is_closed(on_postgres, postgres):
@@ -221,19 +212,10 @@ def test_a_connection_that_was_interrupted_is_not_used_again(on_postgres):
     store.claim("k", mine, NO_FINGERPRINT, 60, 0)
     before = store._run(backend)
 
-    def interrupt(*_):
-        raise _Interrupted
-
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with store.engine.begin() as connection:
-            connection.execute(text("SELECT 1 FROM flask_idempotence FOR UPDATE"))
-            signal.setitimer(signal.ITIMER_REAL, 0.3)
-            with pytest.raises(_Interrupted):
-                store.release("k", mine)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+    with store.engine.begin() as connection:
+        connection.execute(text("SELECT 1 FROM flask_idempotence FOR UPDATE"))
+        with interrupted_after(0.3):
+            store.release("k", mine)
     assert store._run(backend) != before
 
 
@@ -254,12 +236,9 @@ def test_after_a_broken_connection_no_older_one_is_taken_from_the_pool(on_postgr
 
 @pytest.fixture
 def on_sqlite(tmp_path):
-    engine = create_engine(f"sqlite:///{tmp_path}/app.db", pool_reset_on_return=None)
-    store = SqlStore(engine, deadline=2)
-    store.create_table()
-    yield store
-    store.close()
-    engine.dispose()
+    url = f"sqlite:///{tmp_path}/app.db"
+    with sql_store(url, deadline=2, pool_reset_on_return=None) as store:
+        yield store
 
 
 def test_a_short_wait_on_sqlite_does_not_outlast_its_operation(on_sqlite):

@@ -8,6 +8,7 @@ import threading
 import pytest
 from helpers.apps import make_app
 from helpers.servers.processes import all_at_once, until
+from helpers.sql_stores import sql_store
 from sqlalchemy import create_engine, text
 
 from flask_idempotence import SqlStore, StoreError, idempotent, no_repeat_submit, one_time_token
@@ -42,11 +43,8 @@ def claims(store, count):
 
 @pytest.fixture
 def sqlite(tmp_path):
-    store = SqlStore(create_engine(f"sqlite:///{tmp_path}/app.db"), deadline=10)
-    store.create_table()
-    yield store
-    store.close()
-    store.engine.dispose()
+    with sql_store(f"sqlite:///{tmp_path}/app.db", deadline=10) as store:
+        yield store
 
 
 @pytest.fixture
@@ -55,12 +53,9 @@ def on_postgres(postgres):
     with postgres.connect() as connection:
         database = url.rpartition("/")[2]
         connection.execute(f"ALTER DATABASE {database} SET log_statement = 'all'")
-    store = SqlStore(create_engine(url))
-    store.create_table()
-    store.ping()  # on a connection that the pool keeps
-    yield store
-    store.close()
-    store.engine.dispose()
+    with sql_store(url, deadline=1) as store:
+        store.ping()  # on a connection that the pool keeps
+        yield store
 
 
 def test_commits_on_sqlite(sqlite, tmp_path):
@@ -111,14 +106,11 @@ def test_statements_on_postgres(on_postgres, postgres):
 
 @pytest.fixture
 def on_mariadb(mariadb):
-    store = SqlStore(create_engine(mariadb.new_database()), deadline=5)
-    store.create_table()
-    store.release("warm", b"")
-    store.know_schema()
-    yield store
-    mariadb.execute("SET GLOBAL general_log = 0")
-    store.close()
-    store.engine.dispose()
+    with sql_store(mariadb.new_database()) as store:
+        store.release("warm", b"")
+        store.know_schema()
+        yield store
+        mariadb.execute("SET GLOBAL general_log = 0")
 
 
 def test_statements_on_mariadb(on_mariadb, mariadb):

@@ -4,16 +4,16 @@ import json
 import re
 import threading
 import time
-from contextlib import contextmanager
 
 import pymysql
 import pytest
 from helpers.servers.processes import HOST
+from helpers.sql_stores import sql_store
 from helpers.store_assertions import claim, owner
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.dialects.mysql.pymysql import dialect as MySQLDialect  # noqa: N812 - a class
 
-from flask_idempotence import SqlStore, StoreError
+from flask_idempotence import StoreError
 from flask_idempotence.errors import StoreNotReady
 from flask_idempotence.stores.base import (
     NO_FINGERPRINT,
@@ -32,17 +32,6 @@ from flask_idempotence.stores.sql.mysql import MySQL, error_number, is_outage
 INSENSITIVE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
 
 
-@contextmanager
-def store_at(url, *, create=True, **options):
-    engine = create_engine(url, **options)
-    store = SqlStore(engine, deadline=5)
-    if create:
-        store.create_table()
-    yield store
-    store.close()
-    engine.dispose()
-
-
 def session(*settings):
     """Return the options of an engine whose sessions come with settings."""
     return {"connect_args": {"init_command": f"SET SESSION {', '.join(settings)}"}}
@@ -55,7 +44,7 @@ def url(mariadb):
 
 @pytest.fixture
 def store(url):
-    with store_at(url) as store:
+    with sql_store(url) as store:
         yield store
 
 
@@ -84,15 +73,15 @@ class TestKeys:
     @pytest.mark.parametrize("charset", ["utf8mb4", "latin1"])
     def test_are_compared_byte_by_byte(self, url, charset):
         keys = self.KEYS[:5] if charset == "latin1" else self.KEYS
-        with store_at(url, connect_args={"charset": charset}) as store:
+        with sql_store(url, connect_args={"charset": charset}) as store:
             assert [claim(store, key) for key in keys] == [Claimed()] * len(keys)
             assert sorted(store.scan("")) == sorted(keys)
             assert list(store.scan("key"))[:3] == ["key", "key\t", "key "]
-            with store_at(url) as another:
+            with sql_store(url) as another:
                 assert isinstance(claim(another, "kéy"), Running)
 
     def test_that_are_too_long_are_refused_whatever_the_mode(self, url):
-        with store_at(url, **session("sql_mode = ''")) as store:
+        with sql_store(url, **session("sql_mode = ''")) as store:
             with pytest.raises(StoreError, match="too long"):
                 claim(store, "k" * 768)
             assert claim(store, "k" * 767) == Claimed()
@@ -110,7 +99,7 @@ MODES = (
     [*(session(f"sql_mode = '{mode}'") for mode in MODES), {"isolation_level": "SERIALIZABLE"}],
 )
 def test_the_settings_of_a_session_change_nothing(url, options):
-    with store_at(url, **options) as store:
+    with sql_store(url, **options) as store:
         every_state(store, "k'\\\"")
         isolation = text("SELECT @@tx_isolation")
         found = store._run(lambda connection: connection.sqlalchemy.scalar(isolation))
@@ -118,7 +107,7 @@ def test_the_settings_of_a_session_change_nothing(url, options):
 
 
 def test_the_scheme_of_mariadb_is_the_same(url):
-    with store_at(url.replace("mysql+", "mariadb+")) as store:
+    with sql_store(url.replace("mysql+", "mariadb+")) as store:
         every_state(store, "k")
 
 
@@ -141,7 +130,7 @@ def test_statements_are_those_of_mysql_8_as_well():
 
 def test_the_clock_is_the_servers_whatever_the_time_zones(url):
     zones = [session(f"time_zone = '{zone}'") for zone in ("+13:00", "-08:00")]
-    with store_at(url, **zones[0]) as east, store_at(url, **zones[1]) as west:
+    with sql_store(url, **zones[0]) as east, sql_store(url, **zones[1]) as west:
         assert claim(east, lease=10) == Claimed()
         found = claim(west)
         assert isinstance(found, Running)
@@ -159,7 +148,7 @@ def counting(request, mariadb, url):
     options = {"host": HOST, "port": mariadb.port, "user": "root"}
     options |= {"database": url.rpartition("/")[2], "client_flag": FLAGS[request.param]}
     options |= {"init_command": "SET SESSION timestamp = 1900000000.5"}
-    with store_at(url, creator=lambda: pymysql.connect(**options)) as store:
+    with sql_store(url, creator=lambda: pymysql.connect(**options)) as store:
         yield store
 
 
@@ -194,13 +183,13 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_another_layout_is_refused_with_the_remedy(mariadb, url, what):
-    with store_at(url) as maker:
+    with sql_store(url) as maker:
         mariadb.execute(
             f"ALTER TABLE flask_idempotence {WRONG[what]}", database=url.rpartition("/")[2]
         )
         [lacking] = maker.facts()[0].missing
         assert lacking in ("ENGINE=InnoDB", "key VARBINARY(767) PRIMARY KEY")
-    with store_at(url, create=False) as store:
+    with sql_store(url, create=False) as store:
         for use in (lambda: claim(store), store.know_schema):
             with pytest.raises(StoreNotReady) as caught:
                 use()
@@ -210,7 +199,7 @@ def test_another_layout_is_refused_with_the_remedy(mariadb, url, what):
 
 
 def test_a_table_that_is_made_after_the_first_claim_is_checked_as_well(mariadb, url):
-    with store_at(url, create=False) as store:
+    with sql_store(url, create=False) as store:
         with pytest.raises(StoreNotReady, match="doesn't exist"):
             claim(store)
         store.create_table()
@@ -225,14 +214,14 @@ def test_a_table_of_another_application_is_not_written_to(mariadb, url):
         "CREATE TABLE flask_idempotence (`key` VARBINARY(767) PRIMARY KEY) ENGINE=InnoDB",
         database=url.rpartition("/")[2],
     )
-    with store_at(url, create=False) as store:
+    with sql_store(url, create=False) as store:
         with pytest.raises(StoreNotReady, match="Unknown column"):
             claim(store)
         assert "kind" in store.facts()[0].missing
 
 
 def test_a_replica_says_that_it_takes_no_writes(fresh_mariadb):
-    with store_at(fresh_mariadb.new_database()) as store:
+    with sql_store(fresh_mariadb.new_database()) as store:
         fresh_mariadb.execute("SET GLOBAL read_only = 1")
         assert store.facts()[0].is_primary is False
 
@@ -243,7 +232,7 @@ def test_a_user_with_the_documented_rights_will_do(mariadb, url, store):
         f"CREATE USER {database} IDENTIFIED BY 'password'",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.flask_idempotence TO {database}",
     )
-    with store_at(url.replace("root@", f"{database}:password@"), create=False) as theirs:
+    with sql_store(url.replace("root@", f"{database}:password@"), create=False) as theirs:
         every_state(theirs, "k")
         theirs.know_schema()
         [facts] = theirs.facts()

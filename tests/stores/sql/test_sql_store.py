@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from helpers.sql_stores import sql_store
 from helpers.store_assertions import owner
 from sqlalchemy import create_engine
 
@@ -24,14 +25,10 @@ def url(request, tmp_path_factory):
 
 @pytest.fixture
 def store(url):
-    engine = create_engine(url)
-    store = SqlStore(engine, deadline=10)  # 32 writers come one after the other
-    store.create_table()
-    with engine.begin() as connection:
-        connection.execute(table.delete())
-    yield store
-    store.close()
-    engine.dispose()
+    with sql_store(url, deadline=10) as store:  # 32 writers come one after the other
+        with store.engine.begin() as connection:
+            connection.execute(table.delete())
+        yield store
 
 
 class TestSqlStore(StoreContract):

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from helpers.servers.processes import all_at_once, until
+from helpers.sql_stores import sql_store
 from helpers.store_assertions import (
     answers,
     claim,
@@ -33,11 +34,8 @@ PATIENCE = 2.5  # the deadline is one second; the machine may be busy
 
 @pytest.fixture
 def sqlite_store(tmp_path):
-    store = SqlStore(create_engine(f"sqlite:///{tmp_path}/app.db"))
-    store.create_table()
-    yield store
-    store.close()
-    store.engine.dispose()
+    with sql_store(f"sqlite:///{tmp_path}/app.db", deadline=1) as store:
+        yield store
 
 
 def test_a_lock_of_another_writer_on_sqlite_ends_in_an_error_in_time(sqlite_store):
@@ -78,10 +76,10 @@ def test_batches_that_are_renewed_in_the_other_order_do_not_conflict(store):
 
 def test_the_isolation_is_our_own(url, store):
     preferred = {"options": "-c default_transaction_isolation=serializable"}
-    other = SqlStore(create_engine(url, poolclass=NullPool, connect_args=preferred))
     shown = text("SHOW transaction_isolation")
-    assert other._run(lambda connection: connection.sqlalchemy.scalar(shown)) == "read committed"
-    other.close()
+    with sql_store(url, connect_args=preferred) as other:
+        found = other._run(lambda connection: connection.sqlalchemy.scalar(shown))
+    assert found == "read committed"
 
 
 @pytest.mark.parametrize("product", ["sqlite", "postgres"])
@@ -120,25 +118,22 @@ def test_errors_tell_no_password_and_no_values(postgres):
 
 
 def test_errors_where_all_connections_are_taken_come_in_time(url, store):
-    small = SqlStore(create_engine(url, pool_size=1, max_overflow=0))
-    with small._pool.connection(time.monotonic() + 5):
-        error, took = timed_failure(lambda: claim(small))
-    assert not error.sent
-    assert took < PATIENCE
-    assert until(lambda: answers(small))
-    small.close()
+    with sql_store(url, create=False, deadline=1, pool_size=1, max_overflow=0) as small:
+        with small._pool.connection(time.monotonic() + 5):
+            error, took = timed_failure(lambda: claim(small))
+        assert not error.sent
+        assert took < PATIENCE
+        assert until(lambda: answers(small))
 
 
 def test_connections_that_are_fewer_than_threads_are_handed_on(url, store):
-    small = SqlStore(create_engine(url, pool_size=2, max_overflow=0), deadline=20)
-
     def work():
         return [claim(small, os.urandom(8).hex()) for _ in range(20)]
 
-    started = time.monotonic()
-    assert all_at_once([work] * 16) == [[Claimed()] * 20] * 16
-    assert time.monotonic() - started < 15  # nobody sleeps through
-    small.close()
+    with sql_store(url, create=False, deadline=20, pool_size=2, max_overflow=0) as small:
+        started = time.monotonic()
+        assert all_at_once([work] * 16) == [[Claimed()] * 20] * 16
+        assert time.monotonic() - started < 15  # nobody sleeps through
 
 
 def is_true_in_a_child(question):

@@ -10,10 +10,10 @@ from contextlib import closing, suppress
 import pymysql
 import pytest
 from helpers.servers.processes import all_at_once, until
+from helpers.sql_stores import sql_store
 from helpers.store_assertions import answers, claim, owner, timed_failure, works
-from sqlalchemy import create_engine
 
-from flask_idempotence import SqlStore, StoreError
+from flask_idempotence import StoreError
 from flask_idempotence.stores.base import (
     NO_FINGERPRINT,
     Claimed,
@@ -106,10 +106,8 @@ def fresh_store(fresh_mariadb):
         "CREATE USER app@'127.0.0.1'",
         f"GRANT ALL ON {url.rpartition('/')[2]}.* TO app@'127.0.0.1'",
     )
-    store = SqlStore(create_engine(url.replace("root@", "app@")), deadline=DEADLINE)
-    store.create_table()
-    yield store
-    store.close()
+    with sql_store(url.replace("root@", "app@"), deadline=DEADLINE) as store:
+        yield store
 
 
 def test_a_server_with_no_connection_left_is_an_error_at_once(fresh_mariadb, fresh_store):

@@ -7,6 +7,7 @@ from helpers.applications.doctor_apps import production_app, severity
 from helpers.payment_database import PaymentApp
 from helpers.servers.pgbouncer import PgBouncer
 from helpers.servers.processes import all_at_once, until
+from helpers.sql_stores import sql_store
 from helpers.store_assertions import claim, owner, timed_failure
 from sqlalchemy import NullPool, create_engine, text
 
@@ -43,13 +44,10 @@ def url(pgbouncer, direct):
 
 @pytest.fixture
 def store(url):
-    engine = create_engine(url)
-    store = SqlStore(engine)
-    with engine.begin() as connection:
-        connection.execute(table.delete())
-    yield store
-    store.close()
-    engine.dispose()
+    with sql_store(url, create=False, deadline=1) as store:
+        with store.engine.begin() as connection:
+            connection.execute(table.delete())
+        yield store
 
 
 @pytest.fixture
@@ -204,13 +202,10 @@ def test_within_takes_no_second_connection_for_its_commit(postgres, direct):
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a_connection_without_a_pooler_is_recognised(pgbouncer, direct, driver):
     for url, is_pooled in ((direct, False), (pgbouncer.url(direct), True)):
-        engine = create_engine(url.replace("+psycopg", f"+{driver}"))
-        store = SqlStore(engine)
-        [facts] = store.facts()
+        with sql_store(url.replace("+psycopg", f"+{driver}"), create=False) as store:
+            [facts] = store.facts()
         assert facts.pooled is is_pooled
         assert facts.prepares is (is_pooled and driver == "psycopg")  # as it does by default
-        store.close()
-        engine.dispose()
 
 
 @pytest.mark.parametrize(
@@ -220,8 +215,5 @@ def test_a_connection_without_a_pooler_is_recognised(pgbouncer, direct, driver):
 def test_the_doctor_finds_that_statements_are_prepared_behind_a_pooler(
     url, direct, pooled, prepares, told
 ):
-    engine = create_engine(url if pooled else direct, connect_args=prepares)
-    store = SqlStore(engine)
-    assert severity("pooler", production_app(store=store)) == told
-    store.close()
-    engine.dispose()
+    with sql_store(url if pooled else direct, create=False, connect_args=prepares) as store:
+        assert severity("pooler", production_app(store=store)) == told

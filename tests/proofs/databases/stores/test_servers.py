@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from helpers.servers.faults import Proxy, SilentServer
 from helpers.servers.processes import until
+from helpers.sql_stores import sql_store
 from helpers.store_assertions import (
     answers,
     claim,
@@ -37,10 +38,6 @@ OF_CLAIMS = {"postgres": b"owner", "mariadb": b"INSERT"}
 IN_THE_CLEAR = {"postgres": {"sslmode": "disable", "gssencmode": "disable"}, "mariadb": {}}
 
 
-def store_at(url, deadline=DEADLINE):
-    return SqlStore(create_engine(url, poolclass=NullPool), deadline=deadline)
-
-
 @pytest.fixture(params=["postgres", "mariadb"])
 def product(request):
     return request.param
@@ -53,19 +50,15 @@ def url(request, product):
 
 @pytest.fixture
 def store(url):
-    store = store_at(url)
-    store.create_table()
-    yield store
-    store.close()
+    with sql_store(url, deadline=DEADLINE, poolclass=NullPool) as store:
+        yield store
 
 
 @pytest.fixture
 def fresh(request, product):
     server = request.getfixturevalue(f"fresh_{product}")
-    store = store_at(server.new_database())
-    store.create_table()
-    yield SimpleNamespace(server=server, store=store)
-    store.close()
+    with sql_store(server.new_database(), deadline=DEADLINE, poolclass=NullPool) as store:
+        yield SimpleNamespace(server=server, store=store)
 
 
 @pytest.fixture
@@ -73,10 +66,9 @@ def far(request, product, url, store):
     """Another way to the same table, through a proxy."""
     with Proxy(request.getfixturevalue(product)) as proxy:
         there = make_url(url).set(port=proxy.port).update_query_dict(IN_THE_CLEAR[product])
-        far = store_at(there)
-        far.ping()
-        yield SimpleNamespace(store=far, proxy=proxy)
-        far.close()
+        with sql_store(there, create=False, deadline=DEADLINE, poolclass=NullPool) as store:
+            store.ping()
+            yield SimpleNamespace(store=store, proxy=proxy)
 
 
 class TestAServer:
@@ -116,7 +108,8 @@ class TestAServer:
     @pytest.mark.parametrize("scheme", ["postgresql+psycopg", "mysql+pymysql"])
     def test_that_has_fallen_silent_is_left_alone(self, scheme):
         with SilentServer() as server:
-            store = store_at(f"{scheme}://nobody@{server.address}/app")
+            engine = create_engine(f"{scheme}://nobody@{server.address}/app", poolclass=NullPool)
+            store = SqlStore(engine, deadline=DEADLINE)
             for _ in range(3):
                 assert timed_failure(store.ping)[1] < PATIENCE
             errors = [timed_failure(store.ping) for _ in range(20)]
@@ -227,10 +220,8 @@ class TestAConflict:
     @pytest.fixture
     def store(self, url):
         """One with time for all attempts, on a busy machine, too."""
-        store = store_at(url, deadline=10)
-        store.create_table()
-        yield store
-        store.close()
+        with sql_store(url, deadline=10, poolclass=NullPool) as store:
+            yield store
 
     @pytest.fixture
     def attempts(self, store, product):
