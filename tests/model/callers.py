@@ -143,10 +143,7 @@ class AtLeastOnce:
 
     def releases(self, me: int, process: Process) -> Move:
         return Move(
-            "releases",
-            Message("release", me),
-            lambda _: process._replace(step="gone"),
-            process,
+            "releases", Message("release", me), lambda _: process._replace(step="gone"), process
         )
 
     @staticmethod

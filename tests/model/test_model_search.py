@@ -28,12 +28,7 @@ from model.search import Broken, Search
 
 from flask_idempotence.stores.base import CLAIMED, Outcome, Running
 
-PROMISES = {
-    AtLeastOnce: AT_LEAST_ONCE,
-    AtMostOnce: AT_MOST_ONCE,
-    Within: WITHIN,
-    Lock: LOCK,
-}
+PROMISES = {AtLeastOnce: AT_LEAST_ONCE, AtMostOnce: AT_MOST_ONCE, Within: WITHIN, Lock: LOCK}
 
 
 @pytest.mark.parametrize(
@@ -197,11 +192,7 @@ FAULTS = [
     (AtLeastOnce(NoLookAtWhoRenews()), nobody_touches_anothers, "A renews: ok"),
     (AtLeastOnce(NoLookAtWhoReleases()), nobody_touches_anothers, "B releases: ok"),
     (ReleasesWhatItCouldNotComplete(RecordsAreReleased()), a_record_stays, "A releases: ok"),
-    (
-        AtLeastOnce(OwnClaimsAreRefused()),
-        nobody_stands_in_his_own_way,
-        "A claims: running",
-    ),
+    (AtLeastOnce(OwnClaimsAreRefused()), nobody_stands_in_his_own_way, "A claims: running"),
     (
         AtLeastOnce(LateOnesAreRefused()),
         a_completion_that_is_not_beaten_wins,

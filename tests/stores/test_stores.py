@@ -18,14 +18,7 @@ from flask_idempotence import (
     one_time_token,
 )
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.base import (
-    NO_FINGERPRINT,
-    Claimed,
-    Done,
-    Outcome,
-    Renewal,
-    Running,
-)
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome, Renewal, Running
 from flask_idempotence.testing import FakeClock, StoreContract, clear_store
 
 

@@ -72,12 +72,7 @@ class Cluster(Deployment):
         return list(self._known.values())
 
     def _follow(
-        self,
-        node: Node,
-        command: Command,
-        reply: Reply,
-        key: str | None,
-        quorum: Quorum | None,
+        self, node: Node, command: Command, reply: Reply, key: str | None, quorum: Quorum | None
     ) -> Reply:
         hops = 0
         while isinstance(reply, ResponseError):

@@ -139,9 +139,8 @@ class Node:
         try:
             replies = connection.exchange(b"".join(commands), len(commands))
             if quorum is not None and replies[-1] in quorum.written:
-                self._wait_for_replicas(connection, quorum.replicas)
-        except NotReplicatedError as error:
-            replies[-1] = error
+                problem = self._wait_for_replicas(connection, quorum.replicas)
+                replies[-1] = problem or replies[-1]
         except BaseException as error:
             connection.disconnect()  # a part of the replies may still come
             self._note_failure(error, started)
@@ -156,7 +155,7 @@ class Node:
         self.put_back(connection, home)
         return replies
 
-    def _wait_for_replicas(self, connection: Link, wanted: int) -> None:
+    def _wait_for_replicas(self, connection: Link, wanted: int) -> NotReplicatedError | None:
         """Wait until replicas have the last write of a connection, or fail at once as they did."""
         breaker, count = self._replicas_breaker, 0
         if breaker.allows():
@@ -166,11 +165,11 @@ class Node:
             [count] = connection.exchange(wait, 1)
             if isinstance(count, int) and count >= wanted:
                 breaker.failures = 0
-                return
+                return None
             breaker.record_failure()
             if not isinstance(count, int):  # a server that is demoted closes its connections
                 self.drop_idle()
-        raise NotReplicatedError(f"The write has reached {count} replicas in time, not {wanted}.")
+        return NotReplicatedError(f"The write has reached {count} replicas in time, not {wanted}.")
 
     def _note_failure(self, error: BaseException, started: float) -> None:
         self.failed_at = now = time.monotonic()

@@ -14,15 +14,7 @@ from ..base import CLAIMED, ClaimOutcome
 from ..facts import DatabaseFacts
 from . import statements
 from .connection import StoreConnection, Values
-from .dialect import (
-    LOCK_SHARE,
-    NO_CONTEXT,
-    STATEMENT_SHARE,
-    Dialect,
-    Info,
-    Trouble,
-    outcome_of,
-)
+from .dialect import LOCK_SHARE, NO_CONTEXT, STATEMENT_SHARE, Dialect, Info, Trouble, outcome_of
 from .statements import NAME, now, table, word
 
 _GRANTED = "granted"

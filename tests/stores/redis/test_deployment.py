@@ -88,10 +88,7 @@ def test_renewals_that_a_server_has_not_answered_leave_the_answers_of_the_others
     assert error is first
     assert error.answers == [Outcome.OK, None, None, Outcome.STALE, Outcome.STALE]
     error = renew([1, refused])
-    assert (str(error), error.answers) == (
-        "ReadOnlyError: READONLY a replica",
-        [Outcome.OK, None],
-    )
+    assert (str(error), error.answers) == ("ReadOnlyError: READONLY a replica", [Outcome.OK, None])
     assert renew([StoreError("one"), StoreError("two")]).answers is None
 
 

@@ -12,9 +12,7 @@ from helpers.servers.processes import HOST, all_at_once, until
 from helpers.store_assertions import timed_failure
 from redis.exceptions import NoScriptError
 
-from flask_idempotence import (
-    MemoryStore,
-)
+from flask_idempotence import MemoryStore
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
 from flask_idempotence.stores.redis.link import deadline

@@ -8,12 +8,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from flask_idempotence import RedisStore
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.redis.link import (
-    ConnectionFactory,
-    deadline,
-    error_code,
-    pack,
-)
+from flask_idempotence.stores.redis.link import ConnectionFactory, deadline, error_code, pack
 
 
 def link_of(client):

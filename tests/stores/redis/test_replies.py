@@ -11,10 +11,7 @@ import pytest
 import redis
 from helpers.servers.processes import HOST
 from helpers.store_assertions import timed_failure
-from redis.exceptions import (
-    BusyLoadingError,
-    InvalidResponse,
-)
+from redis.exceptions import BusyLoadingError, InvalidResponse
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store

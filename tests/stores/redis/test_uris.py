@@ -30,11 +30,7 @@ USER = {"username": "u:/", "password": "p@ss"}
     [
         ("redis://", Connection, {"host": "localhost", "port": 6379}),
         ("redis://a", Connection, {"host": "a", "port": 6379}),
-        (
-            "redis://u%3A%2F:p%40ss@a:7/3",
-            Connection,
-            {"host": "a", "port": 7, "db": 3} | USER,
-        ),
+        ("redis://u%3A%2F:p%40ss@a:7/3", Connection, {"host": "a", "port": 7, "db": 3} | USER),
         ("redis://:p%40ss@[::1]:7/", Connection, {"host": "::1", "port": 7, "password": "p@ss"}),
         ("REDIS://a/3?db=4", Connection, {"host": "a", "port": 6379, "db": 4}),
         (

@@ -7,23 +7,12 @@ import time
 import pytest
 from helpers.servers.processes import all_at_once, until
 from helpers.sql_stores import sql_store
-from helpers.store_assertions import (
-    answers,
-    claim,
-    owner,
-    timed_failure,
-    works,
-)
+from helpers.store_assertions import answers, claim, owner, timed_failure, works
 from sqlalchemy import NullPool, create_engine, text
 
 from flask_idempotence import SqlStore
 from flask_idempotence.errors import StoreNotReady
-from flask_idempotence.stores.base import (
-    NO_FINGERPRINT,
-    Claimed,
-    Outcome,
-    Running,
-)
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running
 
 pytestmark = pytest.mark.database
 

@@ -14,14 +14,7 @@ from helpers.sql_stores import sql_store
 from helpers.store_assertions import answers, claim, owner, timed_failure, works
 
 from flask_idempotence import StoreError
-from flask_idempotence.stores.base import (
-    NO_FINGERPRINT,
-    Claimed,
-    Done,
-    Outcome,
-    Renewal,
-    Running,
-)
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome, Renewal, Running
 
 pytestmark = pytest.mark.database
 

@@ -18,14 +18,7 @@ from helpers.store_assertions import (
 from sqlalchemy import NullPool, create_engine, make_url, text
 
 from flask_idempotence import SqlStore
-from flask_idempotence.stores.base import (
-    NO_FINGERPRINT,
-    Claimed,
-    Done,
-    Outcome,
-    Renewal,
-    Running,
-)
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome, Renewal, Running
 from flask_idempotence.stores.base import TokenOutcome as Token
 
 pytestmark = pytest.mark.database
