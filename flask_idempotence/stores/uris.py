@@ -142,13 +142,7 @@ def sql_store_class() -> type[SqlStore]:
 
 
 def _sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
-    """Make the store at SQLAlchemy's URL, with options of its own and of `create_engine`.
-
-    Raises:
-        ConfigurationError: SQLAlchemy or a driver is not installed, or the database will not do.
-        TypeError: an unknown option.
-        ValueError: the URL cannot be read.
-    """
+    """Make the store at SQLAlchemy's URL, with options of its own and of `create_engine`."""
     store_class = sql_store_class()
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError

@@ -31,7 +31,7 @@ from ..base import (
 from ..facts import DatabaseFacts
 from . import statements
 from .connection import Result, Row, StoreConnection, Values
-from .statements import CLAIM, NAME, RECORD, TOKEN, table
+from .statements import CLAIM, NAME, RECORD, TOKEN, TOKEN_AGAIN, table
 
 Insert = Any  # each database has a class of its own
 Info = MutableMapping[str, Any]
@@ -51,6 +51,8 @@ _REMEDY = (
 
 OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0), "PostgreSQL": (12,), "SQLite": (3, 35)}
 """The oldest versions that will do: SQLite 3.35 is the first with RETURNING."""
+
+_TAKEN = {TOKEN: TokenOutcome.TAKEN, TOKEN_AGAIN: TokenOutcome.TAKEN_AGAIN}
 
 _RACES = 10
 """The most attempts at a claim: at each, a conflicting row has appeared or vanished."""
@@ -94,7 +96,7 @@ def fail(error: BaseException, trouble: Trouble, *, sent: bool) -> NoReturn:
 class Dialect(ABC):
     """A database: its statements, its connections, its errors. One object a store.
 
-    A database without RETURNING overrides `_take`, `prune` and `discard`; one without ON CONFLICT,
+    A database without RETURNING overrides `prune` and `discard`; one without ON CONFLICT,
     `_on_conflict` and `_has_written`.
     """
 
@@ -251,17 +253,12 @@ class Dialect(ABC):
         connection.change(self._put_token, values)
 
     def take_token(self, connection: StoreConnection, values: Values) -> TokenOutcome:
-        kind = self._take(connection, values)
-        if kind is not None:
-            return TokenOutcome.TAKEN if kind == TOKEN else TokenOutcome.TAKEN_AGAIN
+        for kind, outcome in _TAKEN.items():
+            if connection.change(statements.TAKE[kind], values).rowcount:
+                return outcome
         if connection.first(statements.IS_TOKEN, values):
             return TokenOutcome.NOT_YOURS
         return TokenOutcome.ABSENT
-
-    def _take(self, connection: StoreConnection, values: Values) -> str | None:
-        """Remove a token, if it is the subject's or bound to none, and return its kind."""
-        row = connection.first(statements.TAKE, values)
-        return None if row is None else str(row[0])
 
     def prune(self, connection: StoreConnection, most: int) -> int:
         return len(connection.sqlalchemy.execute(statements.PRUNE, {"most": most}).all())

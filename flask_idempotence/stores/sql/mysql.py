@@ -25,7 +25,7 @@ from .dialect import (
     Trouble,
     kind_and_owner,
 )
-from .statements import KEY_BYTES, NAME, TOKEN, TOKEN_AGAIN, is_a, now, table
+from .statements import KEY_BYTES, NAME, now, table
 
 _row = table.c
 
@@ -88,9 +88,6 @@ _OF_DRIVERS = range(2000, 3000)
 
 _DATABASE = sa.select(sa.func.DATABASE(type_=sa.Text()))
 
-_TAKES = {
-    kind: sa.delete(table).where(statements.MAY_TAKE, is_a(kind)) for kind in (TOKEN, TOKEN_AGAIN)
-}
 _DISCARD = sa.delete(table).where(
     statements.IS_OWN, _row.kind == sa.bindparam("this_kind", type_=sa.String())
 )
@@ -166,12 +163,6 @@ class MySQL(Dialect):
 
     def _has_written(self, upsert: Result) -> bool:
         return bool(upsert.lastrowid != _REFUSED)
-
-    def _take(self, connection: StoreConnection, values: Values) -> str | None:
-        for kind, take in _TAKES.items():
-            if connection.change(take, values).rowcount:
-                return kind
-        return None
 
     def prune(self, connection: StoreConnection, most: int) -> int:
         """Remove expired rows, without a wait for those that are locked."""

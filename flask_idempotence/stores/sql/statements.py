@@ -138,8 +138,10 @@ RELEASE = sa.delete(table).where(IS_OWN, is_a(CLAIM))
 EXISTS = sa.select(_row.key).where(_row.key == _key, _is_live)
 IS_TOKEN = EXISTS.where(is_a(TOKEN, TOKEN_AGAIN))
 _IS_FOR_SUBJECT = sa.or_(_row.owner == b"", _row.owner == _owner)
-MAY_TAKE = sa.and_(_row.key == _key, _IS_FOR_SUBJECT, _is_live)
-TAKE = sa.delete(table).where(MAY_TAKE, is_a(TOKEN, TOKEN_AGAIN)).returning(_row.kind)
+TAKE = {
+    kind: sa.delete(table).where(_row.key == _key, _IS_FOR_SUBJECT, _is_live, is_a(kind))
+    for kind in (TOKEN, TOKEN_AGAIN)
+}
 
 # Waits for a transaction that has locked the row: for its COMMIT, or its end.
 LOOK_UP = sa.select(_row.kind).where(IS_OWN, _is_live).with_for_update()

@@ -116,7 +116,6 @@ class SqlStore(InspectableStore):
         return outcome
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
-        """Restart the leases of live claims, in one round trip and transaction."""
         return self._run(self._dialect.renew, renewals) if renewals else []
 
     def complete(
