@@ -112,6 +112,8 @@ class Dialect(ABC):
         self._insert = insert
         self._claim = self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM)
         self._complete = self._upsert(statements.COMPLETED, statements.MAY_COMPLETE)
+        # Before 2.0.28, SQLAlchemy may not know how many rows an insert has changed.
+        self._complete_in: sa.Executable = self._complete.returning(table.c.key)
         self._put_token = self._upsert(statements.NEW_TOKEN)
 
     def check(self, engine: sa.Engine) -> None:
@@ -229,12 +231,10 @@ class Dialect(ABC):
     def complete_in(self, connection: Connection, schema: str | None, values: Values) -> Outcome:
         """Complete a claim within a transaction of the application's."""
         # The table is the one of the claim, also where the application's schemas have another.
-        options = {
-            "schema_translate_map": None if schema is None else {None: schema},
-            "preserve_rowcount": True,  # of an insert
-        }
-        result = connection.execute(self._complete, values, execution_options=options)
-        return OK if self._has_written(result) else STALE
+        options = {"schema_translate_map": None if schema is None else {None: schema}}
+        result = connection.execute(self._complete_in, values, execution_options=options)
+        is_written = result.all() if result.returns_rows else self._has_written(result)
+        return OK if is_written else STALE
 
     @abstractmethod
     def schema(self, connection: StoreConnection) -> str | None:

@@ -125,6 +125,7 @@ class MySQL(Dialect):
 
     def __init__(self) -> None:
         super().__init__(mysql.insert)
+        self._complete_in = self._complete
         self._knows_layout = False
 
     def check(self, engine: sa.Engine) -> None:
