@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import ssl
@@ -247,12 +248,13 @@ def _version_of_files(connection: object) -> _Version:
     system = ssl.get_default_verify_paths()  # redis-py loads these in any case
     directory = getattr(connection, "ca_path", None)
     paths = [getattr(connection, name, None) for name in ("ca_certs", "certfile", "keyfile")]
-    paths += [directory, *(Path(directory).glob("*") if directory else ())]
+    if directory:
+        paths += [directory, *Path(os.fsdecode(directory)).glob("*")]
     version = []
     for path in filter(None, (*paths, system.cafile, system.capath)):
         with suppress(OSError):
-            found = Path(path).stat()
-            version.append((str(path), found.st_ino, found.st_mtime_ns, found.st_size))
+            found = Path(os.fsdecode(path)).stat()
+            version.append((os.fsdecode(path), found.st_ino, found.st_mtime_ns, found.st_size))
     return version
 
 

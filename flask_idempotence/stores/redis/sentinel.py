@@ -56,7 +56,7 @@ class SentinelService(Deployment):
         self._connect_to = connect
         self._primary: Address | None = None
 
-    def _connect(self, **changes: str | int) -> Link:
+    def _connect(self) -> Link:
         # It reorders its list while it goes through it: not one that other threads go through.
         manager = copy.copy(self._manager)
         sentinels = manager.sentinels = list(manager.sentinels)
@@ -71,7 +71,7 @@ class SentinelService(Deployment):
                 raise RedisTimeoutError(str(error)) from error
             if address not in refused:
                 try:
-                    connection = self._connect_while_named(address, manager, changes)
+                    connection = self._connect_while_named(address, manager)
                 except (RedisError, OSError) as error:
                     refused[address] = error
                 else:
@@ -84,12 +84,10 @@ class SentinelService(Deployment):
             sentinels.append(sentinels.pop(0))
         raise refused[address]
 
-    def _connect_while_named(
-        self, address: Address, manager: Any, changes: dict[str, str | int]
-    ) -> Link:
+    def _connect_while_named(self, address: Address, manager: Any) -> Link:
         started = time.monotonic()
         with deadline.limit(deadline.left() / 2):
-            connection = self._connect_to(**{**changes, "host": address[0], "port": address[1]})
+            connection = self._connect_to(host=address[0], port=address[1])
         try:
             self._check_role(connection)
             is_old = time.monotonic() - started > _MOST_AGE
