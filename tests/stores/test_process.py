@@ -68,20 +68,6 @@ def test_a_fork_without_hooks_is_noticed_once(monkeypatch):
     assert len(here._methods) == 1
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_child_process_calls_the_methods_by_itself():
-    here = process.current
-    pool = Pool(here)
-    process.call_in_children(pool.begin)
-    parent, child = os.getpid(), os.fork()
-    if child == 0:
-        right = pool.known == [parent] and here.id == os.getpid()
-        here.notice_fork()
-        os._exit(0 if right and len(pool.known) == 1 else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert pool.known == []
-
-
 def test_a_daemon_runs_under_its_name_or_is_refused(monkeypatch):
     seen, ran = [], threading.Event()
 

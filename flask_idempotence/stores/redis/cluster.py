@@ -83,7 +83,7 @@ class Cluster(Deployment):
                 target = self._node_at(self._address(host, int(port), node))
                 if code == "MOVED":
                     self._slots[int(slot)] = target
-            elif code not in {"CLUSTERDOWN", "READONLY"}:
+            elif code not in {"CLUSTERDOWN", "READONLY", "TRYAGAIN"}:
                 break
             if code != "ASK":  # which is about a single key
                 self._is_stale = True

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import ResponseError, TryAgainError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from flask_idempotence import StoreError
@@ -149,6 +149,7 @@ class Member:
         RedisTimeoutError("no reply"),
         ResponseError("READONLY a replica"),
         ResponseError("CLUSTERDOWN no quorum"),
+        TryAgainError("later"),
         ResponseError("MOVED 7 new:1"),
     ],
     ids=str,
