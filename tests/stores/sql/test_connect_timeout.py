@@ -133,7 +133,7 @@ def test_threads_that_connect_do_not_pile_up(silent, connecting, monkeypatch):
     store.close()
 
 
-def test_a_caller_that_is_interrupted_waits_no_longer(tmp_path, connecting):
+def test_a_caller_that_is_interrupted_waits_no_longer(tmp_path, connecting, monkeypatch):
     """Else it would be the first to get a connection, and keep it from the callers behind it."""
     gates = [threading.Event(), threading.Event()]
     closed = list(gates)
@@ -155,3 +155,5 @@ def test_a_caller_that_is_interrupted_waits_no_longer(tmp_path, connecting):
             claim(store)
         assert all_at_once([wait_for_a_connection, open_the_first]) == [True, True]
         assert until(lambda: not connecting(), 5)
+        monkeypatch.setattr(pool, "start_daemon", pytest.fail)
+        claim(store)  # on an idle one, for which nobody waits any more
