@@ -11,6 +11,7 @@ from helpers.store_assertions import (
     answers,
     claim,
     complete_until_it_is_killed,
+    fill,
     owner,
     timed_failure,
     works,
@@ -59,7 +60,7 @@ def far(request, product, url, store):
     """Another way to the same table, through a proxy."""
     with Proxy(request.getfixturevalue(product)) as proxy:
         there = make_url(url).set(port=proxy.port).update_query_dict(IN_THE_CLEAR[product])
-        with sql_store(there, create=False, deadline=DEADLINE, poolclass=NullPool) as store:
+        with sql_store(there, create=False, deadline=DEADLINE) as store:
             store.ping()
             yield SimpleNamespace(store=store, proxy=proxy)
 
@@ -108,6 +109,13 @@ class TestAServer:
             errors = [timed_failure(store.ping) for _ in range(20)]
             assert sum(took for _, took in errors) < 3 * PATIENCE
             assert not any(error.sent for error, _ in errors)
+
+    def test_that_has_forgotten_its_connections_costs_one_deadline(self, far):
+        """As behind a firewall that was restarted."""
+        fill(far.store)
+        far.proxy.forget_connections()
+        timed_failure(lambda: claim(far.store))
+        assert claim(far.store, "other") == Claimed()  # on none of the older connections
 
     def test_whose_answer_was_lost_is_asked_again(self, product, store, far):
         far.proxy.drop_next_replies(1, after=OF_CLAIMS[product])
