@@ -115,6 +115,7 @@ class Dialect(ABC):
         # Before 2.0.28, SQLAlchemy may not know how many rows an insert has changed.
         self._complete_in: sa.Executable = self._complete.returning(table.c.key)
         self._put_token = self._upsert(statements.NEW_TOKEN)
+        self._renew = statements.RENEW.where(statements.TO_RENEW)
 
     def check(self, engine: sa.Engine) -> None:
         del engine
@@ -218,7 +219,7 @@ class Dialect(ABC):
         for lease, group in groupby(claims, key=last.__getitem__):
             for some in statements.in_parts(list(group)):
                 values = {"keys": [key for key, _ in some], "claims": some, "lease": lease}
-                if execute(statements.RENEW, values).rowcount == len(some):
+                if execute(self._renew, values).rowcount == len(some):
                     renewed.update(some)
                 else:
                     live = execute(statements.RENEWABLE, values)

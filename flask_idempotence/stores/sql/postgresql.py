@@ -81,6 +81,11 @@ class PostgreSQL(Dialect):
         nothing = [sa.null().label(name) for name in ("fingerprint", "left", "data", "owner")]
         self._in_one = sa.union_all(sa.select(granted.c.kind, *nothing), sa.select(*seen.c))
 
+        # It would lock rows in the order of its plan, and two batches could wait for each other.
+        keys = sa.select(table.c.key).where(statements.TO_RENEW).order_by(table.c.key)
+        locked = keys.with_for_update().cte("locked")
+        self._renew = statements.RENEW.where(table.c.key.in_(sa.select(locked.c.key)))
+
     def _claim_once(self, connection: StoreConnection, values: Values) -> ClaimOutcome | None:
         row = connection.first(self._in_one, values)
         if row is None:

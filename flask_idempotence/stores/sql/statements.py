@@ -197,14 +197,11 @@ _PER_STATEMENT = 500
 
 
 _claims = sa.tuple_(_row.key, _row.owner).in_(sa.bindparam("claims", expanding=True))
+TO_RENEW = sa.and_(_row.key.in_(KEYS), _claims, IS_RENEWABLE)
 # MySQL assigns values from left to right: the first one sees the old value of the second.
-RENEW = (
-    sa.update(table)
-    .where(_row.key.in_(KEYS), _claims, IS_RENEWABLE)
-    .ordered_values(
-        (_row.expires, now() + LEASE + _row.expires - _row.lease_ends),
-        (_row.lease_ends, now() + LEASE),
-    )
+RENEW = sa.update(table).ordered_values(
+    (_row.expires, now() + LEASE + _row.expires - _row.lease_ends),
+    (_row.lease_ends, now() + LEASE),
 )
 RENEWABLE = sa.select(_row.key, _row.owner).where(_row.key.in_(KEYS), IS_RENEWABLE)
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.servers.processes import all_at_once, until
@@ -12,7 +13,7 @@ from sqlalchemy import NullPool, create_engine, text
 
 from flask_idempotence import SqlStore
 from flask_idempotence.errors import StoreNotReady
-from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
 
 pytestmark = pytest.mark.database
 
@@ -61,6 +62,28 @@ def test_batches_that_are_renewed_in_the_other_order_do_not_conflict(store):
 
     counts = all_at_once([lambda: renew(there), lambda: renew(there[::-1])] * 2)
     assert counts == [[100] * 5] * 4
+
+
+def test_a_batch_locks_its_rows_in_the_order_of_the_keys(postgres):
+    """In that of the table, which each renewal changes, two batches would meet in a deadlock."""
+    url, mine = postgres.new_database(), owner()
+    with postgres.connect() as connection:
+        for plan in ("indexscan", "bitmapscan"):
+            connection.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET enable_{plan} = off")
+    lock = "SELECT key FROM flask_idempotence WHERE key = '{}' FOR UPDATE SKIP LOCKED"
+
+    def is_locked(key):
+        with store.engine.begin() as connection:
+            return connection.exec_driver_sql(lock.format(key)).first() is None
+
+    with sql_store(url) as store, ThreadPoolExecutor() as threads:
+        for key in "ba":
+            store.claim(key, mine, NO_FINGERPRINT, 60, 0)
+        with store.engine.begin() as connection:
+            assert connection.exec_driver_sql(lock.format("b")).first()
+            renewed = threads.submit(store.renew, [Renewal(key, mine, 60) for key in "ab"])
+            assert until(lambda: is_locked("a"), 2)
+        assert renewed.result() == [Outcome.OK] * 2
 
 
 def test_the_isolation_is_our_own(url, store):
