@@ -133,6 +133,19 @@ def test_threads_that_connect_do_not_pile_up(silent, connecting, monkeypatch):
     store.close()
 
 
+def test_a_connection_that_comes_too_late_serves_the_next_caller(
+    tmp_path, connecting, monkeypatch
+):
+    gate = threading.Event()
+    with sql_store(f"sqlite:///{tmp_path}/store.db", deadline=0.2) as store:
+        event.listen(store.engine, "do_connect", lambda *_: gate.wait(20) and None)
+        timed_failure(lambda: claim(store))
+        gate.set()
+        assert until(lambda: not connecting(), 5)
+        monkeypatch.setattr(pool, "start_daemon", pytest.fail)
+        claim(store)
+
+
 def test_a_caller_that_is_interrupted_waits_no_longer(tmp_path, connecting, monkeypatch):
     """Else it would be the first to get a connection, and keep it from the callers behind it."""
     gates = [threading.Event(), threading.Event()]
