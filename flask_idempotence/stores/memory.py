@@ -193,7 +193,8 @@ class MemoryStore(InspectableStore):
 
     def _put(self, key: str, now: float, value: _Held) -> None:
         values, heap = self._values, self._heap
-        self._drop_due(now, _DUE_A_WRITE)
+        if heap and heap[0][0] <= now:
+            self._drop_due(now, _DUE_A_WRITE)
         if len(values) >= self._max_entries and key not in values:
             has_seen_all = self._drop_due(now, _DUE_FOR_ROOM)
             # Where none of many has expired, the key is stored all the same: one of the rest may
