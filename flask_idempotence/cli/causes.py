@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..errors import StoreError, StoreNotReady
+import click
+
+from ..errors import IdempotenceError, StoreError, StoreNotReady
+from .output import escaped
 
 _URI = "IDEMPOTENCE_STORAGE_URI"
 
@@ -92,6 +95,15 @@ _CAUSES = (
     ),
 )
 """By a pattern in the error of redis-py or of a database's driver; the first one counts."""
+
+
+def text_of(error: click.ClickException | IdempotenceError) -> str:
+    """Return the text of an error for a terminal."""
+    if isinstance(error, StoreError):
+        text = " ".join(cause_of(error))
+    else:
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    return escaped(text, layout="\n")
 
 
 def cause_of(error: StoreError) -> Cause:

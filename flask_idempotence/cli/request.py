@@ -8,12 +8,9 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Iterable
-from itertools import islice
 from uuid import UUID
 
 import click
-from flask.cli import with_appcontext
 
 from ..engine.engine import Engine
 from ..errors import ConfigurationError
@@ -23,8 +20,8 @@ from ..guards.once import OnceGuard, checked_scope, forget_steps
 from ..request.key_header import parse_key
 from ..response.refusals import KeyInvalid, Running
 from ..stores.base import Outcome, inspectable
-from .context import BATCH, Found, as_json, peek, scan, this_app, this_engine
-from .output import echo, escaped, in_terminal, print_aside, print_json, print_table
+from .entries import Found, scan, this_engine
+from .output import as_json, echo, escaped, in_terminal, print_aside, print_json, print_table
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -42,9 +39,6 @@ _CONSEQUENCES = {
     "ended": "Its view died, at an unknown point",
     "record": "Its view has run",
 }
-
-_HOST = re.compile(r"(\[[^]]*\]|[^\s:/\[]+)([/ ].+)", re.DOTALL)
-"""An identity with a host that has no port, and the rest."""
 
 
 def _digits(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -83,38 +77,22 @@ def _find(engine: Engine, *, digest: str | None, method: str, **named: str | Non
     if digest is not None and not given:
         return list({each.key: each for each in scan(engine, "Searching", digest=digest)}.values())
     if digest is None and given.keys() == {"endpoint", "identity", "key"}:
+        mode, place = KeyGuard.mode, given["endpoint"]
         identity, key = _prompted("Identity", given["identity"]), _prompted("Key", given["key"])
         with contextlib.suppress(KeyInvalid):  # an application's own function may take other keys
             key = parse_key(key)
-        return _find_keyed(engine, identity, method.upper(), given["endpoint"], key)
-    if digest is None and given.keys() in ({"scope", "id"}, {"scope", "id_json"}):
-        name = _operation_name(given["scope"], given.get("id"), given.get("id_json"))
-        return _find_named(engine, OnceGuard.mode, given["scope"], [name])
-    raise click.UsageError(
-        "Give the hash that a log line shows as key=..., or --endpoint, --identity and --key, "
-        "or --scope and --id (or --id-json)."
-    )
-
-
-def _find_keyed(engine: Engine, identity: str, *rest: str) -> list[Found]:
-    """Return the entry of a keyed request; where the host has no port, of any port."""
-    endpoint = rest[1]
-    found = _find_named(engine, KeyGuard.mode, endpoint, [name_of(identity, *rest)])
-    if not found and (host := _HOST.fullmatch(identity)):
-        ports = (name_of(f"{host[1]}:{port}{host[2]}", *rest) for port in range(1, 1 << 16))
-        if found := _find_named(engine, KeyGuard.mode, endpoint, ports):
-            print_aside(
-                "Found at a host with a port: an identity has it, as in 'localhost:5000 ip:...'."
-            )
-    return found
-
-
-def _find_named(engine: Engine, mode: str, place: str, names: Iterable[bytes]) -> list[Found]:
-    keyring, app, found = engine.services.keyring, this_app(), []
-    keys = (keyring.store_key(app, mode, place, name) for name in names)
-    while batch := [(key, mode, place, key.rpartition(":")[2]) for key in islice(keys, BATCH)]:
-        found += peek(inspectable(engine.store), batch)
-    return found
+        name = name_of(identity, method.upper(), place, key)
+    elif digest is None and given.keys() in ({"scope", "id"}, {"scope", "id_json"}):
+        mode, place = OnceGuard.mode, given["scope"]
+        name = _operation_name(place, given.get("id"), given.get("id_json"))
+    else:
+        raise click.UsageError(
+            "Give the hash that a log line shows as key=..., or --endpoint, --identity and --key, "
+            "or --scope and --id (or --id-json)."
+        )
+    store_key = engine.services.keyring.store_key(engine.services.app, mode, place, name)
+    entry = inspectable(engine.store).peek(store_key)
+    return [Found(store_key, mode, place, store_key.rpartition(":")[2], entry)] if entry else []
 
 
 def _find_running(engine: Engine, endpoint: str | None, age: float) -> list[Found]:
@@ -129,10 +107,9 @@ def _operation_name(scope: str, id_: str | None, id_json: str | None) -> bytes:
     given = _prompted("Id", id_ or id_json or "")
     try:
         value = _as_id(json.loads(given)) if id_ is None else given
+        return name_of_block("once", checked_scope("once", scope), id=value)
     except (ValueError, RecursionError):
         raise click.UsageError("--id-json: not an id in JSON.") from None
-    try:
-        return name_of_block("once", checked_scope("once", scope), id=value)
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from None
 
@@ -178,7 +155,6 @@ def _row(found: Found) -> dict[str, str | float | None]:
     help="Of these, only those that began so long ago.",
 )
 @as_json
-@with_appcontext
 def inspect(
     *,
     running: bool,
@@ -214,8 +190,8 @@ def inspect(
         print_aside("No claim is held.")
     elif not found:
         raise click.ClickException(
-            "The store has no such entry: it expired, was released, or belongs to another prefix "
-            "or secret."
+            "The store has no such entry: it expired, was released, or belongs to another prefix, "
+            "secret or identity (which has the port of its host, as in 'localhost:5000 ip:...')."
         )
     elif not as_json:
         print_table(rows)
@@ -227,7 +203,6 @@ def inspect(
 @click.command("release", params=[*_NAMING])
 @click.option("--record", is_flag=True, help="Also forget a remembered response.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@with_appcontext
 def release(
     *, record: bool, yes: bool, digest: str | None, method: str, **named: str | None
 ) -> None:
