@@ -7,7 +7,7 @@ import sys
 import pytest
 from cryptography.fernet import Fernet
 from helpers.apps import make_app
-from helpers.cli_shell import Shell
+from helpers.cli_shell import Shell, invoke, rows
 
 from flask_idempotence.cli import tools
 from flask_idempotence.config.settings import SETTINGS
@@ -17,10 +17,6 @@ COMMANDS = [
     *("purge", "release", "routes", "stats", "watch"),
 ]
 ESCAPE = "\x1b["
-
-
-def invoke(app, *arguments):
-    return app.test_cli_runner().invoke(args=["idempotence", *arguments])
 
 
 def test_the_extension_adds_one_group_with_all_commands():
@@ -33,9 +29,7 @@ def test_the_extension_adds_one_group_with_all_commands():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_and_every_option_explains_itself(command):
-    app = make_app()
-    told = invoke(app, command, "--help")
-    assert told.exit_code == 0
+    assert invoke(make_app(), command, "--help").exit_code == 0
     for parameter in tools.get_command(None, command).params:
         if parameter.param_type_name == "option":
             assert parameter.help, parameter.name
@@ -50,16 +44,15 @@ def test_config_tells_every_setting_its_value_and_where_that_comes_from():
         IDEMPOTENCE_LEASE=9, IDEMPOTENCE_PREFIX="idempotence", IDEMPOTENCE_LOCK_MESSAGE=Lazy()
     )
     app.config["IDEMPOTENCE_LOCK_ENABLED"] = False
-    lines = [line.split("\t") for line in invoke(app, "config").output.splitlines()]
-    told = {name: (value, origin) for name, value, origin in lines}
+    told = {name: (value, origin) for name, value, origin in rows(invoke(app, "config"))}
     assert list(told)[:-1] == list(SETTINGS)
     assert told["IDEMPOTENCE_LEASE"] == ("9.0", "set")
     assert told["IDEMPOTENCE_PREFIX"] == ("'idempotence'", "set")  # although it is the default
     assert told["IDEMPOTENCE_KEY_TTL"] == ("86400", "default")
     assert told["IDEMPOTENCE_LOCK_MESSAGE"] == ("'(Lazy)'", "set")
     assert told["(the store in use)"] == ("MemoryStore", "")
-    rows = json.loads(invoke(app, "config", "--json").output)["settings"]
-    assert {"name": "IDEMPOTENCE_LOCK_ENABLED", "value": False, "origin": "set"} in rows
+    settings = json.loads(invoke(app, "config", "--json").output)["settings"]
+    assert {"name": "IDEMPOTENCE_LOCK_ENABLED", "value": False, "origin": "set"} in settings
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])

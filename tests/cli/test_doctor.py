@@ -8,7 +8,7 @@ from flask_jwt_extended import JWTManager
 from flask_login import LoginManager, fresh_login_required, login_required
 from helpers.applications.doctor_apps import GOOD, found_by, production_app, severity
 from helpers.apps import make_app
-from helpers.cli_shell import Shell
+from helpers.cli_shell import Shell, invoke
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from flask_idempotence import Idempotence, exempt, idempotent, no_repeat_submit, one_time_token
@@ -18,11 +18,6 @@ from flask_idempotence.cli.doctor import collect, examine
 @pytest.fixture(autouse=True)
 def no_surroundings(monkeypatch):
     monkeypatch.delenv("WEB_CONCURRENCY", raising=False)
-
-
-def invoke(app, *arguments, **environment):
-    command = ["idempotence", "doctor", *arguments]
-    return app.test_cli_runner().invoke(args=command, env=environment)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +33,9 @@ def invoke(app, *arguments, **environment):
     ],
 )
 def test_memory_with_several_workers(arguments, concurrency, expected):
-    done = invoke(production_app(), *arguments.split(), WEB_CONCURRENCY=concurrency)
-    [line] = [line for line in done.stdout.splitlines() if "\tworkers\t" in line]
-    assert line.startswith(f"{expected}\t")
+    environment = {"WEB_CONCURRENCY": concurrency}
+    done = invoke(production_app(), "doctor", *arguments.split(), env=environment)
+    assert f"{expected}\tworkers\t" in done.stdout
 
 
 def test_workers_that_share_a_store_or_that_are_tested(redis_url):
@@ -231,13 +226,13 @@ def test_a_guard_above_its_route():
     ids=str,
 )
 def test_the_exit_code_is_for_scripts(settings, arguments, code):
-    assert invoke(production_app(**settings), *arguments.split()).exit_code == code
+    assert invoke(production_app(**settings), "doctor", *arguments.split()).exit_code == code
 
 
 def test_the_report_for_programs():
     app = production_app(SECRET_KEY="dev")
     app.post("/pay")(idempotent(guarantee="at-most-once", remember="success")(lambda: "paid"))
-    report = json.loads(invoke(app, "--json").output)
+    report = json.loads(invoke(app, "doctor", "--json").output)
     assert (report["errors"], report["warnings"], report["notes"]) == (2, 1, 1)
     wrong, views = [each for each in report["findings"] if each["severity"] == "error"]
     assert set(wrong) == {"severity", "check", "finding", "reason", "remedy"}

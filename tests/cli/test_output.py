@@ -8,6 +8,7 @@ import threading
 import pytest
 from cryptography.fernet import Fernet
 from helpers.apps import bare_app
+from helpers.cli_shell import invoke
 from helpers.repository import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -97,9 +98,8 @@ def run(monkeypatch, caplog):
         monkeypatch.setenv("NO_COLOR", "1")
         if form == "terminal":
             monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
-        words = ["idempotence", command, *arguments, *({form} & FORMS)]
         with caplog.at_level("INFO", "flask_idempotence"):
-            done = app.test_cli_runner().invoke(args=words)
+            done = invoke(app, command, *arguments, *({form} & FORMS))
         assert done.exit_code in ({0, 1} if command == "doctor" else {0}), done.output
         return done
 
@@ -178,7 +178,7 @@ def test_a_label_that_looks_like_an_escaped_one_makes_no_second_sample(evil_app)
     store = app.extensions["idempotence"].store
     for name in ("a\x9b", "a\\x9b"):
         store.put_token(f"idempotence:2:lock:{name}:{DIGEST}", b"", 60)
-    done = app.test_cli_runner().invoke(args=["idempotence", "stats", "--prometheus"])
+    done = invoke(app, "stats", "--prometheus")
     series = [line.rpartition(" ")[0] for line in done.stdout.splitlines() if line[0] != "#"]
     assert len(set(series)) == len(series)
     [family, _] = text_string_to_metric_families(done.stdout)
@@ -189,10 +189,10 @@ def test_a_label_that_looks_like_an_escaped_one_makes_no_second_sample(evil_app)
 @pytest.mark.parametrize("command", tools.list_commands(None))
 def test_an_error_message_is_escaped(evil_app, command):
     for wrong in (("--" + EVIL,), ("--json=" + EVIL,), (EVIL, EVIL)):
-        done = evil_app(command).test_cli_runner().invoke(args=["idempotence", command, *wrong])
+        done = invoke(evil_app(command), command, *wrong)
         assert done.exit_code == 2
         assert unsafe(done.output, "\n") == []
-    done = evil_app(command).test_cli_runner().invoke(args=["idempotence", command + EVIL])
+    done = invoke(evil_app(command), command + EVIL)
     assert (done.exit_code, unsafe(done.output, "\n")) == (2, [])
 
 

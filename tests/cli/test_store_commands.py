@@ -8,6 +8,7 @@ import time
 import pytest
 from helpers.applications.doctor_apps import production_app
 from helpers.apps import make_app
+from helpers.cli_shell import invoke, rows
 from helpers.store_assertions import documented_user
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -53,15 +54,6 @@ def app(store):
         return "paid"
 
     return app
-
-
-def invoke(app, *arguments, **more):
-    return app.test_cli_runner().invoke(args=["idempotence", *arguments], **more)
-
-
-def rows(done):
-    assert done.exit_code == 0, done.output
-    return [line.split("\t") for line in done.stdout.splitlines()]
 
 
 def fill(app):

@@ -8,7 +8,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from helpers.applications.doctor_apps import GOOD, names_of, production_app
-from helpers.cli_shell import Shell
+from helpers.cli_shell import Shell, invoke
 from helpers.repository import ROOT, text_of
 
 from flask_idempotence.cli.doctor import collect, examine
@@ -38,10 +38,6 @@ def app(url):
 
 def store_of(app):
     return app.extensions["idempotence"].store
-
-
-def invoke(app, *arguments):
-    return app.test_cli_runner().invoke(args=["idempotence", *arguments])
 
 
 def fill(store):
