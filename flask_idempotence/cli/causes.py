@@ -111,12 +111,6 @@ def cause_of(error: StoreError) -> Cause:
         return Cause("The store is not set up.", error.remedy)
     for pattern, sentence, remedy in _CAUSES:
         if re.search(pattern, str(error)):
-            return Cause(f"{sentence} ({kind_of(error)}).", remedy)
+            return Cause(f"{sentence} ({error.kind}).", remedy)
     remedy = f"Look at the server and its log, and compare {_URI} with them."
-    return Cause(f"The store does not answer ({kind_of(error)}).", remedy)
-
-
-def kind_of(error: StoreError) -> str:
-    """Return the class of the driver's error."""
-    kind = str(error).partition(":")[0]
-    return kind if kind.isidentifier() else "StoreError"
+    return Cause(f"The store does not answer ({error.kind}).", remedy)

@@ -24,7 +24,6 @@ from ..engine.publisher import channel_of
 from ..errors import StoreError
 from ..signals import ALL_SIGNALS
 from ..stores.base import BroadcastingStore
-from .causes import kind_of
 from .output import as_json, echo, escaped, print_aside, print_json
 
 PAUSE = 0.25
@@ -128,8 +127,7 @@ def _messages(
                 break
             except StoreError as error:
                 if not is_away:
-                    kind = kind_of(error)
-                    print_aside(f"The store does not answer ({kind}); trying again.")
+                    print_aside(f"The store does not answer ({error.kind}); trying again.")
                 is_away = True
                 sleep(RETRY_EVERY)
         else:

@@ -14,7 +14,6 @@ from ...guards.placement import faults_of, guards_to_come
 from ...guards.wrapping import covers, guard_at, layers
 from ...stores.base import BroadcastingStore
 from ...web.routes import token_url_faults
-from ..causes import kind_of
 from .store import Checks, DoctorContext, Finding, error, note, ok, warning
 
 _SHORTEST_SECRET = 16
@@ -207,7 +206,7 @@ def watch(context: DoctorContext) -> Finding | None:
         store.count_listeners(channel)
     except StoreError as error:
         return warning(
-            f"IDEMPOTENCE_WATCH is on, and no signal can be published ({kind_of(error)}).",
+            f"IDEMPOTENCE_WATCH is on, and no signal can be published ({error.kind}).",
             "'flask idempotence watch' gets nothing. The guards are not affected.",
             f"Allow the Redis user publish, pubsub and the channel {channel}.",
         )
