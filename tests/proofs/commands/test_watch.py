@@ -233,13 +233,6 @@ def test_an_output_that_is_closed_from_the_start_is_no_error(shell, closed):
     assert "Traceback" not in done.stderr
 
 
-def test_a_terminal_gets_the_same_lines(shell):
-    done = shell.terminal("watch", "--for", "1")
-    assert done.code == 0
-    assert "\x1b" not in done.out
-    assert done.out.splitlines()[-1] == "Signals: 0. Processes that have published: 0."
-
-
 @pytest.mark.parametrize(
     ("uri", "switch", "code", "told"),
     [
