@@ -8,6 +8,7 @@ import logging
 import re
 import sys
 import time
+from itertools import chain
 from uuid import UUID
 
 import click
@@ -20,7 +21,7 @@ from ..guards.once import OnceGuard, checked_scope, forget_steps
 from ..request.key_header import parse_key
 from ..response.refusals import KeyInvalid, Running
 from ..stores.base import Outcome, inspectable
-from .entries import Found, scan, this_engine
+from .entries import BATCH, Found, scan, this_engine
 from .output import as_json, echo, escaped, in_terminal, print_aside, print_json, print_table
 
 _logger = logging.getLogger("flask_idempotence")
@@ -39,6 +40,9 @@ _CONSEQUENCES = {
     "ended": "Its view died, at an unknown point",
     "record": "Its view has run",
 }
+
+_HOST = re.compile(r"(\[[^]]*\]|[^\s:/\[]+)([/ ].+)", re.DOTALL)
+"""An identity with a host that has no port, and the rest."""
 
 
 def _digits(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -77,22 +81,43 @@ def _find(engine: Engine, *, digest: str | None, method: str, **named: str | Non
     if digest is not None and not given:
         return list({each.key: each for each in scan(engine, "Searching", digest=digest)}.values())
     if digest is None and given.keys() == {"endpoint", "identity", "key"}:
-        mode, place = KeyGuard.mode, given["endpoint"]
         identity, key = _prompted("Identity", given["identity"]), _prompted("Key", given["key"])
         with contextlib.suppress(KeyInvalid):  # an application's own function may take other keys
             key = parse_key(key)
-        name = name_of(identity, method.upper(), place, key)
-    elif digest is None and given.keys() in ({"scope", "id"}, {"scope", "id_json"}):
-        mode, place = OnceGuard.mode, given["scope"]
-        name = _operation_name(place, given.get("id"), given.get("id_json"))
-    else:
-        raise click.UsageError(
-            "Give the hash that a log line shows as key=..., or --endpoint, --identity and --key, "
-            "or --scope and --id (or --id-json)."
-        )
-    store_key = engine.services.keyring.store_key(engine.services.app, mode, place, name)
-    entry = inspectable(engine.store).peek(store_key)
-    return [Found(store_key, mode, place, store_key.rpartition(":")[2], entry)] if entry else []
+        return _find_keyed(engine, identity, method.upper(), given["endpoint"], key)
+    if digest is None and given.keys() in ({"scope", "id"}, {"scope", "id_json"}):
+        name = _operation_name(given["scope"], given.get("id"), given.get("id_json"))
+        return _find_named(engine, OnceGuard.mode, given["scope"], [name])
+    raise click.UsageError(
+        "Give the hash that a log line shows as key=..., or --endpoint, --identity and --key, "
+        "or --scope and --id (or --id-json)."
+    )
+
+
+def _find_keyed(engine: Engine, identity: str, *rest: str) -> list[Found]:
+    """Return the entry of a keyed request; where the host has no port, of any port."""
+    mode, endpoint = KeyGuard.mode, rest[1]
+    found = _find_named(engine, mode, endpoint, [name_of(identity, *rest)])
+    if not found and (host := _HOST.fullmatch(identity)):
+        ports = [name_of(f"{host[1]}:{port}{host[2]}", *rest) for port in range(1, 1 << 16)]
+        if found := _find_named(engine, mode, endpoint, ports):
+            print_aside(
+                "Found at a host with a port: an identity has it, as in 'localhost:5000 ip:...'."
+            )
+    return found
+
+
+def _find_named(engine: Engine, mode: str, place: str, names: list[bytes]) -> list[Found]:
+    services, store = engine.services, inspectable(engine.store)
+    keys = [services.keyring.store_key(services.app, mode, place, name) for name in names]
+    entries = chain.from_iterable(
+        store.peek_all(keys[start : start + BATCH]) for start in range(0, len(keys), BATCH)
+    )
+    return [
+        Found(key, mode, place, key.rpartition(":")[2], entry)
+        for key, entry in zip(keys, entries, strict=True)
+        if entry
+    ]
 
 
 def _find_running(engine: Engine, endpoint: str | None, age: float) -> list[Found]:
@@ -190,8 +215,8 @@ def inspect(
         print_aside("No claim is held.")
     elif not found:
         raise click.ClickException(
-            "The store has no such entry: it expired, was released, or belongs to another prefix, "
-            "secret or identity (which has the port of its host, as in 'localhost:5000 ip:...')."
+            "The store has no such entry: it expired, was released, or belongs to another prefix "
+            "or secret."
         )
     elif not as_json:
         print_table(rows)

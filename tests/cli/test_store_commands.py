@@ -159,12 +159,22 @@ def test_inspect_by_endpoint_identity_and_key(app):
         (*named, "--key", "c"),
         (*named, "--key", "a", "--method", "PATCH"),
     ):
-        missing = invoke(app, "inspect", *other)
-        assert missing.exit_code == 1
-        assert "which has the port of its host" in missing.stderr
-    app.test_client().post("/payments", headers={"Idempotency-Key": "p", "Host": "[::1]:8443"})
-    named = ("--endpoint", "pay", "--identity", "[::1]:8443 ip:127.0.0.1")
-    assert rows(invoke(app, "inspect", *named, "--key", "p"))[0][3] == "record"
+        assert invoke(app, "inspect", *other).exit_code == 1
+
+
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+@pytest.mark.parametrize(
+    ("host", "named"),
+    [("shop.example:8443", "shop.example"), ("[::1]:65535", "[::1]"), ("localhost", "localhost")],
+)
+def test_an_identity_is_found_without_the_port_of_its_host(app, host, named):
+    app.test_client().post("/payments", headers={"Idempotency-Key": "a", "Host": host})
+    by_key = ("--endpoint", "pay", "--key", "a", "--identity")
+    done = invoke(app, "inspect", *by_key, f"{named} ip:127.0.0.1")
+    assert rows(done)[0][3] == "record"
+    assert ("Found at a host with a port" in done.stderr) == (host != named)
+    for other in (f"{named}:81 ip:127.0.0.1", "ip:127.0.0.1"):
+        assert invoke(app, "inspect", *by_key, other).exit_code == 1
 
 
 def claim_since(store, seconds, mode="key", endpoint="pay", lease=60.0):
