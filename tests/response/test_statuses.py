@@ -116,14 +116,13 @@ def test_at_most_once_remembers_it_as_it_does_a_409():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"key-in-progres": 201}, "Did you mean 'key-in-progress'?"),
-        ({"key-reused": 201}, "'key-reused' is not one of its slugs"),
-        ({"repeat-submit": "201"}, "'repeat-submit' needs an integer"),
-        ({"repeat-submit": 600}, "from 200 to 599"),
+        ({"key-reused": 201}, "'key-reused': Must be one of 'repeat-submit', "),
+        ({"repeat-submit": "201"}, "'repeat-submit': Not a valid integer."),
+        ({"repeat-submit": 600}, "'repeat-submit': A status must be from 200 to 599."),
         (199, "from 200 to 599"),
         (True, "integer"),
-        (["repeat-submit"], "mapping"),
-        (None, "Must not be None."),
+        (["repeat-submit"], "integer"),
+        (None, "Field may not be null."),
     ],
 )
 def test_an_unknown_slug_or_what_is_no_status_is_refused_at_start(given, said):
