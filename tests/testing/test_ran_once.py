@@ -158,8 +158,9 @@ class TestFails:
     def test_where_each_request_has_a_claim_of_its_own(self):
         app = shop(idempotent())
         keys = [{"Idempotency-Key": f"secret-{n}"} for n in range(2)]
-        found = failure(app, *(call for key in keys for call in orders(app, 1, key)))
+        found = failure(app, *(call for key in keys for call in orders(app, 2, key)))
         assert found.count("ran (claimed by a key)") == 2
+        assert found.count("POST /orders -> 200 OK, replayed") == 2
         assert "secret" not in found
 
     def test_where_every_request_is_refused(self):
