@@ -11,13 +11,7 @@ from sqlalchemy import create_engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Session
 
-from flask_idempotence import (
-    ConfigurationError,
-    Idempotence,
-    SqlStore,
-    idempotent,
-)
-from flask_idempotence.exactly_once import transaction_factory
+from flask_idempotence import ConfigurationError, Idempotence, idempotent
 
 
 def swallow(session):
@@ -269,20 +263,6 @@ def test_sessions_of_other_databases_are_let_alone(tmp_path):
         pay(session)
         session.commit()
         assert not session.info
-    engine.dispose()
-
-
-def test_engines_with_options_of_each_request_gather_no_listeners(tmp_path):
-    engine = create_engine(f"sqlite:///{tmp_path}/app.db")
-    store = SqlStore(engine)
-    store.create_table()
-    for tenant in "abc":
-        with Session(engine.execution_options(logging_token=tenant)) as session:
-            transaction = transaction_factory("within=", session)(store)
-            transaction.begin()
-            transaction.roll_back()
-    assert len(engine.dialect.dispatch.handle_error) == 1
-    store.close()
     engine.dispose()
 
 
