@@ -29,6 +29,11 @@ WAYS_OUT = {
     "an exception": (lambda session: pay(session) and {}["none"], 500, 0),
     "nothing": (lambda session: pay(session) and None, 500, 0),
     "a commit": (lambda session: (pay(session), session.commit()), 500, 0),
+    "a commit below": (
+        lambda session: (pay(session), session.connection().commit(), "done")[2],
+        500,
+        1,
+    ),
     "a rollback": (lambda session: (pay(session), session.rollback()), 500, 0),
     "a close": (lambda session: (pay(session), session.close(), "done")[2], 500, 0),
     "a close and more": (
