@@ -4,12 +4,10 @@ import os
 from contextlib import contextmanager
 
 import pytest
-from flask import abort, jsonify
 from helpers.payment_database import Payment, PaymentApp, lose_claim, pay
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import IntegrityError
 
-from flask_idempotence import current_guard
 from flask_idempotence.testing import record_signals
 
 
@@ -23,36 +21,6 @@ def test_a_payment_and_its_answer_are_committed_together(pay_app):
     assert again.headers["Idempotent-Replayed"] == "true"
     assert site.post(amount=8).status_code == 422  # another body
     assert (site.runs, site.amounts()) == (1, [7])
-
-
-def refused():
-    raise RuntimeError
-
-
-OUTCOMES = {
-    "a failed result": (lambda: (jsonify(success=False), 422), 422, 1, []),
-    "a success that says no": (lambda: jsonify(success=False), 200, 1, []),
-    "an abort": (lambda: abort(404), 404, 1, []),
-    **{
-        f"{status}, which may be tried again": (lambda status=status: ("", status), status, 2, [])
-        for status in (500, 503, 409, 401)
-    },
-    "an exception": (refused, 500, 2, []),
-    "an exception that a handler turns into a success": (lambda: {}["none"], 200, 1, []),
-    "a failed result that is kept": (lambda: (current_guard.keep(), "no", 402)[1:], 402, 1, [3]),
-    "a success that is released": (lambda: (current_guard.release(), "no")[1], 200, 2, []),
-}
-
-
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_what_the_view_returns_or_raises_decides_what_is_committed_and_remembered(
-    pay_app, outcome
-):
-    result, status, runs, amounts = OUTCOMES[outcome]
-    handlers = {KeyError: lambda error: ("all is well", 200)}
-    site = pay_app(lambda session: (pay(session), result())[1], handlers=handlers)
-    assert [site.post().status_code for _ in range(2)] == [status] * 2
-    assert (site.runs, site.amounts()) == (runs, amounts)
 
 
 UNGUARDED = [(None, {}), ("one", {"KEY_ENABLED": False}), ("one", {"ENABLED": False})]
