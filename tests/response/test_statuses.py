@@ -103,16 +103,6 @@ def test_an_operation_that_runs_elsewhere_is_no_result_of_the_guard_around_it(gu
     assert len(shop.runs) == 2
 
 
-def test_at_most_once_remembers_it_as_it_does_a_409():
-    shop = Shop(IN_PROGRESS, idempotent(guarantee="at-most-once"))
-    shop.inside = lambda: shop.idempotence.once("orders", 1).__enter__() and None
-    with shop.app.app_context(), shop.idempotence.once("orders", 1):
-        shop.post()
-    again = shop.post()
-    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (201, "true")
-    assert len(shop.runs) == 1
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
