@@ -82,7 +82,7 @@ class Refusal(IdempotenceError, HTTPException):
                 which another attempt may fare better, else no `Retry-After`.
         """
         HTTPException.__init__(self, self._made(description))
-        if retry_after is None and self.slug in PASSING:
+        if retry_after is None and getattr(self, "slug", "") in PASSING:  # a base has none
             retry_after = 1
         self.retry_after: int | None = (
             None if retry_after is None else max(1, math.ceil(retry_after))

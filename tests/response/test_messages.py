@@ -18,6 +18,7 @@ from flask_idempotence import (
     Idempotence,
     RepeatSubmit,
     Running,
+    TokenError,
     TokenMissing,
     no_repeat_submit,
     one_time_token,
@@ -204,6 +205,12 @@ def test_the_json_provider_writes_the_document_and_if_it_fails_costs_no_refusal(
 
 def test_a_refusal_needs_no_application_for_its_body():
     assert json.loads(RepeatSubmit("No.").get_body())["detail"] == "No."
+
+
+def test_the_base_of_several_refusals_can_be_raised_in_a_test():
+    with pytest.raises(TokenError) as caught:
+        raise TokenError("No.")
+    assert caught.value.description == "No."
 
 
 # The setting
