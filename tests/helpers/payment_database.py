@@ -73,6 +73,9 @@ class PaymentApp:
             self.runs += 1
             return (self._view or self.pay)(self.session)
 
+    def add_once(self):
+        """Add a view whose payment is made in a block of `once`, and may fail by its status."""
+
         @self.app.post("/once")
         def once():
             number = (request.get_json(silent=True) or {}).get("amount", 1)

@@ -43,6 +43,7 @@ class Books:
         self.server = server
         self.url = url or by_driver(server.new_database(), driver)
         self.site = PaymentApp(self.url)
+        self.site.add_once()
         self.plain = None
         self.plain_runs = 0
 

@@ -69,6 +69,7 @@ class Soak:
         self.site = PaymentApp(
             url, self.pay, store=store, prepare=False, deadline=2, settings=SITE, engine=options
         )
+        self.site.add_once()
         self.errors, self.statuses, self.acknowledged = [], Counter(), set()
         self.numbers = iter(range(1, 10**6))
         self.is_over = threading.Event()
