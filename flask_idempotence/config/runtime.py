@@ -16,7 +16,7 @@ from flask import Flask, Response
 from marshmallow import Schema, ValidationError, fields
 
 from ..errors import ConfigurationError
-from .settings import ALLOW, AT_MOST_ONCE, FINAL, NAMESPACE, SETTINGS, Config
+from .settings import NAMESPACE, SETTINGS, Config
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -48,15 +48,15 @@ def read_config(values: Mapping[str, object]) -> Config:
 def _check_together(config: Config) -> None:
     if config.max_hold < config.lease:
         raise ConfigurationError("IDEMPOTENCE_MAX_HOLD must not be less than IDEMPOTENCE_LEASE.")
-    if config.key_guarantee != AT_MOST_ONCE:
+    if config.key_guarantee != "at-most-once":
         return
-    if config.on_store_error == ALLOW:
+    if config.on_store_error == "allow":
         raise ConfigurationError(
             "IDEMPOTENCE_KEY_GUARANTEE is 'at-most-once', which cannot be kept while "
             "IDEMPOTENCE_ON_STORE_ERROR is 'allow': the view would run unguarded. Set it to "
             "'reject', and give the routes of locks and tokens on_store_error='allow'."
         )
-    if config.key_remember != FINAL:
+    if config.key_remember != "final":
         raise ConfigurationError(
             "IDEMPOTENCE_KEY_GUARANTEE is 'at-most-once', which remembers every response: leave "
             "IDEMPOTENCE_KEY_REMEMBER out."

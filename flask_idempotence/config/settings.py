@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any, Final, Literal, get_args
+from typing import Any, Literal, get_args
 
 from marshmallow import ValidationError, fields, validate
 
@@ -38,12 +38,6 @@ Guarantee = Literal["at-least-once", "at-most-once"]
 Remember = Literal["final", "success"]
 
 IDENTITY = ("user", "session", "authorization", "credentials", "ip")
-REJECT: Final = "reject"
-ALLOW: Final = "allow"
-AT_LEAST_ONCE: Final = "at-least-once"
-AT_MOST_ONCE: Final = "at-most-once"
-FINAL: Final = "final"
-SUCCESS: Final = "success"
 
 KEY_IN_PROGRESS = "key-in-progress"
 
@@ -252,7 +246,7 @@ class Config:
         _text(r"[A-Za-z0-9_.-]+", "Must consist of letters, digits, '_', '.' and '-'."),
         "idempotence",
     )
-    on_store_error: OnStoreError = _setting(_one_of(get_args(OnStoreError)), REJECT)
+    on_store_error: OnStoreError = _setting(_one_of(get_args(OnStoreError)), "reject")
     identity: tuple[str, ...] = _setting(_some_of(IDENTITY), IDENTITY)
     identity_host: bool = _setting(fields.Boolean(), True)
     identity_session_keys: tuple[str, ...] = _setting(_Names(), _SESSION_KEYS)
@@ -311,8 +305,8 @@ class Config:
         _some_of(("POST", "PUT", "PATCH", "DELETE")), ("POST", "PATCH")
     )
     key_on_repeat: OnRepeat = _setting(_one_of(get_args(OnRepeat)), "replay")
-    key_guarantee: Guarantee = _setting(_one_of(get_args(Guarantee)), AT_LEAST_ONCE)
-    key_remember: Remember = _setting(_one_of(get_args(Remember)), FINAL)
+    key_guarantee: Guarantee = _setting(_one_of(get_args(Guarantee)), "at-least-once")
+    key_remember: Remember = _setting(_one_of(get_args(Remember)), "final")
     key_wait: float = _setting(_Wait(), 0.0)
     key_max_body: int = _setting(
         fields.Integer(strict=True, validate=validate.Range(min=0)), 1_048_576

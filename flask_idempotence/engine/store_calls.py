@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from flask import has_request_context
 from flask.globals import request_ctx
 
-from ..config.settings import REJECT, Config
+from ..config.settings import Config
 from ..errors import StoreError
 from ..request.proxies import actual
 from ..response.headers import note_on
@@ -99,7 +99,7 @@ class FailurePolicy:
         return answer
 
     def _rejects(self, attempt: Attempt) -> bool:
-        return (attempt.on_store_error or self._default) == REJECT
+        return (attempt.on_store_error or self._default) == "reject"
 
     def _timed(self, operation: str, call: Callable[[], T]) -> T:
         error: StoreError | None = None
