@@ -172,12 +172,13 @@ class Pending:
         self.harness = ClaimingHarness()
         self.calls, self.ended = [], []
 
-    def add(self, name, *answers, lasts=3600):
+    def add(self, name, *answers, lasts=3600, takes=0.0):
         """Add one that is answered so; the last answer is given again and again."""
         left = list(answers)
 
         def call():
             self.calls.append(name)
+            self.harness.clock.advance(takes)
             answer = left.pop(0) if len(left) > 1 else left[0]
             if isinstance(answer, Exception):
                 raise answer
@@ -231,6 +232,31 @@ def test_a_few_that_are_refused_are_tried_twice_a_second(pending):
         pending.add(number, AWAY)
     pending.harness.pass_time(2.2, step=0.05)
     assert pending.calls == [0, 1, 2] * 4
+
+
+def test_leases_do_not_wait_for_a_long_list_of_settlements(pending):
+    for number in range(100):
+        pending.add(number, Outcome.OK, takes=0.03)
+    pending.harness.clock.advance(1)
+    pending.harness.keeper.tick()
+    assert 1 <= len(pending.ended) <= 5
+    for _ in range(40):
+        pending.harness.keeper.tick()
+    assert len(pending.ended) == 100
+
+
+def test_its_thread_is_never_started_while_its_lock_is_held(monkeypatch):
+    """Where threads are greenlets, starting one switches to it, and it wants the lock."""
+    app, held = make_app(), []
+    keeper, hold = app.extensions["idempotence"].engine.keeper, leased_claim(app, 30, 0)
+    settlement = PendingSettlement(Attempt(app, "lock", "v"), "release", lambda: Outcome.OK, 0)
+    monkeypatch.setattr(
+        threading.Thread, "start", lambda _: held.append(keeper._changed._lock.locked())
+    )
+    for begin, work in ((keeper.watch, hold), (keeper.retry, settlement), (keeper.defer, int)):
+        keeper._thread = None
+        begin(work)
+    assert held == [False] * 3
 
 
 def test_a_settlement_waits_for_the_renewal_under_way():

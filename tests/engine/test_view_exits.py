@@ -180,14 +180,6 @@ def test_guards_with_keys_of_their_own_are_all_settled():
     assert site.runs == 2
 
 
-def test_a_refusal_of_the_inner_guard_releases_the_outer_one():
-    site = Site(one_time_token()(lambda: "done"), "lock")
-    client = site.app.test_client()
-    assert [client.post("/", buffered=True).status_code for _ in range(2)] == [400, 400]
-    assert site.submit().status_code == 200
-    assert client.post("/").status_code == 409
-
-
 def stream(guard, body=lambda: iter(["one ", "two ", "three"]), status=200, **settings):
     """Return a site that answers with a streamed response."""
     return Site(lambda: Response(body(), status), guard, **settings)

@@ -1,4 +1,4 @@
-"""What real servers make of a request: headers with an underscore, bodies in chunks, half a body."""
+"""What real servers make of a request: headers with an underscore, chunks, half a body."""
 
 import http.client
 import json
