@@ -1,8 +1,8 @@
 """`lock`: one block of code at a time under a name, as a context manager and as a decorator."""
 
 import asyncio
-import inspect
 import time
+from contextlib import nullcontext
 from datetime import timedelta
 from uuid import UUID
 
@@ -55,20 +55,18 @@ def test_one_at_a_time_and_each_in_its_turn(kind, request):
     assert not list(site.store.scan(""))
 
 
-@pytest.mark.parametrize(
-    "error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError]
-)
+ERRORS = [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError]
+
+
+@pytest.mark.parametrize("error", [None, *ERRORS])
 def test_however_the_block_ends_the_lock_is_free(site, error):
-    with site.app.app_context(), pytest.raises(error), site.idempotence.lock("stock"):
-        raise error
+    expected = pytest.raises(error) if error else nullcontext()
+    with site.app.app_context(), expected, site.idempotence.lock("stock"):
+        current_guard.keep()  # nothing of it is remembered
+        if error:
+            raise error
     assert not list(site.store.scan(""))
     assert held_for(site) is None
-
-
-def test_nothing_of_it_is_remembered(site):
-    with site.app.app_context(), site.idempotence.lock("stock"):
-        current_guard.keep()
-    assert [held_for(site) for _ in range(3)] == [None] * 3
 
 
 def test_every_name_is_its_own_and_no_operation_of_once(site):
@@ -114,18 +112,6 @@ def test_a_decorated_function_holds_it_while_it_runs(site):
     assert (report.__name__, report.__doc__) == ("report", "Send the report.")
 
 
-def test_an_async_function_holds_it_until_it_has_returned(site):
-    @site.idempotence.lock("report")
-    async def report():
-        await asyncio.sleep(0)
-        return current_guard.mode, held_for(site, "report")
-
-    assert inspect.iscoroutinefunction(report)
-    with site.app.app_context():
-        assert asyncio.run(report()) == ("mutex", 30)
-    assert held_for(site, "report") is None
-
-
 # Its lease
 
 
@@ -163,14 +149,6 @@ def test_who_is_not_its_owner_any_more_cannot_release_it(site):
             assert current_guard.lost
         assert held_for(site)
     assert "lease_lost" in told.names
-
-
-def test_who_has_waited_long_enough_is_told(site):
-    site.store.claim(rival_key(site), b"r" * 16, bytes(16), 20, 0)
-    waits = []
-    site.engine.sleep = lambda seconds: (waits.append(seconds), site.clock.advance(seconds))
-    assert held_for(site, wait=timedelta(seconds=3)) == pytest.approx(17)
-    assert sum(waits) == pytest.approx(3)
 
 
 # The rest of the house
@@ -214,10 +192,3 @@ def test_running_that_nobody_catches_answers_a_request(site):
     assert refused.json["type"] == "urn:flask-idempotence:key-in-progress"
     assert refused.json["detail"] == "This is locked by another. Try again soon."
     assert site.app.test_client().get("/").text == "sold"
-
-
-def test_where_all_is_switched_off_nobody_is_locked_out(site):
-    site.app.config["IDEMPOTENCE_ENABLED"] = False
-    with site.app.app_context(), site.idempotence.lock("stock"):
-        assert held_for(site) is None
-        assert not list(site.store.scan(""))
