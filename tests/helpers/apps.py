@@ -27,6 +27,13 @@ GUARDS = {
 }
 """One guard for each set of rules by which a view's outcome is settled."""
 
+DECORATORS = {
+    "lock": lambda **more: no_repeat_submit(60, **more),
+    "token": one_time_token,
+    "key": lambda **more: idempotent(**{"required": True, **more}),
+}
+"""The decorator of each mode."""
+
 HOW_OFTEN_IT_RUNS = {
     "lock": {"success": 1, "failure": 3},
     "token": {"success": 1, "failure": 1},
@@ -81,6 +88,17 @@ class GuardedApp:
         methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
         self.app.add_url_rule(rule, rule.strip("/") or "view", counted, methods=methods)
 
+    def send(self, key="k", path="/", *, method="POST", headers=(), client=None, **options):
+        """Send a request with a key, or None for none; its response is closed, as by a server."""
+        named = {} if key is None else {"Idempotency-Key": key}
+        options = {"method": method, "buffered": True, **options}
+        options["headers"] = {**named, **dict(headers)}
+        return (client or self.app.test_client()).open(path, **options)
+
+    def verdicts(self, *requests, **options):
+        """Send one request after the other and say what came of each."""
+        return [verdict(self.send(**{**options, **request})) for request in requests]
+
 
 class Site(GuardedApp):
     """One guarded view, which is always sent the same request, with always the same token."""
@@ -118,17 +136,6 @@ class KeyedApp(GuardedApp):
     def add(self, rule, view, *, guards=(), **options):
         """Register a view behind a key guard; the other guards stand outside it."""
         self.add_view(rule, view, idempotent(**options), *guards)
-
-    def send(self, key="k", path="/", *, method="POST", headers=(), client=None, **options):
-        """Send a request with a key, or None for none; its response is closed, as by a server."""
-        named = {} if key is None else {"Idempotency-Key": key}
-        options = {"method": method, "buffered": True, **options}
-        options["headers"] = {**named, **dict(headers)}
-        return (client or self.app.test_client()).open(path, **options)
-
-    def verdicts(self, *requests, **options):
-        """Send one request after the other and say what came of each."""
-        return [verdict(self.send(**{**options, **request})) for request in requests]
 
 
 def verdict(answer):
