@@ -168,40 +168,18 @@ def started(module: str, name: str, *arguments: Any) -> Iterator:
         yield server
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator:
-    """One PostgreSQL for the whole run; a test that breaks it takes fresh_postgres."""
-    yield from started("postgres", "PostgresServer")
+def servers(module: str, name: str) -> tuple[Any, Any]:
+    """Return fixtures: one server for the whole run, and one of a test's own, to be broken."""
+
+    def start() -> Iterator:
+        yield from started(module, name)
+
+    return pytest.fixture(scope="session")(start), pytest.fixture(start)
 
 
-@pytest.fixture
-def fresh_postgres() -> Iterator:
-    """A PostgreSQL of the test's own, to freeze and kill."""
-    yield from started("postgres", "PostgresServer")
-
-
-@pytest.fixture(scope="session")
-def mariadb() -> Iterator:
-    """One MariaDB for the whole run; a test that breaks it takes fresh_mariadb."""
-    yield from started("mariadb", "MariaDbServer")
-
-
-@pytest.fixture
-def fresh_mariadb() -> Iterator:
-    """A MariaDB of the test's own, to freeze and kill."""
-    yield from started("mariadb", "MariaDbServer")
-
-
-@pytest.fixture(scope="session")
-def rabbitmq() -> Iterator:
-    """One RabbitMQ for the whole run."""
-    yield from started("rabbitmq", "RabbitServer")
-
-
-@pytest.fixture
-def fresh_rabbitmq() -> Iterator:
-    """A RabbitMQ of the test's own, to restart."""
-    yield from started("rabbitmq", "RabbitServer")
+postgres, fresh_postgres = servers("postgres", "PostgresServer")
+mariadb, fresh_mariadb = servers("mariadb", "MariaDbServer")
+rabbitmq, fresh_rabbitmq = servers("rabbitmq", "RabbitServer")
 
 
 @pytest.fixture(scope="session")
