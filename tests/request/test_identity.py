@@ -335,6 +335,9 @@ def test_0_is_somebody(value):
 # Ids: what has an id counts by it, within its issuer and account
 
 
+ID = uuid.UUID(int=1)
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -345,6 +348,7 @@ def test_0_is_somebody(value):
         ({"id": '7","tenant_id","acme"]'}, {"id": "7", "tenant_id": "acme"}),
         ({"id": 7, "tenant": {"id": 1}}, {"id": 7, "tenant": {"id": 2}}),
         ({"id": 7, "tenant": ["a"]}, {"id": 7, "tenant": ["b"]}),
+        *[[{"id": ID, "tenant_id": uuid.UUID(int=tenant)} for tenant in (1, 2)]],
         ({"id": "7", "tenant_id": "acme"}, '@[".id=7","tenant_id","acme"]'),
         ({"id": "7", "iss": "a", "org_id": "b"}, {"id": "7", "iss": 'a","org_id","b'}),
         ({"id": "7", "iss": "a", "org_id": "b"}, {"id": "7", "iss": "a org_id b"}),
@@ -383,7 +387,16 @@ class Anonymous:
     is_authenticated = False
 
 
+class Account:
+    def __init__(self, tenant_id):
+        self.id, self.tenant_id = 1, tenant_id
+
+
 def test_an_object_from_a_loader_counts_by_its_id_or_its_whole_text():
+    counter = loading(lambda: Account(request.headers["X-Who"]))
+    assert counter.takes_for_one(by(X_Who="acme"), by(X_Who="globex"))
+    counter = loading(lambda: {"id": None, "tenant_id": "acme"})
+    assert counter.takes_for_one(V4, OTHER_V4)
     counter = loading(lambda: Masked(request.headers["X-Secret"]))
     assert counter.tells_apart(by(X_Secret="a"), by(X_Secret="b"))
     assert loading(Anonymous).tells_apart(V4, OTHER_V4)
@@ -412,6 +425,7 @@ def test_flask_jwt_extended():
     assert ann != again
     assert counter.tells_apart(ann, bob)
     assert counter.verdicts(again | V6) == ["replay of 200"]
+    assert jwt_app(optional=True).tells_apart(V4, OTHER_V4)
 
 
 @pytest.mark.parametrize("checked", [True, False])
@@ -429,10 +443,6 @@ def test_flask_jwt_extended_at_another_place():
     counter = jwt_app(checked=False, JWT_ACCESS_COOKIE_NAME="who", JWT_HEADER_NAME="X-Who")
     assert counter.tells_apart(by_cookie("who", "a"), by_cookie("who", "b"))
     assert counter.tells_apart(by(X_Who="a"), by(X_Who="b"))
-
-
-def test_flask_jwt_extended_without_a_token():
-    assert jwt_app(optional=True).tells_apart(V4, OTHER_V4)
 
 
 @pytest.mark.parametrize("claim", ["iss", "tenant", "tenant_id", "org_id", "tid"])
