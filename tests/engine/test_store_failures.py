@@ -180,22 +180,6 @@ def test_a_claim_that_finds_its_connection_closed_was_not_sent_and_is_not_taken_
     assert shop.kept_for_later() == 0
 
 
-def test_a_full_or_read_only_server_is_a_store_that_does_not_answer(fresh_redis):
-    shop = Shop(fresh_redis.url)
-    with fresh_redis.client() as behind:
-        behind.config_set("maxmemory", "1")
-        behind.config_set("maxmemory-policy", "noeviction")
-        assert shop.lock() == 503
-        assert shop.client.get("/token").status_code == 503
-        behind.config_set("maxmemory", "0")
-        behind.replicaof("127.0.0.1", "1")
-        assert shop.lock() == 503
-        behind.replicaof("NO", "ONE")
-    assert shop.kept_for_later() == 0  # nothing was granted, so nothing is taken back
-    assert shop.lock() == 200
-    assert shop.runs == ["lock"]
-
-
 @TROUBLES
 def test_a_settlement_that_meets_a_renewal_under_way_costs_no_more_than_the_store_may(
     proxy, trouble

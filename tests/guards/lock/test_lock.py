@@ -69,28 +69,6 @@ def test_the_setting_is_the_default():
 
 
 class TestArguments:
-    def test_each_difference_makes_another_request(self):
-        shop = Shop(5)
-        requests = [
-            {},
-            {"path": "/orders/2"},
-            {"path": "/orders/1?coupon=a"},
-            {"json": {"item": "milk"}},
-            {"method": "PUT"},
-            {"json": None, "data": {"item": "tea"}},
-        ]
-        assert shop.codes(*requests) == [200] * 6
-        assert shop.codes(*requests) == [409] * 6
-
-    def test_what_the_setting_or_the_route_ignores_makes_no_difference(self):
-        shop = Shop(5, ignore=("at", "number"))
-        assert shop.codes(
-            {"json": {"item": "tea", "at": 1, "csrf_token": 1}},
-            {"json": {"item": "tea", "at": 2, "csrf_token": 2, "idempotence_token": "x"}},
-            {"path": "/orders/2?at=3&csrf_token=3"},
-            {"json": {"item": "milk"}},
-        ) == [200, 409, 409, 200]
-
     def test_only_the_named_arguments_count(self):
         shop = Shop(5, only=("item",))
         assert shop.codes(
