@@ -1,4 +1,7 @@
-"""What real servers make of a request: headers with an underscore, chunks, half a body."""
+"""What Werkzeug's server makes of a request: headers with an underscore, chunks, half a body.
+
+The tests marked wsgi ask the same of servers that others wrote.
+"""
 
 import http.client
 import json
@@ -82,17 +85,9 @@ class Quiet(WSGIRequestHandler):
         pass
 
 
-on_gunicorn = [pytest.mark.servers, pytest.mark.gunicorn]
-
-
-@pytest.fixture(scope="module", params=[pytest.param("gunicorn", marks=on_gunicorn), "werkzeug"])
-def port(request, tmp_path_factory):
-    if request.param == "gunicorn":
-        directory = tmp_path_factory.mktemp("shop")
-        (directory / "shop.py").write_text(APP)
-        with Gunicorn("shop:app", workers=1, cwd=directory) as server:
-            yield server.port
-        return
+@pytest.fixture(scope="module")
+def port():
+    """The port of the application above under Werkzeug's own server."""
     exec(APP, module := {})
     server = make_server(HOST, 0, module["app"], threaded=True, request_handler=Quiet)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

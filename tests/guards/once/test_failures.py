@@ -1,15 +1,8 @@
-"""`once` when the store does not answer, when the work takes long, and when a process dies."""
-
-import os
-import signal
-import subprocess
-import sys
-import time
+"""`once` when the store does not answer, and when the work takes long."""
 
 import pytest
 from helpers.once_operations import OnceApp, elsewhere
 from helpers.servers.faults import Proxy
-from helpers.servers.processes import until
 
 from flask_idempotence import MemoryStore, StoreError, StoreUnavailable, current_guard
 from flask_idempotence.testing import FakeClock, record_signals
@@ -81,48 +74,3 @@ def test_who_has_slept_past_the_lease_changes_nothing_of_its_successors():
         late.result = "of the first"
     assert told.names[-1] == "lease_lost"
     assert once_app.work() == (False, "of the second")
-
-
-WORKER = """
-import sys, time
-import redis
-from flask import Flask
-from flask_idempotence import Idempotence
-
-store, effects, plan = sys.argv[1:]
-app = Flask("worker")
-app.config.update(SECRET_KEY="a secret for the tests", IDEMPOTENCE_STORAGE_URI=store,
-                  IDEMPOTENCE_LEASE=1)
-idempotence = Idempotence(app)
-effects = redis.Redis.from_url(effects)
-with app.app_context(), idempotence.once("order", 0) as job:
-    if job.first:
-        effects.incr("runs")
-        if plan == "hang":
-            time.sleep(60)
-    else:
-        effects.set("result", job.result)
-"""
-
-
-@pytest.mark.lifecycle
-def test_after_a_kill_in_the_work_it_is_free_when_the_lease_ends(redis_server, redis_url):
-    addresses = [redis_server.url.removesuffix("/0") + f"/{db}" for db in (4, 3)]
-    effects = redis_server.client(db=3, decode_responses=True)
-
-    def start(plan):
-        command = [sys.executable, "-c", WORKER, *addresses, plan]
-        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-    victim = start("hang")
-    assert until(lambda: effects.get("runs") == "1", 60)
-    os.kill(victim.pid, signal.SIGKILL)
-    victim.communicate(timeout=10)
-    killed_at = time.monotonic()
-    once_app = OnceApp(IDEMPOTENCE_STORAGE_URI=addresses[0])
-    assert once_app.word(0, scope="order") == "running"
-    assert until(lambda: once_app.word(0, scope="order", result="again") == "first", 5)
-    assert time.monotonic() - killed_at < 2.5
-    last = start("work")
-    assert (last.communicate(timeout=60)[1], last.returncode) == ("", 0)
-    assert (effects.get("runs"), effects.get("result")) == ("1", "again")
