@@ -1,15 +1,12 @@
 """`lock`: one block of code at a time under a name, as a context manager and as a decorator."""
 
 import asyncio
-import time
 from contextlib import nullcontext
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from helpers.every_store import EVERY_STORE, storage_settings
 from helpers.once_operations import OnceApp, elsewhere
-from helpers.servers.processes import all_at_once
 
 from flask_idempotence import LeaseLost, Running, current_guard, no_repeat_submit
 from flask_idempotence.testing import record_signals
@@ -33,26 +30,6 @@ def held_for(site, name="stock", **options):
             return met.remaining
 
     return elsewhere(take)
-
-
-@pytest.mark.parametrize("kind", EVERY_STORE)
-def test_one_at_a_time_and_each_in_its_turn(kind, request):
-    site = OnceApp(**storage_settings(kind, request))
-    site.engine.clock, site.engine.sleep = time.monotonic, time.sleep
-    inside, most, stock = [0], [], [100]
-
-    def sell():
-        with site.app.app_context(), site.idempotence.lock("stock", wait=120):
-            inside[0] += 1
-            most.append(inside[0])
-            left = stock[0]
-            time.sleep(0.005)  # a lost update, without the lock
-            stock[0] = left - 1
-            inside[0] -= 1
-
-    all_at_once([sell] * 16)
-    assert (stock, most) == ([84], [1] * 16)
-    assert not list(site.store.scan(""))
 
 
 ERRORS = [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError]
@@ -149,6 +126,14 @@ def test_who_is_not_its_owner_any_more_cannot_release_it(site):
             assert current_guard.lost
         assert held_for(site)
     assert "lease_lost" in told.names
+
+
+def test_who_has_waited_long_enough_is_told(site):
+    site.store.claim(rival_key(site), b"r" * 16, bytes(16), 20, 0)
+    waits = []
+    site.engine.sleep = lambda seconds: (waits.append(seconds), site.clock.advance(seconds))
+    assert held_for(site, wait=timedelta(seconds=3)) == pytest.approx(17)
+    assert sum(waits) == pytest.approx(3)
 
 
 # The rest of the house
