@@ -160,9 +160,12 @@ BAD_SCOPES = ["", "a b", "a:b", "a*", "ä", "a\n", "a" * 65, "{a}", "a/b", None,
 
 
 @pytest.mark.parametrize("scope", BAD_SCOPES)
-def test_of_a_scope(scope):
-    with pytest.raises(ConfigurationError, match=r"once\(scope\): must be 1 to 64 letters"):
-        idempotence.once(scope, 1)
+def test_of_a_scope_and_of_the_name_of_a_step(scope):
+    calls = {"once": (scope, 1), "forget": (scope, 1), "step": (scope,)}
+    for name, arguments in calls.items():
+        rule = rf"{name}\(scope\): must be 1 to 64 letters"
+        with make_app().app_context(), pytest.raises(ConfigurationError, match=rule):
+            getattr(idempotence, name)(*arguments)
 
 
 def test_of_an_async_function():

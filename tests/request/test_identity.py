@@ -234,9 +234,12 @@ ONE = {
         for name in ("user_id", "_user_id")
     },
     "the address beside a login of the server": (BY_SERVER | V4, BY_SERVER | OTHER_V4),
-    "a mapping with another name": tuple(
-        has(user={"id": 1, "name": name}) for name in ("Mr 1", "Mr 2")
-    ),
+    **{
+        f"what changes in a mapping beside its {name}": tuple(
+            has(user={name: 1, "seen": number}) for number in (1, 2)
+        )
+        for name in ("user_id", "id", "uid", "sub", "username", "email", "client_id")
+    },
     "what changes in a session, whatever the name of its cookie": (
         has(last=1),
         has(last=2),

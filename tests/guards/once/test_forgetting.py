@@ -84,12 +84,6 @@ def test_a_record_that_has_become_a_claim_meanwhile_is_left_alone():
     assert once_app.word() == "running"
 
 
-@pytest.mark.parametrize("scope", ["", "a b", None])
-def test_a_scope_that_is_none_is_refused(scope):
-    with pytest.raises(ConfigurationError, match=r"forget\(scope\)"):
-        forget(OnceApp(), "1", scope)
-
-
 def test_a_store_that_cannot_remove_says_so():
     memory = MemoryStore()
     methods = {name: getattr(memory, name) for name in Store.__abstractmethods__}
