@@ -261,6 +261,18 @@ def test_a_step_that_another_attempt_holds_is_in_progress():
     thread.join()
 
 
+def test_a_request_from_within_a_step_has_an_operation_of_its_own():
+    def outer():
+        with shop.idempotence.step("call"):
+            return shop.send().json
+
+    shop = Shop()
+    shop.app.post("/outer")(idempotent()(outer))
+    first = shop.send("/outer")
+    assert first.json == [{"reserve": 1}, {"charge": 1}, {"book": 1}]
+    assert shop.send().headers["Idempotent-Replayed"] == "true"
+
+
 def test_a_step_of_an_operation_whose_claim_is_gone_does_not_run():
     shop = Shop()
 
