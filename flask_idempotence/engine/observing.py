@@ -21,6 +21,7 @@ from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
 from ..config.settings import ALLOW, REJECT
+from ..request.body import guard_input
 from ..request.proxies import actual
 from ..request.unread import unread_input
 from ..response.headers import note_on
@@ -64,6 +65,7 @@ class Observation:
             with unread_input(request), _session_as_it_was():
                 if guard.unless is not None and guard.unless():
                     return None
+                guard_input(request.environ)
                 question = guard.question(request)
             if not isinstance(question, Unguarded):
                 return self._claim(attempt, guard, question)

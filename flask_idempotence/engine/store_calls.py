@@ -129,11 +129,7 @@ class FailurePolicy:
         rejects = self._rejects(attempt)
         is_counted = not after_view and (rejects or operation in _RUN_VIEWS)
         is_counted = is_counted and not attempt.observes and _meets_outage_first()
-        # The class alone: the error's text may hold addresses.
-        kind = str(error).partition(":")[0]
-        if not kind.isidentifier() or kind == str(error):
-            kind = type(error).__name__
-        now = self._clock()
+        now, kind = self._clock(), error.kind
         with self._lock:
             if self._failing_since is None:
                 self._failing_since, self._has_warned = now, False

@@ -26,6 +26,7 @@ from ..config.settings import (
 )
 from ..engine.guard import (
     FAILURES,
+    RELEASE,
     Ending,
     Finding,
     Question,
@@ -255,7 +256,7 @@ class KeyGuard(ViewGuard):
     def settle(self, ending: Ending) -> Settlement:
         is_run = ending.verdict is Verdict.FAILED  # and released neither by hand nor unrun
         if ending.verdict in FAILURES and not (is_run and self._at_most_once):
-            return Settlement("release")
+            return RELEASE
         record, ttl = ending.record, ending.ttl or self.ttl
         if record is None:
             record = self.services.records.remember_status(ending.slot, 500, ttl)

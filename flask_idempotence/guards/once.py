@@ -25,6 +25,7 @@ from ..engine.current import operations_around
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     FAILURES,
+    RELEASE,
     Ending,
     Finding,
     Question,
@@ -95,7 +96,7 @@ class OnceGuard(BlockGuard):
 
     def settle(self, ending: Ending) -> Settlement:
         if ending.verdict in FAILURES or ending.record is None:
-            return Settlement("release")
+            return RELEASE
         return Settlement("complete", self.ttl, ending.record)
 
 

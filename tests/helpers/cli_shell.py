@@ -32,6 +32,17 @@ for path, endpoint, guard in (
 """
 
 
+def invoke(app, *arguments, **more):
+    """Run a command of `flask idempotence` in this process."""
+    return app.test_cli_runner().invoke(args=["idempotence", *arguments], **more)
+
+
+def rows(done):
+    """Return the cells of what a command has printed in a pipe."""
+    assert done.exit_code == 0, done.output
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
 @dataclass
 class Ran:
     code: int
