@@ -10,6 +10,7 @@ from helpers.apps import make_app
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flask_idempotence import ConfigurationError
 from flask_idempotence.config.settings import Config
 from flask_idempotence.request.fingerprint import (
     Keyring,
@@ -109,6 +110,13 @@ def test_frozen_vectors_of_the_keyed_hash(config, frozen):
 )
 def test_what_differs_differs(one, other):
     assert text(**one) != text(**other)
+
+
+def test_a_body_that_somebody_else_consumed_is_an_error_and_no_collision():
+    with app.test_request_context("/orders", method="POST", json={"a": 1}):
+        request.stream.read()
+        with pytest.raises(ConfigurationError, match=r"request\.get_data"):
+            canonical_request(request, ALL)
 
 
 def test_selections():
