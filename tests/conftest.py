@@ -162,6 +162,12 @@ def fresh_redis() -> Iterator[RedisServer]:
         yield server
 
 
+@pytest.fixture
+def proxy(redis_server: RedisServer, redis_url: str) -> Iterator[Any]:
+    """A proxy in front of the shared server, with faults to switch on."""
+    yield from started("faults", "Proxy", redis_server)
+
+
 def started(module: str, name: str, *arguments: Any) -> Iterator:
     """Start a server whose driver may be missing."""
     with getattr(importlib.import_module(f"helpers.servers.{module}"), name)(*arguments) as server:

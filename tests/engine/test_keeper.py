@@ -47,6 +47,12 @@ class Renewing(MemoryStore):
         return [Outcome.OK] * len(renewals)
 
 
+def own_keeper(**settings):
+    """Return an application, and its keeper with a thread of its own."""
+    app = make_app(**settings)
+    return app, app.extensions["idempotence"].engine.keeper
+
+
 class ClaimingHarness(KeeperHarness):
     """One whose holds are really claimed, in a store that can be told to be away."""
 
@@ -293,8 +299,7 @@ def test_a_settlement_waits_for_the_renewal_under_way():
 def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):
     monkeypatch.setattr("flask_idempotence.engine.keeper.IDLE_TIMEOUT", 0.2)
     before = set(threading.enumerate())
-    app = make_app(IDEMPOTENCE_LEASE=0.6)
-    keeper = app.extensions["idempotence"].engine.keeper
+    app, keeper = own_keeper(IDEMPOTENCE_LEASE=0.6)
     running, finish = threading.Barrier(6), threading.Event()
 
     @app.post("/<int:number>")
@@ -325,8 +330,7 @@ def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_process_keeps_nothing_of_its_parents(monkeypatch):
-    app = make_app()
-    keeper = app.extensions["idempotence"].engine.keeper
+    app, keeper = own_keeper()
     hold = leased_claim(app, 1, time.monotonic())
     keeper._changed.acquire()  # as if another thread were in the middle of something
     child = os.fork()
@@ -342,8 +346,7 @@ def test_a_child_process_keeps_nothing_of_its_parents(monkeypatch):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_it_goes_on_after_an_error_of_our_own(monkeypatch, caplog):
     monkeypatch.setattr("flask_idempotence.engine.keeper.RETRY_EVERY", 0.01)
-    app = make_app()
-    keeper = app.extensions["idempotence"].engine.keeper
+    app, keeper = own_keeper()
     ticks = []
 
     def tick():
@@ -360,8 +363,7 @@ def test_it_goes_on_after_an_error_of_our_own(monkeypatch, caplog):
 
 
 def test_a_short_lease_wakes_the_keeper_out_of_a_long_sleep():
-    app = make_app(store=Renewing())
-    keeper = app.extensions["idempotence"].engine.keeper
+    app, keeper = own_keeper(store=Renewing())
     keeper.watch(long := leased_claim(app, 20, time.monotonic()))
     time.sleep(0.1)
     keeper.watch(short := leased_claim(app, 0.6, time.monotonic()))
@@ -372,8 +374,7 @@ def test_a_short_lease_wakes_the_keeper_out_of_a_long_sleep():
 
 
 def test_what_the_garbage_collector_defers_waits_for_no_lock():
-    app, done = make_app(), []
-    keeper = app.extensions["idempotence"].engine.keeper
+    (_, keeper), done = own_keeper(), []
 
     def collected_inside():
         with keeper._changed:
@@ -388,8 +389,7 @@ def test_what_the_garbage_collector_defers_waits_for_no_lock():
 
 
 def test_a_keeper_that_could_not_start_is_alive_after_the_next_work(monkeypatch, caplog):
-    app = make_app(store=Renewing())
-    keeper = app.extensions["idempotence"].engine.keeper
+    app, keeper = own_keeper(store=Renewing())
 
     def refuse(thread):
         raise RuntimeError("can't start new thread")

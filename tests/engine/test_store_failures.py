@@ -5,7 +5,7 @@ import time
 import pytest
 import redis
 from helpers.apps import make_app
-from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.faults import SilentServer
 from helpers.servers.processes import all_at_once, until
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
@@ -72,12 +72,6 @@ def fall_silent(proxy):
 
 
 TROUBLES = pytest.mark.parametrize("trouble", [refuse, fall_silent])
-
-
-@pytest.fixture
-def proxy(redis_server, redis_url):
-    with Proxy(redis_server) as proxy:
-        yield proxy
 
 
 @pytest.mark.parametrize(

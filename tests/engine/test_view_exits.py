@@ -26,19 +26,6 @@ def guard(request):
     return request.param
 
 
-@pytest.mark.parametrize("way", SUCCESSES)
-def test_a_success_is_not_run_again(guard, way):
-    site = Site(SUCCESSES[way], guard)
-    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["success"]
-
-
-@pytest.mark.parametrize("propagate", [True, False])
-@pytest.mark.parametrize("way", FAILURES)
-def test_a_failure_may_be_submitted_again(guard, way, propagate):
-    site = Site(FAILURES[way], guard, PROPAGATE_EXCEPTIONS=propagate)
-    assert site.runs_after(3) == HOW_OFTEN_IT_RUNS[guard]["failure"]
-
-
 @pytest.mark.parametrize("failure", [lambda: abort(404), NotFound], ids=["aborts", "returns"])
 def test_an_error_is_settled_before_its_response_is_closed(failure):
     site = Site(failure, "lock")
@@ -51,9 +38,15 @@ def test_the_views_own_exception_comes_out(guard):
     assert Site(fail, guard, PROPAGATE_EXCEPTIONS=False).submit().status_code == 500
 
 
+def as_it_is(site):
+    """Leave the application without handlers."""
+
+
 ENDINGS = {
-    "a file": (lambda: send_file(__file__), lambda site: None, "success"),
-    "a file with an error": (lambda: (send_file(__file__), 404), lambda site: None, "failure"),
+    **{way: (view, as_it_is, "success") for way, view in SUCCESSES.items()},
+    **{way: (view, as_it_is, "failure") for way, view in FAILURES.items()},
+    "a file": (lambda: send_file(__file__), as_it_is, "success"),
+    "a file with an error": (lambda: (send_file(__file__), 404), as_it_is, "failure"),
     "an error handler": (
         fail,
         lambda site: site.app.register_error_handler(ValueError, lambda error: ("no", 422)),

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from helpers.apps import make_app
-from helpers.servers.faults import CLAIM, Proxy
+from helpers.servers.faults import CLAIM
 from helpers.servers.processes import all_at_once, until
 
 from flask_idempotence import MemoryStore, idempotent
@@ -69,12 +69,6 @@ class Shop:
 
 def slug(answer):
     return answer.json["type"].rpartition(":")[2]
-
-
-@pytest.fixture
-def proxy(redis_server, redis_url):
-    with Proxy(redis_server) as proxy:
-        yield proxy
 
 
 class TestCompletion:
