@@ -174,6 +174,15 @@ def redis_url(redis_server: RedisServer) -> Iterator[str]:
     redis_server.close_clients()
 
 
+@pytest.fixture
+def proxy(redis_server: RedisServer, redis_url: str) -> Iterator[Any]:
+    """A proxy in front of the shared server, with faults to switch on."""
+    from helpers.servers.faults import Proxy  # noqa: PLC0415 - few tests need it
+
+    with Proxy(redis_server) as between:
+        yield between
+
+
 @pytest.fixture(scope="session")
 def pgbouncer(postgres: Any) -> Iterator:
     """A pooler in transaction mode in front of that PostgreSQL, with three connections to it."""

@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers.servers.faults import Proxy
 from helpers.servers.processes import Gunicorn, until
 
 from flask_idempotence.engine.keeper import EXIT_TIMEOUT
@@ -109,12 +108,6 @@ class Process:
         said, complaints = self.process.communicate("\n", timeout=60)
         assert self.process.returncode == 0
         return complaints, float(said.split()[-1])
-
-
-@pytest.fixture
-def proxy(redis_server, redis_url):
-    with Proxy(redis_server) as proxy:
-        yield proxy
 
 
 @pytest.fixture
