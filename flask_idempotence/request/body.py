@@ -272,11 +272,6 @@ def _read_and_keep(request: Request) -> Body:
     if "stream" in known:
         known["stream"] = body.stream
         body.is_rest |= body.size < (is_altered if length is None else length)
-    # The file ends where the body does: nothing has to count its bytes again. Not under a limit:
-    # Werkzeug then takes a body of just that length for too long where it is read in pieces, as a
-    # multipart form is, for which the view may still set a limit.
-    if limit is None and request.mimetype != MULTIPART:
-        environ["wsgi.input_terminated"] = True
     return body
 
 
