@@ -7,28 +7,18 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.servers.processes import run_to_end
+from helpers.servers import processes
 
 APP = """
-import os
-from flask import Flask
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence import idempotent, no_repeat_submit, one_time_token
+from helpers.applications.plain import app, index
 
-app = Flask("shop")
-app.config["SECRET_KEY"] = "a secret for the tests"
-app.config.from_prefixed_env()
-Idempotence(app)
-
-def pid():
-    return {"pid": os.getpid()}
-
-app.get("/")(pid)
 for path, endpoint, guard in (
     ("/orders", "create_order", no_repeat_submit(60)),
     ("/payments", "pay", idempotent),
     ("/checkout", "checkout", one_time_token()),
 ):
-    app.add_url_rule(path, endpoint, guard(pid), methods=["POST"])
+    app.add_url_rule(path, endpoint, guard(index), methods=["POST"])
 """
 
 
@@ -45,12 +35,13 @@ class Shell:
     def __init__(self, directory, *, app=APP, **environment):
         self.directory = directory
         (directory / "shop.py").write_text(app)
+        unset = ("FLASK_", "GUNICORN_", "UWSGI_", "WEB_", "NO_COLOR")
         kept = {
             name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("FLASK_", "GUNICORN_", "UWSGI_", "WEB_", "NO_COLOR"))
+            for name, value in processes.environment(TERM="xterm", COLUMNS="120").items()
+            if not name.startswith(unset)
         }
-        self.environment = {**kept, "TERM": "xterm", "COLUMNS": "120", **environment}
+        self.environment = {**kept, **environment}
 
     def command(self, arguments):
         flask = str(Path(sys.executable).with_name("flask"))
@@ -58,7 +49,7 @@ class Shell:
 
     def pipe(self, *arguments, typed="", **environment):
         place = {"cwd": self.directory, "env": self.environment | environment}
-        done = run_to_end(self.command(arguments), **place, input=typed)
+        done = processes.run_to_end(self.command(arguments), **place, input=typed)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def terminal(self, *arguments, typed="", **environment):

@@ -32,9 +32,9 @@ class QuietHandler(WSGIRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(app, **options):
+def serving(app, handler=QuietHandler, **options):
     """Serve an application from a thread for each connection; gives its address."""
-    server = make_server(HOST, 0, app, threaded=True, request_handler=QuietHandler, **options)
+    server = make_server(HOST, 0, app, threaded=True, request_handler=handler, **options)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

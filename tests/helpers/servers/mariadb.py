@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import signal
 import socket
 from pathlib import Path
 
@@ -146,9 +145,3 @@ class MariaDbServer(ServerProcess):
     def url(self, database: str) -> str:
         scheme = os.environ.get(SCHEME_VARIABLE, "mysql+pymysql")
         return f"{scheme}://root@{HOST}:{self.port}/{database}"
-
-    def pause(self) -> None:
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        os.kill(self._process.pid, signal.SIGCONT)

@@ -70,7 +70,7 @@ class PostgresServer(ServerProcess):
             "log_min_messages": "log",
             **settings,
         }
-        self._paused = []
+        self._frozen = []
         self._count = 0
 
     def start(self) -> None:
@@ -165,15 +165,15 @@ class PostgresServer(ServerProcess):
             rows = connection.execute(
                 "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
             )
-            self._paused = [self._process.pid, *(pid for (pid,) in rows)]
-        for pid in self._paused:
+            self._frozen = [self._process.pid, *(pid for (pid,) in rows)]
+        for pid in self._frozen:
             os.kill(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        for pid in self._paused:
+        for pid in self._frozen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-        self._paused = []
+        self._frozen = []
 
     def stop(self) -> None:
         """End the server, without waiting for its clients."""

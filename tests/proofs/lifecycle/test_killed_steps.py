@@ -5,8 +5,7 @@ import sys
 
 import pytest
 from helpers.killed_steps import POINTS
-from helpers.repository import ROOT
-from helpers.servers.processes import run_to_end
+from helpers.servers.processes import environment, run_to_end
 
 PLACES = [
     pytest.param("redis", marks=pytest.mark.lifecycle),
@@ -24,7 +23,7 @@ def told(request, tmp_path):
     elif request.param != "sqlite":
         url = request.getfixturevalue(request.param).new_database()
     command = [sys.executable, "-m", "helpers.killed_steps", uri, url]
-    done = run_to_end(command, check=True, cwd=ROOT / "tests", timeout=120)
+    done = run_to_end(command, check=True, env=environment(), timeout=120)
     return json.loads(done.stdout)
 
 

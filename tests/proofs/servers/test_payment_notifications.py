@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.callers.payment_providers import PROVIDERS, SETTINGS, application_of_page
-from helpers.servers.processes import HOST, Gunicorn, all_at_once, until
+from helpers.servers.processes import Gunicorn, all_at_once, until
 
 pytestmark = pytest.mark.servers
 
@@ -121,17 +121,11 @@ class Caller:
     def attempt(self, number, cents=8800):
         notification = self.provider.notify(f"trade of {number}", number, cents)
         source = (f"127.0.0.{random.randrange(1, 9)}", 0)
-        port = self.service.server.port
-        connection = http.client.HTTPConnection(HOST, port, timeout=30, source_address=source)
-        with contextlib.closing(connection):
-            try:
-                connection.request(
-                    "POST", notification.path, notification.body, notification.headers
-                )
-                answer = connection.getresponse()
-                status, body = answer.status, answer.read()
-            except (http.client.HTTPException, OSError):
-                status, body = None, b""  # the worker died
+        status, body = None, b""
+        with contextlib.suppress(http.client.HTTPException, OSError):  # the worker died
+            path, headers, sent = notification
+            answer = self.service.server.ask(path, "POST", headers, sent, source=source)
+            status, body = answer.status, answer.body
         is_content = status is not None and self.provider.is_content(status, body)
         if is_content:
             # No success is said of a payment that is not booked.
