@@ -108,6 +108,7 @@ class History:
     given_up: list[str] = field(default_factory=list)
     lease: float = 3.0
     interval: float = 2.0
+    deadline: float = 1.0
 
     @cached_property
     def attempts_of(self) -> dict[str, list[Attempt]]:

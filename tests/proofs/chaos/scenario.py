@@ -4,8 +4,7 @@ import time
 from pathlib import Path
 
 from helpers.journal import read_journal
-from helpers.repository import ROOT
-from helpers.servers.processes import Gunicorn
+from helpers.servers.processes import Gunicorn, environment
 
 from .faults import Workers, plans
 from .history import History, history_in
@@ -24,13 +23,12 @@ WORKERS = 4
 
 def application(directory: Path, url: str) -> Gunicorn:
     """Return the application on several workers; Gunicorn itself must not kill who is stopped."""
-    environment = {"STORE": url, "LEASE": str(LEASE), "INTERVAL": str(INTERVAL)}
+    settings = {"lease": LEASE, "lock_interval": INTERVAL, "key_required": "true"}
     return Gunicorn(
         "proofs.chaos.application:app",
         workers=WORKERS,
         threads=16,
-        env={**environment, "JOURNAL": str(directory)},
-        cwd=ROOT / "tests",
+        env=environment(url, **settings, JOURNAL=directory),
         extra=("--timeout=120", "--log-level=warning"),
     )
 
