@@ -6,12 +6,13 @@ import sys
 import warnings
 from collections import Counter
 
-from flask import Flask
+import psutil
+from helpers.apps import make_app
 
-from flask_idempotence import Idempotence, idempotent
+from flask_idempotence import idempotent
 
-from .keys import Requests
-from .processes import figures_of, usage_of, zombies_of
+from .keys import Requests, settings_of
+from .soak import figures_of
 from .stores import open_server
 
 BATCH = 50
@@ -21,58 +22,47 @@ DEPTH = 5
 """Generations in such a line: each forks the next, and waits for it."""
 
 
-def application(store: str, effects: int) -> Flask:
-    app = Flask("forks")
-    app.config.update(
-        SECRET_KEY="a secret for the tests",
-        IDEMPOTENCE_STORAGE_URI=store,
-        IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 5},
-    )
-    Idempotence(app)
-
-    def view(name: str):
-        os.write(effects, f"{name}\n".encode())
-        return {"pid": os.getpid()}, 201
-
-    app.add_url_rule("/orders/<name>", "order", idempotent()(view), methods=["POST"])
-    return app
-
-
 class Family:
     """A process that forks; each child sends a key of its own through the parent's application."""
 
-    def __init__(self, app: Flask):
+    def __init__(self, server, effects):
+        app = make_app(**settings_of(server))
+
+        @app.post("/orders/<name>")
+        @idempotent
+        def order(name):
+            os.write(effects, f"{name}\n".encode())
+            return {"pid": os.getpid()}, 201
+
         self._requests = Requests(app)
         self.forked = 0
-        self.failed: list[int] = []
-        self.names: list[str] = []
+        self.failed = []
+        self.names = []
 
-    def serve(self, name: str) -> bool:
+    def serve(self, name):
         before = self._requests.statuses["201 CREATED"]
         for _ in range(2):
             self._requests.send(f"/orders/{name}", 1, HTTP_IDEMPOTENCY_KEY=f'"{name}"')
         return self._requests.statuses["201 CREATED"] == before + 2
 
-    def fork(self, name: str, depth: int = 1) -> None:
+    def fork(self, name, depth=1):
         self.names += [f"{name}.{generation}" for generation in range(depth)]
         self.forked += depth
-        child = os.fork()
-        if child == 0:
-            os._exit(self._live(name, 0, depth))
-        status = os.waitpid(child, 0)[1]
-        if status:
+        if status := self._child(name, 0, depth):
             self.failed.append(status)
 
-    def _live(self, name: str, generation: int, depth: int) -> int:
+    def _child(self, name, generation, depth):
+        child = os.fork()
+        if child == 0:
+            os._exit(self._live(name, generation, depth))
+        return os.waitpid(child, 0)[1]
+
+    def _live(self, name, generation, depth):
         try:
             if not self.serve(f"{name}.{generation}"):
                 return 2
-            if generation + 1 < depth:
-                child = os.fork()
-                if child == 0:
-                    os._exit(self._live(name, generation + 1, depth))
-                if os.waitpid(child, 0)[1]:
-                    return 3
+            if generation + 1 < depth and self._child(name, generation + 1, depth):
+                return 3
             # What it holds must still be its own after its child has ended.
             return 0 if self.serve(f"{name}.{generation}") else 4
         except BaseException as error:
@@ -87,7 +77,7 @@ def play(kind, count, directory):
     effects = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with open_server(kind, directory) as server:
         server.sample()  # it opens a connection of its own, which the children inherit as well
-        family = Family(application(server.url, effects))
+        family = Family(server, effects)
         marks = []
         while family.forked < count:
             batch = family.forked
@@ -98,13 +88,14 @@ def play(kind, count, directory):
             family.names.append(f"parent{family.forked}")
             gc.collect()
             connections = server.sample().get("connections", 0)
-            marks.append({**figures_of(usage_of(os.getpid())), "connections": connections})
-        zombies = zombies_of(os.getpid())
+            marks.append({**figures_of(os.getpid()), "connections": connections})
+        children = psutil.Process().children()
+        zombies = [each for each in children if each.status() == psutil.STATUS_ZOMBIE]
     os.close(effects)
     runs = Counter(path.read_text().splitlines())
     return marks, {
         "children failed": family.failed,
         "keys ran twice": [name for name, times in runs.items() if times > 1],
         "keys did not run": [name for name in family.names if name not in runs],
-        "zombies": zombies,
+        "zombies": [each.pid for each in zombies],
     }

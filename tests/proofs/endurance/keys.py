@@ -8,16 +8,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import contextmanager
-from pathlib import Path
 
-from flask import Flask
+from helpers.apps import make_app
 from werkzeug.test import create_environ
 
-from flask_idempotence import Idempotence, MemoryStore, idempotent, no_repeat_submit
+from flask_idempotence import MemoryStore, idempotent, no_repeat_submit
 
-from .processes import figures_of, usage_of
+from .soak import figures_of
 from .stores import STORES, open_server
 
 TTL = 30.0
@@ -38,17 +36,14 @@ MARKS = (0.01, 0.1, 0.5, 1.0)
 LOOKS = 10
 """At the threads of a process, of which the least count: one that prunes rows soon ends."""
 
-KINDS = ("memory", "full", *STORES)
-"""Stores; `full` is one in memory from which no key expires, so that it soon refuses all."""
-
 
 class Requests:
-    def __init__(self, app: Flask):
+    def __init__(self, app):
         self._app = app
         self._environ = create_environ("/", method="POST", content_type="application/json")
-        self.statuses: Counter[str] = Counter()
+        self.statuses = Counter()
 
-    def send(self, path: str, number: int, **headers: str) -> None:
+    def send(self, path, number, **headers):
         """Send a request that has nothing in common with another number's."""
         body = json.dumps({"order": number}).encode()
         environ = {
@@ -65,63 +60,65 @@ class Requests:
             pass
         answer.close()
 
-    def _begin(self, status: str, *_: object) -> None:
+    def _begin(self, status, *_):
         self.statuses[status] += 1
 
 
+def settings_of(server):
+    return {
+        "IDEMPOTENCE_STORAGE_URI": server.url,
+        "IDEMPOTENCE_STORAGE_OPTIONS": {"deadline": 5},
+    }
+
+
 @contextmanager
-def store_of(kind: str, count: int, directory: Path, done: Callable[[], int]):
-    """Yield the store of an application, or its URI; and what counts its keys."""
-    if kind in STORES:
-        with open_server(kind, directory) as server:
-            yield server.url, lambda: server.sample()["keys"]
-    else:
-        most = int(FULL * count)
-        store = MemoryStore(max_entries=most, clock=lambda: done() / PER_SECOND)
-        yield store, lambda: len(store._values)
+def application(kind, count, directory, done):
+    """Yield an application, and what counts the keys in its store.
 
+    `full` is a store in memory from which no key expires, so that it soon refuses all.
+    """
 
-def application(store: object, ttl: float) -> Flask:
-    app = Flask("keys")
-    app.config.update(SECRET_KEY="a secret for the tests", IDEMPOTENCE_KEY_TTL=ttl)
-    if isinstance(store, str):
-        app.config["IDEMPOTENCE_STORAGE_URI"] = store
-        app.config["IDEMPOTENCE_STORAGE_OPTIONS"] = {"deadline": 5}
-        Idempotence(app)
-    else:
-        app.testing = True  # without the warning of a store that no other process shares
-        Idempotence(app, store=store)
-
-    def view(number: int):
+    def view(number):
         return {"number": number}, 201
 
-    app.add_url_rule("/keys/<int:number>", "key", idempotent()(view), methods=["POST"])
-    app.add_url_rule("/locks/<int:number>", "lock", no_repeat_submit(1)(view), methods=["POST"])
-    return app
+    def with_views(app):
+        app.add_url_rule("/keys/<int:number>", "key", idempotent()(view), methods=["POST"])
+        guarded = no_repeat_submit(1)(view)
+        app.add_url_rule("/locks/<int:number>", "lock", guarded, methods=["POST"])
+        return app
+
+    if kind in STORES:
+        with open_server(kind, directory) as server:
+            app = make_app(IDEMPOTENCE_KEY_TTL=TTL, **settings_of(server))
+            yield with_views(app), lambda: server.sample()["keys"]
+    else:
+        ttl = LIVE * count / PER_SECOND if kind == "memory" else 1e6
+        store = MemoryStore(max_entries=int(FULL * count), clock=lambda: done() / PER_SECOND)
+        app = make_app(store=store, IDEMPOTENCE_KEY_TTL=ttl)
+        yield with_views(app), lambda: len(store._values)
 
 
-def figures() -> dict[str, float]:
+def figures():
     gc.collect()
     return {
-        **figures_of(usage_of(os.getpid())),
+        **figures_of(os.getpid()),
         "allocated blocks": sys.getallocatedblocks(),
         "collected objects": len(gc.get_objects()),
         "threads": min(_threads() for _ in range(LOOKS)),
     }
 
 
-def _threads() -> int:
+def _threads():
     time.sleep(0.1)
     return threading.active_count()
 
 
-def play(kind, count, directory, *, leak=False):
+def play(kind, count, directory, leak=False):
     """Send so many keys, every tenth with a lock as well; return the figures at each mark."""
     number = 0
-    ttl = {"memory": LIVE * count / PER_SECOND, "full": 1e6}.get(kind, TTL)
     kept = []
-    with store_of(kind, count, directory, lambda: number) as (store, keys_in):
-        requests = Requests(application(store, ttl))
+    with application(kind, count, directory, lambda: number) as (app, keys_in):
+        requests = Requests(app)
         marks = []
         for mark in MARKS:
             while number < mark * count:

@@ -1,84 +1,106 @@
 """Ten thousand leases at once in the keeper of one process."""
 
-import os
 import threading
 import time
 
-from helpers.held_leases import HeldLeases
+import psutil
+from helpers.apps import make_app
+from helpers.keeper_harness import leased_claim
 
-from .processes import MEBIBYTE, usage_of
+from flask_idempotence.engine.store_calls import Instrument
+from flask_idempotence.stores.base import NO_FINGERPRINT
+
 from .stores import open_server
 
 BATCH = 1000
 
 
-def play(kind, count, directory, lease, seconds):
-    """Hold so many leases, and look at each of them in the store again and again.
+class Renewals(Instrument):
+    """Notes how late the keeper was at worst."""
 
-    Returns the rows of a table: what is measured, its figure, and whether its limit holds.
-    """
-    with open_server(kind, directory) as server:
-        measured = HeldLeases(server.url, lease=lease)
-        threads, memory = threading.active_count(), usage_of(os.getpid()).uss
-        measured.hold(count, over=lease / 3)
-        grown = usage_of(os.getpid()).uss - memory
-        looks = Looks(measured)
-        looks.look()
-        looking = threading.Thread(target=looks.look_until_stopped)
-        looking.start()
-        share = measured.share(seconds)
-        looks.stopped.set()
-        looking.join()
-        looks.look()
-        measured.end()
-    shortest, latest = min(looks.shortest), measured.renewals.latest
-    return [
-        ("none is lost", measured.lost, measured.lost == 0),
-        ("none is missing in the store", looks.missing, looks.missing == 0),
-        ("a third of each lease is always left", f"{shortest:.1f} s", shortest > lease / 3),
-        ("no renewal is later than a sixth of a lease", f"{latest:.2f} s", latest < lease / 6),
-        # The keeper, and with a database the watchdog of its connections.
-        (
-            "two threads at most are started",
-            f"{threads} → {looks.threads}",
-            looks.threads <= threads + 2,
-        ),
-        ("leases, and looks at them", f"{count}, {len(looks.claims)}", None),
-        ("keeper's thread", f"{100 * share:.2f} % of one core", None),
-        ("slowest claim meanwhile", f"{1000 * max(looks.claims):.1f} ms", None),
-        ("memory", f"{grown / count:.0f} B each, {grown / MEBIBYTE:.1f} MiB in all", None),
-    ]
+    latest = 0.0
+
+    def renewal_delay(self, seconds):
+        self.latest = max(self.latest, seconds)
 
 
-class Looks:
-    """Looks at all leases from the store's side, and claims something else in between."""
+class HeldLeases:
+    """Claims that an application's own keeper renews, and looks at them from the store's side."""
 
-    def __init__(self, measured):
-        self._measured, self._count, self._marks = measured, len(measured.holds), {}
-        self.stopped = threading.Event()
+    def __init__(self, url, lease):
+        self._app = make_app(IDEMPOTENCE_STORAGE_URI=url, IDEMPOTENCE_LEASE=lease)
+        self._engine = self._app.extensions["idempotence"].engine
+        self.renewals = Renewals()
+        self._engine.policy.instruments += (self.renewals,)
+        self._lease, self.holds, self._marks = lease, [], {}
         self.missing = self.threads = 0
-        self.shortest, self.claims = [], []
+        self.shortest, self.slowest, self.looks = lease, 0.0, 0
 
-    def look_until_stopped(self):
-        while not self.stopped.wait(1.0):
-            self.look()
-
-    def look(self):
-        """Count the leases that are not in the store as they should be."""
+    def hold(self, count):
+        """Make claims one after the other over a third of a lease, as by requests."""
         began = time.monotonic()
-        self._measured.claim(f"other:{len(self.claims)}")
-        self.claims.append(time.monotonic() - began)
-        self._measured.engine.keeper.unwatch(self._measured.holds.pop())
-        self.threads = max(self.threads, threading.active_count() - 1)  # this one
-        missing = 0
-        for first in range(0, self._count, BATCH):
-            holds = self._measured.holds[first : first + BATCH]
-            found = self._measured.engine.store.peek_all([hold.slot.key for hold in holds])
+        for number in range(count):
+            due = began + self._lease / 3 * number / count
+            time.sleep(max(0.0, due - time.monotonic()))
+            self.holds.append(self._claim(f"held:{number}"))
+
+    def _claim(self, key):
+        claim = leased_claim(self._app, self._lease, self._engine.now(), key)
+        self._engine.store.claim(key, claim.owner, NO_FINGERPRINT, self._lease, 0)
+        self._engine.keeper.watch(claim)
+        return claim
+
+    def look(self, seconds):
+        """Look at all leases again and again; return the keeper's share of a core meanwhile."""
+        clock = time.pthread_getcpuclockid(self._engine.keeper._thread.ident)
+        before, began = time.clock_gettime(clock), time.monotonic()
+        while time.monotonic() < began + seconds:
+            self._look_once()
+            time.sleep(1)
+        return (time.clock_gettime(clock) - before) / (time.monotonic() - began)
+
+    def _look_once(self):
+        """Claim something else, and count the leases that the store does not have."""
+        began = time.monotonic()
+        other = self._claim(f"other:{self.looks}")
+        self.slowest = max(self.slowest, time.monotonic() - began)
+        self._engine.keeper.unwatch(other)
+        self.looks += 1
+        self.threads = max(self.threads, threading.active_count())
+        for first in range(0, len(self.holds), BATCH):
+            holds = self.holds[first : first + BATCH]
+            found = self._engine.store.peek_all([hold.slot.key for hold in holds])
             for hold, entry in zip(holds, found, strict=True):
                 # The mark is that of its first owner, as long as it was never lost.
                 mark = entry and self._marks.setdefault(hold, entry.mark)
                 if entry is None or not entry.lease or entry.mark != mark:
-                    missing += 1
+                    self.missing += 1
                 else:
-                    self.shortest.append(entry.lease)
-        self.missing = max(self.missing, missing)
+                    self.shortest = min(self.shortest, entry.lease)
+
+    def end(self):
+        for hold in self.holds:
+            self._engine.keeper.unwatch(hold)
+
+
+def play(kind, count, directory, lease, seconds):
+    """Hold so many leases, and look at each of them in the store again and again."""
+    process = psutil.Process()
+    with open_server(kind, directory) as server:
+        held = HeldLeases(server.url, lease)
+        threads, memory = threading.active_count(), process.memory_full_info().uss
+        held.hold(count)
+        grown = process.memory_full_info().uss - memory
+        share = held.look(seconds)
+        held.end()
+    return {
+        "lost": sum(hold.lost for hold in held.holds),
+        "missing in the store": held.missing,
+        "looks": held.looks,
+        "left of a lease, at least": held.shortest,
+        "latest renewal": held.renewals.latest,
+        "threads that were started": held.threads - threads,
+        "keeper's share of a core": share,
+        "slowest claim of another key": held.slowest,
+        "bytes of a lease": grown / count,
+    }
