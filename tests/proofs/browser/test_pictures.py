@@ -4,7 +4,6 @@
 picture was taken: its text without digits, and the files that draw it.
 """
 
-# ruff: noqa: F811 (a fixture is imported, and then an argument)
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 from helpers.repository import ROOT
 from helpers.servers.example import ask
-from proofs.browser.example import expect, run_lab, running, url  # noqa: F401 - fixtures
+from proofs.browser.example import run_lab
 
 pytestmark = pytest.mark.browser
 
