@@ -92,23 +92,31 @@ class Site:
         return self.runs
 
 
-class KeyedApp:
-    """An application with views behind key guards, which count their runs.
+class StillApp:
+    """An application whose clock stands still, whose keeper the test drives; nobody sleeps.
 
-    Its clock stands still, its keeper works when the test says so, and nobody sleeps.
+    With a store of the test's own, time passes there as it does.
     """
 
-    def __init__(self, view=lambda: "done", *, uri=None, settings=None, **options):
-        self.clock = FakeClock()
+    def __init__(self, *, store=None, clock=None, **settings):
+        self.clock = clock or FakeClock()
         self.idempotence = Idempotence()
-        self.store = None if uri else MemoryStore(clock=self.clock)
-        settings = {"IDEMPOTENCE_STORAGE_URI": uri or "memory://", **(settings or {})}
-        self.app = make_app(idempotence=self.idempotence, store=self.store, **settings)
+        if store is None and "IDEMPOTENCE_STORAGE_URI" not in settings:
+            store = MemoryStore(clock=self.clock)
+        self.app = make_app(idempotence=self.idempotence, store=store, **settings)
         self.clock.rule(self.app)
         self.engine = self.app.extensions["idempotence"].engine
         self.store = self.engine.store
         self.engine.keeper._schedule = lambda at: None  # no thread: the test ticks
         self.runs = 0
+
+
+class KeyedApp(StillApp):
+    """An application with views behind key guards, which count their runs."""
+
+    def __init__(self, view=lambda: "done", *, uri=None, settings=None, **options):
+        stored = {"IDEMPOTENCE_STORAGE_URI": uri} if uri else {}
+        super().__init__(**stored, **(settings or {}))
         self.add("/", view, **options)
 
     def add(self, rule, view, *, guards=(), **options):
