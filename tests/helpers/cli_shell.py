@@ -11,14 +11,14 @@ from helpers.servers import processes
 
 APP = """
 from flask_idempotence import idempotent, no_repeat_submit, one_time_token
-from helpers.applications.plain import app, index
+from helpers.applications.plain import app, index as pid
 
 for path, endpoint, guard in (
     ("/orders", "create_order", no_repeat_submit(60)),
     ("/payments", "pay", idempotent),
     ("/checkout", "checkout", one_time_token()),
 ):
-    app.add_url_rule(path, endpoint, guard(index), methods=["POST"])
+    app.add_url_rule(path, endpoint, guard(pid), methods=["POST"])
 """
 
 

@@ -353,7 +353,7 @@ def post_worker_init(worker):
         self, app, *, workers=2, threads=32, env=None, cwd=None, worker_class="gthread", extra=()
     ):
         self._workers = workers
-        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        self._environment = environment() | (env or {})
         self._cwd = cwd
         self._program = []
         self._arguments = [f"--workers={workers}", f"--threads={threads}"]
