@@ -10,9 +10,19 @@ from pathlib import Path
 from helpers.servers import processes
 
 APP = """
-from flask_idempotence import idempotent, no_repeat_submit, one_time_token
-from helpers.applications.plain import app, index as pid
+import os
+from flask import Flask
+from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
 
+app = Flask("shop")
+app.config["SECRET_KEY"] = "a secret for the tests"
+app.config.from_prefixed_env()
+Idempotence(app)
+
+def pid():
+    return {"pid": os.getpid()}
+
+app.get("/")(pid)
 for path, endpoint, guard in (
     ("/orders", "create_order", no_repeat_submit(60)),
     ("/payments", "pay", idempotent),
