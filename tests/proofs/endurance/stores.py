@@ -15,14 +15,16 @@ HELD = 0.5
 """Seconds for which a store answers nothing before a run, so that all connections are opened."""
 
 
-class RedisStore(Assembled):
-    def _assemble(self, start):
-        self._server = start(RedisServer())
-        self.url = self._server.url
-
+class ServerStore(Assembled):
     def hold(self):
         self._server.pause()
         threading.Timer(HELD, self._server.resume).start()
+
+
+class RedisStore(ServerStore):
+    def _assemble(self, start):
+        self._server = start(RedisServer())
+        self.url = self._server.url
 
     def sample(self):
         """Return what the server counts; its own client is one of the connections."""
@@ -59,7 +61,7 @@ class SqliteStore(Assembled):
         return {"keys": rows, "store, MiB": size / MEBIBYTE}
 
 
-class PostgresStore(Assembled):
+class PostgresStore(ServerStore):
     """A PostgreSQL with the settings of its distribution, save for the flushes."""
 
     def _assemble(self, start):
@@ -67,10 +69,6 @@ class PostgresStore(Assembled):
         self.url = self._server.new_database()
         self._connection = start(self._server.connect(self.url.rpartition("/")[2]))
         create_table(self.url)
-
-    def hold(self):
-        self._server.pause()
-        threading.Timer(HELD, self._server.resume).start()
 
     def _ask(self, query):
         return [row[0] for row in self._connection.execute(query)]

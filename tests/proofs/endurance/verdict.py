@@ -1,4 +1,4 @@
-"""What a long run must show: a line for each figure, those of an early part beside the end's."""
+"""What a long run must show: what a figure was in an early part, and what it is in the end."""
 
 import statistics
 from dataclasses import dataclass
@@ -12,41 +12,6 @@ IN_BALANCE = 1.25
 
 
 @dataclass(frozen=True)
-class Line:
-    """One figure of a run, early (it has warmed up) and late; `limit` is a share of growth."""
-
-    name: str
-    before: float
-    after: float
-    limit: float
-
-    @property
-    def growth(self):
-        return self.after / self.before - 1 if self.before else float(self.after > 0)
-
-    @property
-    def verdict(self):
-        return "ok" if self.growth <= self.limit else "FAILED"
-
-    def __str__(self):
-        figures = f"{self.before:.4g} | {self.after:.4g} | {100 * self.growth:+.1f} %"
-        return f"| {self.name} | {figures} | {self.verdict} |"
-
-
-def told(lines):
-    """Return the table of some lines, and those that missed their limit."""
-    head = ["| | early | end | growth | |", "|---|---|---|---|---|"]
-    missed = [f"FAILED: {line}" for line in lines if line.verdict == "FAILED"]
-    return "\n".join([*head, *map(str, lines)]), missed
-
-
-def grown(early, end, limit):
-    """Compare figures. The keeper comes and goes: a thread may be doubled."""
-    limits = {name: 1.0 if name == "threads" else limit for name in early}
-    return told([Line(name, early[name], end[name], limits[name]) for name in early])
-
-
-@dataclass(frozen=True)
 class Limits:
     """Shares by which figures may grow; `times` also of operations that may begin late."""
 
@@ -54,32 +19,53 @@ class Limits:
     store: float = 0.03
     times: float = 0.03
 
+    def of(self, name):
+        if name.startswith(("worker", "master")):
+            return self.processes
+        return self.times if name.startswith(("CPU", "guarded")) else self.store
+
+
+def compare(early, end, limit_of):
+    """Return a line for each figure, and those lines in which one grew by more than its limit."""
+    lines, missed = [], []
+    for name, before in early.items():
+        after = end[name]
+        growth = after / before - 1 if before else float(after > 0)
+        lines.append(f"{name}: {before:.4g} → {after:.4g}, {100 * growth:+.1f} %")
+        if growth > limit_of(name):
+            missed.append(lines[-1])
+    return lines, missed
+
+
+def grown(early, end, limit):
+    """Compare figures. The keeper comes and goes: a thread may be doubled."""
+    return compare(early, end, lambda name: 1.0 if name == "threads" else limit)
+
 
 def report_of(samples, limits):
-    table, faults = told([*lines_of(samples, limits)])
-    faults += [f"FAILED: {count} x {problem}" for problem, count in samples.problems.items()]
+    lines, faults = compare(*figures_of(samples), limits.of)
+    faults += [f"{count} x {problem}" for problem, count in samples.problems.items()]
     if samples.late > limits.times:
-        faults.append(f"FAILED: {100 * samples.late:.1f} % of the operations began late")
-    return table, faults
+        faults.append(f"{100 * samples.late:.1f} % of the operations began late")
+    return lines, faults
 
 
-def lines_of(samples, limits):
+def figures_of(samples):
+    """Return the averages of both parts."""
     parts = {name: parts_of(samples, values) for name, values in samples.series.items()}
-    # The clients' work is always the same: it measures the machine.
     workers, clients = (
         [part[-1] - part[0] for part in parts.pop(f"CPU of the {who}")]
         for who in ("workers", "clients")
     )
-    shares = (ours / theirs for ours, theirs in zip(workers, clients, strict=True))
-    yield Line("CPU a request, workers ÷ clients", *shares, limits.times)
-    for name, (early, end) in parts.items():
-        limit = limits.processes if name.startswith(("worker", "master")) else limits.store
-        if name.startswith("guarded"):
-            limit = limits.times
-        # Keys come and go in rounds, as rows are pruned.
-        is_steady = name != "keys" and not name.endswith("MiB")
-        average = statistics.median if is_steady else statistics.fmean
-        yield Line(name, average(early), average(end), limit)
+    for place in (0, 1):
+        # The clients' work is always the same: it measures the machine.
+        figures = {"CPU a request, workers ÷ clients": workers[place] / clients[place]}
+        for name, part in parts.items():
+            # Keys come and go in rounds, as rows are pruned.
+            is_steady = name != "keys" and not name.endswith("MiB")
+            average = statistics.median if is_steady else statistics.fmean
+            figures[name] = average(part[place])
+        yield figures
 
 
 def compared(samples):

@@ -6,7 +6,6 @@ plan says for each run how long it takes, whether it fails, and where its proces
 
 import contextlib
 import http.client
-import os
 import random
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.callers.payment_providers import PROVIDERS, SETTINGS, application_of_page
-from helpers.servers.processes import Gunicorn, all_at_once, until
+from helpers.servers.processes import Gunicorn, all_at_once, environment, until
 
 pytestmark = pytest.mark.servers
 
@@ -77,15 +76,9 @@ class Service:
         self.effects = redis_server.client(decode_responses=True, db=3)
         self.effects.flushdb()
         redis_server.client(db=4).flushdb()
-        environment = {
-            **os.environ,
-            **{f"FLASK_{setting}": value for setting, value in SETTINGS.items()},
-            "FLASK_DATABASE": url,
-            "FLASK_IDEMPOTENCE_STORAGE_URI": f"{redis_url}/4",
-            "FLASK_IDEMPOTENCE_LEASE": "1",
-            "EFFECTS": f"{redis_url}/3",
-        }
-        place = {"env": environment, "cwd": folder}
+        settings = {f"FLASK_{setting}": value for setting, value in SETTINGS.items()}
+        settings |= {"FLASK_DATABASE": url, "EFFECTS": f"{redis_url}/3"}
+        place = {"env": environment(f"{redis_url}/4", lease=1, **settings), "cwd": folder}
         subprocess.run([sys.executable, "-c", PREPARE], check=True, **place)
         self.connection = stack.enter_context(postgres.connect(url.rpartition("/")[2]))
         self.server = stack.enter_context(Gunicorn(f"service:{name}", workers=2, **place))
