@@ -63,8 +63,6 @@ PICTURES = {
 }
 """How a page gets into the state of its picture, and the size of the window."""
 
-MARGIN = 20
-
 DARK = {"example-lab"}
 """Pictures with a second version for dark pages."""
 
@@ -77,29 +75,12 @@ def digest_of(part):
     return hashlib.sha256("\n".join([text, *sources]).encode()).hexdigest()
 
 
-def frame(part):
-    """Return the rectangle of a part with a margin, as far as the page extends."""
-    return part.evaluate(
-        """(part, margin) => {
-          const { left, top, right, bottom } = part.getBoundingClientRect();
-          const x = Math.max(0, left + scrollX - margin);
-          const y = Math.max(0, top + scrollY - margin);
-          const { scrollWidth, scrollHeight } = document.documentElement;
-          const width = Math.min(scrollWidth, right + scrollX + margin) - x;
-          return { x, y, width, height: Math.min(scrollHeight, bottom + scrollY + margin) - y };
-        }""",
-        MARGIN,
-    )
-
-
 def save(name, part):
     for scheme in ("dark", "light"):
         if scheme == "light" or name in DARK:
             part.page.emulate_media(color_scheme=scheme)
             suffix = "-dark" if scheme == "dark" else ""
-            part.page.screenshot(
-                path=FOLDER / f"{name}{suffix}.png", clip=frame(part), full_page=True
-            )
+            part.screenshot(path=FOLDER / f"{name}{suffix}.png")
     digests = json.loads(DIGESTS.read_text()) if DIGESTS.exists() else {}
     digests[name] = digest_of(part)
     DIGESTS.write_text(json.dumps(digests, indent=2, sort_keys=True) + "\n")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from flask import g, request
 from helpers.applications.plain import app
-from helpers.journal import Journal
 
 from flask_idempotence import idempotent, no_repeat_submit, one_time_token
+
+from .history import Journal
 
 journal = Journal(Path(os.environ["JOURNAL"]))
 journal.watch_for_standstills()

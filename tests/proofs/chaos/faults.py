@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.journal import read_journal
 from helpers.servers.faults import CLAIM, Proxy
 from helpers.servers.processes import Assembled, Gunicorn, RedisServer, until
 from helpers.servers.topologies import SentinelGroup
@@ -97,7 +96,7 @@ class Workers:
         return [pid for pid in self._server.workers() if pid not in self._stopped]
 
     def _busy(self) -> list[int]:
-        runs = history_in(read_journal(self._directory)).runs
+        runs = history_in(self._directory).runs
         in_view = {run.pid for run in runs if not run.end}
         return [pid for pid in self._running() if pid in in_view]
 

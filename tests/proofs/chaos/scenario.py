@@ -3,7 +3,6 @@
 import time
 from pathlib import Path
 
-from helpers.journal import read_journal
 from helpers.servers.processes import Gunicorn, environment
 
 from .faults import Workers, plans
@@ -55,7 +54,7 @@ def play(store, directory: Path, *, seconds: float, seed: int) -> History:
             load.end(within=PATIENCE)
         time.sleep(LEASE + MARGIN)
         load.probe()
-    history = history_in(read_journal(directory))
+    history = history_in(directory)
     history.attempts, history.given_up = load.attempts, load.given_up
     history.faults += [*store.faults, *workers.faults]
     history.lease, history.interval = LEASE, INTERVAL

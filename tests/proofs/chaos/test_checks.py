@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from helpers.journal import Journal, read_journal
 
 from . import checks
-from .history import EXITED, KILLED, STOPPED, Attempt, Fault, History, Run, history_in
+from .history import EXITED, KILLED, STOPPED, Attempt, Fault, History, Journal, Run, history_in
 from .report import counts_of
 
 LEASE, INTERVAL = 3.0, 2.0
@@ -195,7 +194,7 @@ def test_a_journal_is_read_as_it_was_written_and_its_history_is_counted(tmp_path
     journal.note("stall", since=0.0)
     with (tmp_path / "journal").open("ab") as file:
         file.write(b'{"event": "eff')  # is being written
-    history = history_in(read_journal(tmp_path))
+    history = history_in(tmp_path)
     assert [(run.effect is None, run.end) for run in history.runs] == [(False, "exit"), (True, "")]
     counts = counts_of(history)
     assert counts["Faults"] == {EXITED: 1}

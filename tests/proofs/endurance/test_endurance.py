@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from . import forks, keys, leases, soak
+from . import soak
+from .one_process import fork_often, hold_leases, send_keys
 from .stores import STORES
 from .verdict import Limits, grown, report_of
 
@@ -63,7 +64,7 @@ def test_leaks_are_found(load, leaks):
 def growth_of(store, count, directory, limit, record_property, **more):
     """Send distinct keys; return what grew from a tenth of them on, and the statuses."""
     count = int(count * TIMES)
-    marks, statuses = in_a_process(keys.play, store, count, directory, *more.values())
+    marks, statuses = in_a_process(send_keys, store, count, directory, *more.values())
     _, early, _, end = marks
     early = {name: early[name] for name in early if not name.startswith("keys")}
     lines, faults = grown(early, end, limit)
@@ -87,7 +88,7 @@ def test_keys_that_a_process_keeps_are_found(tmp_path, record_property):
 
 
 def test_two_thousand_leases_are_renewed_in_time(tmp_path, record_property):
-    told = in_a_process(leases.play, "redis", int(2000 * TIMES), tmp_path, 6.0, 12.0)
+    told = in_a_process(hold_leases, "redis", int(2000 * TIMES), tmp_path, 6.0, 12.0)
     record_property("report", "\n".join(f"{name}: {value:.3g}" for name, value in told.items()))
     assert told["lost"] == told["missing in the store"] == 0
     assert told["left of a lease, at least"] > 2.0
@@ -98,7 +99,7 @@ def test_two_thousand_leases_are_renewed_in_time(tmp_path, record_property):
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_hundred_forks_leave_nothing_in_their_parent(tmp_path, record_property, store):
-    marks, wrong = in_a_process(forks.play, store, int(100 * TIMES), tmp_path)
+    marks, wrong = in_a_process(fork_often, store, int(100 * TIMES), tmp_path)
     assert {what: some[:5] for what, some in wrong.items() if some} == {}
     lines, faults = grown(marks[len(marks) // 10], marks[-1], 0.03)
     record_property("report", "\n".join([store, *lines]))

@@ -2,7 +2,6 @@
 
 import time
 
-from helpers.journal import read_journal
 from helpers.servers.network import Network
 from helpers.servers.processes import until
 
@@ -36,7 +35,7 @@ def play(fault, directory, *, servers=SentinelHosts, wait_replicas=0, min_replic
             raise RuntimeError("The servers did not become whole again.")
         time.sleep(CALM)
         apps.stop()
-        apps.probe(sorted(history_in(read_journal(directory)).attempts_of))
-    history = history_in(read_journal(directory))
+        apps.probe(sorted(history_in(directory).attempts_of))
+    history = history_in(directory)
     history.deadline = fault.deadline
     return history
