@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 
-from helpers.servers.processes import HOST, ServerProcess, free_port, run_to_end
+from helpers.servers.processes import HOST, ConnectedServer, free_port, run_to_end
 
 BINARIES_VARIABLE = "IDEMPOTENCE_TEST_POSTGRES"
 
@@ -51,13 +51,14 @@ def open_to_nobody(directory: Path, *others: Path) -> None:
             os.chown(path, nobody.pw_uid, nobody.pw_gid)
 
 
-class PostgresServer(ServerProcess):
+class PostgresServer(ConnectedServer):
     """A PostgreSQL server on a port of loopback and a unix socket, with an empty cluster.
 
     By default nothing is flushed to the disk: a crash of the server loses nothing, one of the
     machine would.
     """
 
+    refused = psycopg.OperationalError
     KILLS = ("SELECT pg_terminate_backend({})", "SELECT pg_cancel_backend({})")
 
     def __init__(self, **settings: object):
@@ -123,13 +124,6 @@ class PostgresServer(ServerProcess):
 
     def _binary(self, name: str) -> str:
         return str(self._binaries / name)
-
-    def _answers(self) -> bool:
-        try:
-            self.connect().close()
-        except psycopg.OperationalError:
-            return False
-        return True
 
     def connect(self, database: str = "postgres", **options) -> psycopg.Connection:
         return psycopg.connect(

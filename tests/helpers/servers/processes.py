@@ -262,6 +262,18 @@ class ServerProcess:
         self._paused = False
 
 
+class ConnectedServer(ServerProcess):
+    """A server that answers once a driver connects; `refused` is what it raises before."""
+
+    refused: type[Exception] = OSError
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(self.refused):
+            self.connect().close()
+            return True
+        return False
+
+
 class RedisServer(ServerProcess):
     """A Redis or Valkey server on a port and a unix socket, without persistence by default."""
 
