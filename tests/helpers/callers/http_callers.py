@@ -114,8 +114,6 @@ class Pauses(list):
 
 
 class ByRequests:
-    """Sends with requests."""
-
     NO_ANSWER = requests.RequestException
 
     def __init__(self, retries, pauses, **options):
@@ -133,8 +131,6 @@ class ByRequests:
 
 
 class ByHttpx(httpx.Client):
-    """Sends with httpx."""
-
     NO_ANSWER = httpx.HTTPError
 
     def __init__(self, retries, pauses, **options):
@@ -145,8 +141,6 @@ class ByHttpx(httpx.Client):
 
 
 class ByAsyncHttpx:
-    """Sends with httpx in an event loop of its own."""
-
     NO_ANSWER = httpx.HTTPError
 
     def __init__(self, retries, pauses, **options):

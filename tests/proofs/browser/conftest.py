@@ -15,12 +15,12 @@ def launch():
     with sync_api.sync_playwright() as playwright:
         running = {}
 
-        def start(*which):
+        def of_kind(*which):
             if which not in running:
                 running[which] = start_browser(playwright, *which)
             return running[which]
 
-        yield start
+        yield of_kind
         for browser in running.values():
             browser.close()
 

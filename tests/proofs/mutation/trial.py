@@ -35,7 +35,6 @@ class Plan:
     """The tests of a mutant: those that call its function, the quick and specific ones first."""
 
     def __init__(self, calls):
-        """Take how long each test takes, and what it calls."""
         self.seconds = {test: seconds for test, (seconds, _) in calls.items()}
         self._breadth = {test: len(called) + 5 for test, (_, called) in calls.items()}
         self._callers = defaultdict(list)
