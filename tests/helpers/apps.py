@@ -51,6 +51,25 @@ def make_app(*, idempotence=None, store=None, **settings):
     return app
 
 
+class StillApp:
+    """An application whose clock stands still, whose keeper the test drives; nobody sleeps.
+
+    With a store of the test's own, time passes there as it does.
+    """
+
+    def __init__(self, *, store=None, clock=None, **settings):
+        self.clock = clock or FakeClock()
+        self.idempotence = Idempotence()
+        if store is None and "IDEMPOTENCE_STORAGE_URI" not in settings:
+            store = MemoryStore(clock=self.clock)
+        self.app = make_app(idempotence=self.idempotence, store=store, **settings)
+        self.clock.rule(self.app)
+        self.engine = self.app.extensions["idempotence"].engine
+        self.store = self.engine.store
+        self.engine.keeper._schedule = lambda at: None  # no thread: the test ticks
+        self.runs = 0
+
+
 class Site:
     """An application with one guarded view, which counts its runs, and clocks that stand still."""
 
@@ -90,25 +109,6 @@ class Site:
             with contextlib.suppress(Exception):
                 self.submit()
         return self.runs
-
-
-class StillApp:
-    """An application whose clock stands still, whose keeper the test drives; nobody sleeps.
-
-    With a store of the test's own, time passes there as it does.
-    """
-
-    def __init__(self, *, store=None, clock=None, **settings):
-        self.clock = clock or FakeClock()
-        self.idempotence = Idempotence()
-        if store is None and "IDEMPOTENCE_STORAGE_URI" not in settings:
-            store = MemoryStore(clock=self.clock)
-        self.app = make_app(idempotence=self.idempotence, store=store, **settings)
-        self.clock.rule(self.app)
-        self.engine = self.app.extensions["idempotence"].engine
-        self.store = self.engine.store
-        self.engine.keeper._schedule = lambda at: None  # no thread: the test ticks
-        self.runs = 0
 
 
 class KeyedApp(StillApp):
