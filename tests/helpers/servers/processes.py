@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from helpers import ROOT
+
 HOST = "127.0.0.1"
-ROOT = Path(__file__).parents[3]
 BINARY_VARIABLE = "IDEMPOTENCE_TEST_REDIS"
 
 
