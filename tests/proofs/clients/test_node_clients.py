@@ -2,8 +2,7 @@
 
 import pytest
 from helpers.callers.clients_page import KEY, attempt, measured, retries_of_a_final_conflict, rows
-from helpers.callers.node import MUST_RUN
-from helpers.callers.node_clients import NODE_CLIENTS, REMEDY, NodeClients, is_installed
+from helpers.callers.node import MUST_RUN, NODE_CLIENTS, REMEDY, NodeClients, is_installed
 from helpers.servers.faulty_shop import Shop
 
 pytestmark = pytest.mark.clients
