@@ -8,9 +8,8 @@ import psutil
 from helpers.servers.processes import Gunicorn, environment
 
 from .load import Load
-from .stores import open_server
+from .stores import MEBIBYTE, open_server
 
-MEBIBYTE = 1024 * 1024
 WORKERS, THREADS = 2, 16
 LEASE = 6.0
 RATE = 120.0
