@@ -62,33 +62,24 @@ sys.stdin.readline()
 """
 
 
-class Process:
+class Process(subprocess.Popen):
     """A script that says where it is and waits for a line before it goes on."""
 
     def __init__(self, script, store, lease=10, **variables):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", APP + script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(store, lease=lease, PYTHONWARNINGS="error", **variables),
-        )
+        env = environment(store, lease=lease, PYTHONWARNINGS="error", **variables)
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        super().__init__([sys.executable, "-c", APP + script], text=True, env=env, **pipes)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
+    def __exit__(self, *details):
+        self.kill()
+        super().__exit__(*details)
 
     def says(self, word):
-        assert self.process.stdout.readline().strip() == word
+        assert self.stdout.readline().strip() == word
 
     def go_on(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        self.stdin.write("\n")
+        self.stdin.flush()
 
     def runs_until_pending(self, proxy):
         self.says("running")
@@ -98,8 +89,8 @@ class Process:
 
     def ends(self):
         """Return what it complains about when it ends, and the seconds that it was held up."""
-        said, complaints = self.process.communicate("\n", timeout=60)
-        assert self.process.returncode == 0
+        said, complaints = self.communicate("\n", timeout=60)
+        assert self.returncode == 0
         return complaints, float(said.split()[-1])
 
 
