@@ -58,23 +58,32 @@ def make_app(*, idempotence=None, store=None, **settings):
     return app
 
 
-class GuardedApp:
-    """An application with views behind guards, which count their runs.
+class StillApp:
+    """An application whose clock stands still, whose keeper the test drives; nobody sleeps.
 
-    Its clock stands still, its keeper works when the test says so, and nobody sleeps.
+    With a store of the test's own, time passes there as it does.
     """
 
-    def __init__(self, *, uri=None, store=MemoryStore, settings=None):
-        self.clock = FakeClock()
+    def __init__(self, *, store=None, clock=None, **settings):
+        self.clock = clock or FakeClock()
         self.idempotence = Idempotence()
-        settings = {"IDEMPOTENCE_STORAGE_URI": uri or "memory://", **(settings or {})}
-        store = None if uri else store(clock=self.clock)
+        if store is None and "IDEMPOTENCE_STORAGE_URI" not in settings:
+            store = MemoryStore(clock=self.clock)
         self.app = make_app(idempotence=self.idempotence, store=store, **settings)
         self.clock.rule(self.app)
         self.engine = self.app.extensions["idempotence"].engine
         self.store = self.engine.store
         self.engine.keeper._schedule = lambda at: None  # no thread: the test ticks
         self.runs = 0
+
+
+class GuardedApp(StillApp):
+    """An application with views behind guards, which count their runs."""
+
+    def __init__(self, *, uri=None, store=MemoryStore, settings=None):
+        stored, clock = ({"IDEMPOTENCE_STORAGE_URI": uri} if uri else {}), FakeClock()
+        store = None if uri else store(clock=clock)
+        super().__init__(store=store, clock=clock, **stored, **(settings or {}))
 
     def add_view(self, rule, view, *guards):
         """Register a view behind guards; the first of them is the innermost."""

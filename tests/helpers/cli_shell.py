@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.servers.processes import run_to_end
+from helpers.servers import processes
 
 APP = """
 import os
@@ -56,12 +56,13 @@ class Shell:
     def __init__(self, directory, *, app=APP, **environment):
         self.directory = directory
         (directory / "shop.py").write_text(app)
+        unset = ("FLASK_", "GUNICORN_", "UWSGI_", "WEB_", "NO_COLOR")
         kept = {
             name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("FLASK_", "GUNICORN_", "UWSGI_", "WEB_", "NO_COLOR"))
+            for name, value in processes.environment(TERM="xterm", COLUMNS="120").items()
+            if not name.startswith(unset)
         }
-        self.environment = {**kept, "TERM": "xterm", "COLUMNS": "120", **environment}
+        self.environment = {**kept, **environment}
 
     def command(self, arguments):
         flask = str(Path(sys.executable).with_name("flask"))
@@ -69,7 +70,7 @@ class Shell:
 
     def pipe(self, *arguments, typed="", **environment):
         place = {"cwd": self.directory, "env": self.environment | environment}
-        done = run_to_end(self.command(arguments), **place, input=typed)
+        done = processes.run_to_end(self.command(arguments), **place, input=typed)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def terminal(self, *arguments, typed="", **environment):

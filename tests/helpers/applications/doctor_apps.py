@@ -32,5 +32,4 @@ def found_by(name, app, *, workers=None, **facts):
 
 
 def severity(name, app, **more):
-    """Return the severity of what one check finds."""
     return found_by(name, app, **more).severity
