@@ -66,7 +66,6 @@ class Plan:
 
 
 def plan(load: Load, constants: dict) -> Plan:
-    """Return what a load needs."""
     keys = load.rate * load.live
     usage = usage_of(load, constants)
     costs, wire = constants["microseconds"], constants["wire"]
@@ -122,7 +121,6 @@ LOADS = [
 
 
 def table(constants: dict, loads: list[tuple[str, Load]] = LOADS) -> str:
-    """Return the plans as a table of Markdown."""
     head = ("a second", "live keys", "memory", "cores of Redis", "primaries", "network")
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for name, load in loads:
@@ -154,7 +152,6 @@ def _bytes_told(number: float) -> str:
 
 
 def page_with(text: str, constants: dict) -> str:
-    """Return the page with the table in its place."""
     return re.sub(
         f"(?s){re.escape(BEGIN)}.*?{re.escape(END)}",
         lambda _: f"{BEGIN}\n{table(constants)}\n{END}",

@@ -28,7 +28,7 @@ def view(seconds: float):
 app = Flask(__name__)
 app.config.update(
     SECRET_KEY="a secret",
-    IDEMPOTENCE_STORAGE_URI=os.environ.get("IDEMPOTENCE_STORAGE_URI", "memory://"),
+    IDEMPOTENCE_STORAGE_URI=os.environ["IDEMPOTENCE_STORAGE_URI"],
 )
 Idempotence(app)
 

@@ -8,7 +8,6 @@ redis-py with its other parser. The table at the end has a line for each aim.
 """
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from flask import Flask
@@ -16,7 +15,15 @@ from flask import Flask
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from helpers.servers.processes import RedisServer
 from measuring.aims import aim, verdict
-from measuring.command import finish, microseconds, parser_of, positive, quiet, row_of, versions_of
+from measuring.command import (
+    finish,
+    microseconds,
+    parser_of,
+    positive,
+    print_versions,
+    quiet,
+    row_of,
+)
 from measuring.redis_costs import memory
 from measuring.timing import Variant, difference, interleave
 from modes import lock_mode
@@ -27,13 +34,12 @@ from redis.utils import HIREDIS_AVAILABLE
 from flask_idempotence import Idempotence, no_repeat_submit
 
 MEMORY = "memory://"
-SOCKETS = ("tcp", "unix")
+PARSER = ", hiredis" if HIREDIS_AVAILABLE else ""
 UNGUARDED_LIMIT = 2.0
 """Microseconds by which the extension may delay a route without a guard."""
 
 
 def main() -> int:
-    """Run the benchmark from the command line; return the status to exit with."""
     parser = parser_of(__doc__)
     parser.add_argument(
         "--requests",
@@ -42,56 +48,40 @@ def main() -> int:
         metavar="N",
         help="requests of each variant (default: %(default)s)",
     )
-    parser.add_argument("--socket", choices=SOCKETS, help="the socket (default: each)")
     arguments = parser.parse_args()
+    requests = arguments.requests
     quiet()
-    sockets = [arguments.socket] if arguments.socket else SOCKETS
-    report = _measure(sockets, arguments.requests)
-    return finish(report, arguments, report["redis"], report["memory_store"])
-
-
-def _measure(sockets: Sequence[str], requests: int) -> dict:
-    """Measure everything over each socket, and show it as it comes; return the report."""
-    report: dict = {"requests": requests}
     with RedisServer() as server:
-        report["versions"] = versions_of(
-            "flask", "werkzeug", "redis", "itsdangerous", Redis=server.version
-        )
-        report["memory"] = memory(server.url)
-        _show_memory(report["memory"])
-        urls = {"tcp": server.url, "unix": server.unix_url}
-        suffix = ", hiredis" if HIREDIS_AVAILABLE else ""
-        report["redis"] = [
-            _compare(case, case.limits, urls[socket], socket + suffix, requests)
-            for socket in sockets
+        print_versions("flask", "werkzeug", "redis", "itsdangerous", Redis=server.version)
+        sizes = memory(server.url)
+        _show_memory(sizes)
+        on_redis = [
+            row
+            for socket, url in (("tcp", server.url), ("unix", server.unix_url))
             for case in CASES
             if case.limits
+            for row in _compare(case, case.limits, url, socket + PARSER, requests)
         ]
-    report["memory_store"] = [
-        *(
-            _compare(case, {UNGUARDED: case.in_memory}, MEMORY, "memory", requests)
-            for case in CASES
-            if case.in_memory
-        ),
-        _unguarded_route(requests),
+    in_memory = [
+        row
+        for case in CASES
+        if case.in_memory
+        for row in _compare(case, {UNGUARDED: case.in_memory}, MEMORY, "memory", requests)
     ]
-    return report
+    in_memory.append(_unguarded_route(requests))
+    return finish(arguments, on_redis, in_memory, missed=sum(row["missed"] for row in sizes))
 
 
-def _compare(case: Case, limits: dict[str, float], uri: str, at: str, requests: int) -> dict:
-    """Measure one case, show it, and return its part of the report."""
+def _compare(case: Case, limits: dict[str, float], uri: str, at: str, requests: int) -> list[dict]:
+    """Measure one case, and show it; return the rows of its aims."""
     told = compare(case, at, uri, requests)
     name = f"{case.mode}, {case.what}"
     rows = [
-        {
-            **aim(f"{name} / {other}", told["ratios"][other]["median"], limit, at=at),
-            "spread": told["ratios"][other],
-        }
+        aim(f"{name} / {other}", told["ratios"][other]["median"], limit, at=at)
         for other, limit in limits.items()
     ]
-    group = {"title": f"{name}, {at}", "times": told["times"], "ratios": rows}
-    _show_group(group)
-    return group
+    _show(f"{name}, {at}", told["times"], rows, [told["ratios"][other] for other in limits])
+    return rows
 
 
 def _unguarded_route(requests: int) -> dict:
@@ -100,19 +90,14 @@ def _unguarded_route(requests: int) -> dict:
         Variant(name, _with_another_route(name, has_extension), orders)
         for name, has_extension in (("with the extension", True), ("without it", False))
     )
-    interleave("a route without a guard", [within, without], requests)
-    spread = difference(within, without)
-    row = aim(
-        "no guard, µs added by the extension",
-        spread.median / 1000,
-        UNGUARDED_LIMIT,
-        at="memory",
-    )
-    row["spread"] = {name: value / 1000 for name, value in row_of(spread, 0).items()}
+    title = "a route without a guard"
+    interleave(title, [within, without], requests)
+    added = {name: value / 1000 for name, value in row_of(difference(within, without), 0).items()}
+    name = "no guard, µs added by the extension"
+    row = aim(name, added["median"], UNGUARDED_LIMIT, at="memory")
     times = {one.name: row_of(microseconds(one.nanoseconds), 1) for one in (within, without)}
-    group = {"title": "a route without a guard", "times": times, "ratios": [row]}
-    _show_group(group)
-    return group
+    _show(title, times, [row], [added])
+    return row
 
 
 def _with_another_route(name: str, has_extension: bool) -> Flask:
@@ -125,12 +110,12 @@ def _with_another_route(name: str, has_extension: bool) -> Flask:
     return app
 
 
-def _show_group(group: dict) -> None:
-    print(f"\n{group['title']:<44}  median     p10     p90")
-    for name, row in group["times"].items():
+def _show(title: str, times: dict, rows: list[dict], spreads: list[dict]) -> None:
+    print(f"\n{title:<44}  median     p10     p90")
+    for name, row in times.items():
         print(f"  {name:<42} {row['median']:7.1f} {row['p10']:7.1f} {row['p90']:7.1f} µs")
-    for row in group["ratios"]:
-        median, p10, p90 = row["spread"].values()
+    for row, spread in zip(rows, spreads, strict=True):
+        median, p10, p90 = spread.values()
         aimed = f"aim {row['limit']:.2f}  {verdict(row['missed'])}"
         print(f"  {row['aim']:<42} {median:7.3f} {p10:7.3f} {p90:7.3f}    {aimed}")
 

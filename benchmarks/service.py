@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from helpers.servers.processes import HOST, Gunicorn, RedisServer
 from measuring.aims import aim
-from measuring.command import finish, parser_of, positive, quiet, row_of, versions_of
+from measuring.command import finish, parser_of, positive, print_versions, quiet, row_of
 from measuring.timing import Spread
 
 CONNECTIONS = 16
@@ -149,7 +149,6 @@ def _aims(row: dict, at: str) -> list[dict]:
 
 
 def main() -> int:
-    """Run the benchmark from the command line; return the status to exit with."""
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=positive, default=10, metavar="N")
     parser.add_argument("--seconds", type=positive, default=2, metavar="N", help="of each round")
@@ -158,19 +157,19 @@ def main() -> int:
     quiet()
     if not shutil.which("wrk"):
         parser.error("wrk is not installed")
-    report = {}
+    aims = []
     for worker in [arguments.workers] if arguments.workers else WORKERS:
         if worker == "gevent" and not importlib.util.find_spec("gevent"):
             print("left out: gevent, which is not installed")
             continue
         with RedisServer() as redis:
-            versions_of("flask", "gunicorn", "redis", Redis=redis.version)
+            print_versions("flask", "gunicorn", "redis", Redis=redis.version)
             rows = measure(
                 redis, arguments.rounds, arguments.seconds, views=("fast",), worker_class=worker
             )
-        report[worker] = [{**row, "aims": _aims(row, worker)} for row in rows]
+        aims += [aim for row in rows for aim in _aims(row, worker)]
         _show(worker, rows)
-    return finish(report, arguments, report)
+    return finish(arguments, aims)
 
 
 def _show(worker: str, rows: list[dict]) -> None:

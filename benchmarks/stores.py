@@ -19,7 +19,6 @@ from measuring.stores import MEMORY, POSTGRESQL, SQLITE, open_stores
 
 
 def main() -> int:
-    """Run the benchmark from the command line; return the status to exit with."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -40,6 +40,12 @@ class StoreError(IdempotenceError):
         super().__init__(message)
         self.sent = sent
 
+    @property
+    def kind(self) -> str:
+        """The class of the driver's error; the rest of the text may hold addresses."""
+        kind, separator, _ = str(self).partition(":")
+        return kind if separator and kind.isidentifier() else type(self).__name__
+
 
 class StoreNotReady(StoreError):
     """The store answers, but is not set up: a table, a permission or a setting is missing.

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from flask import Flask
 
 from .engine import figures
-from .engine.engine import engine_of
 from .engine.figures import COUNTED, labels_of
-from .engine.store_calls import Instrument, StoreCall
+from .engine.store_calls import StoreCall
 from .request.proxies import unproxied
-from .signals import ALL_SIGNALS
 from .stores.process import call_in_children
 
 try:
@@ -29,7 +26,7 @@ class _Collectors:
     """The metrics of one registry, which any number of applications may share."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._counters = {
+        self.counters = {
             figure: Counter(figure.name, figure.text, figure.labels, registry=registry)
             for figure in figures.COUNTERS
         }
@@ -47,14 +44,6 @@ class _Collectors:
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[int, int] = {}  # pending settlements of this process, by application
-
-    def receiver(self, name: str) -> Callable[..., None]:
-        counter = self._counters[COUNTED[name]]
-
-        def receive(_: Flask, /, **sent: Any) -> None:
-            counter.labels(*labels_of(name, sent)).inc()
-
-        return receive
 
     def set_pending(self, app_id: int, count: int) -> None:
         with self._lock:
@@ -102,14 +91,16 @@ class Metrics:
         """
         app = unproxied(app)
         figures.register_once(app, "Metrics", self._collectors)
-        for signal in ALL_SIGNALS:
-            signal.connect(self._collectors.receiver(signal.name), app, weak=False)
-        engine_of(app).policy.instruments += (_Measurements(self._collectors),)
+        _Report(self._collectors).connect(app)
 
 
-class _Measurements(Instrument):
+class _Report(figures.Report):
     def __init__(self, collectors: _Collectors) -> None:
         self._collectors = collectors
+
+    def receive(self, name: str, app: Flask, /, **sent: Any) -> None:
+        del app
+        self._collectors.counters[COUNTED[name]].labels(*labels_of(name, sent)).inc()
 
     def store_call_ends(self, call: StoreCall) -> None:
         self._collectors.store_seconds.labels(call.operation).observe(call.seconds)

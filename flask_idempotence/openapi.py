@@ -5,7 +5,7 @@ Needs the extra `openapi`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -27,7 +27,6 @@ from .response.headers import EXPIRES_HEADER, REFUSAL_HEADER, REPLAYED_HEADER
 from .response.refusals import PROBLEM_TYPE, Refusal
 
 _Object = dict[str, Any]  # of a specification: JSON
-_Errors = Iterable[type[Refusal]]
 
 PROBLEM_SCHEMA = "IdempotenceProblem"
 """Name of the problem documents' schema among the components."""
@@ -99,11 +98,10 @@ class IdempotencePlugin(BasePlugin):
         endpoint = next((name for name, each in views.items() if each is view), "")
         for method in _METHODS.intersection(operations):
             verb = method.upper()
-            found = [guard for guard in guards_of(view, verb) if covers(guard, verb)]
-            found[:0] = [
-                coming.guard for coming in guards_to_come(self._app, config, endpoint, verb)
-            ]
-            if guards := [guard.bind(engine.services, None) for guard in found]:
+            found = [each.guard for each in guards_to_come(self._app, config, endpoint, verb)]
+            found += [guard for guard in guards_of(view, verb) if covers(guard, verb)]
+            if found:
+                guards = [guard.bind(engine.services, None) for guard in found]
                 self._describe(operations[method], guards, config)
 
     def _describe(self, operation: _Object, guards: Sequence[ViewGuard], config: Config) -> None:
@@ -123,9 +121,13 @@ class IdempotencePlugin(BasePlugin):
             status = config.statuses.get(error.slug, error.code)
             by_status.setdefault(status, {})[error] = None
         for status, errors in sorted(by_status.items()):
-            name, known = _described(responses, status)
+            # A status of its own hides its range and the default: it begins as a copy of them.
+            names = {str(known): known for known in responses}
+            name = names.get(str(status), status)
+            beginning = names.get(f"{status // 100}XX", names.get("default"))
+            known = responses.get(name, responses.get(beginning, {}))
             if (response := self._inline(known)) is not None:
-                responses[name] = self._with_errors(response, errors, config)
+                responses[name] = self._with_errors(response, list(errors), config)
 
     def _inline(self, response: _Object | str) -> _Object | None:
         """Return a copy of a response to add to; None for a reference that is not known yet."""
@@ -138,7 +140,9 @@ class IdempotencePlugin(BasePlugin):
                 return deepcopy(found)
         return None
 
-    def _with_errors(self, response: _Object, errors: _Errors, config: Config) -> _Object:
+    def _with_errors(
+        self, response: _Object, errors: list[type[Refusal]], config: Config
+    ) -> _Object:
         texts = [f"{error.title} (`{error.slug}`)" for error in errors]
         response["description"] = "; ".join(filter(None, [response.get("description"), *texts]))
         slugs = [error.slug for error in errors]
@@ -167,18 +171,6 @@ class IdempotencePlugin(BasePlugin):
 def _add_header(response: _Object, name: str, text: str, **schema: object) -> None:
     headers = response.setdefault("headers", {})
     headers.setdefault(name, {"description": text, "schema": schema})
-
-
-def _described(responses: Mapping[int | str, _Object], status: int) -> tuple[int | str, _Object]:
-    """Return the key and the description of the responses with a status.
-
-    A status of its own hides its range (`4XX`) and the default: it begins as a copy of them.
-    """
-    for name in (str(status), f"{status // 100}XX", "default"):
-        for known, response in responses.items():
-            if str(known) == name:
-                return (known if name == str(status) else status), response
-    return status, {}
 
 
 def _add_parameter(operation: _Object, guard: ViewGuard, config: Config) -> None:

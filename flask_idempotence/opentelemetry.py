@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextvars import ContextVar, Token
 from functools import partial
 from typing import Any
@@ -17,11 +16,9 @@ from flask import Flask
 
 from . import __version__
 from .engine import figures
-from .engine.engine import engine_of
 from .engine.figures import COUNTED, Figure, labels_of
-from .engine.store_calls import Instrument, StoreCall
+from .engine.store_calls import StoreCall
 from .request.proxies import unproxied
-from .signals import ALL_SIGNALS
 from .stores.process import call_in_children
 
 try:
@@ -83,16 +80,10 @@ class OpenTelemetry:
         figures.register_once(app, "OpenTelemetry", meters)
         tracer = trace.get_tracer(_SCOPE, __version__, self._tracer_provider)
         meter = metrics.get_meter(_SCOPE, __version__, self._meter_provider)
-        report = _Report(tracer, meter)
-        for signal in ALL_SIGNALS:
-            signal.connect(report.receiver(signal.name), app, weak=False)
-        engine_of(app).policy.instruments += (report,)
+        _Report(tracer, meter).connect(app)
 
 
-_DECISIONS = ("claimed", "replayed", "rejected")
-
-
-class _Report(Instrument):
+class _Report(figures.Report):
     """The spans, the events and the metrics of one application.
 
     A request pays for each call of the SDK. So the counts are kept here, and the SDK reads them
@@ -125,42 +116,37 @@ class _Report(Instrument):
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self._counts = {figure: Counter[tuple[str, ...]]() for figure in figures.COUNTERS}
         self._pending = 0  # of this process
 
-    def _observe(
-        self, figure: Figure, _: metrics.CallbackOptions
-    ) -> Iterator[metrics.Observation]:
+    def _observe(self, figure: Figure, _: object) -> list[metrics.Observation]:
         with self._lock:
-            counts = list(self._counts.items())
-        for (name, labels), count in counts:
-            if name == figure.name:
-                yield metrics.Observation(count, dict(zip(figure.labels, labels, strict=True)))
+            counts = list(self._counts[figure].items())
+        return [
+            metrics.Observation(count, dict(zip(figure.labels, labels, strict=True)))
+            for labels, count in counts
+        ]
 
-    def receiver(self, name: str) -> Callable[..., None]:
-        event, decides = f"idempotence.{name}", name in _DECISIONS
-        passed_on = [(each, f"idempotence.{each}") for each in figures.PASSED_ON.get(name, ())]
-
-        def receive(_: Flask, /, **sent: Any) -> None:
-            with self._lock:
-                self._counts[COUNTED[name].name, labels_of(name, sent)] += 1
-            span = trace.get_current_span()
-            if not span.is_recording():
-                return
-            attributes: dict[str, str | float | bool] = {
-                "idempotence.mode": sent["mode"],
-                "idempotence.endpoint": sent["endpoint"] or "",
-            }
-            attributes |= {attribute: sent[argument] for argument, attribute in passed_on}
-            if "error" in sent and decides:
-                attributes["idempotence.reason"] = sent["error"].slug
-            span.add_event(event, attributes)
-            if decides:
-                attributes["idempotence.outcome"] = name
-                attributes["idempotence.replay"] = name == "replayed"
-                span.set_attributes(attributes)
-
-        return receive
+    def receive(self, name: str, app: Flask, /, **sent: Any) -> None:
+        del app
+        with self._lock:
+            self._counts[COUNTED[name]][labels_of(name, sent)] += 1
+        span = trace.get_current_span()
+        if not span.is_recording():
+            return
+        attributes: dict[str, str | float | bool] = {
+            "idempotence.mode": sent["mode"],
+            "idempotence.endpoint": sent["endpoint"] or "",
+        }
+        for argument in figures.PASSED_ON.get(name, ()):
+            attributes[f"idempotence.{argument}"] = sent[argument]
+        if name == "rejected":
+            attributes["idempotence.reason"] = sent["error"].slug
+        span.add_event(f"idempotence.{name}", attributes)
+        if name in ("claimed", "replayed", "rejected"):
+            attributes["idempotence.outcome"] = name
+            attributes["idempotence.replay"] = name == "replayed"
+            span.set_attributes(attributes)
 
     def store_call_begins(self, operation: str) -> None:
         _calls.set(None)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from helpers.servers.processes import RedisServer, redis_binary, redis_version
-from helpers.servers.topologies import Cluster, SentinelGroup, TlsServer, has_tls
+from helpers.servers.topologies import has_tls
 
 pytest.register_assert_rewrite("flask_idempotence.testing.contract")
 
@@ -139,11 +139,30 @@ def pytest_terminal_summary(terminalreporter) -> None:
                 terminalreporter.write_line(f"\n{text}")
 
 
-@pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
-    """One server for the whole run; a test that breaks or configures it takes fresh_redis."""
-    with RedisServer() as server:
-        yield server
+def started(module: str, name: str, scope: str, **options: float) -> Any:
+    """Make a fixture of a server, whose driver may be missing."""
+
+    @pytest.fixture(scope=scope)
+    def server() -> Iterator:
+        kind = getattr(importlib.import_module(f"helpers.servers.{module}"), name)
+        with kind(**options) as running:
+            yield running
+
+    return server
+
+
+# One for the whole run; a test that configures, freezes or kills one takes a fresh one.
+redis_server = started("processes", "RedisServer", "session")
+fresh_redis = started("processes", "RedisServer", "function")
+postgres = started("postgres", "PostgresServer", "session")
+fresh_postgres = started("postgres", "PostgresServer", "function")
+mariadb = started("mariadb", "MariaDbServer", "session")
+fresh_mariadb = started("mariadb", "MariaDbServer", "function")
+rabbitmq = started("rabbitmq", "RabbitServer", "session")
+fresh_rabbitmq = started("rabbitmq", "RabbitServer", "function")
+sentinel_group = started("topologies", "SentinelGroup", "session", down_after=10)
+cluster = started("topologies", "Cluster", "session", timeout=15)  # a moved slot comes back
+tls_server = started("topologies", "TlsServer", "session")
 
 
 @pytest.fixture
@@ -156,67 +175,24 @@ def redis_url(redis_server: RedisServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def fresh_redis() -> Iterator[RedisServer]:
-    """A server of the test's own, to pause, kill or configure."""
-    with RedisServer() as server:
-        yield server
+def proxy(redis_server: RedisServer, redis_url: str) -> Iterator[Any]:
+    """A proxy in front of the shared server, with faults to switch on."""
+    from helpers.servers.faults import Proxy  # noqa: PLC0415 - few tests need it
 
-
-def started(module: str, name: str, *arguments: Any) -> Iterator:
-    """Start a server whose driver may be missing."""
-    with getattr(importlib.import_module(f"helpers.servers.{module}"), name)(*arguments) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator:
-    """One PostgreSQL for the whole run; a test that breaks it takes fresh_postgres."""
-    yield from started("postgres", "PostgresServer")
-
-
-@pytest.fixture
-def fresh_postgres() -> Iterator:
-    """A PostgreSQL of the test's own, to freeze and kill."""
-    yield from started("postgres", "PostgresServer")
-
-
-@pytest.fixture(scope="session")
-def mariadb() -> Iterator:
-    """One MariaDB for the whole run; a test that breaks it takes fresh_mariadb."""
-    yield from started("mariadb", "MariaDbServer")
-
-
-@pytest.fixture
-def fresh_mariadb() -> Iterator:
-    """A MariaDB of the test's own, to freeze and kill."""
-    yield from started("mariadb", "MariaDbServer")
-
-
-@pytest.fixture(scope="session")
-def rabbitmq() -> Iterator:
-    """One RabbitMQ for the whole run."""
-    yield from started("rabbitmq", "RabbitServer")
-
-
-@pytest.fixture
-def fresh_rabbitmq() -> Iterator:
-    """A RabbitMQ of the test's own, to restart."""
-    yield from started("rabbitmq", "RabbitServer")
+    with Proxy(redis_server) as between:
+        yield between
 
 
 @pytest.fixture(scope="session")
 def pgbouncer(postgres: Any) -> Iterator:
     """A pooler in transaction mode in front of that PostgreSQL, with three connections to it."""
-    yield from started("pgbouncer", "PgBouncer", postgres)
+    from helpers.servers.pgbouncer import PgBouncer  # noqa: PLC0415 - its driver may be missing
+
+    with PgBouncer(postgres) as pooler:
+        yield pooler
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=pytest.mark.database),
-        pytest.param("mysql", marks=pytest.mark.database),
-    ]
-)
+@pytest.fixture(params=["sqlite", "postgresql", "mysql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty database: a file, and one of PostgreSQL and of MariaDB."""
     if request.param == "sqlite":
@@ -270,27 +246,6 @@ def make_caller(request: pytest.FixtureRequest, pauses: Any) -> Iterator[Any]:
 def call(make_caller: Any) -> Any:
     """A caller with the usual rules, of each library in turn."""
     return make_caller()
-
-
-@pytest.fixture(scope="session")
-def sentinel_group() -> Iterator[SentinelGroup]:
-    """One primary, two replicas and three sentinels for the whole run, not to be broken."""
-    with SentinelGroup(down_after=10) as group:
-        yield group
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """Three primaries for the whole run; whoever moves a slot moves it back."""
-    with Cluster(timeout=15) as nodes:
-        yield nodes
-
-
-@pytest.fixture(scope="session")
-def tls_server() -> Iterator[TlsServer]:
-    """A server that speaks TLS only."""
-    with TlsServer() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

@@ -19,14 +19,13 @@ def aim(name: str, value: float, limit: float, *, at: str = "", at_least: bool =
 
 
 def verdict(missed: bool) -> str:
-    """Return the word for an aim."""
     return "MISSED" if missed else "kept"
 
 
-def table_of(report: object) -> str:
-    """Return a line for each aim in a report, with a column for each circumstance."""
+def table_of(rows: list[dict]) -> str:
+    """Return a line for each aim of some rows, with a column for each circumstance."""
     aims: dict[str, dict[str, dict]] = {}
-    for row in rows_of(report):
+    for row in rows:
         aims.setdefault(row["aim"], {})[row["at"]] = row
     columns = list(dict.fromkeys(at for cells in aims.values() for at in cells))
     lines = []
@@ -37,22 +36,3 @@ def table_of(report: object) -> str:
         word = verdict(any(row["missed"] for row in cells.values()))
         lines.append([name, bound, *values, word])
     return table(["", "aim", *columns, ""], lines)
-
-
-def rows_of(report: object) -> list[dict]:
-    """Return the rows of all aims in a report."""
-    if isinstance(report, dict):
-        own = [report] if "aim" in report else []
-        return own + rows_of(list(report.values()))
-    if isinstance(report, list):
-        return [row for part in report for row in rows_of(part)]
-    return []
-
-
-def missed_in(report: object) -> int:
-    """Return the number of rows in a report that miss their limit."""
-    if isinstance(report, dict):
-        return report.get("missed", 0) + missed_in(list(report.values()))
-    if isinstance(report, list):
-        return sum(map(missed_in, report))
-    return 0

@@ -22,7 +22,6 @@ _PACK = redis.Connection().pack_command
 
 
 def measure() -> dict:
-    """Return the constants."""
     with RedisServer() as server:
         return {
             "redis": server.version,
@@ -77,7 +76,6 @@ def costs(server: RedisServer) -> dict:
 
 
 def _by_hash(script, key, *arguments):
-    """Return the command that runs a script on a key."""
     return ("EVALSHA", script.digest, 1, key, *arguments)
 
 

@@ -2,7 +2,6 @@
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(
         f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines

@@ -47,7 +47,6 @@ class Stores:
         return uris | {name: self.new_table(name) for name in self.databases()}
 
     def databases(self) -> list[str]:
-        """Return the names of the databases that are there."""
         return [SQLITE, POSTGRESQL] if self.postgres else [SQLITE]
 
     def new_table(self, name: str) -> str:

@@ -1,6 +1,7 @@
 """Timing WSGI applications against each other in one process."""
 
 import gc
+import operator
 import random
 import statistics
 import sys
@@ -57,7 +58,6 @@ class Server:
         self.status = status
 
     def send(self, app, environ) -> bytes:
-        """Answer one request."""
         chunks = app.wsgi_app(environ, self.start_response)
         try:
             return b"".join(chunks)
@@ -126,28 +126,25 @@ class Spread:
 
 
 def ratio(one: Variant, other: Variant) -> Spread:
-    """Compare two variants that were interleaved.
-
-    The ratio is that of the medians of all requests; its spread is that of the same ratio over
-    the blocks, each of which both went through at the same time.
-    """
-    of_blocks = Spread.of(
-        [
-            statistics.median(mine) / statistics.median(its)
-            for mine, its in zip(one.blocks, other.blocks, strict=True)
-        ]
-    )
-    whole = statistics.median(one.nanoseconds) / statistics.median(other.nanoseconds)
-    return Spread(whole, of_blocks.p10, of_blocks.p90)
+    """Compare two variants that were interleaved."""
+    return _compared(operator.truediv, one, other)
 
 
 def difference(one: Variant, other: Variant) -> Spread:
     """Return the nanoseconds by which one variant is slower than another, by the medians."""
+    return _compared(operator.sub, one, other)
+
+
+def _compared(how: Callable[[float, float], float], one: Variant, other: Variant) -> Spread:
+    """Compare the medians of all requests; the spread is that of the same figure over the blocks.
+
+    Both went through each block at the same time.
+    """
     of_blocks = Spread.of(
         [
-            statistics.median(mine) - statistics.median(its)
+            how(statistics.median(mine), statistics.median(its))
             for mine, its in zip(one.blocks, other.blocks, strict=True)
         ]
     )
-    whole = statistics.median(one.nanoseconds) - statistics.median(other.nanoseconds)
+    whole = how(statistics.median(one.nanoseconds), statistics.median(other.nanoseconds))
     return Spread(whole, of_blocks.p10, of_blocks.p90)

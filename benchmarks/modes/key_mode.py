@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from flask import Flask, Response, abort, make_response, request
 from measuring.timing import Prepare, Server, Variant
-from modes.bare_stores import BareStore, bare_store
+from modes.bare_stores import bare_store, look_floor
 from modes.order_app import HEADERS, answer, application, environ, order, storage
 
 from flask_idempotence import Idempotence, idempotent
@@ -49,23 +49,16 @@ def replays(app: Flask, make_body: Callable[[], bytes] = order) -> Prepare:
     return prepare
 
 
-# --- the extension ---------------------------------------------------------------------------
-
-
 def ours(uri: str, on_repeat: str = "replay") -> Variant:
-    """Return first requests to the view behind `@idempotent`."""
     return Variant("ours: idempotent", our_application(uri, on_repeat), first_requests)
 
 
 def our_replay(uri: str) -> Variant:
-    """Return replays of the view behind `@idempotent`."""
     app = our_application(uri)
     return Variant("ours: idempotent", app, replays(app), replays=True)
 
 
 def our_application(uri: str, on_repeat: str = "replay") -> Flask:
-    """Return an application whose view is guarded by the extension."""
-
     @idempotent(required=True, on_repeat=on_repeat)
     def view() -> dict:
         return answer()
@@ -73,9 +66,6 @@ def our_application(uri: str, on_repeat: str = "replay") -> Flask:
     app = application("ours: key", view, **storage(uri))
     Idempotence(app)
     return app
-
-
-# --- the store alone -------------------------------------------------------------------------
 
 
 def floor(uri: str) -> Variant:
@@ -96,44 +86,29 @@ def floor(uri: str) -> Variant:
 
 def replay_floor(uri: str) -> Variant:
     """Return a view that reads a record from the store, and has its answer ready."""
-    store = bare_store(uri)
-    keys = []
+
+    def complete(store, key: str) -> None:
+        store.complete(key, bytes(16), bytes(16), bytes(60), TTL)
+
     ready = Response(b'{"order":10000000,"status":"created"}\n', mimetype="application/json")
     ready.headers[REPLAYED] = "true"
-
-    def view() -> Response:
-        store.look(keys.pop(), os.urandom(16), bytes(16), LEASE)
-        return ready
-
-    def prepare(count: int) -> list[dict]:
-        keys[:] = [os.urandom(16).hex() for _ in range(count)]
-        for key in keys:
-            store.complete(key, bytes(16), bytes(16), bytes(60), TTL)
-        return first_requests(count)
-
-    name = "floor: one look at the store"
-    return Variant(name, application(name, view), prepare, replays=True)
-
-
-# --- written by hand -------------------------------------------------------------------------
+    return look_floor(uri, complete, ready, first_requests, "200")
 
 
 def by_hand(uri: str, *, rejects: bool = False) -> Variant:
-    """Return first requests to the lines that a developer would write."""
     store = bare_store(uri)
     name = f"by hand: sha256, two times {store.how}"
     return Variant(name, application(name, _view_by_hand(store, rejects)), first_requests)
 
 
 def replay_by_hand(uri: str) -> Variant:
-    """Return replays by the lines that a developer would write."""
     store = bare_store(uri)
     name = f"by hand: sha256, {store.how}"
     app = application(name, _view_by_hand(store))
     return Variant(name, app, replays(app), replays=True)
 
 
-def _view_by_hand(store: BareStore, rejects: bool = False):
+def _view_by_hand(store, rejects: bool = False):
     def view() -> Response:
         key = request.headers.get("Idempotency-Key", "").strip('"')
         if not 0 < len(key) <= LONGEST_KEY:

@@ -6,7 +6,7 @@ import os
 
 from flask import Response, abort, request
 from measuring.timing import Variant
-from modes.bare_stores import bare_store
+from modes.bare_stores import bare_store, look_floor
 from modes.order_app import answer, application, orders, storage
 
 from flask_idempotence import Idempotence, no_repeat_submit
@@ -15,8 +15,6 @@ INTERVAL = 5
 
 
 def ours(uri: str, interval: float = INTERVAL) -> Variant:
-    """Return the view behind `@no_repeat_submit`."""
-
     @no_repeat_submit(interval=interval)
     def view() -> dict:
         return answer()
@@ -40,26 +38,15 @@ def floor(uri: str) -> Variant:
 
 def repeat_floor(uri: str) -> Variant:
     """Return a view that claims a key that is taken, and has its refusal ready."""
-    store = bare_store(uri)
-    keys = []
-    ready = Response(b"{}\n", 409, mimetype="application/json")
 
-    def view() -> Response:
-        store.look(keys.pop(), os.urandom(16), bytes(16), INTERVAL)
-        return ready
+    def claim(store, key: str) -> None:
+        store.claim(key, os.urandom(16), bytes(16), 12 * INTERVAL)
 
-    def prepare(count: int) -> list[dict]:
-        keys[:] = [os.urandom(16).hex() for _ in range(count)]
-        for key in keys:
-            store.claim(key, os.urandom(16), bytes(16), 12 * INTERVAL)
-        return orders(count)
-
-    name = "floor: one look at the store"
-    return Variant(name, application(name, view), prepare, replays=True, status="409")
+    refusal = Response(b"{}\n", 409, mimetype="application/json")
+    return look_floor(uri, claim, refusal, orders, "409")
 
 
 def by_hand(uri: str, interval: float = INTERVAL) -> Variant:
-    """Return the lines that a developer would write for a lock."""
     store = bare_store(uri)
 
     def view() -> dict:

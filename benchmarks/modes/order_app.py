@@ -7,18 +7,13 @@ small dict.
 import io
 import itertools
 import json
-from pathlib import Path
 
-import redis
 from flask import Flask, request
 from measuring.timing import DONE, Prepare, Variant
-
-import flask_idempotence
 
 SECRET = "benchmark-secret-0123456789abcdef"
 URL = "/orders"
 HEADERS = {"HTTP_AUTHORIZATION": "Bearer eyJhbGciOiJIUzI1NiJ9.c3ViOjQyMTc"}
-LUA = Path(flask_idempotence.__file__).parent / "stores" / "redis" / "lua"
 
 _numbers = itertools.count(10_000_000)
 
@@ -30,7 +25,6 @@ def order() -> bytes:
 
 
 def environ(headers: dict[str, str] = HEADERS, *, body: bytes | None = None) -> dict:
-    """Return the WSGI environment of a POST."""
     if body is None:
         body = order()
     return {
@@ -71,7 +65,6 @@ def answer() -> dict:
 
 
 def application(name: str, view=answer, **settings) -> Flask:
-    """Return an application with one view."""
     app = Flask(name)
     app.config.update(SECRET_KEY=SECRET, **settings)
     app.add_url_rule(URL, "create_order", view, methods=["POST"])
@@ -85,11 +78,5 @@ def storage(uri: str) -> dict:
 
 
 def plain(prepare: Prepare = orders) -> Variant:
-    """Return the view alone."""
     name = "Flask without a guard"
     return Variant(name, application(name), prepare)
-
-
-def load(client: redis.Redis, name: str) -> str:
-    """Make one of the extension's scripts known to the server; return its hash."""
-    return client.script_load((LUA / f"{name}.lua").read_text())

@@ -15,8 +15,6 @@ TOKEN_TTL = 300
 
 
 def ours(uri: str) -> Variant:
-    """Return the view behind `@one_time_token`."""
-
     @one_time_token()
     def view() -> dict:
         return answer()
@@ -68,7 +66,6 @@ def repeat_floor(uri: str) -> Variant:
 
 
 def by_hand(uri: str) -> Variant:
-    """Return the lines that a developer would write for a one-time token."""
     store = bare_store(uri)
     signer = TimestampSigner(SECRET, salt="token", digest_method=hashlib.sha256)
 

@@ -18,22 +18,23 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from measuring.pages import replace_part
+from measuring.stores import DURABLE
 
 from . import ROOT
 from .catalogue import PEERS
 from .environments import Environments
 from .scenarios import observe
-from .serving import Postgres, RedisServer, Stage
+from .serving import PostgresServer, RedisServer, Stage
 from .speed import measure
 from .tables import OURS, page_parts, parts_of
 
 ENVIRONMENTS = Path(tempfile.gettempdir()) / "idempotence-peers"
+"""Where the peers are installed, and kept."""
 PAGES = (ROOT / "docs" / "comparison.md", ROOT / "docs" / "reports" / "peers.md")
 RESULTS = ROOT / "docs" / "reports" / "benchmarks"
 
 
 def main() -> int:
-    """Run the comparison from the command line; return the status to exit with."""
     arguments = _arguments()
     sys.stdout.reconfigure(line_buffering=True)
     if arguments.tables:
@@ -43,9 +44,9 @@ def main() -> int:
     peers = [peer for peer in PEERS if peer.name in {*wanted, OURS}]
     began = time.monotonic()
     with ExitStack() as stack:
-        stage = Stage(Environments(arguments.environments), stack.enter_context(RedisServer()))
+        stage = Stage(Environments(ENVIRONMENTS), stack.enter_context(RedisServer()))
         if on_postgres := [peer for peer in peers if peer.postgres]:
-            stage.postgres = stack.enter_context(Postgres(stage.environments))
+            stage.postgres = stack.enter_context(PostgresServer(**DURABLE))
             stage.create_schema(on_postgres[0])
         report = {}
         if arguments.correctness or not arguments.speed:
@@ -90,19 +91,9 @@ def _arguments() -> argparse.Namespace:
         type=int,
         default=2000,
         metavar="N",
-        help="requests of each kind that are timed (default: %(default)s; at least 200)",
+        help="requests of each kind that are timed (default: %(default)s)",
     )
-    parser.add_argument(
-        "--environments",
-        type=Path,
-        default=ENVIRONMENTS,
-        metavar="DIRECTORY",
-        help="where the peers are installed, and kept (default: %(default)s)",
-    )
-    arguments = parser.parse_args()
-    if arguments.requests < 200:
-        parser.error("--requests: at least 200")
-    return arguments
+    return parser.parse_args()
 
 
 def _show(report: dict, *, write: bool) -> None:
@@ -123,7 +114,6 @@ def _show(report: dict, *, write: bool) -> None:
 
 
 def _results() -> dict:
-    """Return what was measured the last time."""
     files = {name: RESULTS / f"peers-{name}.json" for name in ("correctness", "speed")}
     return {
         name: json.loads(file.read_text(encoding="utf-8"))

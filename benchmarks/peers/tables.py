@@ -73,7 +73,6 @@ QUESTIONS = {  # scenario: its column in the summary, its heading, its steps
 
 
 def page_parts(report: dict) -> dict[str, str]:
-    """Return the generated parts of the page by their names."""
     parts = {}
     peers = {peer.name: peer for peer in PEERS}
     if told := report.get("correctness"):
@@ -189,7 +188,6 @@ def _bytes(told: dict) -> str:
 
 
 def legend() -> str:
-    """Return the meaning of the signs."""
     return (
         f"{SIGNS['holds']} holds · {SIGNS['differs']} differs: a caller may dislike it, and can "
         f"live with it · {SIGNS['fails']} fails: an effect happened more than once, an answer "

@@ -18,8 +18,6 @@ FIRST, BEN = "anna", "ben"
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a peer in one scenario."""
-
     verdict: str
     words: str
 

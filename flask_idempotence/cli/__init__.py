@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 
 import click
+from flask.cli import with_appcontext
 
-from ..errors import IdempotenceError, StoreError
+from ..errors import IdempotenceError
 
 MODULES = {
     "config": "routes",
@@ -43,30 +44,21 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        usage = None
+        from .causes import text_of  # noqa: PLC0415 - no worker needs it
+
         try:
             return super().invoke(ctx)
-        except click.ClickException as error:
-            text = error.format_message()
-            usage = error if isinstance(error, click.UsageError) else None
-        except StoreError as error:
-            from .causes import cause_of  # noqa: PLC0415 - no worker needs it
-
-            text = " ".join(cause_of(error))
-        except IdempotenceError as error:
-            text = str(error)
-        from .output import escaped  # noqa: PLC0415 - no worker needs it
-
-        text = escaped(text, layout="\n")
-        raise click.UsageError(text, usage.ctx) if usage else click.ClickException(text)
+        except click.UsageError as error:
+            raise click.UsageError(text_of(error), error.ctx) from None
+        except (click.ClickException, IdempotenceError) as error:
+            raise click.ClickException(text_of(error)) from None
 
 
-tools = LazyGroup(
-    "idempotence",
-    help="""Inspect and maintain the store of Flask-Idempotence, and check the deployment.
+@click.group("idempotence", cls=LazyGroup)
+@with_appcontext
+def tools() -> None:
+    """Inspect and maintain the store of Flask-Idempotence, and check the deployment.
 
     A terminal gets tables. In a pipe, each row is one line of tab-separated columns, without a
     heading; --json prints JSON. NO_COLOR is honoured.
-    """,
-)
-"""The group that the extension adds to an application's commands."""
+    """

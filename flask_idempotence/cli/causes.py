@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..errors import StoreError, StoreNotReady
+import click
+
+from ..errors import IdempotenceError, StoreError, StoreNotReady
+from .output import escaped
 
 _URI = "IDEMPOTENCE_STORAGE_URI"
 
@@ -94,17 +97,20 @@ _CAUSES = (
 """By a pattern in the error of redis-py or of a database's driver; the first one counts."""
 
 
+def text_of(error: click.ClickException | IdempotenceError) -> str:
+    """Return the text of an error for a terminal."""
+    if isinstance(error, StoreError):
+        text = " ".join(cause_of(error))
+    else:
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    return escaped(text, layout="\n")
+
+
 def cause_of(error: StoreError) -> Cause:
     if isinstance(error, StoreNotReady):
         return Cause("The store is not set up.", error.remedy)
     for pattern, sentence, remedy in _CAUSES:
         if re.search(pattern, str(error)):
-            return Cause(f"{sentence} ({kind_of(error)}).", remedy)
+            return Cause(f"{sentence} ({error.kind}).", remedy)
     remedy = f"Look at the server and its log, and compare {_URI} with them."
-    return Cause(f"The store does not answer ({kind_of(error)}).", remedy)
-
-
-def kind_of(error: StoreError) -> str:
-    """Return the class of the driver's error."""
-    kind = str(error).partition(":")[0]
-    return kind if kind.isidentifier() else "StoreError"
+    return Cause(f"The store does not answer ({error.kind}).", remedy)

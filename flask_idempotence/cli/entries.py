@@ -1,22 +1,112 @@
-"""`flask idempotence stats`, `purge`, `init-db` and `prune`: the store as a whole; its table."""
+"""The entries of the store: `flask idempotence stats`, `purge`, `init-db` and `prune`."""
 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
-from flask.cli import with_appcontext
+from flask import current_app
 
-from ..engine.engine import engine_of
-from ..stores.base import Outcome, inspectable
-from .context import BATCH, Found, as_json, by_endpoint, by_mode, scan, this_app, this_engine
-from .output import echo, escaped, print_aside, print_json, print_table, progress
+from ..engine.engine import Engine, engine_of
+from ..request.fingerprint import KEYSPACE, SHORT_HASH
+from ..stores.base import OWNER_BYTES, Entry, Outcome, began_at, inspectable
+from .output import as_json, echo, escaped, print_aside, print_json, print_table, progress
 
 _logger = logging.getLogger("flask_idempotence")
+
+MODES = ("lock", "token", "key", "once", "step", "mutex")
+
+BATCH = 500
+"""Keys that are read, or removed, in one round trip."""
+
+_PARTS = re.compile(r"([^:]*):(.*):([0-9a-f]{32})", re.DOTALL)
+
+by_mode = click.option("--mode", type=click.Choice(MODES), help="Only this mode.")
+by_endpoint = click.option(
+    "--endpoint",
+    metavar="ENDPOINT",
+    help="Only this endpoint; for tokens, this purpose; for once, this scope.",
+)
+
+
+class Found(NamedTuple):
+    """A store key, its parts and its entry; the endpoint of a token is its purpose, or `-`."""
+
+    key: str
+    mode: str
+    endpoint: str
+    digest: str
+    entry: Entry
+
+    @property
+    def short(self) -> str:
+        return self.digest[:SHORT_HASH]
+
+    @property
+    def state(self) -> str:
+        """The meaning of the entry: `live`, `ended`, `record`, `token` or `unknown`."""
+        if self.entry.kind != "claim":
+            return self.entry.kind
+        if self.entry.lease is None:
+            return "unknown"
+        return "live" if self.entry.lease > 0 else "ended"
+
+    @property
+    def began(self) -> float:
+        """The time of the claim, by the clock of its machine; 0 for unknown."""
+        return 0.0 if self.entry.lease is None else began_at(self.entry.mark[-OWNER_BYTES:])
+
+
+def this_engine() -> Engine:
+    """Return the application's engine; print a warning if no other process sees its store."""
+    engine = engine_of(current_app)
+    if not engine.store.shared and not current_app.testing:
+        print_aside(
+            "Claims are kept in the memory of each process: this command has an empty store of "
+            "its own, and cannot see those of the running workers."
+        )
+    return engine
+
+
+def scan(
+    engine: Engine,
+    label: str,
+    *,
+    mode: str | None = None,
+    endpoint: str | None = None,
+    digest: str = "",
+) -> Iterator[Found]:
+    """Yield an application's entries, behind a progress bar with a label.
+
+    They are those of a mode, an endpoint, and a hash that begins with `digest`. Expired ones are
+    left out; a key may come twice while the store is growing.
+    """
+    store, beginning = inspectable(engine.store), f"{engine.config.prefix}:{KEYSPACE}:"
+    searched = beginning if mode is None else f"{beginning}{mode}:"
+    if mode is not None and endpoint is not None:
+        searched += f"{endpoint}:"
+    keys = store.scan(searched)
+    with progress(label, store.count_all()) as advance:
+        while batch := list(islice(keys, BATCH)):
+            advance(len(batch))
+            parts = [
+                part
+                for key in batch
+                if (part := _PARTS.fullmatch(key, len(beginning)))
+                and endpoint in (None, part[2])
+                and part[3].startswith(digest)
+            ]
+            entries = store.peek_all([part.string for part in parts]) if parts else ()
+            for part, entry in zip(parts, entries, strict=True):
+                if entry:
+                    yield Found(part.string, part[1], part[2], part[3], entry)
+
 
 _COLUMNS = {"live": "live", "ended": "ended", "record": "records", "token": "tokens"}
 
@@ -31,7 +121,6 @@ _COLUMNS = {"live": "live", "ended": "ended", "record": "records", "token": "tok
     is_flag=True,
     help="Print metrics in Prometheus' text format, for the textfile collector.",
 )
-@with_appcontext
 def stats(*, mode: str | None, endpoint: str | None, as_json: bool, as_prometheus: bool) -> None:
     """Count the entries of the store.
 
@@ -81,19 +170,22 @@ def _print_metrics(rows: list[dict[str, str | int]]) -> None:
 
     https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
     """
-    keys, sizes = [], []
+    keys = [
+        "# HELP idempotence_keys Keys in the store, by their state.",
+        "# TYPE idempotence_keys gauge",
+    ]
+    sizes = [
+        "# HELP idempotence_bytes Bytes of all values in the store.",
+        "# TYPE idempotence_bytes gauge",
+    ]
     for row in rows:
         labels = 'mode="{mode}",endpoint="{endpoint}"'.format_map(row)
+        sizes.append(f"idempotence_bytes{{{labels}}} {row['bytes']}")
         keys += [
             f'idempotence_keys{{{labels},state="{title}"}} {row[title]}'
             for title in _COLUMNS.values()
         ]
-        sizes.append(f"idempotence_bytes{{{labels}}} {row['bytes']}")
-    for name, text, lines in (
-        ("idempotence_keys", "Keys in the store, by their state.", keys),
-        ("idempotence_bytes", "Bytes of all values in the store.", sizes),
-    ):
-        echo("\n".join([f"# HELP {name} {text}", f"# TYPE {name} gauge", *lines]))
+    echo("\n".join(keys + sizes))
 
 
 @click.command("purge")
@@ -102,7 +194,6 @@ def _print_metrics(rows: list[dict[str, str | int]]) -> None:
 @click.option("--all", "everything", is_flag=True, help="All entries under the prefix.")
 @click.option("--live", is_flag=True, help="Include live claims.")
 @click.option("--yes", is_flag=True, help="Remove the entries. Without it, they are only counted.")
-@with_appcontext
 def purge(
     *, mode: str | None, endpoint: str | None, everything: bool, live: bool, yes: bool
 ) -> None:
@@ -119,21 +210,23 @@ def purge(
         raise click.UsageError("Choose the entries: --mode, --endpoint, or --all.")
     engine = this_engine()
     store = inspectable(engine.store)
-    removed: Counter[tuple[str, str, str]] = Counter()
-    spared = changed = 0
+    removed, spared, changed = Counter[tuple[str, str, str]](), 0, 0
     found = scan(engine, "Removing" if yes else "Counting", mode=mode, endpoint=endpoint)
     while batch := list(islice(found, BATCH)):
         doomed = [each for each in batch if live or each.state != "live"]
         seen = [(each.key, each.entry) for each in doomed]
         outcomes = store.discard(seen) if yes else [Outcome.OK] * len(seen)
-        for each, outcome in zip(doomed, outcomes, strict=True):
-            removed[each.mode, each.endpoint, each.state] += outcome is Outcome.OK
+        removed.update(
+            (each.mode, each.endpoint, each.state)
+            for each, outcome in zip(doomed, outcomes, strict=True)
+            if outcome is Outcome.OK
+        )
         spared += len(batch) - len(doomed)
         changed += outcomes.count(Outcome.STALE)
     print_table(
         [
             {"mode": mode, "endpoint": endpoint, "holds": state, "keys": count}
-            for (mode, endpoint, state), count in sorted((+removed).items())
+            for (mode, endpoint, state), count in sorted(removed.items())
         ]
     )
     summary = f"{removed.total()} {'removed.' if yes else 'would be removed (--yes does it).'}"
@@ -150,7 +243,7 @@ def purge(
 
 
 def _this_sql_store() -> Any:  # SqlStore itself needs an extra
-    store = engine_of(this_app()).store
+    store = engine_of(current_app).store
     if not hasattr(store, "create_table"):
         raise click.ClickException(
             "Only a store in a database needs this command, and this application has a "
@@ -161,7 +254,6 @@ def _this_sql_store() -> Any:  # SqlStore itself needs an extra
 
 @click.command("init-db")
 @click.option("--sql", is_flag=True, help="Print the statements, without connecting.")
-@with_appcontext
 def init_db(*, sql: bool) -> None:
     """Create the table of a store in a database.
 
@@ -199,7 +291,6 @@ def init_db(*, sql: bool) -> None:
     type=click.FloatRange(min=0),
     help="Seconds between two statements.",
 )
-@with_appcontext
 def prune(*, batch: int, pause: float) -> None:
     """Remove the expired rows of a store in a database.
 

@@ -15,6 +15,8 @@ from typing import TextIO
 
 import click
 
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
 LARGE = 5_000
 """Keys in a store from which on a progress bar is shown."""
 

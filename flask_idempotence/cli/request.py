@@ -8,12 +8,10 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Iterable
-from itertools import islice
+from itertools import chain
 from uuid import UUID
 
 import click
-from flask.cli import with_appcontext
 
 from ..engine.engine import Engine
 from ..errors import ConfigurationError
@@ -23,8 +21,8 @@ from ..guards.once import OnceGuard, checked_scope, forget_steps
 from ..request.key_header import parse_key
 from ..response.refusals import KeyInvalid, Running
 from ..stores.base import Outcome, inspectable
-from .context import BATCH, Found, as_json, peek, scan, this_app, this_engine
-from .output import echo, escaped, in_terminal, print_aside, print_json, print_table
+from .entries import BATCH, Found, scan, this_engine
+from .output import as_json, echo, escaped, in_terminal, print_aside, print_json, print_table
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -98,23 +96,28 @@ def _find(engine: Engine, *, digest: str | None, method: str, **named: str | Non
 
 def _find_keyed(engine: Engine, identity: str, *rest: str) -> list[Found]:
     """Return the entry of a keyed request; where the host has no port, of any port."""
-    endpoint = rest[1]
-    found = _find_named(engine, KeyGuard.mode, endpoint, [name_of(identity, *rest)])
+    mode, endpoint = KeyGuard.mode, rest[1]
+    found = _find_named(engine, mode, endpoint, [name_of(identity, *rest)])
     if not found and (host := _HOST.fullmatch(identity)):
-        ports = (name_of(f"{host[1]}:{port}{host[2]}", *rest) for port in range(1, 1 << 16))
-        if found := _find_named(engine, KeyGuard.mode, endpoint, ports):
+        ports = [name_of(f"{host[1]}:{port}{host[2]}", *rest) for port in range(1, 1 << 16)]
+        if found := _find_named(engine, mode, endpoint, ports):
             print_aside(
                 "Found at a host with a port: an identity has it, as in 'localhost:5000 ip:...'."
             )
     return found
 
 
-def _find_named(engine: Engine, mode: str, place: str, names: Iterable[bytes]) -> list[Found]:
-    keyring, app, found = engine.services.keyring, this_app(), []
-    keys = (keyring.store_key(app, mode, place, name) for name in names)
-    while batch := [(key, mode, place, key.rpartition(":")[2]) for key in islice(keys, BATCH)]:
-        found += peek(inspectable(engine.store), batch)
-    return found
+def _find_named(engine: Engine, mode: str, place: str, names: list[bytes]) -> list[Found]:
+    services, store = engine.services, inspectable(engine.store)
+    keys = [services.keyring.store_key(services.app, mode, place, name) for name in names]
+    entries = chain.from_iterable(
+        store.peek_all(keys[start : start + BATCH]) for start in range(0, len(keys), BATCH)
+    )
+    return [
+        Found(key, mode, place, key.rpartition(":")[2], entry)
+        for key, entry in zip(keys, entries, strict=True)
+        if entry
+    ]
 
 
 def _find_running(engine: Engine, endpoint: str | None, age: float) -> list[Found]:
@@ -129,10 +132,9 @@ def _operation_name(scope: str, id_: str | None, id_json: str | None) -> bytes:
     given = _prompted("Id", id_ or id_json or "")
     try:
         value = _as_id(json.loads(given)) if id_ is None else given
+        return name_of_block("once", checked_scope("once", scope), id=value)
     except (ValueError, RecursionError):
         raise click.UsageError("--id-json: not an id in JSON.") from None
-    try:
-        return name_of_block("once", checked_scope("once", scope), id=value)
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from None
 
@@ -178,7 +180,6 @@ def _row(found: Found) -> dict[str, str | float | None]:
     help="Of these, only those that began so long ago.",
 )
 @as_json
-@with_appcontext
 def inspect(
     *,
     running: bool,
@@ -227,7 +228,6 @@ def inspect(
 @click.command("release", params=[*_NAMING])
 @click.option("--record", is_flag=True, help="Also forget a remembered response.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@with_appcontext
 def release(
     *, record: bool, yes: bool, digest: str | None, method: str, **named: str | None
 ) -> None:

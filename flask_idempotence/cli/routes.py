@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from flask.cli import with_appcontext
+from flask import current_app
 
 from ..config.settings import NAMESPACE, SETTINGS
 from ..engine.engine import Engine, engine_of
@@ -14,8 +15,7 @@ from ..engine.guard import SAFE_METHODS, ViewGuard, arguments_of
 from ..exactly_once import TransactionFactory
 from ..guards.placement import guards_to_come, is_exempt
 from ..guards.wrapping import covers, guards_of
-from .context import as_json, this_app
-from .output import print_json, print_table
+from .output import as_json, print_json, print_table
 
 HIDDEN = "(hidden)"
 
@@ -25,7 +25,7 @@ Described = dict[str, Any]
 
 def _routes(engine: Engine) -> Iterator[Described]:
     """Find the methods that are unsafe or guarded, with their guards, outermost first."""
-    app = this_app()
+    app = engine.services.app
     for rule in app.url_map.iter_rules():
         view = app.view_functions.get(rule.endpoint)
         for method in sorted((rule.methods or set()) - {"HEAD"}):  # comes with GET
@@ -48,19 +48,20 @@ def _routes(engine: Engine) -> Iterator[Described]:
 
 def _guard(engine: Engine, guard: ViewGuard, origin: str) -> Described:
     """Describe a guard; its origin is `route`, a Blueprint's name, or `setting` (whole app)."""
-    is_on = engine.is_on(this_app(), guard.toggle)
+    app = engine.services.app
+    is_on = engine.is_on(app, guard.toggle)
     return {
         "mode": guard.mode,
         "origin": origin,
         "enabled": is_on,
-        "observed": is_on and engine.observes(this_app(), guard),
+        "observed": is_on and engine.observes(app, guard),
         "rules": list(_rules(engine, guard)),
     }
 
 
 def _rules(engine: Engine, guard: ViewGuard) -> Iterator[Described]:
     """Describe the rules of a guard; their origin is `route`, `setting` or `default`."""
-    given = this_app().extensions["idempotence"].given
+    given = engine.services.app.extensions["idempotence"].given
     for field in arguments_of(guard):
         value, setting, origin = getattr(guard, field.name), field.metadata["setting"], "route"
         if setting is None:
@@ -99,7 +100,6 @@ def json_value(value: object) -> object:
 @as_json
 @click.option("--defaults", is_flag=True, help="Show default rules, too.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if an unsafe method has no guard.")
-@with_appcontext
 def routes(*, as_json: bool, defaults: bool, strict: bool) -> None:
     """Show the guards of each route, and the rules in force.
 
@@ -107,46 +107,37 @@ def routes(*, as_json: bool, defaults: bool, strict: bool) -> None:
     unguarded method, 'exempt' one with @exempt. Guards are listed from the outermost,
     each rule with its origin: the route, a setting or, with --defaults and in JSON, the default.
     """
-    found = _routes(engine_of(this_app()))
-    listed = sorted(found, key=lambda route: (route["rule"], route["method"]))
+    listed = sorted(
+        _routes(engine_of(current_app)), key=lambda route: (route["rule"], route["method"])
+    )
     if as_json:
         print_json(listed)
     else:
-        _print(listed, ("route", "setting", "default") if defaults else ("route", "setting"))
+        origins = ("route", "setting", "default") if defaults else ("route", "setting")
+        rows = [row for route in listed for row in _rows(route, origins)]
+        print_table(rows, ["yellow" if row["guard"] == "none" else "green" for row in rows])
     if strict and any(not route["guards"] and not route["exempt"] for route in listed):
         raise SystemExit(1)
 
 
-def _print(routes: Sequence[Described], origins: Sequence[str]) -> None:
-    rows, colours = [], []
-    for route in routes:
-        guards = [(_named(guard), _joined(guard["rules"], origins)) for guard in route["guards"]]
-        place = {"method": route["method"], "route": route["rule"], "endpoint": route["endpoint"]}
-        for guard, rules in guards or [("exempt" if route["exempt"] else "none", "")]:
-            rows.append({**place, "guard": guard, "rules": rules})
-            colours.append("yellow" if guard == "none" else "green")
-    print_table(rows, colours)
-
-
-def _named(guard: Described) -> str:
-    place = {"route": "", "setting": " (all routes)"}.get(
-        guard["origin"], f" (Blueprint {guard['origin']})"
-    )
-    state = " (observed)" if guard["observed"] else "" if guard["enabled"] else " (off)"
-    return f"{guard['mode']}{place}{state}"
-
-
-def _joined(rules: Sequence[Described], origins: Sequence[str]) -> str:
-    said: dict[str, list[str]] = {origin: [] for origin in origins}
-    for rule in rules:
-        if rule["origin"] in said:
+def _rows(route: Described, origins: Sequence[str]) -> Iterator[Described]:
+    place = {"method": route["method"], "route": route["rule"], "endpoint": route["endpoint"]}
+    if not route["guards"]:
+        yield {**place, "guard": "exempt" if route["exempt"] else "none", "rules": ""}
+    for guard in route["guards"]:
+        carrier = {"route": "", "setting": " (all routes)"}.get(
+            guard["origin"], f" (Blueprint {guard['origin']})"
+        )
+        state = " (observed)" if guard["observed"] else "" if guard["enabled"] else " (off)"
+        said = defaultdict[str, list[str]](list)
+        for rule in guard["rules"]:
             said[rule["origin"]].append(f"{rule['name']}={rule['value']!r}")
-    return "; ".join(f"{origin}: {', '.join(each)}" for origin, each in said.items() if each)
+        rules = [f"{origin}: {', '.join(said[origin])}" for origin in origins if origin in said]
+        yield {**place, "guard": f"{guard['mode']}{carrier}{state}", "rules": "; ".join(rules)}
 
 
 @click.command("config")
 @as_json
-@with_appcontext
 def config(*, as_json: bool) -> None:
     """Show the settings in force.
 
@@ -154,10 +145,10 @@ def config(*, as_json: bool) -> None:
 
     Secrets are hidden: keys, options of the store, and all of its URI but the scheme.
     """
-    state, settings = this_app().extensions["idempotence"], []
+    state, settings = current_app.extensions["idempotence"], []
     for name, field in SETTINGS.items():
         live = field.metadata["live"]
-        value = this_app().config[name] if live else getattr(state.config, field.name)
+        value = current_app.config[name] if live else getattr(state.config, field.name)
         is_set = name in state.given or (live and value != field.default)
         shown = json_value(value)
         if is_set and field.metadata["secret"]:

@@ -9,13 +9,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from time import monotonic, sleep
 from typing import Any
 
 import click
-from flask.cli import with_appcontext
+from flask import current_app
 
 from ..engine.engine import engine_of
 from ..engine.figures import PASSED_ON
@@ -23,9 +24,7 @@ from ..engine.publisher import channel_of
 from ..errors import StoreError
 from ..signals import ALL_SIGNALS
 from ..stores.base import BroadcastingStore
-from .causes import kind_of
-from .context import as_json, this_app
-from .output import echo, escaped, print_aside, print_json
+from .output import as_json, echo, escaped, print_aside, print_json
 
 PAUSE = 0.25
 """Seconds between two looks for messages."""
@@ -68,7 +67,6 @@ Event = dict[str, Any]
     help="End after so many seconds.",
 )
 @as_json
-@with_appcontext
 def watch(
     *, names: tuple[str, ...], endpoint: str | None, seconds: float | None, as_json: bool
 ) -> None:
@@ -79,7 +77,7 @@ def watch(
     Each signal is a line; with --json, an object on a line of its own. Ctrl-C ends the command.
     The summary and notices go to the error output.
     """
-    engine = engine_of(this_app())
+    engine = engine_of(current_app)
     if not isinstance(engine.store, BroadcastingStore):
         kind = "a database" if engine.store.shared else "the memory of each process"
         raise click.ClickException(
@@ -129,8 +127,7 @@ def _messages(
                 break
             except StoreError as error:
                 if not is_away:
-                    kind = kind_of(error)
-                    print_aside(f"The store does not answer ({kind}); trying again.")
+                    print_aside(f"The store does not answer ({error.kind}); trying again.")
                 is_away = True
                 sleep(RETRY_EVERY)
         else:
@@ -166,18 +163,14 @@ def _print_summary(counts: Counter[tuple[str, ...]], reader: Reader) -> None:
         )
 
 
+@dataclass
 class Reader:
-    """Turns messages into events.
+    """Turns messages into events."""
 
-    Attributes:
-        runs: the number of the last message of each process, and its count of dropped events, by
-            a name that no other process gets.
-        missed: messages that have not come, by the numbers of those that have.
-    """
-
-    def __init__(self) -> None:
-        self.runs: dict[str, tuple[int, int]] = {}
-        self.missed = 0
+    # By the name of a run, which no other process gets: the number of its last message, and its
+    # count of dropped events.
+    runs: dict[str, tuple[int, int]] = field(default_factory=dict)
+    missed: int = 0  # messages that have not come, by the numbers of those that have
 
     def read(self, message: bytes) -> list[Event]:
         """Return the events of a message; none for one that came before, or of another origin."""

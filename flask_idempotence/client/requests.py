@@ -9,13 +9,15 @@ import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
-from typing import IO, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from .retries import LATE, Answer, Attempts, Retries, is_problem, needs_key, put_key
 
 try:
     from requests import PreparedRequest, Response, exceptions
     from requests.adapters import BaseAdapter, HTTPAdapter
+    from requests.exceptions import UnrewindableBodyError
+    from requests.utils import rewind_body
 except ImportError as _error:
     raise ImportError(
         "flask_idempotence.client.requests needs requests: "
@@ -74,13 +76,11 @@ class IdempotentAdapter(BaseAdapter):
         if not needs_key(request.method):
             return send(timeout=timeout)
         self._put_key(cast("MutableMapping[str, str]", request.headers))
-        rewind = _rewinder_of(request.body)
         received: list[Response] = []
 
         def attempt(seconds: float) -> tuple[Response, Answer]:
             received.clear()
-            if rewind is not None:
-                rewind()
+            _rewind(request)
             response = send(timeout=_within(timeout, seconds))
             received.append(response)
             return response, _read(response, stream=stream)
@@ -92,7 +92,8 @@ class IdempotentAdapter(BaseAdapter):
             return exceptions.Timeout(LATE, request=request)
 
         method, url = str(request.method), str(request.url)
-        attempts = Attempts(self._retries, repeatable=rewind is not None, method=method, url=url)
+        repeatable = _rewind(request)
+        attempts = Attempts(self._retries, repeatable=repeatable, method=method, url=url)
         return attempts.make(attempt, late, self._sleep, _NO_ANSWER)
 
     def close(self) -> None:
@@ -112,17 +113,15 @@ def _read(response: Response, *, stream: bool) -> Answer:
     return Answer(response.status_code, response.headers, body)
 
 
-def _rewinder_of(body: object) -> Callable[[], object] | None:
-    """Return a function that rewinds a body, or None where it can be read only once."""
-    if body is None or isinstance(body, str | bytes | bytearray):
-        return lambda: None
-    file = cast("IO[bytes]", body)
+def _rewind(request: PreparedRequest) -> bool:
+    """Rewind the body of a request; return whether it can be read more than once."""
+    if request.body is None or isinstance(request.body, str | bytes | bytearray):
+        return True
     try:
-        start = file.tell()
-        file.seek(start)
-    except (AttributeError, OSError):
-        return None
-    return lambda: file.seek(start)
+        rewind_body(request)
+    except UnrewindableBodyError:
+        return False
+    return True
 
 
 def _within(timeout: Timeout, seconds: float) -> Timeout:

@@ -16,7 +16,7 @@ from flask import Flask, Response
 from marshmallow import Schema, ValidationError, fields
 
 from ..errors import ConfigurationError
-from .settings import ALLOW, AT_MOST_ONCE, FINAL, NAMESPACE, SETTINGS, Config
+from .settings import NAMESPACE, SETTINGS, Config
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -24,34 +24,7 @@ _Settings: type[Schema] = Schema.from_dict(
     {name: field.metadata["field"] for name, field in SETTINGS.items()}
 )
 
-_CLEARER = {
-    "Field may not be null.": "Must not be None.",
-    "Not a valid boolean.": "Must be a boolean: True or False.",
-    "Not a valid integer.": "Must be an integer.",
-    "Not a valid mapping type.": "Must be a mapping.",
-    "Not a valid string.": "Must be a string.",
-}
-"""Sentences of marshmallow's that name no allowed value, and ours in their place."""
-
 _FOREIGN = re.compile(r"(?:FLASK_)?IDEMPOTEN(?:CE|CY|T)_(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
-
-_ELSEWHERE = {
-    "EXPIRE": "KEY_TTL",
-    "EXPIRES": "KEY_TTL",
-    "HEADER": "KEY_HEADER",
-    "HEADER_NAME": "KEY_HEADER",
-    "LOCK_TIMEOUT": "LEASE",
-    "SECRET_KEY": "HASH_KEY",
-    "TIMEOUT": "LEASE",
-}
-"""Names that such settings have in other packages."""
-
-_STORAGE_WORDS = frozenset(
-    {
-        *("BACKEND", "CACHE", "CONNECTION", "DATABASE", "DB", "DSN", "HOST", "MYSQL", "POSTGRES"),
-        *("REDIS", "SERVER", "SQLALCHEMY", "SQLITE", "STORAGE", "STORE", "URI", "URL", "VALKEY"),
-    }
-)
 
 
 def read_config(values: Mapping[str, object]) -> Config:
@@ -75,29 +48,30 @@ def read_config(values: Mapping[str, object]) -> Config:
 def _check_together(config: Config) -> None:
     if config.max_hold < config.lease:
         raise ConfigurationError("IDEMPOTENCE_MAX_HOLD must not be less than IDEMPOTENCE_LEASE.")
-    if config.key_guarantee != AT_MOST_ONCE:
+    if config.key_guarantee != "at-most-once":
         return
-    if config.on_store_error == ALLOW:
+    if config.on_store_error == "allow":
         raise ConfigurationError(
             "IDEMPOTENCE_KEY_GUARANTEE is 'at-most-once', which cannot be kept while "
             "IDEMPOTENCE_ON_STORE_ERROR is 'allow': the view would run unguarded. Set it to "
             "'reject', and give the routes of locks and tokens on_store_error='allow'."
         )
-    if config.key_remember != FINAL:
+    if config.key_remember != "final":
         raise ConfigurationError(
             "IDEMPOTENCE_KEY_GUARANTEE is 'at-most-once', which remembers every response: leave "
             "IDEMPOTENCE_KEY_REMEMBER out."
         )
 
 
-def _sentences(problem: object) -> Iterator[str]:
+def _sentences(problem: object, entry: str = "") -> Iterator[str]:
     if isinstance(problem, Mapping):
-        problem = list(problem.values())
-    if isinstance(problem, list):
+        for name, inner in problem.items():
+            yield from _sentences(inner, entry if name in ("key", "value") else f"{name!r}: ")
+    elif isinstance(problem, list):
         for inner in problem:
-            yield from _sentences(inner)
+            yield from _sentences(inner, entry)
     else:
-        yield _CLEARER.get(str(problem), str(problem))
+        yield f"{entry}{problem}"
 
 
 def foreign_settings(names: Iterable[object]) -> Iterator[str]:
@@ -107,17 +81,14 @@ def foreign_settings(names: Iterable[object]) -> Iterator[str]:
         if found is None or found[0] in SETTINGS:
             continue
         rule = "" if found[0].startswith(NAMESPACE) else f": settings begin with {NAMESPACE}"
-        meant = NAMESPACE + _meant(found["rest"].upper())
-        yield f"{name} is not a setting{rule}. Did you mean {meant}?"
-
-
-def _meant(rest: str) -> str:
-    if rest in _ELSEWHERE:
-        return _ELSEWHERE[rest]
-    is_of_storage = "OPTIONS" not in rest and _STORAGE_WORDS.intersection(rest.split("_"))
-    names = [name.removeprefix(NAMESPACE) for name in SETTINGS]
-    cutoff = 0.75 if is_of_storage else 0.0  # beyond it, a misspelling
-    return next(iter(difflib.get_close_matches(rest, names, 1, cutoff)), "STORAGE_URI")
+        known = [name.removeprefix(NAMESPACE) for name in SETTINGS]
+        nearest = difflib.get_close_matches(found["rest"].upper(), known, 1)
+        remedy = (
+            f"Did you mean {NAMESPACE}{nearest[0]}?"
+            if nearest
+            else "The address of a store is IDEMPOTENCE_STORAGE_URI; the documentation lists all."
+        )
+        yield f"{name} is not a setting{rule}. {remedy}"
 
 
 _FIXED = tuple(name for name, field in SETTINGS.items() if not field.metadata["live"])

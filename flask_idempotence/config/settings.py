@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import difflib
 import logging
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any, Final, Literal, get_args
+from typing import Any, Literal, get_args
 
 from marshmallow import ValidationError, fields, validate
 
@@ -39,12 +38,6 @@ Guarantee = Literal["at-least-once", "at-most-once"]
 Remember = Literal["final", "success"]
 
 IDENTITY = ("user", "session", "authorization", "credentials", "ip")
-REJECT: Final = "reject"
-ALLOW: Final = "allow"
-AT_LEAST_ONCE: Final = "at-least-once"
-AT_MOST_ONCE: Final = "at-most-once"
-FINAL: Final = "final"
-SUCCESS: Final = "success"
 
 KEY_IN_PROGRESS = "key-in-progress"
 
@@ -154,51 +147,24 @@ def within_quotes(pattern: str) -> str:
     return f'^"?(?:{pattern})"?$'
 
 
-def _messages(value: object) -> dict[str, object]:
-    texts = _by_slug(value, SLUGS, "Must be a mapping of slugs to texts.")
-    for slug, text in texts.items():
-        if isinstance(text, str):
-            is_text = bool(text.strip()) and not any("\ud800" <= each <= "\udfff" for each in text)
-        else:  # numbers, collections and functions have the `str()` of all objects
-            is_text = type(text).__str__ is not object.__str__ and not isinstance(
-                text, bytes | bytearray
-            )
-        if not is_text:
-            raise ValidationError(
-                f"{slug!r} needs a text: a string that is not blank, or a lazy one with a str() "
-                "of its own."
-            )
-    return texts
-
-
-def _duplicate_status(value: object) -> int | dict[str, int]:
-    if not isinstance(value, Mapping):
-        return _status(value, "Must be an integer, or a mapping of slugs to integers.")
-    statuses = _by_slug(value, (*DUPLICATES, KEY_IN_PROGRESS), "")
-    return {
-        slug: _status(status, f"{slug!r} needs an integer.") for slug, status in statuses.items()
-    }
-
-
-def _status(value: object, error: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValidationError(error)
-    if not 200 <= value <= 599:
-        raise ValidationError("A status must be from 200 to 599.")
+def _message(value: object) -> object:
+    if isinstance(value, str):
+        is_text = bool(value.strip()) and not any("\ud800" <= each <= "\udfff" for each in value)
+    else:  # numbers, collections and functions have the `str()` of all objects
+        is_text = type(value).__str__ is not object.__str__ and not isinstance(
+            value, bytes | bytearray
+        )
+    if not is_text:
+        raise ValidationError(
+            "Must be a text: a string that is not blank, or a lazy one with a str() of its own."
+        )
     return value
 
 
-def _by_slug(value: object, slugs: Collection[str], error: str) -> dict[str, object]:
-    if not isinstance(value, Mapping):
-        raise ValidationError(error)
-    for slug in value:
-        if slug not in slugs:
-            meant = str(slug).lower().replace("_", "-")
-            [nearest] = difflib.get_close_matches(meant, slugs, n=1, cutoff=0)
-            raise ValidationError(
-                f"{slug!r} is not one of its slugs: {', '.join(slugs)}. Did you mean {nearest!r}?"
-            )
-    return dict(value)
+def _duplicate_status(value: object) -> int | Mapping[str, int]:
+    status: int | Mapping[str, int]
+    status = (_STATUSES if isinstance(value, Mapping) else _STATUS).deserialize(value)
+    return status
 
 
 def _log_level(value: object) -> int | str:
@@ -223,9 +189,9 @@ def _text(pattern: str, error: str, *, allow_none: bool = False) -> fields.Strin
 _Header = partial(_text, HEADER_NAME.pattern, "Must be the name of a header.")
 
 
-def _one_of(choices: object) -> fields.String:
-    error = f"Must be one of {', '.join(map(repr, get_args(choices)))}."
-    known = validate.OneOf(get_args(choices), error=error)
+def _one_of(choices: Collection[str]) -> fields.String:
+    error = f"Must be one of {', '.join(map(repr, choices))}."
+    known = validate.OneOf(choices, error=error)
     return fields.String(validate=known, error_messages={"invalid": error})
 
 
@@ -240,6 +206,12 @@ def _names_like(pattern: str, error: str) -> fields.Function:
             raise ValidationError(error)
 
     return _Names(validate=check)
+
+
+_STATUS = fields.Integer(
+    strict=True, validate=validate.Range(200, 599, error="A status must be from 200 to 599.")
+)
+_STATUSES = fields.Dict(keys=_one_of((*DUPLICATES, KEY_IN_PROGRESS)), values=_STATUS)
 
 
 def _setting(
@@ -274,7 +246,7 @@ class Config:
         _text(r"[A-Za-z0-9_.-]+", "Must consist of letters, digits, '_', '.' and '-'."),
         "idempotence",
     )
-    on_store_error: OnStoreError = _setting(_one_of(OnStoreError), REJECT)
+    on_store_error: OnStoreError = _setting(_one_of(get_args(OnStoreError)), "reject")
     identity: tuple[str, ...] = _setting(_some_of(IDENTITY), IDENTITY)
     identity_host: bool = _setting(fields.Boolean(), True)
     identity_session_keys: tuple[str, ...] = _setting(_Names(), _SESSION_KEYS)
@@ -290,7 +262,9 @@ class Config:
         fields.Function(None, _secret, allow_none=True), None, secret=True
     )
     ignored_args: tuple[str, ...] = _setting(_Names(), ("csrf_token", "idempotence_token"))
-    messages: Mapping[str, object] = _setting(fields.Function(None, _messages), {})
+    messages: Mapping[str, object] = _setting(
+        fields.Dict(keys=_one_of(SLUGS), values=fields.Function(None, _message)), {}
+    )
     duplicate_status: int | Mapping[str, int] = _setting(
         fields.Function(None, _duplicate_status), 409
     )
@@ -330,9 +304,9 @@ class Config:
     key_methods: tuple[str, ...] = _setting(
         _some_of(("POST", "PUT", "PATCH", "DELETE")), ("POST", "PATCH")
     )
-    key_on_repeat: OnRepeat = _setting(_one_of(OnRepeat), "replay")
-    key_guarantee: Guarantee = _setting(_one_of(Guarantee), AT_LEAST_ONCE)
-    key_remember: Remember = _setting(_one_of(Remember), FINAL)
+    key_on_repeat: OnRepeat = _setting(_one_of(get_args(OnRepeat)), "replay")
+    key_guarantee: Guarantee = _setting(_one_of(get_args(Guarantee)), "at-least-once")
+    key_remember: Remember = _setting(_one_of(get_args(Remember)), "final")
     key_wait: float = _setting(_Wait(), 0.0)
     key_max_body: int = _setting(
         fields.Integer(strict=True, validate=validate.Range(min=0)), 1_048_576

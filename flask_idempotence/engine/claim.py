@@ -7,8 +7,7 @@ import logging
 import os
 import threading
 import time
-from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from blinker import NamedSignal
@@ -141,7 +140,6 @@ _NOT_RENEWED = (
 _numbers = itertools.count()
 
 
-@dataclass(eq=False, repr=False)
 class Claim:
     """A granted claim, until it is settled.
 
@@ -149,14 +147,6 @@ class Claim:
     a key and no owner.
     """
 
-    attempt: Attempt
-    guard: Guard[object]
-    question: Question
-    slot: Slot
-    _: KW_ONLY
-    owner: bytes = b""  # 16 random bytes; empty where there is no lease
-    granted_at: float = 0.0  # the time before the claim, on the engine's clock
-    is_restored: bool = False  # the token that was spent had been put back before
     transaction: Transaction | None = None
     record: bytes | None = None
     result: Verdict = Verdict.SUCCEEDED  # decisions by hand aside
@@ -164,14 +154,6 @@ class Claim:
     ttl: float | None = None  # seconds for which the view keeps its response, if it says so
     kept: float | None = None  # seconds for which the store has taken the record
     body: object = None  # of the view's response, before the application's own hooks
-    steps: set[bytes] = field(default_factory=set)  # names of those that the view has begun
-    number: int = field(default_factory=partial(next, _numbers))  # rises from claim to claim
-    lease: Lease = field(init=False)
-    _input: WatchedInput | None = None
-    _process: int = field(default_factory=os.getpid)
-    _settling: threading.Lock = field(default_factory=threading.Lock)
-
-    # Without annotations, and so no arguments, which each claim would pay for.
     was_renewed = False  # a renewal was sent; its answer may have been lost
     context = 0  # the id of the request context in which it was granted
     in_view = False
@@ -181,9 +163,29 @@ class Claim:
     streaming = False  # it is settled when the response is closed
     lost = False  # it has ended early, or another owner has it
     unacknowledged = False  # the response goes out before the store has taken the record
+    _input: WatchedInput | None = None
 
-    def __post_init__(self) -> None:
-        self.lease = Lease(self.question.lease, self.granted_at)
+    def __init__(
+        self,
+        attempt: Attempt,
+        guard: Guard[object],
+        question: Question,
+        slot: Slot,
+        *,
+        owner: bytes = b"",  # 16 random bytes; empty where there is no lease
+        granted_at: float = 0.0,  # the time before the claim, on the engine's clock
+        is_restored: bool = False,  # the token that was spent had been put back before
+    ) -> None:
+        self.attempt, self.guard = attempt, guard
+        self.question, self.slot = question, slot
+        self.owner = owner
+        self.granted_at = granted_at
+        self.is_restored = is_restored
+        self.lease = Lease(question.lease, granted_at)
+        self.number = next(_numbers)  # rises from claim to claim
+        self.steps: set[bytes] = set()  # names of those that the view has begun
+        self._process = os.getpid()
+        self._settling = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Claim {self.attempt}>"

@@ -16,7 +16,7 @@ from flask import Flask, Request, Response, has_request_context
 from flask.globals import request_ctx
 
 from ..config.runtime import Switches
-from ..config.settings import ALLOW, CLOCK_SKEW, REJECT, REPEATS
+from ..config.settings import CLOCK_SKEW, REPEATS
 from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..request.tokens import Token
@@ -277,7 +277,7 @@ class Engine:
         observes = self.observes(app)
         is_off = not self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
         if observes:
-            attempt.on_store_error, attempt.observes = ALLOW, True
+            attempt.on_store_error, attempt.observes = "allow", True
         try:
             with self.store.time_limit(OBSERVED_SECONDS) if observes else nullcontext():
                 is_stored = self.policy.call(
@@ -289,7 +289,7 @@ class Engine:
         if is_stored:  # else it cannot be spent, and `store_failed` was sent
             attempt.emit(token_issued, purpose=purpose)
             note(attempt, "token issued", token.bearer)
-        elif observes and not is_off and self.config.on_store_error == REJECT:
+        elif observes and not is_off and self.config.on_store_error == "reject":
             self.report_observed(attempt, StoreUnavailable.slug)
         return token.text
 

@@ -7,11 +7,15 @@ operations are all finite.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from flask import Flask
 
 from ..errors import ConfigurationError
+from ..signals import ALL_SIGNALS
+from .engine import engine_of
+from .store_calls import Instrument
 
 _PLACE = ("mode", "endpoint")
 
@@ -26,7 +30,7 @@ PASSED_ON = {
 """Arguments of signals that hold seconds, or one of a few words."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Figure:
     """A metric."""
 
@@ -65,6 +69,18 @@ KEEPER_LAG = Figure(
 SETTLEMENTS_PENDING = Figure(
     "idempotence_settlements_pending", "Settlements that wait for the store to answer."
 )
+
+
+class Report(Instrument):
+    """Receives the signals and the measurements of one application."""
+
+    def connect(self, app: Flask) -> None:
+        for signal in ALL_SIGNALS:
+            signal.connect(partial(self.receive, signal.name), app, weak=False)
+        engine_of(app).policy.instruments += (self,)
+
+    def receive(self, name: str, app: Flask, /, **sent: Any) -> None:
+        raise NotImplementedError
 
 
 def register_once(app: Flask, kind: str, destination: object) -> None:

@@ -150,6 +150,10 @@ class Settlement(NamedTuple):
         return f"<Settlement {self.call}>"
 
 
+KEEP = Settlement("keep")
+RELEASE = Settlement("release")
+
+
 def argument(
     check: Callable[[str, Any], object] | None = None,
     default: object = None,

@@ -20,7 +20,7 @@ from flask.globals import request_ctx
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
-from ..config.settings import ALLOW, REJECT
+from ..request.body import guard_input
 from ..request.proxies import actual
 from ..request.unread import unread_input
 from ..response.headers import note_on
@@ -59,11 +59,12 @@ class Observation:
         Returns its claim, where it is the first.
         """
         app = self._engine.services.app
-        attempt = Attempt(app, guard.mode, request.endpoint, ALLOW, observes=True)
+        attempt = Attempt(app, guard.mode, request.endpoint, "allow", observes=True)
         try:
             with unread_input(request), _session_as_it_was():
                 if guard.unless is not None and guard.unless():
                     return None
+                guard_input(request.environ)
                 question = guard.question(request)
             if not isinstance(question, Unguarded):
                 return self._claim(attempt, guard, question)
@@ -94,12 +95,12 @@ class Observation:
             self.claims.append(found)
             return found
         if found is None:
-            if (guard.on_store_error or engine.config.on_store_error) == REJECT:
+            if (guard.on_store_error or engine.config.on_store_error) == "reject":
                 raise StoreUnavailable
             return None
         if not (isinstance(found, Done) and found.matches):
             guard.answer(Finding(question, slot, found))  # it raises
-        elif getattr(guard, "on_repeat", "") == REJECT:
+        elif getattr(guard, "on_repeat", "") == "reject":
             raise KeyRepeated
         else:
             engine.report_observed(attempt, found.record.decode())

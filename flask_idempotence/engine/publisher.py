@@ -84,11 +84,18 @@ class Publisher:
             signal.connect(partial(self._receive, signal.name), app, weak=False)
 
     def _receive(self, name: str, app: Flask, /, **sent: Any) -> None:
+        """Queue the event of a signal, of values that no client has made up.
+
+        It is made on the thread of the request: an error would keep the request itself in memory.
+        """
         del app
         if not self._is_queueing:
             return
         if len(self._events) < MOST_EVENTS:
-            self._events.append(_event(name, sent))
+            place = (sent["mode"], sent["endpoint"], sent["key"])
+            outcome = sent["error"].slug if name == "rejected" else name
+            facts = {argument: sent[argument] for argument in PASSED_ON.get(name, ())}
+            self._events.append((time.time(), name, *place, outcome, facts))
         else:
             with self._lock:
                 self._dropped += 1
@@ -162,13 +169,3 @@ class Publisher:
         if self._thread is not None and self._thread.is_alive():
             self._thread.join(EXIT_TIMEOUT)
         self._is_queueing = False
-
-
-def _event(name: str, sent: dict[str, Any]) -> tuple[object, ...]:
-    """Return the event of a signal, of values that no client has made up.
-
-    It is made on the thread of the request: an error would keep the request itself in memory.
-    """
-    outcome = sent["error"].slug if name == "rejected" else name
-    facts = {argument: sent[argument] for argument in PASSED_ON.get(name, ())}
-    return time.time(), name, sent["mode"], sent["endpoint"], sent["key"], outcome, facts

@@ -41,7 +41,7 @@ from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Completion, Outcome, Renewal
 from .claim import Claim
 from .debug_log import note, note_settlement, reason
-from .guard import SUCCESSES, Services, Settlement, Verdict, result_failed
+from .guard import KEEP, SUCCESSES, Services, Settlement, Verdict, result_failed
 from .keeper import Keeper, PendingSettlement
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class Settling:
             finally:  # a failure that is remembered is stored outside the transaction
                 self._carry_out(claim)
             return None
-        settlement, completion, is_sent = Settlement("keep"), None, []
+        settlement, completion, is_sent = KEEP, None, []
         try:
             if claim.slot.key:
                 self._keeper.unwatch(claim)

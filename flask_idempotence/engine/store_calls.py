@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from flask import has_request_context
 from flask.globals import request_ctx
 
-from ..config.settings import REJECT, Config
+from ..config.settings import Config
 from ..errors import StoreError
 from ..request.proxies import actual
 from ..response.headers import note_on
@@ -99,7 +99,7 @@ class FailurePolicy:
         return answer
 
     def _rejects(self, attempt: Attempt) -> bool:
-        return (attempt.on_store_error or self._default) == REJECT
+        return (attempt.on_store_error or self._default) == "reject"
 
     def _timed(self, operation: str, call: Callable[[], T]) -> T:
         error: StoreError | None = None
@@ -129,11 +129,7 @@ class FailurePolicy:
         rejects = self._rejects(attempt)
         is_counted = not after_view and (rejects or operation in _RUN_VIEWS)
         is_counted = is_counted and not attempt.observes and _meets_outage_first()
-        # The class alone: the error's text may hold addresses.
-        kind = str(error).partition(":")[0]
-        if not kind.isidentifier() or kind == str(error):
-            kind = type(error).__name__
-        now = self._clock()
+        now, kind = self._clock(), error.kind
         with self._lock:
             if self._failing_since is None:
                 self._failing_since, self._has_warned = now, False

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction
@@ -68,8 +68,6 @@ class Savepoint:
         if connection.dialect.name == "sqlite":
             self._changes = self._driver.total_changes
             event.listen(connection, "before_cursor_execute", self._defer, retval=True)
-        if not event.contains(connection.dialect, "handle_error", _note_error):
-            event.listen(connection.dialect, "handle_error", _note_error, retval=True)
         _savepoints[connection] = self
         self.nested: SessionTransaction = session.begin_nested()
         session.connection()
@@ -117,11 +115,8 @@ class Savepoint:
 
     def end(self) -> None:
         """Leave the session and its connection alone from now on."""
-        current = self._session.get_nested_transaction()
-        while current is not None and current is not self.nested:
-            current = current.parent
         try:
-            if current is not None:
+            if self.nested.is_active:
                 # Not by `commit`, whose event would come before the writes are committed.
                 self.nested.close()
         finally:
@@ -185,6 +180,7 @@ class Savepoint:
 _savepoints: WeakKeyDictionary[Connection, Savepoint] = WeakKeyDictionary()
 
 
+@event.listens_for(Engine, "handle_error", retval=True)
 def _note_error(context: ExceptionContext) -> BaseException | None:
     """Note an error by which InnoDB undoes a transaction, and its savepoints with it.
 

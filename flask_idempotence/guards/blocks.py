@@ -16,7 +16,16 @@ from flask import current_app
 from ..engine.claim import Attempt, Claim
 from ..engine.current import enter_block, leave_block, own_blocks
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import Ending, Finding, Guard, Question, Settlement, Unguarded, argument
+from ..engine.guard import (
+    RELEASE,
+    Ending,
+    Finding,
+    Guard,
+    Question,
+    Settlement,
+    Unguarded,
+    argument,
+)
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 from ..request.proxies import actual
@@ -179,7 +188,7 @@ class MutexGuard(BlockGuard):
         raise Running("This is locked by another. Try again soon.", remaining=remaining)
 
     def settle(self, _ending: Ending) -> Settlement:
-        return Settlement("release")
+        return RELEASE
 
 
 class Lock(Block):

@@ -11,21 +11,10 @@ from typing import TYPE_CHECKING, Literal, Self, overload
 
 from flask import Request, Response
 
-from ..config.settings import (
-    ALLOW,
-    AT_LEAST_ONCE,
-    AT_MOST_ONCE,
-    CLOCK_SKEW,
-    REJECT,
-    SUCCESS,
-    Config,
-    Guarantee,
-    OnRepeat,
-    OnStoreError,
-    Remember,
-)
+from ..config.settings import CLOCK_SKEW, Config, Guarantee, OnRepeat, OnStoreError, Remember
 from ..engine.guard import (
     FAILURES,
+    RELEASE,
     Ending,
     Finding,
     Question,
@@ -93,14 +82,14 @@ class KeyGuard(ViewGuard):
                 "leave one of them out."
             )
         if self.within is not None:
-            if self.guarantee is not None or self.on_store_error == ALLOW:
+            if self.guarantee is not None or self.on_store_error == "allow":
                 raise ConfigurationError(
                     "idempotent(within=...) promises exactly once: leave guarantee= out, and "
                     "on_store_error='allow'."
                 )
             # Without a store, nothing would commit the transaction of the view.
-            self.on_store_error = REJECT
-        if self.guarantee == AT_MOST_ONCE and self.on_store_error == ALLOW:
+            self.on_store_error = "reject"
+        if self.guarantee == "at-most-once" and self.on_store_error == "allow":
             raise ConfigurationError(
                 "idempotent(guarantee='at-most-once') cannot be kept with on_store_error='allow': "
                 "the view would run unguarded. Leave one of them out."
@@ -117,8 +106,8 @@ class KeyGuard(ViewGuard):
             )
 
     def check(self, endpoint: str, config: Config) -> None:
-        is_at_most_once = self.guarantee_in(config) == AT_MOST_ONCE
-        if is_at_most_once and (self.on_store_error or config.on_store_error) == ALLOW:
+        is_at_most_once = self.guarantee_in(config) == "at-most-once"
+        if is_at_most_once and (self.on_store_error or config.on_store_error) == "allow":
             raise ConfigurationError(
                 f"The view {endpoint!r} is guarded at-most-once, which cannot be kept with "
                 "on_store_error='allow' (route or setting): the view would run unguarded. Give "
@@ -144,7 +133,7 @@ class KeyGuard(ViewGuard):
     def guarantee_in(self, config: Config) -> Guarantee:
         if self.within is not None:
             # A process that died has left nothing, so the view may run again: exactly once.
-            return AT_LEAST_ONCE
+            return "at-least-once"
         return config.key_guarantee if self.guarantee is None else self.guarantee
 
     def takes_token(self, config: Config) -> bool:
@@ -158,7 +147,7 @@ class KeyGuard(ViewGuard):
             self._pattern = re.compile(self.key_pattern, re.ASCII)
         ignored = frozenset(self.ignore or ()).union(config.ignored_args)
         self._selection = Selection(ignored=ignored, files=True)
-        self._at_most_once = given.guarantee_in(config) == AT_MOST_ONCE
+        self._at_most_once = given.guarantee_in(config) == "at-most-once"
 
     def time_to_keep(self, given: object) -> float:
         ttl = arguments.duration("current_guard.keep(ttl=...)", given) or self.ttl
@@ -174,7 +163,7 @@ class KeyGuard(ViewGuard):
             return False
         if callable(self.remember):
             return not self.remember(response)
-        if self.remember == SUCCESS:
+        if self.remember == "success":
             return super().has_failed(response)
         own = self.services.callbacks.result_failed
         return _is_transient(response) or (own is not None and own(response))
@@ -182,7 +171,7 @@ class KeyGuard(ViewGuard):
     def has_failed_since(self, response: Response) -> bool:
         if self._at_most_once:
             return False
-        if self.remember == SUCCESS:
+        if self.remember == "success":
             return super().has_failed_since(response)
         return _is_transient(response)
 
@@ -255,7 +244,7 @@ class KeyGuard(ViewGuard):
     def settle(self, ending: Ending) -> Settlement:
         is_run = ending.verdict is Verdict.FAILED  # and released neither by hand nor unrun
         if ending.verdict in FAILURES and not (is_run and self._at_most_once):
-            return Settlement("release")
+            return RELEASE
         record, ttl = ending.record, ending.ttl or self.ttl
         if record is None:
             record = self.services.records.remember_status(ending.slot, 500, ttl)

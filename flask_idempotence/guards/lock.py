@@ -16,6 +16,8 @@ from flask import Request, Response
 from ..config.settings import SHORTEST_LEASE, Config, OnStoreError
 from ..engine.guard import (
     FAILURES,
+    KEEP,
+    RELEASE,
     SAFE_METHODS,
     Ending,
     Finding,
@@ -121,13 +123,13 @@ class LockGuard(ViewGuard):
 
     def settle(self, ending: Ending) -> Settlement:
         if ending.verdict in FAILURES:
-            return Settlement("release")
+            return RELEASE
         if ending.is_overrun:
             # A slow view: requests that queued behind it come only now.
             return Settlement("renew", self.interval)
         if ending.lease != self.interval:
             return Settlement("renew", ending.granted_at + self.interval - ending.now)
-        return Settlement("keep")
+        return KEEP
 
 
 @overload

@@ -19,12 +19,12 @@ from typing import Any, Self
 
 from flask import Flask, current_app, has_request_context, request
 
-from ..config.settings import REJECT
 from ..engine.claim import Attempt, Claim
 from ..engine.current import operations_around
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     FAILURES,
+    RELEASE,
     Ending,
     Finding,
     Question,
@@ -83,7 +83,7 @@ class OnceGuard(BlockGuard):
 
     def validate(self) -> None:
         if self.within is not None:
-            self.on_store_error = REJECT
+            self.on_store_error = "reject"
 
     def answer(self, finding: Finding) -> Remembered:
         found = finding.outcome
@@ -95,7 +95,7 @@ class OnceGuard(BlockGuard):
 
     def settle(self, ending: Ending) -> Settlement:
         if ending.verdict in FAILURES or ending.record is None:
-            return Settlement("release")
+            return RELEASE
         return Settlement("complete", self.ttl, ending.record)
 
 
@@ -230,7 +230,7 @@ def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in 
     scope, engine = checked_scope("forget", scope), engine_of(app)
     process.current.notice_fork()
     guard = OnceGuard().bind(engine.services, None)
-    attempt = Attempt(app, guard.mode, scope, REJECT)
+    attempt = Attempt(app, guard.mode, scope, "reject")
     key = engine.slot_of(attempt, guard, guard.question(name_of("once", scope, id=id))).key
     store, policy = inspectable(engine.store), engine.policy
     steps_gone = partial(policy.call, attempt, "scan", partial(forget_steps, engine, key))

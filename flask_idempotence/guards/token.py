@@ -11,6 +11,7 @@ from flask import Request
 from ..config.settings import Config, OnStoreError
 from ..engine.guard import (
     FAILURES,
+    KEEP,
     Ending,
     Finding,
     Question,
@@ -85,7 +86,7 @@ class TokenGuard(ViewGuard):
             return Settlement("put_token", again=ending.is_restored)
         restores = self.restore_on_failure or verdict is Verdict.RELEASED
         if token is None or ending.is_restored or not (verdict in FAILURES and restores):
-            return Settlement("keep")
+            return KEEP
         return Settlement("put_token", again=True)
 
 

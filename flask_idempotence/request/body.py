@@ -179,7 +179,6 @@ class Body:
 def body_of(request: Request) -> Body:
     """Return the body of a request, which the view can still read, under its own limits."""
     if (body := _kept(request)) is None:
-        guard_input(request.environ)
         if data := vars(request).get("_cached_data"):  # the application keeps what it has read
             return _in_memory(data)
         body = _read_and_keep(request)
@@ -196,7 +195,6 @@ def read_whole(request: Request) -> None:
     known = vars(request)
     is_parsed = known.get("_cached_data") or known.get("form") or known.get("files")
     if not is_parsed and _kept(request) is None:
-        guard_input(request.environ)
         _read_and_keep(request)
 
 
@@ -257,28 +255,23 @@ def _read_and_keep(request: Request) -> Body:
     """Read the body, and put a file of it in the place of the server's."""
     environ, known = request.environ, vars(request)
     source, limit = known.get("stream") or environ["wsgi.input"], request.max_content_length
-    is_watched = isinstance(source, WatchedInput)
-    length = source.length if is_watched else get_content_length(environ)
+    watched: WatchedInput | None = environ.get(WATCHED)
+    is_watched = source is watched
+    length = watched.length if watched is not None and is_watched else get_content_length(environ)
     _check_known(environ, length)
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge
     is_altered = not (is_watched or isinstance(source, LimitedStream | io.BytesIO))
     if is_altered:  # by the application, such as decompressed: it has another length
         length = None
-    watched = environ.get(WATCHED)
     is_begun = watched is not None and watched.is_begun
     body = _read(source, length, limit)
-    body.is_rest = is_begun and isinstance(source, WatchedInput | LimitedStream)
+    body.is_rest = is_begun and (is_watched or isinstance(source, LimitedStream))
     environ["wsgi.input"] = body.stream
     environ[KEPT] = body
     if "stream" in known:
         known["stream"] = body.stream
         body.is_rest |= body.size < (is_altered if length is None else length)
-    # The file ends where the body does: nothing has to count its bytes again. Not under a limit:
-    # Werkzeug then takes a body of just that length for too long where it is read in pieces, as a
-    # multipart form is, for which the view may still set a limit.
-    if limit is None and request.mimetype != MULTIPART:
-        environ["wsgi.input_terminated"] = True
     return body
 
 

@@ -18,8 +18,8 @@ from flask import Flask, Request
 
 from ..config.settings import Config
 from ..errors import ConfigurationError
-from .body import body_of
-from .forms import FORMS, bytes_of, compared_form
+from .body import body_of, digest_of
+from .forms import FORMS, compared_form
 
 HASH_BYTES = 16
 """A keyed hash is cut to 128 bits: collisions cannot be searched for without the key."""
@@ -71,7 +71,7 @@ def canonical_request(request: Request, selection: Selection, *scope: str) -> by
     try:
         return canonical(asked + _body(request, selection))
     except (ValueError, RecursionError):  # invalid, ambiguous or too deep JSON; some forms
-        return canonical(asked + bytes_of(request))
+        return canonical([*asked, "bytes", digest_of(body_of(request).stream)])
 
 
 def rule_of(request: Request) -> str:
@@ -116,7 +116,7 @@ def _body(request: Request, selection: Selection) -> list[object]:
         return [kind, None if selection.only is not None else value]
     if selection.only is not None and not request.is_json:
         return []
-    return [*bytes_of(request)]
+    return ["bytes", digest_of(body.stream)]
 
 
 def _query(request: Request, selection: Selection) -> _Arguments:

@@ -76,14 +76,6 @@ def compared_form(request: Request, *, files: bool) -> Form | None:
         raise NoForm from None
 
 
-def bytes_of(request: Request) -> list[str]:
-    """Return how a body counts by its bytes; in a multipart form, the boundary does not."""
-    body, boundary = body_of(request), request.mimetype_params.get("boundary")
-    if request.mimetype != MULTIPART or not boundary:
-        return ["bytes", digest_of(body.stream)]
-    return ["parts", _digest_between(body.stream, f"--{boundary}".encode())]
-
-
 def _form(fields: MultiDict[str, str], files: MultiDict[str, FileStorage] | None) -> Form:
     uploaded = {
         name: [[file.filename, _digest(file.stream)] for file in listed]
@@ -128,21 +120,3 @@ class _Upload(io.BytesIO):
 
     def hexdigest(self) -> str:
         return "" if self._sha256 is None else self._sha256.hexdigest()
-
-
-def _digest_between(stream: IO[bytes], boundary: bytes) -> str:
-    """Return the SHA-256 of the digests of the bytes before, between and after the boundaries."""
-    whole, part, rest = hashlib.sha256(), hashlib.sha256(), b""
-    overlap = len(boundary) - 1
-    with rewound(stream):
-        while piece := stream.read(1 << 16):
-            *ended, rest = (rest + piece).split(boundary)
-            for each in ended:
-                part.update(each)
-                whole.update(part.digest())
-                part = hashlib.sha256()
-            part.update(rest[:-overlap])
-            rest = rest[-overlap:]  # perhaps the beginning of a boundary
-    part.update(rest)
-    whole.update(part.digest())
-    return whole.hexdigest()

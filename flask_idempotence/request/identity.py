@@ -101,21 +101,19 @@ class Identities:
             unguessable = key is not None and is_unguessable(key)
         by_address = not unguessable
         source, found, may_find = self._first(app, request, self._sources, by_address=by_address)
-        environ, server = request.environ, request.environ.get("REMOTE_USER")
+        server = request.environ.get("REMOTE_USER")
         if server and str(server).strip() and source != "loader" and "user" in self._sources:
             # A login that all share, such as a site's password, must not hide the users behind it.
             found = [sender for sender in found if sender.source != "ip"]
             found.append(Sender("user", f"user:remote_user={server}"))
-        elif source in ("", "ip") and (
-            not environ.keys() <= self._warnings.meaningless or not request.remote_addr
-        ):
+        elif source in ("", "ip") and (may_find["warning"] or not request.remote_addr):
             self._warnings.about_guest(app, request, header)
         second = _SECOND.get(source, "")
         is_heard = second in self._sources and may_find[second]
         # The session has the same user as Flask-Login.
         if is_heard and not (source == "user" and flask_login_user(app, request)):
             found += self._sources[second](app, request)
-        if may_find["session"] or not environ.keys().isdisjoint(self._credentials.accounts):
+        if may_find["session"] or may_find["account"]:
             found += self._accounts(request, is_loaded=source == "loader")
         return self._identity(app, request, found or [Sender("guest", "guest")])
 
@@ -139,17 +137,20 @@ class Identities:
         The third value says which sources may find a sender at all: in most requests, most of
         them cannot, which shows quicker here than in each of them.
         """
-        environ, load = request.environ, self._callbacks.load_identity
+        load, names = self._callbacks.load_identity, request.environ.keys()
+        is_telling = not names <= self._warnings.meaningless
         # Flask adds `Vary: Cookie` once a session is read: an empty one is passed over.
         session = getattr(actual(request_ctx), "_session", None)
         has_library = getattr(app, "login_manager", None) is not None
-        is_listed = not environ.keys().isdisjoint(self._credentials.names)
+        is_listed = is_telling and not names.isdisjoint(self._credentials.names)
         may_find = {
             "user": has_library or not LEFT_BY_LIBRARIES.isdisjoint(actual(g)),
             "session": session is None or bool(session),
-            "authorization": _AUTHORIZATION in environ,
+            "authorization": is_telling and _AUTHORIZATION in names,
             "credentials": is_listed or "JWT_HEADER_NAME" in app.config,
+            "account": is_telling and not names.isdisjoint(self._credentials.accounts),
             "ip": by_address,
+            "warning": is_telling,
         }
         if load is not None and (loaded := loaded_sender(load())) is not None:
             return "loader", [loaded], may_find

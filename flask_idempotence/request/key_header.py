@@ -34,6 +34,7 @@ _ULID = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{9}(?=.*[0-9])(?=.*[a-z])[0-9a-hjkmn
 _HEX = re.compile(r"(?=.*[a-f])[0-9a-f]{32,}")
 _BASE64 = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])([A-Za-z0-9+/_-]{22,})={0,2}")
 _SAME = re.compile(r"(.)\1{5}")
+_FEWEST_BYTES = 10
 _FEWEST_CHARACTERS = 8
 _FEWEST_PAIRS = 18
 
@@ -85,10 +86,12 @@ def is_unguessable(key: str) -> bool:
     ULID, or 128 bits or more in hexadecimal or base64 that are no encoded text.
     """
     folded = key.lower()
-    if _UUID.fullmatch(folded) or _ULID.fullmatch(folded):
+    if _UUID.fullmatch(folded) or _HEX.fullmatch(folded):
+        digits = folded.replace("-", "")
+        data = bytes.fromhex(digits[: len(digits) // 2 * 2])
+        return len(set(data)) >= _FEWEST_BYTES and not data.isascii()
+    if _ULID.fullmatch(folded):
         return _is_varied(folded)
-    if _HEX.fullmatch(folded):
-        return _is_varied(folded) and not bytes.fromhex(folded[: len(folded) // 2 * 2]).isascii()
     if (base64 := _BASE64.fullmatch(key)) is None or not _is_varied(key):
         return False
     text = base64[1]

@@ -10,7 +10,7 @@ from flask import Request
 
 from .body import IN_MEMORY, KEPT, WATCHED, Body, KeptFile
 
-_PLACES = ("wsgi.input", "wsgi.input_terminated", KEPT, WATCHED)
+_PLACES = ("wsgi.input", KEPT, WATCHED)
 
 
 class _Tape:

@@ -93,7 +93,8 @@ class IdentityWarnings(_Once):
         listed = config.identity_headers if "credentials" in config.identity else ()
         self._counted = {n.lower() for n in (config.key_header, config.token_header, *listed)}
         forwarded = _FORWARDED if self._checks_address else ()
-        self._telling = {"HTTP_COOKIE", "REMOTE_USER", *map(environ_key, listed), *forwarded}
+        own = {"HTTP_AUTHORIZATION", "HTTP_COOKIE", "REMOTE_USER"}
+        self._telling = {*own, *map(environ_key, listed), *forwarded}
 
     def about_scheme(self, request: Request, scheme: str) -> None:
         if self._is_new("scheme", request.endpoint):

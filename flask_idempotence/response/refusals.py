@@ -22,7 +22,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_accept_header
 
 from ..config.settings import Config
-from ..errors import IdempotenceError
+from ..errors import PASSING, IdempotenceError
 from .headers import REFUSAL_HEADER, note_on
 
 if TYPE_CHECKING:
@@ -78,9 +78,12 @@ class Refusal(IdempotenceError, HTTPException):
         Args:
             description: replaces the class's own; anything with a `str()`. Where that fails, the
                 class's own is sent, and the log says why.
-            retry_after: seconds, rounded up to whole ones, at least 1.
+            retry_after: seconds, rounded up to whole ones, at least 1. None: 1 for a refusal after
+                which another attempt may fare better, else no `Retry-After`.
         """
         HTTPException.__init__(self, self._made(description))
+        if retry_after is None and getattr(self, "slug", "") in PASSING:  # a base has none
+            retry_after = 1
         self.retry_after: int | None = (
             None if retry_after is None else max(1, math.ceil(retry_after))
         )
@@ -249,13 +252,6 @@ def _answer_as_apiflask(refusal: Any) -> Any:
 _AGAIN = "Please go back, reload the page and try again."
 
 
-class _PassingRefusal(Refusal):
-    """A refusal after which the same request may soon succeed."""
-
-    def __init__(self, description: object = None, *, retry_after: float | None = 1) -> None:
-        super().__init__(description, retry_after=retry_after)
-
-
 class RepeatSubmit(Refusal, problem=(409, "repeat-submit", "Repeated submit")):
     """The same submit again within the interval, or while the first one runs."""
 
@@ -331,7 +327,7 @@ class KeyReused(Refusal, problem=(422, "key-reused", "Key reused")):
     )
 
 
-class KeyInProgress(_PassingRefusal, problem=(409, "key-in-progress", "Request in progress")):
+class KeyInProgress(Refusal, problem=(409, "key-in-progress", "Request in progress")):
     """The first request with this idempotency key is still running."""
 
     description = "The first request with this idempotency key is still running. Try again soon."
@@ -383,13 +379,13 @@ class ResponseNotStored(Refusal, problem=(409, "response-not-stored", "Response 
     page = "This has already been done, but its result cannot be shown again. Please look it up."
 
 
-class LeaseLost(_PassingRefusal, problem=(409, "lease-lost", "Lease lost")):
+class LeaseLost(Refusal, problem=(409, "lease-lost", "Lease lost")):
     """The claim was lost while the view ran, and the view checked it."""
 
     description = "The operation took too long and was stopped. Please try again."
 
 
-class StoreUnavailable(_PassingRefusal, problem=(503, "store-unavailable", "Store unavailable")):
+class StoreUnavailable(Refusal, problem=(503, "store-unavailable", "Store unavailable")):
     """The store does not answer, and the policy is to reject requests."""
 
     description = "The request cannot be protected against repetition right now. Try again soon."

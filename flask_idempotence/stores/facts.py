@@ -7,68 +7,38 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """A server or a database.
+    """A server or a database."""
 
-    Attributes:
-        product: its name.
-        version: its version.
-        oldest: the oldest version of this product that will do.
-        is_primary: whether it takes writes.
-        clock_ahead: seconds by which its clock is ahead of this machine's.
-        replicas: how many replicas follow it.
-    """
-
-    product: str
-    version: tuple[int, ...] | None = None
-    oldest: tuple[int, ...] = ()
-    is_primary: bool | None = None
-    clock_ahead: float | None = None
-    replicas: int | None = None
+    product: str  #: its name
+    version: tuple[int, ...] | None = None  #: its version
+    oldest: tuple[int, ...] = ()  #: the oldest version of this product that will do
+    is_primary: bool | None = None  #: whether it takes writes
+    clock_ahead: float | None = None  #: seconds by which its clock is ahead of this machine's
+    replicas: int | None = None  #: how many replicas follow it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts(Facts):
-    """A server of Redis or Valkey, with the attributes of `Facts`.
+    """A server of Redis or Valkey."""
 
-    Attributes:
-        eviction: its policy for a full memory.
-        evicts: whether that policy makes it forget keys before their time.
-        memory_used: bytes of data.
-        memory_limit: bytes that it may use, 0 for no limit.
-        memory_of_machine: bytes that its machine has.
-        logs_writes: whether it writes every change to a log that survives a restart.
-        log_reaches_disk: when that log is on the disk: `"always"`, `"everysec"` or `"no"`.
-        takes_snapshots: whether it saves its data now and then.
-        replicas_wanted: how many replicas the store waits for.
-    """
-
-    eviction: str | None = None
-    evicts: bool | None = None
-    memory_used: int | None = None
-    memory_limit: int | None = None
-    memory_of_machine: int | None = None
-    logs_writes: bool | None = None
-    log_reaches_disk: str | None = None
-    takes_snapshots: bool | None = None
-    replicas_wanted: int = 0
+    eviction: str | None = None  #: its policy for a full memory
+    evicts: bool | None = None  #: whether that policy makes it forget keys before their time
+    memory_used: int | None = None  #: bytes of data
+    memory_limit: int | None = None  #: bytes that it may use, 0 for no limit
+    memory_of_machine: int | None = None  #: bytes that its machine has
+    logs_writes: bool | None = None  #: whether a log of all changes survives a restart
+    log_reaches_disk: str | None = None  #: when: `"always"`, `"everysec"` or `"no"`
+    takes_snapshots: bool | None = None  #: whether it saves its data now and then
+    replicas_wanted: int = 0  #: how many replicas the store waits for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseFacts(Facts):
-    """A SQL database, with the attributes of `Facts`.
+    """A SQL database."""
 
-    Attributes:
-        missing: the name of the table, or of its columns, where they are missing.
-        survives_crash: whether committed rows outlive a crash of its machine.
-        durability: the settings that this depends on, in words.
-        expired: how many expired rows are still there.
-        pooled: whether a connection pooler is in front of it.
-        prepares: whether the application's connections prepare statements under names.
-    """
-
-    missing: tuple[str, ...] = ()
-    survives_crash: bool | None = None
-    durability: str = ""
-    expired: int | None = None
-    pooled: bool | None = None
-    prepares: bool | None = None
+    missing: tuple[str, ...] = ()  #: the name of the table, or of its missing columns
+    survives_crash: bool | None = None  #: whether commits outlive a crash of its machine
+    durability: str = ""  #: the settings that this depends on, in words
+    expired: int | None = None  #: how many expired rows are still there
+    pooled: bool | None = None  #: whether a connection pooler is in front of it
+    prepares: bool | None = None  #: whether the application's connections prepare statements

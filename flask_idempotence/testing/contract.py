@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any
 from unittest import SkipTest
 
 from ..stores.base import (
@@ -36,8 +36,6 @@ THREADS = 32
 
 ASKED = b"a" * FINGERPRINT_BYTES
 OTHER = b"b" * FINGERPRINT_BYTES
-
-T = TypeVar("T")
 
 
 class StoreContract:
@@ -294,10 +292,10 @@ def _rival(store: Store, fingerprint: bytes = ASKED) -> ClaimOutcome:
     return store.claim("k", _owner(), fingerprint, 10, 0)
 
 
-def _at_once(call: Callable[[], T]) -> list[T]:
+def _at_once(call: Callable[[], Any]) -> list[Any]:
     barrier = threading.Barrier(THREADS)
 
-    def run(_: int) -> T:
+    def run(_: int) -> Any:
         barrier.wait()
         return call()
 

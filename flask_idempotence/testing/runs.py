@@ -14,8 +14,8 @@ from flask import Flask, Response, request, request_finished, request_started
 
 from ..guards import wrapping
 from ..request.proxies import unproxied
-from ..response.refusals import Refusal
-from ..signals import ALL_SIGNALS, SignalName, claimed, rejected, released, replayed
+from ..response.headers import REFUSAL_HEADER, REPLAYED_HEADER
+from ..signals import ALL_SIGNALS, SignalName, claimed, released
 
 _GUARDS_OF_VIEWS = ("token", "lock", "key")
 
@@ -61,20 +61,15 @@ class _Recorder:
     def finish(self, _: Flask, /, *, response: Response, **__: object) -> None:
         if (call := self._current_call()) is not None:
             call.status = response.status
+            if slug := response.headers.get(REFUSAL_HEADER):
+                call.turned_away = f"refused: {slug}"
+            elif REPLAYED_HEADER in response.headers:
+                call.turned_away = "replayed"
 
-    def note(self, name: str) -> Callable[..., None]:
-        """Return a receiver that notes a signal of a view's guard in the current call."""
-
-        def receive(_: Flask, /, *, mode: str, error: Refusal | None = None, **__: object) -> None:
-            call = self._current_call()
-            if call is None or mode not in _GUARDS_OF_VIEWS:
-                return
-            if name in ("claimed", "released"):
-                call.claim = f"claimed by a {mode}{', then released' * (name == 'released')}"
-            else:
-                call.turned_away = "replayed" if error is None else f"refused: {error.slug}"
-
-        return receive
+    def note_claim(self, end: str, _: Flask, /, *, mode: str, **__: object) -> None:
+        call = self._current_call()
+        if call is not None and mode in _GUARDS_OF_VIEWS:
+            call.claim = f"claimed by a {mode}{end}"
 
     def run(self, run: Callable[..., Any], *asked: Any) -> Any:
         """Run a view behind a guard, and note whether it lets the request pass."""
@@ -103,9 +98,6 @@ class _Recorder:
             call.guards = max(call.guards, call.passed + count)
             try:
                 return app.ensure_sync(view)(*args, **kwargs)
-            except Refusal as refusal:
-                call.turned_away = f"refused: {refusal.slug}"
-                raise
             except Exception as error:
                 call.status = f"{type(error).__name__} raised"  # TESTING: it makes no response
                 raise
@@ -158,10 +150,9 @@ def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
             request_started.connected_to(recorder.begin, app),
             request_finished.connected_to(recorder.finish, app),
             mock.patch.object(wrapping, "run", partial(recorder.run, wrapping.run)),
-            ExitStack() as stack,
+            claimed.connected_to(partial(recorder.note_claim, ""), app),
+            released.connected_to(partial(recorder.note_claim, ", then released"), app),
         ):
-            for signal in (claimed, released, replayed, rejected):
-                stack.enter_context(signal.connected_to(recorder.note(signal.name), app))
             yield
     finally:
         if views[endpoint] is noted:  # at the first request, whole-app mode puts guards around it

@@ -4,7 +4,8 @@ import socket
 from contextlib import ExitStack
 
 import pytest
-from helpers.applications.doctor_apps import production_app
+from helpers.applications.doctor_apps import names_of, production_app
+from helpers.cli_shell import invoke
 from helpers.servers.processes import HOST
 from helpers.servers.topologies import has_tls
 
@@ -51,10 +52,10 @@ def check(url, cause, *, by_init_db=False):
         assert "init-db" in faults[0].remedy
         assert "tart the server" not in str(found)
     elif cause not in (READ_ONLY, RIGHTS, FULL):  # the server tells nothing about itself
-        assert {each.check for each in found} == {"store", *APP_CHECKS}
+        assert {each.check for each in found} == {"store", *names_of(APP_CHECKS)}
     shown = str(found)
     if by_init_db:
-        done = app.test_cli_runner().invoke(args=["idempotence", "init-db"])
+        done = invoke(app, "init-db")
         assert (done.exit_code, len(done.stderr.splitlines())) == (1, 1)
         assert done.stderr == f"Error: {faults[0].finding} {faults[0].remedy}\n"
         shown += done.output

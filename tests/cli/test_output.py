@@ -7,7 +7,8 @@ import threading
 
 import pytest
 from cryptography.fernet import Fernet
-from helpers.apps import bare_app
+from helpers.apps import bare_app, make_app
+from helpers.cli_shell import invoke
 from helpers.repository import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -18,18 +19,13 @@ from flask_idempotence.stores.base import NO_FINGERPRINT
 CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
 FORMATS = [0x61C, 0x200B, *range(0x200E, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
 EVIL = "\x1b[31m" + "".join(map(chr, [*CONTROLS, *FORMATS, 0xFEFF, 0xE0001])) + '"\\x9b'
-DIGEST = "a" * 32
 
 ARGUMENTS = {
-    "config": (),
     "doctor": ("--workers", "1"),
-    "init-db": (),
-    "inspect": (DIGEST,),
-    "prune": (),
+    "inspect": ("{digest}",),
     "purge": ("--all", "--live", "--yes"),
-    "release": (DIGEST, "--yes"),
+    "release": ("{digest}", "--yes"),
     "routes": ("--defaults",),
-    "stats": (),
     "watch": ("--for", "0.6"),
 }
 FORMS = {"--json", "--prometheus", "--sql"}
@@ -45,24 +41,64 @@ def runs():
             yield pytest.param(command, form, id=f"{command} {form}")
 
 
+SECRETS = {
+    "SECRET_KEY": "the-secret-key-of-the-application",
+    "SECRET_KEY_FALLBACKS": ["the-old-secret-key-of-the-application"],
+    "IDEMPOTENCE_HASH_KEY": "the-key-of-the-stored-hashes",
+    "IDEMPOTENCE_KEY_ENCRYPTION_KEYS": [Fernet.generate_key().decode()],
+}
+SHOWN_NOWHERE = [
+    *(SECRETS["SECRET_KEY"], *SECRETS["SECRET_KEY_FALLBACKS"], SECRETS["IDEMPOTENCE_HASH_KEY"]),
+    *(*SECRETS["IDEMPOTENCE_KEY_ENCRYPTION_KEYS"], "the-user", "the-password", "127.0.0.1"),
+    *("192.0.2.77", "the-file", "the-idempotency-key", "the-argument", "the-query"),
+    *("the-client", "the-cookie", "the-card"),
+]
+
+
+def pay(settings, store):
+    """Leave a record behind by a request with secrets in it; return its hash."""
+    app = make_app(**settings)
+    app.post("/pay/<argument>")(idempotent(lambda argument: f"paid by {argument}"))
+    paid = app.test_client().post(
+        "/pay/the-argument?q=the-query",
+        environ_base={"REMOTE_ADDR": "192.0.2.77"},
+        headers={"Idempotency-Key": "the-idempotency-key", "Cookie": "sid=the-cookie"},
+        data={"card": "the-card"},
+    )
+    assert paid.status_code == 200
+    [key] = store.scan("idempotence:2:key:")
+    return key.rpartition(":")[2]
+
+
 @pytest.fixture
-def evil_app(redis_url, tmp_path):
+def evil_app(redis_server, redis_url, tmp_path):
+    """Return a function that makes an application with secrets, and evil names everywhere."""
+
     def make(command):
-        of_database = command in {"init-db", "prune"}
-        uri = f"sqlite:///{tmp_path}/store.db" if of_database else redis_url
-        app = bare_app(IDEMPOTENCE_STORAGE_URI=uri, IDEMPOTENCE_LOCK_MESSAGE=EVIL)
+        settings = {"IDEMPOTENCE_LOCK_MESSAGE": EVIL, **SECRETS}
+        if of_database := command in {"init-db", "prune"}:
+            settings["IDEMPOTENCE_STORAGE_URI"] = f"sqlite:///{tmp_path}/the-file.db"
+        else:
+            redis_server.client().execute_command(
+                *["ACL", "SETUSER", "the-user", "on", ">the-password", "~*", "&*", "+@all"]
+            )
+            uri = redis_url.replace("://", "://the-user:the-password@")
+            settings["IDEMPOTENCE_STORAGE_URI"] = uri
+            settings["IDEMPOTENCE_STORAGE_OPTIONS"] = {"client_name": "the-client"}
+        app = bare_app(**settings)
         Idempotence(app)
-        guard_above = no_repeat_submit(9)
-        rule = "/" + EVIL.replace("<", "")
-        guard_above(app.route(rule, methods=["POST"], endpoint=EVIL)(lambda: "ordered"))
+        no_repeat_submit(9)(
+            app.post("/" + EVIL.replace("<", ""), endpoint=EVIL)(lambda: "a guard above its route")
+        )
         app.post("/unguarded" + EVIL, endpoint="other " + EVIL)(lambda: "ordered")
         store = app.extensions["idempotence"].store
         if of_database:
             store.create_table()
-        else:
-            key = f"idempotence:2:lo{EVIL}ck:{EVIL}:{DIGEST}"
-            store.claim(key, b"o" * 16, NO_FINGERPRINT, 60, 0)
-        return app
+            return app, ""
+        digest = pay(settings, store)
+        key = f"idempotence:2:lo{EVIL}ck:{EVIL}:{digest}"
+        store.claim(key, b"o" * 16, NO_FINGERPRINT, 60, 0)
+        return app, digest
 
     return make
 
@@ -89,96 +125,37 @@ def unsafe(text, layout):
     return sorted({letter for letter in text if not letter.isprintable()} - set(layout))
 
 
-@pytest.fixture
-def run(monkeypatch, caplog):
-    """Return a function that runs a command in a pipe, in a terminal, or with a form."""
-
-    def run(app, command, form, *arguments):
-        monkeypatch.setenv("NO_COLOR", "1")
-        if form == "terminal":
-            monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
-        words = ["idempotence", command, *arguments, *({form} & FORMS)]
-        with caplog.at_level("INFO", "flask_idempotence"):
-            done = app.test_cli_runner().invoke(args=words)
-        assert done.exit_code in ({0, 1} if command == "doctor" else {0}), done.output
-        return done
-
-    return run
-
-
 @pytest.mark.usefixtures("publishing")
 @pytest.mark.parametrize(("command", "form"), list(runs()))
-def test_no_command_prints_a_control_character(evil_app, run, command, form, caplog):
-    done = run(evil_app(command), command, form, *ARGUMENTS[command])
+def test_no_command_prints_a_control_character_a_secret_an_address_or_an_argument(
+    evil_app, monkeypatch, command, form, caplog
+):
+    app, digest = evil_app(command)
+    if command == "release":
+        app.extensions["idempotence"].store.clear("idempotence:2:key:")  # it takes one entry only
+    monkeypatch.setenv("NO_COLOR", "1")
+    if form == "terminal":
+        monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+    arguments = [each.format(digest=digest) for each in ARGUMENTS.get(command, ())]
+    with caplog.at_level("INFO", "flask_idempotence"):
+        done = invoke(app, command, *arguments, *({form} & FORMS))
+    assert done.exit_code in ({0, 1} if command == "doctor" else {0}), done.output
     has_tabs = command == "watch" or form in {"pipe", "--sql"}
     assert unsafe(done.stdout, "\n\t" if has_tabs else "\n") == []
     assert unsafe(done.stderr, "\n") == []
     assert [unsafe(line, "") for line in caplog.messages if "by hand" in line] in ([], [[]])
     if form == "--json" and command in KEEP_NAMES:
         assert json.dumps(EVIL)[1:-1] in done.stdout
-
-
-SECRETS = {
-    "SECRET_KEY": "the-secret-key-of-the-application",
-    "SECRET_KEY_FALLBACKS": ["the-old-secret-key-of-the-application"],
-    "IDEMPOTENCE_HASH_KEY": "the-key-of-the-stored-hashes",
-    "IDEMPOTENCE_KEY_ENCRYPTION_KEYS": [Fernet.generate_key().decode()],
-}
-SHOWN_NOWHERE = [
-    *(
-        each
-        for value in SECRETS.values()
-        for each in ([value] if isinstance(value, str) else value)
-    ),
-    *("the-user", "the-password", "127.0.0.1", "192.0.2.77", "the-file", "the-idempotency-key"),
-    *("the-argument", "the-query", "the-client", "the-cookie", "the-card"),
-]
-
-
-@pytest.mark.parametrize(("command", "form"), list(runs()))
-def test_no_command_shows_a_secret_an_address_or_an_argument(
-    redis_server, redis_url, tmp_path, run, command, form, caplog
-):
-    arguments = ARGUMENTS[command]
-    if command in {"init-db", "prune"}:
-        app = bare_app(IDEMPOTENCE_STORAGE_URI=f"sqlite:///{tmp_path}/the-file.db", **SECRETS)
-        Idempotence(app)
-        if command == "prune":
-            app.extensions["idempotence"].store.create_table()
-    else:
-        redis_server.client().execute_command(
-            *["ACL", "SETUSER", "the-user", "on", ">the-password", "~*", "&*", "+@all"]
-        )
-        uri = redis_url.replace("://", "://the-user:the-password@")
-        app = bare_app(
-            IDEMPOTENCE_STORAGE_URI=uri,
-            IDEMPOTENCE_STORAGE_OPTIONS={"client_name": "the-client"},
-            **SECRETS,
-        )
-        Idempotence(app)
-        app.post("/pay/<argument>")(idempotent(lambda argument: f"paid by {argument}"))
-        paid = app.test_client().post(
-            "/pay/the-argument?q=the-query",
-            environ_base={"REMOTE_ADDR": "192.0.2.77"},
-            headers={"Idempotency-Key": "the-idempotency-key", "Cookie": "sid=the-cookie"},
-            data={"card": "the-card"},
-        )
-        assert paid.status_code == 200
-        [key] = app.extensions["idempotence"].store.scan("idempotence:")
-        digest = key.rpartition(":")[2]
-        by_digest = {"inspect": (digest,), "release": (digest, "--yes", "--record")}
-        arguments = by_digest.get(command, arguments)
-    done = run(app, command, form, *arguments)
     assert [text for text in SHOWN_NOWHERE if text in done.output + caplog.text] == []
 
 
 def test_a_label_that_looks_like_an_escaped_one_makes_no_second_sample(evil_app):
     """Prometheus refuses a page on which one series comes twice."""
-    app = evil_app("stats")
+    app, digest = evil_app("stats")
     store = app.extensions["idempotence"].store
     for name in ("a\x9b", "a\\x9b"):
-        store.put_token(f"idempotence:2:lock:{name}:{DIGEST}", b"", 60)
-    done = app.test_cli_runner().invoke(args=["idempotence", "stats", "--prometheus"])
+        store.put_token(f"idempotence:2:lock:{name}:{digest}", b"", 60)
+    done = invoke(app, "stats", "--prometheus")
     series = [line.rpartition(" ")[0] for line in done.stdout.splitlines() if line[0] != "#"]
     assert len(set(series)) == len(series)
     [family, _] = text_string_to_metric_families(done.stdout)
@@ -187,13 +164,11 @@ def test_a_label_that_looks_like_an_escaped_one_makes_no_second_sample(evil_app)
 
 
 @pytest.mark.parametrize("command", tools.list_commands(None))
-def test_an_error_message_is_escaped(evil_app, command):
-    for wrong in (("--" + EVIL,), ("--json=" + EVIL,), (EVIL, EVIL)):
-        done = evil_app(command).test_cli_runner().invoke(args=["idempotence", command, *wrong])
-        assert done.exit_code == 2
-        assert unsafe(done.output, "\n") == []
-    done = evil_app(command).test_cli_runner().invoke(args=["idempotence", command + EVIL])
-    assert (done.exit_code, unsafe(done.output, "\n")) == (2, [])
+def test_an_error_message_is_escaped(command):
+    wrong = ((command, "--" + EVIL), (command, "--json=" + EVIL), (command, EVIL, EVIL))
+    for arguments in (*wrong, (command + EVIL,)):
+        done = invoke(make_app(), *arguments)
+        assert (done.exit_code, unsafe(done.output, "\n")) == (2, [])
 
 
 def test_only_the_module_of_the_output_prints():

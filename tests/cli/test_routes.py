@@ -5,6 +5,7 @@ import json
 from flask import Blueprint
 from flask.views import MethodView
 from helpers.apps import make_app
+from helpers.cli_shell import invoke, rows
 
 from flask_idempotence import exempt, idempotent, no_repeat_submit, one_time_token
 
@@ -53,18 +54,16 @@ def shop(**settings):
 
 
 def routes(app, *options):
-    return app.test_cli_runner().invoke(args=["idempotence", "routes", *options])
+    return invoke(app, "routes", *options)
 
 
-def rows(app, *options):
-    done = routes(app, *options)
-    assert done.exit_code == 0, done.output
-    return [line.split("\t") for line in done.stdout.splitlines()]
+def shown(app, *options):
+    return rows(routes(app, *options))
 
 
 def test_every_unsafe_method_is_shown_with_its_guards_and_what_the_route_says():
     lock = "route: interval=5.0, ignore=['a', 'b'], key='by_order()', shared=True"
-    assert rows(shop()) == [
+    assert shown(shop()) == [
         ["POST", "/admin/jobs", "admin.<lambda>", "key", "route: key='by_order()'"],
         ["POST", "/checkout", "checkout", "token", "route: purpose='pay'"],
         ["POST", "/exempt", "left_out", "exempt", ""],
@@ -78,22 +77,22 @@ def test_every_unsafe_method_is_shown_with_its_guards_and_what_the_route_says():
 
 def test_a_setting_is_named_as_one_and_defaults_are_shown_when_they_are_asked_for():
     app = shop(IDEMPOTENCE_LOCK_MESSAGE="No.", IDEMPOTENCE_TOKEN_ENABLED=False)
-    [lock] = [row for row in rows(app, "--defaults") if row[:2] == ["GET", "/reports"]]
+    [lock] = [row for row in shown(app, "--defaults") if row[:2] == ["GET", "/reports"]]
     assert lock[4] == (
         "route: interval=3.0; setting: message='No.'; default: on_store_error='reject'"
     )
-    assert ["POST", "/checkout", "checkout", "token (off)"] in [row[:4] for row in rows(app)]
+    assert ["POST", "/checkout", "checkout", "token (off)"] in [row[:4] for row in shown(app)]
 
 
 def test_whole_app_mode_shows_the_guards_that_come_with_the_first_request():
     app = shop(IDEMPOTENCE_KEY_ALL_ROUTES=True, IDEMPOTENCE_KEY_METHODS=("PUT", "POST"))
-    shown = [(row[1], row[3]) for row in rows(app)]
-    assert ("/free", "key (all routes)") in shown
-    assert [mode for rule, mode in shown if rule == "/checkout"] == ["key (all routes)", "token"]
-    assert [mode for rule, mode in shown if rule == "/exempt"] == ["exempt"]
+    before = [(row[1], row[3]) for row in shown(app)]
+    assert ("/free", "key (all routes)") in before
+    assert [mode for rule, mode in before if rule == "/checkout"] == ["key (all routes)", "token"]
+    assert [mode for rule, mode in before if rule == "/exempt"] == ["exempt"]
     app.test_client().put("/free")  # and now they stand there
-    assert [(row[1], row[3].removesuffix(" (all routes)")) for row in rows(app)] == [
-        (rule, mode.removesuffix(" (all routes)")) for rule, mode in shown
+    assert [(row[1], row[3].removesuffix(" (all routes)")) for row in shown(app)] == [
+        (rule, mode.removesuffix(" (all routes)")) for rule, mode in before
     ]
 
 
@@ -111,7 +110,7 @@ def test_json_has_every_rule_with_its_origin():
 
 def test_a_session_is_shown_as_one(pay_app, tmp_path):
     site = pay_app(url=f"sqlite:///{tmp_path}/books.db")
-    [row] = rows(site.app)
+    [row] = shown(site.app)
     assert "within='a session'" in row[4]
 
 
@@ -126,14 +125,14 @@ def test_strict_fails_where_an_unsafe_method_has_no_guard_and_is_not_exempt():
     assert (routes(app).exit_code, routes(app, "--strict").exit_code) == (0, 1)
     for each in (app.view_functions["login"], orders.delete, admin):
         exempt(each)
-    found = {row[2]: row[3] for row in rows(app, "--strict")}
+    found = {row[2]: row[3] for row in shown(app, "--strict")}
     assert found == {"admin.<lambda>": "exempt", "login": "exempt", "orders": "exempt"}
 
 
 def test_strict_passes_a_guard_that_is_switched_off():
     app = make_app(IDEMPOTENCE_KEY_ALL_ROUTES=True, IDEMPOTENCE_KEY_ENABLED=False)
     app.add_url_rule("/", view_func=by_order, methods=["POST"])
-    assert rows(app, "--strict") == [["POST", "/", "by_order", "key (all routes) (off)", ""]]
+    assert shown(app, "--strict") == [["POST", "/", "by_order", "key (all routes) (off)", ""]]
 
 
 def test_the_guard_of_a_blueprint_is_shown_with_its_name():
@@ -144,7 +143,7 @@ def test_the_guard_of_a_blueprint_is_shown_with_its_name():
     api.register_blueprint(orders)
     app.register_blueprint(idempotent(api))
     lock = "route: interval=3.0, unless='by_order()'"
-    assert rows(app, "--strict") == [
+    assert shown(app, "--strict") == [
         ["POST", "/orders", "api.orders.create", "lock (Blueprint api.orders)", lock],
         ["POST", "/orders", "api.orders.create", "key (Blueprint api)", ""],
         ["POST", "/search", "api.orders.search", "exempt", ""],

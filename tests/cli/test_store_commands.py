@@ -8,18 +8,12 @@ import time
 import pytest
 from helpers.applications.doctor_apps import production_app
 from helpers.apps import make_app
+from helpers.cli_shell import invoke, rows
 from helpers.store_assertions import documented_user
+from observability.test_metrics import add_views
 from prometheus_client.parser import text_string_to_metric_families
 
-from flask_idempotence import (
-    Idempotence,
-    MemoryStore,
-    RedisStore,
-    StoreError,
-    idempotent,
-    no_repeat_submit,
-    one_time_token,
-)
+from flask_idempotence import Idempotence, MemoryStore, RedisStore, StoreError, idempotent
 from flask_idempotence.stores.base import NO_FINGERPRINT, Outcome, Renewal
 
 OWNER = b"o" * 16
@@ -33,46 +27,15 @@ def store(request):
     return RedisStore(request.getfixturevalue("redis_server").client())
 
 
-on_memory, on_redis = (
-    pytest.mark.parametrize("store", [kind], indirect=True) for kind in ("memory", "redis")
-)
-
-
 @pytest.fixture
 def app(store):
-    app = make_app(store=store)
-
-    @app.post("/orders")
-    @no_repeat_submit(60)
-    def create_order():
-        return "ordered"
-
-    @app.post("/payments")
-    @idempotent
-    def pay():
-        return {"status": "paid"}, 201
-
-    @app.post("/checkout")
-    @one_time_token()
-    def checkout():
-        return "paid"
-
-    return app
-
-
-def invoke(app, *arguments, **more):
-    return app.test_cli_runner().invoke(args=["idempotence", *arguments], **more)
-
-
-def rows(done):
-    assert done.exit_code == 0, done.output
-    return [line.split("\t") for line in done.stdout.splitlines()]
+    return add_views(make_app(store=store))
 
 
 def fill(app):
     client = app.test_client()
     for item in range(3):
-        client.post("/orders", json={"item": item})
+        client.post("/orders/well", json={"item": item})
     for key in "ab":
         client.post("/payments", headers={"Idempotency-Key": key})
     client.get("/token?purpose=checkout")
@@ -104,7 +67,7 @@ def test_stats_counts_by_mode_and_endpoint(app):
     crash(app)
     counted = {(mode, endpoint): counts for mode, endpoint, *counts in rows(invoke(app, "stats"))}
     assert {place: list(map(int, counts[:4])) for place, counts in counted.items()} == {
-        ("lock", "create_order"): [3, 0, 0, 0],
+        ("lock", "order"): [3, 0, 0, 0],
         ("key", "pay"): [0, 1, 2, 0],
         ("token", "-"): [0, 0, 0, 1],
         ("token", "checkout"): [0, 0, 0, 1],
@@ -127,7 +90,7 @@ def test_stats_for_prometheus_has_no_purpose_of_a_token(app):
         if sample.name == "idempotence_keys" and sample.value
     }
     assert keys == {
-        ("lock", "create_order", "live"): 3,
+        ("lock", "order", "live"): 3,
         ("key", "pay", "ended"): 1,
         ("key", "pay", "records"): 2,
         ("token", "", "tokens"): 2,
@@ -142,9 +105,9 @@ def test_stats_for_prometheus_has_no_purpose_of_a_token(app):
     [
         ("--mode token", [("token", "-"), ("token", "checkout")]),
         ("--endpoint pay", [("key", "pay")]),
-        ("--endpoint create", []),
-        ("--mode lock --endpoint create", []),
-        ("--mode lock --endpoint create_order", [("lock", "create_order")]),
+        ("--endpoint ord", []),
+        ("--mode lock --endpoint ord", []),
+        ("--mode lock --endpoint order", [("lock", "order")]),
     ],
 )
 def test_stats_of_a_part(app, arguments, places):
@@ -152,7 +115,7 @@ def test_stats_of_a_part(app, arguments, places):
     assert [tuple(row[:2]) for row in rows(invoke(app, "stats", *arguments.split()))] == places
 
 
-@on_redis
+@pytest.mark.parametrize("store", ["redis"], indirect=True)
 def test_stats_passes_over_what_is_not_ours_and_what_is_damaged(app, redis_server):
     fill(app)
     before = rows(invoke(app, "stats"))
@@ -171,18 +134,17 @@ def test_stats_passes_over_what_is_not_ours_and_what_is_damaged(app, redis_serve
 def test_the_key_of_a_log_line_finds_the_claim(app, caplog):
     with caplog.at_level("INFO", "flask_idempotence"):
         for _ in range(2):
-            app.test_client().post("/orders")
+            app.test_client().post("/orders/well")
     shown = re.search(r"key=\w+", caplog.text)[0]
     [row] = rows(invoke(app, "inspect", shown))
-    assert row[1:4] == ["lock", "create_order", "held"]
+    assert row[1:4] == ["lock", "order", "held"]
     assert 0 <= float(row[4]) < 10
-    assert 50 < float(row[5]) <= 60
+    assert 10 < float(row[5]) <= 20
     [told] = json.loads(invoke(app, "inspect", shown, "--json").output)
-    assert (told["holds"], 50 < told["lease_left"] <= 60) == ("held", True)
+    assert (told["holds"], 10 < told["lease_left"] <= 20) == ("held", True)
     assert 0 <= told["age"] < 10
 
 
-@on_memory  # what is not found takes a while: each port of the host is tried
 def test_inspect_by_endpoint_identity_and_key(app):
     fill(app)
     named = ("--endpoint", "pay", "--identity", "localhost ip:127.0.0.1")
@@ -200,7 +162,7 @@ def test_inspect_by_endpoint_identity_and_key(app):
         assert invoke(app, "inspect", *other).exit_code == 1
 
 
-@on_memory
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
 @pytest.mark.parametrize(
     ("host", "named"),
     [("shop.example:8443", "shop.example"), ("[::1]:65535", "[::1]"), ("localhost", "localhost")],
@@ -274,21 +236,21 @@ def test_a_damaged_claim_is_shown_as_unknown(redis_server, redis_url, monkeypatc
 
 def test_a_released_request_may_be_sent_again_and_the_log_tells_of_it(app, caplog):
     client = app.test_client()
-    assert [client.post("/orders").status_code for _ in range(2)] == [200, 409]
+    assert [client.post("/orders/well").status_code for _ in range(2)] == [200, 409]
     digest = hash_of(app, "lock")
     with caplog.at_level("INFO", "flask_idempotence"):
         done = invoke(app, "release", digest[:12], "--yes")
     assert done.exit_code == 0, done.output
     assert "second time" in done.output
     assert keys_of(app) == []
-    assert f"Released by hand: mode=lock endpoint=create_order key={digest[:12]}" in caplog.text
+    assert f"Released by hand: mode=lock endpoint=order key={digest[:12]}" in caplog.text
     assert digest not in caplog.text
-    assert client.post("/orders").status_code == 200
+    assert client.post("/orders/well").status_code == 200
 
 
 @pytest.mark.parametrize(("typed", "code", "left"), [("n\n", 1, 1), ("", 1, 1), ("y\n", 0, 0)])
 def test_release_asks_first(app, typed, code, left):
-    app.test_client().post("/orders")
+    app.test_client().post("/orders/well")
     done = invoke(app, "release", hash_of(app, "lock"), input=typed)
     assert (done.exit_code, len(keys_of(app))) == (code, left)
 
@@ -432,15 +394,13 @@ def test_the_documented_user_of_redis_may_look_release_purge_and_ask_the_doctor(
     """With the rights that the documentation names and no others."""
     behind = redis_server.client()
     behind.execute_command("ACL", "SETUSER", *documented_user())
-    app = production_app(IDEMPOTENCE_STORAGE_URI=redis_url.replace("://", "://shop:password@"))
-    app.add_url_rule("/order", "order", no_repeat_submit(60)(lambda: "ok"), methods=["POST"])
-    app.add_url_rule("/pay", "pay", idempotent(lambda: "paid"), methods=["POST"])
-    app.add_url_rule("/spend", "spend", one_time_token(lambda: "spent"), methods=["POST"])
+    url = redis_url.replace("://", "://shop:password@")
+    app = add_views(production_app(IDEMPOTENCE_STORAGE_URI=url))
     client = app.test_client()
-    assert client.post("/order").status_code == 200
-    assert client.post("/pay", headers={"Idempotency-Key": "k"}).status_code == 200
+    assert client.post("/orders/well").status_code == 200
+    assert client.post("/payments", headers={"Idempotency-Key": "k"}).status_code == 200
     token = {"Idempotence-Token": client.get("/token").json["token"]}
-    assert [client.post("/spend", headers=token).status_code for _ in range(2)] == [200, 409]
+    assert [client.post("/checkout", headers=token).status_code for _ in range(2)] == [200, 409]
     digest = hash_of(app, "lock")
     assert rows(invoke(app, "inspect", digest))[0][3] == "held"
     assert {row[1] for row in rows(invoke(app, "stats"))} >= {"order", "pay"}

@@ -4,11 +4,11 @@ import threading
 import time
 
 import pytest
-from helpers.apps import bare_app
+from helpers.apps import make_app
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import all_at_once
 
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit
+from flask_idempotence import idempotent, no_repeat_submit
 
 THREADS, REQUESTS, DELAY = 32, 3, 0.1
 
@@ -20,11 +20,10 @@ THREADS, REQUESTS, DELAY = 32, 3, 0.1
 )
 def test_threads_do_not_wait_for_the_round_trips_of_others(fresh_redis, guard, trips):
     with Proxy(fresh_redis) as proxy:
-        app = bare_app(
+        app = make_app(
             IDEMPOTENCE_STORAGE_URI=proxy.url, IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 5}
         )
         app.add_url_rule("/", "order", guard(lambda: "created"), methods=["POST"])
-        Idempotence(app)
         everybody = threading.Barrier(THREADS, lambda: setattr(proxy, "delay", DELAY / 2))
         began = []
 

@@ -47,6 +47,12 @@ class Renewing(MemoryStore):
         return [Outcome.OK] * len(renewals)
 
 
+def own_keeper(**settings):
+    """Return an application, and its keeper with a thread of its own."""
+    app = make_app(**settings)
+    return app, app.extensions["idempotence"].engine.keeper
+
+
 class ClaimingHarness(KeeperHarness):
     """One whose holds are really claimed, in a store that can be told to be away."""
 
@@ -172,12 +178,13 @@ class Pending:
         self.harness = ClaimingHarness()
         self.calls, self.ended = [], []
 
-    def add(self, name, *answers, lasts=3600):
+    def add(self, name, *answers, lasts=3600, takes=0.0):
         """Add one that is answered so; the last answer is given again and again."""
         left = list(answers)
 
         def call():
             self.calls.append(name)
+            self.harness.clock.advance(takes)
             answer = left.pop(0) if len(left) > 1 else left[0]
             if isinstance(answer, Exception):
                 raise answer
@@ -233,6 +240,31 @@ def test_a_few_that_are_refused_are_tried_twice_a_second(pending):
     assert pending.calls == [0, 1, 2] * 4
 
 
+def test_leases_do_not_wait_for_a_long_list_of_settlements(pending):
+    for number in range(100):
+        pending.add(number, Outcome.OK, takes=0.03)
+    pending.harness.clock.advance(1)
+    pending.harness.keeper.tick()
+    assert 1 <= len(pending.ended) <= 5
+    for _ in range(40):
+        pending.harness.keeper.tick()
+    assert len(pending.ended) == 100
+
+
+def test_its_thread_is_never_started_while_its_lock_is_held(monkeypatch):
+    """Where threads are greenlets, starting one switches to it, and it wants the lock."""
+    app, held = make_app(), []
+    keeper, hold = app.extensions["idempotence"].engine.keeper, leased_claim(app, 30, 0)
+    settlement = PendingSettlement(Attempt(app, "lock", "v"), "release", lambda: Outcome.OK, 0)
+    monkeypatch.setattr(
+        threading.Thread, "start", lambda _: held.append(keeper._changed._lock.locked())
+    )
+    for begin, work in ((keeper.watch, hold), (keeper.retry, settlement), (keeper.defer, int)):
+        keeper._thread = None
+        begin(work)
+    assert held == [False] * 3
+
+
 def test_a_settlement_waits_for_the_renewal_under_way():
     """A renewal that arrives after the settlement would bring a dead lease back to life."""
     harness = ClaimingHarness(lease=30)
@@ -267,8 +299,7 @@ def test_a_settlement_waits_for_the_renewal_under_way():
 def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):
     monkeypatch.setattr("flask_idempotence.engine.keeper.IDLE_TIMEOUT", 0.2)
     before = set(threading.enumerate())
-    app = make_app(IDEMPOTENCE_LEASE=0.6)
-    keeper = app.extensions["idempotence"].engine.keeper
+    app, keeper = own_keeper(IDEMPOTENCE_LEASE=0.6)
     running, finish = threading.Barrier(6), threading.Event()
 
     @app.post("/<int:number>")
@@ -299,8 +330,7 @@ def test_one_thread_serves_all_views_and_ends_when_idle(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_process_keeps_nothing_of_its_parents(monkeypatch):
-    app = make_app()
-    keeper = app.extensions["idempotence"].engine.keeper
+    app, keeper = own_keeper()
     hold = leased_claim(app, 1, time.monotonic())
     keeper._changed.acquire()  # as if another thread were in the middle of something
     child = os.fork()
@@ -316,8 +346,7 @@ def test_a_child_process_keeps_nothing_of_its_parents(monkeypatch):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_it_goes_on_after_an_error_of_our_own(monkeypatch, caplog):
     monkeypatch.setattr("flask_idempotence.engine.keeper.RETRY_EVERY", 0.01)
-    app = make_app()
-    keeper = app.extensions["idempotence"].engine.keeper
+    app, keeper = own_keeper()
     ticks = []
 
     def tick():
@@ -334,8 +363,7 @@ def test_it_goes_on_after_an_error_of_our_own(monkeypatch, caplog):
 
 
 def test_a_short_lease_wakes_the_keeper_out_of_a_long_sleep():
-    app = make_app(store=Renewing())
-    keeper = app.extensions["idempotence"].engine.keeper
+    app, keeper = own_keeper(store=Renewing())
     keeper.watch(long := leased_claim(app, 20, time.monotonic()))
     time.sleep(0.1)
     keeper.watch(short := leased_claim(app, 0.6, time.monotonic()))
@@ -346,8 +374,7 @@ def test_a_short_lease_wakes_the_keeper_out_of_a_long_sleep():
 
 
 def test_what_the_garbage_collector_defers_waits_for_no_lock():
-    app, done = make_app(), []
-    keeper = app.extensions["idempotence"].engine.keeper
+    (_, keeper), done = own_keeper(), []
 
     def collected_inside():
         with keeper._changed:
@@ -362,8 +389,7 @@ def test_what_the_garbage_collector_defers_waits_for_no_lock():
 
 
 def test_a_keeper_that_could_not_start_is_alive_after_the_next_work(monkeypatch, caplog):
-    app = make_app(store=Renewing())
-    keeper = app.extensions["idempotence"].engine.keeper
+    app, keeper = own_keeper(store=Renewing())
 
     def refuse(thread):
         raise RuntimeError("can't start new thread")

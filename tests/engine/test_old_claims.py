@@ -5,10 +5,10 @@ import os
 import time
 
 import pytest
-from helpers.apps import bare_app
+from helpers.apps import make_app
 from helpers.every_store import storage_settings
 
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit
+from flask_idempotence import idempotent, no_repeat_submit
 from flask_idempotence.engine.claim import Owners
 
 LOG = "A running request has held its claim for"
@@ -17,14 +17,12 @@ LOG = "A running request has held its claim for"
 @pytest.fixture(params=["memory", "redis", "sqlite"])
 def nested_app(request):
     """An application whose view sends its own request twice."""
-    app = bare_app(**storage_settings(request.param, request), IDEMPOTENCE_LEASE=30)
 
     def pay():
-        statuses = [send(app).status_code for _ in range(2)]
-        return {"statuses": statuses}
+        return {"statuses": [send(app).status_code for _ in range(2)]}
 
+    app = make_app(**storage_settings(request.param, request), IDEMPOTENCE_LEASE=30)
     app.add_url_rule("/key", "pay", idempotent(pay), methods=["POST"])
-    Idempotence(app)
     return app
 
 
@@ -52,8 +50,7 @@ def test_a_claim_older_than_two_leases_is_named_once(nested_app, monkeypatch, ca
 
 def test_a_lock_that_waits_for_its_interval_is_not_old(monkeypatch, caplog):
     claims_began(monkeypatch, 900)
-    app = bare_app(IDEMPOTENCE_LEASE=30)
+    app = make_app(IDEMPOTENCE_LEASE=30)
     app.add_url_rule("/", "buy", no_repeat_submit(3600)(lambda: "bought"), methods=["POST"])
-    Idempotence(app)
     assert [send(app, "/").status_code for _ in range(2)] == [200, 409]
     assert not [line for line in caplog.messages if line.startswith(LOG)]

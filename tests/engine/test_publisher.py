@@ -250,23 +250,22 @@ def test_messages_that_do_not_come_are_counted_by_the_numbers_of_the_others():
     assert reader.missed == 3
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        *(b"", b"\xff", b"[]", b"7", b'{"worker": "w"}', b"[" * 100_000),
-        *(
-            json.dumps(GOOD | changes).encode()
-            for changes in (
-                {"events": [EVENT[:3]]},
-                {"events": [["now", *EVENT[1:]]]},
-                {"events": [[1e300, *EVENT[1:]]]},
-                {"events": [[*EVENT[:6], 7]]},
-                {"run": [], "number": "x"},
-            )
-        ),
-    ],
-    ids=lambda message: str(message[:20]),
-)
+NO_MESSAGES = [
+    *(b"", b"\xff", b"[]", b"7", b'{"worker": "w"}', b"[" * 100_000),
+    *(
+        json.dumps(GOOD | changes).encode()
+        for changes in (
+            {"events": [EVENT[:3]]},
+            {"events": [["now", *EVENT[1:]]]},
+            {"events": [[1e300, *EVENT[1:]]]},
+            {"events": [[*EVENT[:6], 7]]},
+            {"run": [], "number": "x"},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("message", NO_MESSAGES, ids=lambda message: str(message[:20]))
 def test_messages_of_another_origin_are_passed_over(message):
     reader = Reader()
     assert (reader.read(message), reader.runs) == ([], {})
@@ -275,31 +274,33 @@ def test_messages_of_another_origin_are_passed_over(message):
     assert (reader.runs, reader.missed) == ({"r": (1, 0)}, 0)
 
 
+NAN, ENDLESS, HUGE = float("nan"), float("inf"), 10**400
+ODD_EVENTS = [
+    *(5, {"a": 1}, ["abcdefg"], [["one"]], None),
+    *([[*EVENT[:n], ["\x1b[1m"], *EVENT[n + 1 :]]] for n in range(1, 6)),
+    *([[time, *EVENT[1:]]] for time in (NAN, 253402300799, -62135596800)),
+    *([[*EVENT[:6], {"lease": lease}]] for lease in (HUGE, NAN, ENDLESS, [1], None)),
+]
+ODD_VALUES = {
+    "worker": [None, ["w"]],
+    "run": [None, {}],
+    "number": [None, "1", 1.5, ENDLESS, HUGE],
+    "dropped": [None, "9" * 4_000, HUGE],
+    "events": ODD_EVENTS,
+}
+
+
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/Lima"])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({"worker": each} for each in (None, ["w"])),
-        *({"run": each} for each in (None, {})),
-        *({"number": each} for each in (None, "1", 1.5, float("inf"), 10**400)),
-        *({"dropped": each} for each in (None, "9" * 4_000, 10**400)),
-        *({"events": each} for each in (None, 5, {"a": 1}, ["abcdefg"], [["one"]])),
-        *({"events": [[*EVENT[:n], ["\x1b[1m"], *EVENT[n + 1 :]]]} for n in range(1, 6)),
-        *({"events": [[each, *EVENT[1:]]]} for each in (float("nan"), 253402300799, -62135596800)),
-        *(
-            {"events": [[*EVENT[:6], {"lease": each}]]}
-            for each in (10**400, float("nan"), float("inf"), [1], None)
-        ),
-    ],
-)
-def test_values_of_another_origin_end_no_command(monkeypatch, changes, zone):
+@pytest.mark.parametrize("name", ODD_VALUES)
+def test_values_of_another_origin_end_no_command(monkeypatch, name, zone):
     monkeypatch.setenv("TZ", zone)
     time.tzset()
-    events = Reader().read(json.dumps(GOOD | changes).encode())
-    for event in events:  # the first or the last second of the calendar, west or east of here
-        assert event["time"].year in {1, 1969, 1970, 9999}
-        print_event(event, as_json=False)
-        print_event(event, as_json=True)
+    for value in ODD_VALUES[name]:
+        # The first or the last second of the calendar, west or east of here.
+        for event in Reader().read(json.dumps(GOOD | {name: value}).encode()):
+            assert event["time"].year in {1, 1969, 1970, 9999}
+            print_event(event, as_json=False)
+            print_event(event, as_json=True)
     monkeypatch.undo()
     time.tzset()
 
@@ -349,31 +350,22 @@ print(time.monotonic())
 """
 
 
-def run_program(*arguments):
-    subprocess.run([sys.executable, "-c", PROGRAM, *arguments], check=True, timeout=60)
-
-
 @pytest.mark.lifecycle
-def test_a_process_that_ends_at_once_has_published_its_events(redis_url, listener):
-    run_program(redis_url)
+@pytest.mark.parametrize(("plan", "runs"), [([], 1), (["fork"], 3)])
+def test_a_process_that_ends_has_published_its_events_and_so_has_its_child(
+    redis_url, listener, plan, runs
+):
+    command = [sys.executable, "-c", PROGRAM, redis_url, *plan]
+    subprocess.run(command, check=True, timeout=60)
     assert listener.counts() == {
-        ("claimed", "once", "job", "claimed"): 1,
-        ("completed", "once", "job", "completed"): 1,
-    }
-
-
-@pytest.mark.lifecycle
-def test_a_child_publishes_as_a_process_of_its_own(redis_url, listener):
-    run_program(redis_url, "fork")
-    assert listener.counts() == {
-        ("claimed", "once", "job", "claimed"): 3,
-        ("completed", "once", "job", "completed"): 3,
+        ("claimed", "once", "job", "claimed"): runs,
+        ("completed", "once", "job", "completed"): runs,
     }
     sources = {
         (content["worker"], content["run"]): len(content["events"])
         for content in map(json.loads, listener.receive())
     }
-    assert len(sources) == len({worker for worker, _ in sources}) == 2
+    assert len(sources) == len({worker for worker, _ in sources}) == len(plan) + 1
 
 
 @pytest.mark.lifecycle

@@ -5,7 +5,7 @@ import time
 import pytest
 import redis
 from helpers.apps import make_app
-from helpers.servers.faults import Proxy, SilentServer
+from helpers.servers.faults import SilentServer
 from helpers.servers.processes import all_at_once, until
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
@@ -72,12 +72,6 @@ def fall_silent(proxy):
 
 
 TROUBLES = pytest.mark.parametrize("trouble", [refuse, fall_silent])
-
-
-@pytest.fixture
-def proxy(redis_server, redis_url):
-    with Proxy(redis_server) as proxy:
-        yield proxy
 
 
 @pytest.mark.parametrize(
@@ -178,22 +172,6 @@ def test_a_claim_that_finds_its_connection_closed_was_not_sent_and_is_not_taken_
     fresh_redis.kill()
     assert shop.lock() == 503
     assert shop.kept_for_later() == 0
-
-
-def test_a_full_or_read_only_server_is_a_store_that_does_not_answer(fresh_redis):
-    shop = Shop(fresh_redis.url)
-    with fresh_redis.client() as behind:
-        behind.config_set("maxmemory", "1")
-        behind.config_set("maxmemory-policy", "noeviction")
-        assert shop.lock() == 503
-        assert shop.client.get("/token").status_code == 503
-        behind.config_set("maxmemory", "0")
-        behind.replicaof("127.0.0.1", "1")
-        assert shop.lock() == 503
-        behind.replicaof("NO", "ONE")
-    assert shop.kept_for_later() == 0  # nothing was granted, so nothing is taken back
-    assert shop.lock() == 200
-    assert shop.runs == ["lock"]
 
 
 @TROUBLES

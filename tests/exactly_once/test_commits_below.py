@@ -88,17 +88,6 @@ def test_the_answer_names_the_remedy_where_the_view_had_none_of_its_own(pay_app,
     assert (answer.status_code, "Leave the commit to the guard" in answer.text) == (500, True)
 
 
-def test_a_session_that_lives_on_is_clean_and_usable(pay_app):
-    site = pay_app(lambda session: (COMMITS["the connection"](session), "paid")[1])
-    site.post()
-    with site.app.app_context():
-        session = site.session()
-        pay(session, 8)
-        session.commit()
-        assert not session.info
-    assert site.amounts() == [3, 8]
-
-
 def test_a_block_of_once_is_not_entered_again(pay_app, caplog):
     site = pay_app()
     session = site.session

@@ -4,20 +4,14 @@ import sqlite3
 from contextlib import suppress
 
 import pytest
-from flask import Flask, after_this_request, got_request_exception, jsonify
+from flask import Flask, abort, after_this_request, got_request_exception, jsonify
 from flask_sqlalchemy import SQLAlchemy
 from helpers.payment_database import KEY, Payment, is_clean, lose_claim, metadata, pay
 from sqlalchemy import create_engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Session
 
-from flask_idempotence import (
-    ConfigurationError,
-    Idempotence,
-    SqlStore,
-    idempotent,
-)
-from flask_idempotence.exactly_once import transaction_factory
+from flask_idempotence import ConfigurationError, Idempotence, current_guard, idempotent
 
 
 def swallow(session):
@@ -29,47 +23,62 @@ def swallow(session):
 
 
 WAYS_OUT = {
-    "a success": (lambda session: (str(pay(session)), 201), 201, 1),
-    "a failed result": (lambda session: (str(pay(session)), 422), 422, 0),
-    "a transient one": (lambda session: (str(pay(session)), 503), 503, 0),
-    "an exception": (lambda session: pay(session) and {}["none"], 500, 0),
-    "nothing": (lambda session: pay(session) and None, 500, 0),
-    "a commit": (lambda session: (pay(session), session.commit()), 500, 0),
-    "a rollback": (lambda session: (pay(session), session.rollback()), 500, 0),
-    "a close": (lambda session: (pay(session), session.close(), "done")[2], 500, 0),
-    "a close and more": (
-        lambda session: (session.close(), str(pay(session)))[1],
-        500,
-        0,
+    "a success": (lambda s: (str(pay(s)), 201), 201, 1, [3]),
+    "a failed result": (lambda s: (str(pay(s)), 422), 422, 1, []),
+    "a success that says no": (lambda s: pay(s) and {"success": False}, 200, 1, []),
+    "an abort": (lambda s: pay(s) and abort(404), 404, 1, []),
+    "a 500": (lambda s: (str(pay(s)), 500), 500, 2, []),
+    "a 503": (lambda s: (str(pay(s)), 503), 503, 2, []),
+    "a 409": (lambda s: (str(pay(s)), 409), 409, 2, []),
+    "a 401": (lambda s: (str(pay(s)), 401), 401, 2, []),
+    "an exception": (lambda s: pay(s) and 1 / 0, 500, 2, []),
+    "an exception handled as a success": (lambda s: pay(s) and {}["none"], 200, 1, []),
+    "a failure that is kept": (
+        lambda s: (current_guard.keep(), str(pay(s)), 402)[1:],
+        402,
+        1,
+        [3],
     ),
-    "a block of its own": (lambda session: session.begin().__enter__(), 500, 0),
-    "a broken flush": (lambda session: session.add(Payment(id=1)) or "done", 500, 0),
-    "a swallowed flush": (swallow, 500, 0),
-    "a lost claim": (lambda session: (lose_claim(), str(pay(session)))[1], 409, 0),
-    "a commit within a savepoint": (
-        lambda session: (session.begin_nested(), pay(session), session.commit()),
-        500,
-        0,
+    "a success that is released": (
+        lambda s: (current_guard.release(), str(pay(s)))[1],
+        200,
+        2,
+        [],
     ),
+    "nothing": (lambda s: pay(s) and None, 500, 2, []),
+    "a commit": (lambda s: (pay(s), s.commit()), 500, 2, []),
+    "a commit below": (lambda s: (pay(s), s.connection().commit(), "ok")[2], (500, 409), 1, [3]),
+    "a commit in a savepoint": (lambda s: (s.begin_nested(), pay(s), s.commit()), 500, 2, []),
+    "a rollback": (lambda s: (pay(s), s.rollback()), 500, 2, []),
+    "a close": (lambda s: (pay(s), s.close(), "done")[2], 500, 2, []),
+    "a close and more": (lambda s: (s.close(), str(pay(s)))[1], 500, 2, []),
+    "a block of its own": (lambda s: s.begin().__enter__(), 500, 2, []),
+    "a broken flush": (lambda s: s.add(Payment(id=1)) or "done", 500, 2, []),
+    "a swallowed flush": (swallow, 500, 2, []),
+    "a lost claim": (lambda s: (lose_claim(), str(pay(s)))[1], (409, 422), 1, []),
 }
+"""What the view does, the statuses of two requests, how often it runs, what is committed."""
 
 
 @pytest.mark.parametrize("way", WAYS_OUT)
-def test_a_session_that_lives_on_is_left_clean_on_every_way_out(pay_app, way):
-    act, status, count = WAYS_OUT[way]
-    site = pay_app()
-    app, client = site.app, site.app.test_client()
-    with Session(site.engine) as session:
-        view = idempotent(within=lambda: session)(lambda: act(session))
+def test_a_way_out_decides_what_is_committed_and_remembered_and_leaves_the_session_clean(
+    pay_app, way
+):
+    act, statuses, runs, amounts = WAYS_OUT[way]
+    site = pay_app(handlers={KeyError: lambda error: ("all is well", 200)})
+    app, client, acted = site.app, site.app.test_client(), []
+    with Session(site.engine) as session:  # which lives on
+        view = idempotent(within=lambda: session)(lambda: acted.append(1) or act(session))
         app.add_url_rule("/", "act", view, methods=["POST"])
         following = idempotent(within=session)(lambda: str(pay(session, 8)))
         app.add_url_rule("/next", "next", following, methods=["POST"])
-        assert client.post("/", headers=KEY).status_code == status
-        assert is_clean(session)
-        assert site.amounts() == [3] * count
+        for status in statuses if isinstance(statuses, tuple) else (statuses, statuses):
+            assert client.post("/", headers=KEY).status_code == status
+            assert is_clean(session)
+        assert (len(acted), site.amounts()) == (runs, amounts)
         assert client.post("/next", headers=KEY).status_code == 200
         assert is_clean(session)
-        assert site.amounts() == [*[3] * count, 8]
+        assert site.amounts() == [*amounts, 8]
 
 
 @pytest.mark.parametrize(("how", "did"), [("commit", "committed"), ("rollback", "rolled it back")])
@@ -269,20 +278,6 @@ def test_sessions_of_other_databases_are_let_alone(tmp_path):
         pay(session)
         session.commit()
         assert not session.info
-    engine.dispose()
-
-
-def test_engines_with_options_of_each_request_gather_no_listeners(tmp_path):
-    engine = create_engine(f"sqlite:///{tmp_path}/app.db")
-    store = SqlStore(engine)
-    store.create_table()
-    for tenant in "abc":
-        with Session(engine.execution_options(logging_token=tenant)) as session:
-            transaction = transaction_factory("within=", session)(store)
-            transaction.begin()
-            transaction.roll_back()
-    assert len(engine.dialect.dispatch.handle_error) == 1
-    store.close()
     engine.dispose()
 
 

@@ -6,32 +6,13 @@ import threading
 
 import pytest
 from flask import Response, abort, copy_current_request_context
-from helpers.apps import fail, make_app
-from helpers.keeper_harness import leased_claim
+from helpers.apps import Site, fail, make_app
 
-from flask_idempotence import (
-    LeaseLost,
-    MemoryStore,
-    current_guard,
-    no_repeat_submit,
-    one_time_token,
-)
-from flask_idempotence.engine.claim import Attempt
-from flask_idempotence.engine.keeper import PendingSettlement
-from flask_idempotence.stores.base import Outcome
-from flask_idempotence.testing import FakeClock
-
-
-def post(app, path="/", **options):
-    return app.test_client().post(path, **options).status_code
+from flask_idempotence import LeaseLost, current_guard, no_repeat_submit, one_time_token
 
 
 @pytest.mark.parametrize("helper_fails", [True, False])
 def test_a_thread_with_a_copy_of_the_context_settles_nothing(helper_fails):
-    app, codes = make_app(), []
-
-    @app.post("/")
-    @no_repeat_submit(60)
     def view():
         @copy_current_request_context
         def helper():
@@ -45,64 +26,48 @@ def test_a_thread_with_a_copy_of_the_context_settles_nothing(helper_fails):
         thread = threading.Thread(target=quiet)
         thread.start()
         thread.join()
-        codes.append(post(app))
+        codes.append(site.submit().status_code)
         abort(400)
 
-    assert [post(app), post(app)] == [400, 400]  # released by the real end of the first
+    site, codes = Site(view, "lock"), []
+    for _ in range(2):  # released by the real end of the first
+        assert site.submit().status_code == 400
     assert codes == [409, 409]
 
 
 def test_a_teardown_function_that_raises_keeps_ours_from_nothing():
-    app, runs = make_app(PROPAGATE_EXCEPTIONS=True), []
+    site = Site(fail, "lock", PROPAGATE_EXCEPTIONS=True)
+    site.token = "none"  # the route of tokens is torn down, too
 
-    @app.teardown_request
+    @site.app.teardown_request
     def remove(error):
         raise OSError("the database is away")
 
-    @app.post("/")
-    @no_repeat_submit(60)
-    def view():
-        runs.append(1)
-        fail()
-
     for _ in range(3):
         with pytest.raises(OSError, match="away"):
-            post(app)
-    assert len(runs) == 3
+            site.submit()
+    assert site.runs == 3
 
 
 def test_a_view_that_is_called_in_a_test_context_settles_at_its_end():
-    app, runs = make_app(), []
-
-    @app.post("/")
-    @no_repeat_submit(60)
-    def view():
-        runs.append(1)
-        fail()
-
+    site = Site(fail, "lock")
+    view = site.app.view_functions["view"]
     for _ in range(2):
-        with app.test_request_context("/", method="POST"), pytest.raises(ValueError, match="view"):
+        context = site.app.test_request_context("/", method="POST")
+        with context, pytest.raises(ValueError, match="view"):
             view()
-    assert len(runs) == 2
+    assert site.runs == 2
 
 
 def test_being_held_is_about_every_guard_around():
-    store, lost = MemoryStore(), []
-    app = make_app(store=store)
-
-    @app.post("/")
-    @no_repeat_submit(60)
-    @one_time_token()
     def view():
-        store.clear("idempotence:2:lock")
+        site.engine.store.clear("idempotence:2:lock")
         with pytest.raises(LeaseLost):
             current_guard.ensure_held()
-        lost.append(True)
-        return {}
+        return "lost"
 
-    token = app.test_client().get("/token").json["token"]
-    assert post(app, headers={"Idempotence-Token": token}) == 200
-    assert lost == [True]
+    site = Site(one_time_token()(view), "lock")
+    assert site.submit().text == "lost"
 
 
 def test_the_garbage_collector_may_find_a_dropped_response_anywhere():
@@ -138,48 +103,3 @@ def test_the_garbage_collector_may_find_a_dropped_response_anywhere():
     finally:
         gc.set_threshold(*before)
     assert not thread.is_alive(), "deadlock"
-
-
-class TestKeeperInTrouble:
-    def test_its_thread_is_never_started_while_its_lock_is_held(self, monkeypatch):
-        """Where threads are greenlets, starting one switches to it, and it wants the lock."""
-        app, held = make_app(), []
-        keeper = app.extensions["idempotence"].engine.keeper
-        hold = leased_claim(app, 30, 0)
-        unsettled = PendingSettlement(Attempt(app, "lock", "v"), "release", lambda: Outcome.OK, 0)
-
-        def watched(thread):
-            held.append(keeper._changed._lock.locked())
-
-        monkeypatch.setattr(threading.Thread, "start", watched)
-        for begin, work in (
-            (keeper.watch, hold),
-            (keeper.retry, unsettled),
-            (keeper.defer, int),
-        ):
-            keeper._thread = None
-            begin(work)
-        assert held == [False] * 3
-
-    def test_leases_do_not_wait_for_a_long_list_of_settlements(self):
-        app, clock = make_app(), FakeClock()
-        clock.rule(app)
-        keeper = app.extensions["idempotence"].engine.keeper
-        keeper._schedule = lambda at: None
-        done = []
-
-        def slow():
-            clock.advance(0.03)
-            done.append(1)
-            return Outcome.OK
-
-        for _ in range(100):
-            keeper.retry(
-                PendingSettlement(Attempt(app, "lock", "v"), "release", slow, clock() + 60)
-            )
-        clock.advance(1)
-        keeper.tick()
-        assert 1 <= len(done) <= 5
-        for _ in range(40):
-            keeper.tick()
-        assert len(done) == 100

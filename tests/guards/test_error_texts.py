@@ -160,9 +160,12 @@ BAD_SCOPES = ["", "a b", "a:b", "a*", "ä", "a\n", "a" * 65, "{a}", "a/b", None,
 
 
 @pytest.mark.parametrize("scope", BAD_SCOPES)
-def test_of_a_scope(scope):
-    with pytest.raises(ConfigurationError, match=r"once\(scope\): must be 1 to 64 letters"):
-        idempotence.once(scope, 1)
+def test_of_a_scope_and_of_the_name_of_a_step(scope):
+    calls = {"once": (scope, 1), "forget": (scope, 1), "step": (scope,)}
+    for name, arguments in calls.items():
+        rule = rf"{name}\(scope\): must be 1 to 64 letters"
+        with make_app().app_context(), pytest.raises(ConfigurationError, match=rule):
+            getattr(idempotence, name)(*arguments)
 
 
 def test_of_an_async_function():
@@ -204,13 +207,18 @@ def test_of_an_argument_that_does_not_go_with_a_setting(options, settings, text)
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("guard", "argument"),
-    [(idempotent(compare=set), "(compare=...)"), (no_repeat_submit(key=set), "(key=...)")],
-)
-def test_of_a_function_whose_value_is_not_json(guard, argument):
-    app = make_app()
-    app.add_url_rule("/", "pay", guard(lambda: "paid"), methods=["POST"])
+LOOP = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize("value", [object(), {1: 2, "1": 3}, {"a": {1, 2}}, b"bytes", LOOP])
+@pytest.mark.parametrize(("guard", "name"), [(idempotent, "compare"), (no_repeat_submit, "key")])
+def test_of_a_function_whose_value_is_not_json(guard, name, value):
+    app, runs = make_app(), []
+    view = guard(**{name: lambda: value})(lambda: runs.append(1))
+    app.add_url_rule("/", "pay", view, methods=["POST"])
     with pytest.raises(ConfigurationError) as caught:
         app.test_client().post("/", headers={"Idempotency-Key": "k"})
-    assert f"{argument} of 'pay' must return a value that JSON can hold: " in str(caught.value)
+    text = f"({name}=...) of 'pay' must return a value that JSON can hold: "
+    assert text in str(caught.value)
+    assert (runs, app.extensions["idempotence"].store.count_all()) == ([], 0)

@@ -1,5 +1,7 @@
 """Guards that guard nothing, or cannot: refused at the start, else at their own endpoint alone."""
 
+import functools
+
 import pytest
 from flask import Blueprint, Flask
 from flask.views import MethodView, View
@@ -35,18 +37,26 @@ def with_health(app):
     return app
 
 
-def posted_above(app, guard, runs):
-    @guard
-    @app.post("/pay")
-    def pay():
-        runs.append(1)
-        return "paid"
+def posted_above(app, guard, runs, below=lambda view: view):
+    guard(app.post("/pay", endpoint="pay")(below(lambda: runs.append(1) or "paid")))
 
 
-@pytest.mark.parametrize("guard", GUARDS)
-def test_a_guard_above_its_route_closes_this_route_and_no_other(caplog, guard):
+def passed(view):
+    @functools.wraps(view)
+    def outer():
+        return view()
+
+    return outer
+
+
+ABOVE = [(guard, lambda view: view) for guard in GUARDS]
+ABOVE.append((idempotent(), lambda view: passed(no_repeat_submit(5)(view))))
+
+
+@pytest.mark.parametrize(("guard", "below"), ABOVE)
+def test_a_guard_above_its_route_closes_this_route_and_no_other(caplog, guard, below):
     app, runs = with_health(make_app(TESTING=False)), []
-    posted_above(app, guard, runs)
+    posted_above(app, guard, runs, below)
     client = app.test_client()
     assert client.get("/health").status_code == 200
     [told] = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]

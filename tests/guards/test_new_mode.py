@@ -1,14 +1,12 @@
 """A mode of ten lines: three runs in a minute for each sender."""
 
-import pytest
 from flask import jsonify
-from helpers.apps import make_app
+from helpers.apps import GuardedApp
 from helpers.servers.processes import all_at_once
 
-from flask_idempotence import MemoryStore, RepeatSubmit
+from flask_idempotence import RepeatSubmit
 from flask_idempotence.engine.guard import FAILURES, Question, Settlement, ViewGuard
 from flask_idempotence.guards.wrapping import put_behind
-from flask_idempotence.testing import FakeClock
 
 
 class QuotaGuard(ViewGuard):
@@ -32,46 +30,41 @@ class QuotaGuard(ViewGuard):
         return Settlement("renew", ending.granted_at + 60 - ending.now)
 
 
-@pytest.fixture
-def shop():
-    """Return an application with one view behind the quota, which notes its runs."""
-    clock = FakeClock()
-    app = make_app(store=MemoryStore(clock=clock))
-    clock.rule(app)
-    app.clock, app.runs = clock, []
+class Shop(GuardedApp):
+    """An application with one view behind the quota, which answers as it is asked to."""
 
-    def order(status):
-        app.runs.append(status)
+    def __init__(self):
+        super().__init__()
+        self.add_view("/<int:status>", self.order, lambda view: put_behind(QuotaGuard(), view))
+
+    def order(self, status):
         return jsonify(status=status), status
 
-    app.add_url_rule("/<int:status>", "order", put_behind(QuotaGuard(), order), methods=["POST"])
-    return app
+    def post(self, status=200, sender="alice"):
+        headers = {"Authorization": f"Bearer {sender}"}
+        return self.app.test_client().post(f"/{status}", headers=headers).status_code
 
 
-def post(app, status=200, sender="alice"):
-    headers = {"Authorization": f"Bearer {sender}"}
-    return app.test_client().post(f"/{status}", headers=headers).status_code
-
-
-def test_of_sixteen_at_once_three_run(shop, caplog):
-    shop.debug = True
+def test_of_sixteen_at_once_three_run(caplog):
+    shop = Shop()
+    shop.app.debug = True
     with caplog.at_level("DEBUG", "flask_idempotence"):
-        codes = all_at_once([lambda: post(shop)] * 16)
-    assert (sorted(codes), len(shop.runs)) == ([200] * 3 + [409] * 13, 3)
-    assert "Flask-Idempotence: quota at 'order': claimed" in caplog.text
+        codes = all_at_once([shop.post] * 16)
+    assert (sorted(codes), shop.runs) == ([200] * 3 + [409] * 13, 3)
+    assert "Flask-Idempotence: quota at '<int:status>': claimed" in caplog.text
 
 
-def test_each_sender_has_three_and_after_a_minute_three_more(shop):
+def test_each_sender_has_three_and_after_a_minute_three_more():
+    shop = Shop()
     for sender in ("alice", "bob"):
-        assert [post(shop, sender=sender) for _ in range(4)] == [200, 200, 200, 409]
+        assert [shop.post(sender=sender) for _ in range(4)] == [200, 200, 200, 409]
     shop.clock.advance(59.9)
-    assert post(shop) == 409
+    assert shop.post() == 409
     shop.clock.advance(0.2)
-    assert [post(shop) for _ in range(4)] == [200, 200, 200, 409]
+    assert [shop.post() for _ in range(4)] == [200, 200, 200, 409]
 
 
-def test_a_failed_view_frees_its_slot(shop):
-    asked = [200, 500, 200, 500, 200]
-    assert [post(shop, status) for status in asked] == asked
-    assert post(shop) == 409
-    assert shop.runs == asked
+def test_a_failed_view_frees_its_slot():
+    shop, asked = Shop(), [200, 500, 200, 500, 200]
+    assert [shop.post(status) for status in asked] == asked
+    assert (shop.post(), shop.runs) == (409, len(asked))

@@ -136,9 +136,10 @@ def test_at_most_once_remembers_the_refusal_of_a_guard_that_has_let_the_view_run
     assert (again.headers["Idempotent-Replayed"], len(runs)) == ("true", 2)
 
 
-def test_a_lock_is_released_whatever_its_route_calls_a_failure():
+@pytest.mark.parametrize("failed", [None, lambda response: False])
+def test_a_lock_is_released_whatever_its_route_calls_a_failure(failed):
     app = make_app()
-    lock = no_repeat_submit(60, failed=lambda response: False)
+    lock = no_repeat_submit(60, failed=failed)
     app.add_url_rule("/orders", "order", lock(one_time_token()(lambda: "done")), methods=["POST"])
     slugs = [post(app, "one").headers["Idempotence-Refusal"] for _ in range(2)]
     assert slugs == ["token-invalid", "token-invalid"]

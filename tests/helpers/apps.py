@@ -27,6 +27,13 @@ GUARDS = {
 }
 """One guard for each set of rules by which a view's outcome is settled."""
 
+DECORATORS = {
+    "lock": lambda **more: no_repeat_submit(60, **more),
+    "token": one_time_token,
+    "key": lambda **more: idempotent(**{"required": True, **more}),
+}
+"""The decorator of each mode."""
+
 HOW_OFTEN_IT_RUNS = {
     "lock": {"success": 1, "failure": 3},
     "token": {"success": 1, "failure": 1},
@@ -51,35 +58,71 @@ def make_app(*, idempotence=None, store=None, **settings):
     return app
 
 
-class Site:
-    """An application with one guarded view, which counts its runs, and clocks that stand still."""
+class StillApp:
+    """An application whose clock stands still, whose keeper the test drives; nobody sleeps.
 
-    def __init__(self, view, guard, **settings):
-        self.clock = FakeClock(1000.0)
+    With a store of the test's own, time passes there as it does.
+    """
+
+    def __init__(self, *, store=None, clock=None, **settings):
+        self.clock = clock or FakeClock()
         self.idempotence = Idempotence()
-        store = MemoryStore(clock=self.clock)
+        if store is None and "IDEMPOTENCE_STORAGE_URI" not in settings:
+            store = MemoryStore(clock=self.clock)
         self.app = make_app(idempotence=self.idempotence, store=store, **settings)
+        self.clock.rule(self.app)
         self.engine = self.app.extensions["idempotence"].engine
-        self.engine.clock = self.clock
-        self.events = events_of(self.app)
+        self.store = self.engine.store
+        self.engine.keeper._schedule = lambda at: None  # no thread: the test ticks
         self.runs = 0
 
-        def counted():
-            self.runs += 1
-            return view()
 
-        guard = GUARDS[guard] if isinstance(guard, str) else guard
-        self.app.add_url_rule("/", "view", guard(counted), methods=["GET", "POST"])
+class GuardedApp(StillApp):
+    """An application with views behind guards, which count their runs."""
+
+    def __init__(self, *, uri=None, store=MemoryStore, settings=None):
+        stored, clock = ({"IDEMPOTENCE_STORAGE_URI": uri} if uri else {}), FakeClock()
+        store = None if uri else store(clock=clock)
+        super().__init__(store=store, clock=clock, **stored, **(settings or {}))
+
+    def add_view(self, rule, view, *guards):
+        """Register a view behind guards; the first of them is the innermost."""
+
+        def counted(**arguments):
+            self.runs += 1
+            return view(**arguments)
+
+        for guard in guards:
+            counted = guard(counted)
+        methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        self.app.add_url_rule(rule, rule.strip("/") or "view", counted, methods=methods)
+
+    def send(self, key="k", path="/", *, method="POST", headers=(), client=None, **options):
+        """Send a request with a key, or None for none; its response is closed, as by a server."""
+        named = {} if key is None else {"Idempotency-Key": key}
+        options = {"method": method, "buffered": True, **options}
+        options["headers"] = {**named, **dict(headers)}
+        return (client or self.app.test_client()).open(path, **options)
+
+    def verdicts(self, *requests, **options):
+        """Send one request after the other and say what came of each."""
+        return [verdict(self.send(**{**options, **request})) for request in requests]
+
+
+class Site(GuardedApp):
+    """One guarded view, which is always sent the same request, with always the same token."""
+
+    def __init__(self, view, guard, **settings):
+        super().__init__(settings=settings)
+        self.events = events_of(self.app)
+        self.add_view("/", view, GUARDS[guard] if isinstance(guard, str) else guard)
 
     @cached_property
     def token(self):
         return self.app.test_client().get("/token").json["token"]
 
     def submit(self, method="POST", *, buffered=True):
-        """Send always the same request, with always the same token.
-
-        A response is closed at once, as a server does it, unless it is not to be buffered.
-        """
+        """Send the request; its response is closed, as by a server, unless it is not buffered."""
         headers = {"Idempotence-Token": self.token}
         client = self.app.test_client()
         return client.open("/", method=method, headers=headers, buffered=buffered)
@@ -92,48 +135,16 @@ class Site:
         return self.runs
 
 
-class KeyedApp:
-    """An application with views behind key guards, which count their runs.
-
-    Its clock stands still, its keeper works when the test says so, and nobody sleeps.
-    """
+class KeyedApp(GuardedApp):
+    """An application with views behind key guards."""
 
     def __init__(self, view=lambda: "done", *, uri=None, settings=None, **options):
-        self.clock = FakeClock()
-        self.idempotence = Idempotence()
-        self.store = None if uri else MemoryStore(clock=self.clock)
-        settings = {"IDEMPOTENCE_STORAGE_URI": uri or "memory://", **(settings or {})}
-        self.app = make_app(idempotence=self.idempotence, store=self.store, **settings)
-        self.clock.rule(self.app)
-        self.engine = self.app.extensions["idempotence"].engine
-        self.store = self.engine.store
-        self.engine.keeper._schedule = lambda at: None  # no thread: the test ticks
-        self.runs = 0
+        super().__init__(uri=uri, settings=settings)
         self.add("/", view, **options)
 
     def add(self, rule, view, *, guards=(), **options):
         """Register a view behind a key guard; the other guards stand outside it."""
-
-        def counted(**arguments):
-            self.runs += 1
-            return view(**arguments)
-
-        guarded = idempotent(**options)(counted)
-        for guard in guards:
-            guarded = guard(guarded)
-        methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-        self.app.add_url_rule(rule, rule.strip("/") or "view", guarded, methods=methods)
-
-    def send(self, key="k", path="/", *, method="POST", headers=(), client=None, **options):
-        """Send a request with a key, or None for none; its response is closed, as by a server."""
-        named = {} if key is None else {"Idempotency-Key": key}
-        options = {"method": method, "buffered": True, **options}
-        options["headers"] = {**named, **dict(headers)}
-        return (client or self.app.test_client()).open(path, **options)
-
-    def verdicts(self, *requests, **options):
-        """Send one request after the other and say what came of each."""
-        return [verdict(self.send(**{**options, **request})) for request in requests]
+        self.add_view(rule, view, idempotent(**options), *guards)
 
 
 def verdict(answer):

@@ -17,7 +17,7 @@ from rq import Queue, Retry
 from sqlalchemy import NullPool, column, create_engine, select, text
 
 from helpers.repository import ROOT, section
-from helpers.servers.processes import ServerProcess
+from helpers.servers.processes import ServerProcess, environment
 
 PAGE = ROOT / "docs" / "how-to" / "consume-messages.md"
 FILE = re.compile(r"(?ms)^```\{code-block\} python\n:caption: (\S+)\n(.*?)^```$")
@@ -60,18 +60,15 @@ class Broker:
         files = files_of(introduction) | files_of(section(PAGE, self.title))
         for name, code in files.items():
             (directory / name).write_text(code)
-        self.env = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT / "tests"),
-            "PYTHONUNBUFFERED": "1",
-            "BOOK": str(self.book),
-            "EFFECT": self.effect,
-            "PLANS": json.dumps({str(order): plan for order, plan in (plans or {}).items()}),
-            "CONSTANTS": json.dumps(constants),
-            "FLASK_IDEMPOTENCE_STORAGE_URI": store,
-            "FLASK_IDEMPOTENCE_LEASE": str(lease),
-        }
+        self.env = environment(
+            store,
+            lease=lease,
+            PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            BOOK=self.book,
+            EFFECT=self.effect,
+            PLANS=json.dumps({str(order): plan for order, plan in (plans or {}).items()}),
+            CONSTANTS=json.dumps(constants),
+        )
 
     def consumer(self):
         self._consumers += 1

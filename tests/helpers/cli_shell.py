@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.servers.processes import run_to_end
+from helpers.servers import processes
 
 APP = """
 import os
@@ -32,6 +32,17 @@ for path, endpoint, guard in (
 """
 
 
+def invoke(app, *arguments, **more):
+    """Run a command of `flask idempotence` in this process."""
+    return app.test_cli_runner().invoke(args=["idempotence", *arguments], **more)
+
+
+def rows(done):
+    """Return the cells of what a command has printed in a pipe."""
+    assert done.exit_code == 0, done.output
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
 @dataclass
 class Ran:
     code: int
@@ -45,12 +56,13 @@ class Shell:
     def __init__(self, directory, *, app=APP, **environment):
         self.directory = directory
         (directory / "shop.py").write_text(app)
+        unset = ("FLASK_", "GUNICORN_", "UWSGI_", "WEB_", "NO_COLOR")
         kept = {
             name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("FLASK_", "GUNICORN_", "UWSGI_", "WEB_", "NO_COLOR"))
+            for name, value in processes.environment(TERM="xterm", COLUMNS="120").items()
+            if not name.startswith(unset)
         }
-        self.environment = {**kept, "TERM": "xterm", "COLUMNS": "120", **environment}
+        self.environment = {**kept, **environment}
 
     def command(self, arguments):
         flask = str(Path(sys.executable).with_name("flask"))
@@ -58,7 +70,7 @@ class Shell:
 
     def pipe(self, *arguments, typed="", **environment):
         place = {"cwd": self.directory, "env": self.environment | environment}
-        done = run_to_end(self.command(arguments), **place, input=typed)
+        done = processes.run_to_end(self.command(arguments), **place, input=typed)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def terminal(self, *arguments, typed="", **environment):

@@ -64,7 +64,6 @@ class TranscriptClient:
 
 
 def written(answer):
-    """Write an answer out."""
     lines = [f"HTTP/1.1 {answer.status}"]
     said = [(name, value) for name, value in answer.headers if name.lower() not in UNSAID]
     lines += [f"{name}: {_of_a_quick_machine(name, value)}" for name, value in said]

@@ -9,7 +9,7 @@ import psycopg  # noqa: F401 - so that the children have it
 import pymysql  # noqa: F401 - the same
 
 from helpers.payment_database import PaymentApp
-from helpers.repository import ROOT
+from helpers.servers.processes import environment
 
 LEASE = 2.0
 
@@ -71,7 +71,7 @@ class Children:
 
     def __init__(self, url):
         self._url, self._processes = url, get_context("forkserver")
-        os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
+        os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]
         self._processes.set_forkserver_preload([__name__])
 
     def send(self, step, key, amount=1):

@@ -1,21 +1,15 @@
-"""Payments of three steps, in processes that are killed before, in and after each step.
+"""Payments of three steps, in processes that are killed before, in and after each step."""
 
-Run as `python -m helpers.killed_steps` with a store's URI and the URL of a database. It prints one
-JSON object: by the point of death, the answer to a repeat, and the rows of its payment.
-"""
-
-import json
 import os
 import signal
-import sys
-import time
 
-from flask import Flask, request
+from flask import request
 from sqlalchemy import Column, MetaData, String, Table, create_engine, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import scoped_session, sessionmaker
 
 from flask_idempotence import Idempotence, SqlStore, idempotent
+from helpers.apps import make_app
 
 LEASE = 1.0
 STEPS = ("reserve", "charge", "book")
@@ -32,23 +26,33 @@ asked = Table("asked", metadata, Column("key", TEXT), Column("payment", TEXT))
 
 
 class Payments:
-    """An application whose payments die at a point, and a provider of charges."""
+    """An application whose payments die at a point, and a provider of charges.
+
+    Its store is the one of the URI; without one it is in the database, and steps are within it.
+    """
 
     def __init__(self, uri, url):
         self.engine = create_engine(url)
         self.session = scoped_session(sessionmaker(self.engine))
-        app = self.app = Flask("payments")
-        app.config.update(
-            SECRET_KEY="a secret for the tests",
-            IDEMPOTENCE_LEASE=LEASE,
-            IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 10},
-            IDEMPOTENCE_STORAGE_URI=uri or "memory://",
-        )
-        store = None if uri else SqlStore(self.engine, deadline=10)
         self.within = None if uri else self.session
-        self.idempotence = Idempotence(app, store=store)
-        app.teardown_appcontext(lambda _: self.session.remove())
-        app.post("/payments/<payment>")(idempotent(required=True)(self.pay))
+        self.idempotence = Idempotence()
+        self.store = None if uri else SqlStore(self.engine, deadline=10)
+        settings = {"IDEMPOTENCE_LEASE": LEASE}
+        if uri:
+            settings["IDEMPOTENCE_STORAGE_URI"] = uri
+            settings["IDEMPOTENCE_STORAGE_OPTIONS"] = {"deadline": 10}
+        self.app = make_app(idempotence=self.idempotence, store=self.store, **settings)
+        self.app.teardown_appcontext(lambda _: self.session.remove())
+        self.app.post("/payments/<payment>")(idempotent(required=True)(self.pay))
+
+    def prepare(self):
+        metadata.create_all(self.engine)
+        if self.store is not None:
+            self.store.create_table()
+
+    def close(self):
+        self.session.remove()
+        self.engine.dispose()
 
     def die(self, point):
         if point == request.headers.get("Die"):
@@ -86,45 +90,18 @@ class Payments:
             return "charged before"
         return "charged"
 
-    def send(self, point, *, dies):
-        headers = {"Idempotency-Key": point.replace(" ", "-").ljust(36, "0")}
+    def send(self, point, *, dies=False):
+        name = point.replace(" ", "-")
+        headers = {"Idempotency-Key": name.ljust(36, "0")}
         if dies:
             headers["Die"] = point
-        path = f"/payments/{point.replace(' ', '-')}"
-        return self.app.test_client().post(path, headers=headers)
+        return self.app.test_client().post(f"/payments/{name}", headers=headers)
 
-    def told(self, point):
-        answer = self.send(point, dies=False)
-        payment = point.replace(" ", "-")
+    def rows(self, table, column, point):
+        chosen = select(table.c[column]).where(table.c.payment == point.replace(" ", "-"))
         with self.engine.connect() as connection:
-            rows = connection.execute(select(written.c.step).where(written.c.payment == payment))
-            charges = connection.execute(select(charged).where(charged.c.payment == payment))
-            keys = connection.scalars(select(asked.c.key).where(asked.c.payment == payment))
-            return {
-                "status": answer.status_code,
-                "json": answer.json,
-                "written": sorted(row.step for row in rows),
-                "charged": len(charges.all()),
-                "asked": list(keys),
-            }
+            return sorted(connection.scalars(chosen))
 
 
-def main(uri, url):
-    payments = Payments(uri, url)
-    metadata.create_all(payments.engine)
-    if not uri:
-        payments.app.extensions["idempotence"].store.create_table()
-    payments.engine.dispose()
-    deaths = {}
-    for point in POINTS:
-        if not (pid := os.fork()):
-            Payments(uri, url).send(point, dies=True)
-            os._exit(0)
-        deaths[point] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    time.sleep(LEASE + 0.2)
-    told = {point: {"death": deaths[point], **payments.told(point)} for point in POINTS}
-    sys.stdout.write(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def die_at(uri, url, point):
+    Payments(uri, url).send(point, dies=True)

@@ -2,9 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from flask_idempotence import Idempotence, MemoryStore, RedisStore, Running
-from flask_idempotence.testing import FakeClock
-from helpers.apps import make_app
+from flask_idempotence import RedisStore, Running
+from helpers.apps import StillApp
 
 
 def elsewhere(call, *args, **kwargs):
@@ -13,24 +12,8 @@ def elsewhere(call, *args, **kwargs):
         return threads.submit(call, *args, **kwargs).result()
 
 
-class OnceApp:
-    """An application outside any request, whose operations count their runs.
-
-    Its clock stands still, and its keeper works when the test says so. With a store of the test's
-    own, time passes there as it does.
-    """
-
-    def __init__(self, *, store=None, clock=None, **settings):
-        self.clock = clock or FakeClock()
-        self.idempotence = Idempotence()
-        if store is None and "IDEMPOTENCE_STORAGE_URI" not in settings:
-            store = MemoryStore(clock=self.clock)
-        self.app = make_app(idempotence=self.idempotence, store=store, **settings)
-        self.clock.rule(self.app)
-        self.engine = self.app.extensions["idempotence"].engine
-        self.store = self.engine.store
-        self.engine.keeper._schedule = lambda at: None  # no thread: the test ticks
-        self.runs = 0
+class OnceApp(StillApp):
+    """An application outside any request, whose operations count their runs."""
 
     def once(self, id_="1", scope="invoice", **options):
         return self.idempotence.once(scope, id_, **options)

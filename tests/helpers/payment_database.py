@@ -1,6 +1,7 @@
 """An application that writes payments into a database, within its guard's transaction."""
 
-from flask import Flask, jsonify, request
+import pytest
+from flask import Flask, abort, jsonify, request
 from sqlalchemy import (
     Column,
     Integer,
@@ -72,6 +73,19 @@ class PaymentApp:
             self.runs += 1
             return (self._view or self.pay)(self.session)
 
+    def add_once(self):
+        """Add a view whose payment is made in a block of `once`, and may fail by its status."""
+
+        @self.app.post("/once")
+        def once():
+            number = (request.get_json(silent=True) or {}).get("amount", 1)
+            with self.idempotence.once("payment", number, within=self.session) as operation:
+                if operation.first:
+                    _, status = (self._view or self.pay)(self.session)
+                    if status != 201:
+                        abort(status)
+            return "paid", 201
+
     def _before(self):
         if self.before is not None:
             self.before()
@@ -112,6 +126,14 @@ class Base(DeclarativeBase):
 
 class Payment(Base):
     __table__ = payments.to_metadata(Base.metadata)
+
+
+def by_driver(url, driver):
+    """Return the URL of a database by a driver; of mysqlclient, which may not be installed."""
+    if driver == "mysqldb":
+        pytest.importorskip("MySQLdb", reason="mysqlclient is not installed")
+    scheme, _, rest = url.partition("://")
+    return f"{scheme.partition('+')[0]}+{driver}://{rest}"
 
 
 def pay(session, amount=3):

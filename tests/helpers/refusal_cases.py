@@ -5,16 +5,8 @@ from types import MappingProxyType
 
 from flask import session
 
-from flask_idempotence import (
-    Idempotence,
-    MemoryStore,
-    current_guard,
-    idempotent,
-    no_repeat_submit,
-    one_time_token,
-)
-from flask_idempotence.testing import FakeClock
-from helpers.apps import bare_app
+from flask_idempotence import current_guard, idempotent, no_repeat_submit, one_time_token
+from helpers.apps import StillApp
 from helpers.http_transcripts import BLOCK, TranscriptClient
 from helpers.repository import REFERENCE, section
 
@@ -24,19 +16,14 @@ A_DAY = 86400
 NOBODY = "redis://127.0.0.1:1"  # where nobody listens
 
 
-class RefusalCase:
+class RefusalCase(StillApp):
     """A small shop, its clock, and a client that has been there before."""
 
     settings = MappingProxyType({})
     handlers = MappingProxyType({})
 
-    def __init__(self, happened=lambda case: None, *, uri="memory://"):
-        self.clock = FakeClock()
-        here = {"SERVER_NAME": "shop.example", "IDEMPOTENCE_STORAGE_URI": uri}
-        self.app = bare_app(TESTING=False, **here, **self.settings)
-        self.store = MemoryStore(clock=self.clock) if uri == "memory://" else None
-        Idempotence(self.app, store=self.store)
-        self.clock.rule(self.app)
+    def __init__(self, happened=lambda case: None, **stored):
+        super().__init__(TESTING=False, SERVER_NAME="shop.example", **stored, **self.settings)
         self.client = self.app.test_client()
         self.names = {}
         self.add_views()
@@ -114,7 +101,7 @@ REFUSAL_CASES = {
     "outcome-unknown": happened(lambda case: case.pay("/transfers", later=30)),
     "response-not-stored": happened(lambda case: case.pay("/exports")),
     "lease-lost": RefusalCase,
-    "store-unavailable": lambda: RefusalCase(uri=NOBODY),
+    "store-unavailable": lambda: RefusalCase(IDEMPOTENCE_STORAGE_URI=NOBODY),
 }
 
 

@@ -1,12 +1,11 @@
 """The root of the repository, and the pages of its documentation."""
 
 import re
-from pathlib import Path
 
 from flask_idempotence import Refusal
 from flask_idempotence.response import refusals
+from helpers import ROOT
 
-ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 REFERENCE = ROOT / "docs" / "reference"
 CHINESE = ROOT / "README.zh-CN.md"

@@ -23,7 +23,6 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def measure(root: Path) -> dict[str, int]:
-    """Return the figures of the package in a directory."""
     figures: Counter[str] = Counter()
     nodes: list[ast.AST] = []
     longest = 0
@@ -43,7 +42,6 @@ def measure(root: Path) -> dict[str, int]:
 
 
 def statements_of(node: ast.AST) -> list[ast.stmt]:
-    """Return all statements below a node."""
     return [each for each in ast.walk(node) if isinstance(each, ast.stmt) and each is not node]
 
 
@@ -63,7 +61,6 @@ def crumbs(nodes: list[ast.AST]) -> list[str]:
 
 
 def main(revision: str = BEFORE) -> None:
-    """Print the figures of a commit beside those of now."""
     archive = ["git", "archive", revision, "flask_idempotence"]
     packed = subprocess.run(archive, check=True, capture_output=True, cwd=ROOT).stdout
     with tempfile.TemporaryDirectory() as directory:

@@ -34,7 +34,6 @@ def level_of(wing: str) -> int:
 
 
 def wing_of(module: str) -> str:
-    """Return the wing of a module."""
     return module.partition(".")[0]
 
 
@@ -67,5 +66,4 @@ def imports_of(path: Path) -> set[str]:
 
 
 def within(name: str) -> str:
-    """Return a module's name within the package."""
     return name.partition(".")[2]

@@ -6,6 +6,12 @@ import { answer, dropped, problem, settled, stage } from "./stage.mjs";
 const URL = "https://shop.test/payments";
 const keyOf = (request) => request.headers.get("Idempotency-Key");
 
+/** An answer that does not come, until its request is given up. */
+const never = (_, { signal }) =>
+  new Promise((_resolve, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason));
+  });
+
 test("a request has a key, 128 random bits in quotes, and another request another one", async () => {
   const { idempotence, sent } = stage({ answers: [answer(201)] });
   for (const _ of [1, 2]) assert.equal((await idempotence.fetch(URL, { method: "POST" })).status, 201);
@@ -201,10 +207,6 @@ test("a signal ends it while it waits for the next try", async () => {
 
 test("a signal ends it while a try is under way, and no other follows", async () => {
   const control = new AbortController();
-  const never = (_, { signal }) =>
-    new Promise((_resolve, reject) => {
-      signal.addEventListener("abort", () => reject(signal.reason));
-    });
   const { idempotence, sent } = stage({ answers: [never] });
   const call = idempotence.fetch(URL, { signal: control.signal });
   setTimeout(() => control.abort(), 10);
@@ -214,10 +216,6 @@ test("a signal ends it while a try is under way, and no other follows", async ()
 });
 
 test("a try that goes unanswered for too long is given up, and made again", async () => {
-  const never = (_, { signal }) =>
-    new Promise((_resolve, reject) => {
-      signal.addEventListener("abort", () => reject(signal.reason));
-    });
   const { idempotence, sent, waits } = stage({ answers: [never, answer(200)] });
   assert.equal((await idempotence.fetch(URL, { timeout: 7000 })).status, 200);
   assert.equal(sent.length, 2);

@@ -75,14 +75,19 @@ def add_views(app):
     return app
 
 
+def pay(client, *keys):
+    """Send a payment with each key, or without for None."""
+    for key in keys:
+        client.post("/payments", headers={"Idempotency-Key": key} if key else {})
+
+
 def test_outcomes_are_counted_by_mode_and_endpoint(registry):
     app = add_views(make_app())
     Metrics(app, registry=registry)
     client = app.test_client()
     for outcome in ("well", "well", "well", "fail", "fail", "lose"):
         client.post(f"/orders/{outcome}")
-    for key in ("1", "1", "1", "2", None):
-        client.post("/payments", headers={"Idempotency-Key": key} if key else {})
+    pay(client, "1", "1", "1", "2", None)
     token = client.get("/token").get_json()
     for _ in range(2):
         client.post("/checkout", headers={"Idempotence-Token": token["token"]})

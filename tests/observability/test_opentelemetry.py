@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from flask import current_app
 from helpers.apps import bare_app, make_app
-from observability.test_metrics import add_views, figures, of
+from observability.test_metrics import add_views, figures, of, pay
 from opentelemetry import trace
 from opentelemetry.instrumentation.flask import FlaskInstrumentor
 from opentelemetry.sdk.metrics import MeterProvider
@@ -88,8 +88,7 @@ def ours(span):
 
 def test_the_span_of_a_request_says_what_the_guard_decided(telemetry):
     client = telemetry.watch(add_views(make_app())).test_client()
-    for key in ("1", "1", None):
-        client.post("/payments", headers={"Idempotency-Key": key} if key else {})
+    pay(client, "1", "1", None)
     client.post("/orders/fail")
     place = {"mode": "key", "endpoint": "pay", "waited": 0.0}
     first, again, missing, failed = telemetry.spans()
@@ -110,8 +109,7 @@ def test_the_span_of_a_request_says_what_the_guard_decided(telemetry):
 
 def test_each_store_call_is_a_child_span(telemetry):
     client = telemetry.watch(add_views(make_app())).test_client()
-    client.post("/payments", headers={"Idempotency-Key": "1"})
-    client.post("/payments", headers={"Idempotency-Key": "1"})
+    pay(client, "1", "1")
     client.post("/orders/lose")
     assert [[child.name for child in children] for _, children in telemetry.spans()] == [
         ["idempotence.claim", "idempotence.complete"],
@@ -182,8 +180,7 @@ def test_the_metrics_are_those_of_prometheus(telemetry):
     client = app.test_client()
     for outcome in ("well", "well", "fail", "lose"):
         client.post(f"/orders/{outcome}")
-    for key in ("1", "1", "2", None):
-        client.post("/payments", headers={"Idempotency-Key": key} if key else {})
+    pay(client, "1", "1", "2", None)
     client.get("/token")
     client.post("/checkout")
     prometheus = {

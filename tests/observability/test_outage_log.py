@@ -62,16 +62,12 @@ def ends(seconds, refused=0, unguarded=0, *, last=None):
     )
 
 
-def test_the_first_failure_is_told_at_once_with_consequence_and_remedy(outage):
-    outage.fail(operation="claim")
-    assert outage.lines() == [begins()]
-
-
-def test_the_line_names_the_cause_s_class_and_no_address(outage):
+def test_the_first_failure_is_told_at_once_by_its_class_and_without_an_address(outage):
     outage.fail(text="ConnectionError: Error 111 connecting to 10.1.2.3:6379.", operation="claim")
+    assert outage.lines() == [begins("operation=claim ConnectionError")]
     outage.clock.advance(LOG_EVERY)
     outage.fail(text="No answer of 10.1.2.3:6379.", operation="claim")
-    assert outage.lines() == [begins("operation=claim ConnectionError"), begins()]
+    assert outage.lines()[1:] == [begins()]
 
 
 def test_then_there_is_a_line_every_few_seconds_that_says_how_many_there_were(outage):
@@ -136,21 +132,21 @@ def test_another_cause_is_told_at_once_and_each_only_once_every_few_seconds(outa
     assert outage.lines()[2:] == [told[0] + " 18 more times since the last such line."]
 
 
-def test_guards_that_observe_run_no_view_unguarded(caplog):
-    _, lines = requests_in_an_outage("reject", caplog, IDEMPOTENCE_OBSERVE=True)
-    assert lines[0] == begins("operation=claim ConnectionError").replace(
-        "guarded requests get 503", "guards observe nothing"
-    )
-    assert lines[-1] == ends(7, last=1.4)
-
-
-def requests_in_an_outage(setting, caplog, **settings):
-    """Send five requests in an outage of 7 seconds, one after it; return statuses and lines.
-
-    There are two guards, and each request counts once.
-    """
+@pytest.mark.parametrize(
+    ("settings", "consequence", "status", "more", "counted"),
+    [
+        ({}, "guarded requests get 503", 503, 3, {"refused": 5}),
+        ({"ON_STORE_ERROR": "allow"}, "guarded views run unguarded", 200, 7, {"unguarded": 5}),
+        ({"OBSERVE": True}, "guards observe nothing", 200, 3, {}),
+    ],
+)
+def test_its_end_says_how_many_requests_were_refused_or_ran_unguarded(
+    caplog, settings, consequence, status, more, counted
+):
+    """Five requests in an outage of 7 seconds, each behind two guards; and one after it."""
     store, clock = MemoryStore(), FakeClock()
-    app = make_app(store=store, TESTING=False, IDEMPOTENCE_ON_STORE_ERROR=setting, **settings)
+    settings = {f"IDEMPOTENCE_{name}": value for name, value in settings.items()}
+    app = make_app(store=store, TESTING=False, **settings)
     clock.rule(app)
     view = no_repeat_submit(1, key=lambda: 1)(no_repeat_submit(1, key=lambda: 2)(lambda: "done"))
     app.add_url_rule("/", "view", view, methods=["POST"])
@@ -160,32 +156,18 @@ def requests_in_an_outage(setting, caplog, **settings):
         raise StoreError("ConnectionError: away")
 
     store.claim = away
-    statuses = []
     for _ in range(5):
-        statuses.append(client.post("/").status_code)
+        assert client.post("/").status_code == status
         clock.advance(1.4)
     store.claim = claim
-    statuses.append(client.post("/").status_code)
+    assert client.post("/").status_code == 200
     lines = [record for record in caplog.records if "Flask-Idempotence: the s" in record.message]
     assert {(line.name, line.levelname) for line in lines} == {("flask_idempotence", "WARNING")}
-    return statuses, [line.message for line in lines]
-
-
-def test_its_end_says_how_many_requests_were_refused(caplog):
-    statuses, lines = requests_in_an_outage("reject", caplog)
-    assert statuses == [503] * 5 + [200]
-    assert lines[0] == begins("operation=claim ConnectionError")
-    assert "3 more times" in lines[1]
-    assert lines[2:] == [ends(7, refused=5, last=1.4)]
-
-
-def test_or_ran_unguarded_each_counted_once(caplog):
-    statuses, lines = requests_in_an_outage("allow", caplog)
-    assert statuses == [200] * 6
-    assert lines[0] == begins("operation=claim ConnectionError").replace(
-        "guarded requests get 503", "guarded views run unguarded"
-    )
-    assert lines[2:] == [ends(7, unguarded=5, last=1.4)]
+    first, again, last = (line.message for line in lines)
+    begun = begins("operation=claim ConnectionError")
+    assert first == begun.replace("guarded requests get 503", consequence)
+    assert again == f"{first} {more} more times since the last such line."
+    assert last == ends(7, last=1.4, **counted)
 
 
 def test_threads_in_an_outage_are_each_counted_and_its_end_is_told_once(outage):

@@ -242,6 +242,13 @@ def test_what_smorest_answers_under_a_status_of_ours_is_described():
         assert shop.check("/pay", answer) == (status, "")
 
 
+def check_all(shop, path, answers):
+    """Check that answers are as described, and with the store's all that is; return them."""
+    found = {shop.check(path, answer) for answer in answers}
+    assert found == shop.problems(path) - {SILENCE} | {(201, "")}
+    return found
+
+
 def answers_to_keys(shop, path, header, *, rejects=False, kept=False):
     """Provoke one success, its repeat, and every problem that a key may have."""
 
@@ -285,17 +292,14 @@ def killed():
 def test_a_payment_answers_what_is_described_and_nothing_else(version):
     shop = Shop(version)
     answers = [*answers_to_keys(shop, "/pay", "Idempotency-Key", kept=True), shop.post("/pay")]
-    found = {shop.check("/pay", answer) for answer in answers}
-    assert found == shop.problems("/pay") - {SILENCE} | {(201, "")}
+    check_all(shop, "/pay", answers)
     assert [answer.headers.get("Idempotent-Replayed") for answer in answers[:2]] == [None, "true"]
 
 
 @pytest.mark.parametrize("path", ["/refund", "/deliver"])
 def test_other_keys_answer_what_is_described_and_nothing_else(path):
     shop, header = Shop(), {"/refund": "Refund-Key", "/deliver": "X-Delivery"}[path]
-    answers = answers_to_keys(shop, path, header, rejects=path == "/refund")
-    found = {shop.check(path, answer) for answer in answers}
-    assert found == shop.problems(path) - {SILENCE} | {(201, "")}
+    check_all(shop, path, answers_to_keys(shop, path, header, rejects=path == "/refund"))
 
 
 def test_a_token_for_a_key_answers_what_is_described_and_nothing_else():
@@ -309,8 +313,7 @@ def test_a_token_for_a_key_answers_what_is_described_and_nothing_else():
     answers += [shop.post("/claim", sent[3]) for _ in range(2)][1:]
     shop.clock.advance(600)
     answers.append(shop.post("/claim", sent[4]))
-    found = {shop.check("/claim", answer) for answer in answers}
-    assert found == shop.problems("/claim") - {SILENCE} | {(201, "")}
+    check_all(shop, "/claim", answers)
 
 
 def test_a_token_answers_what_is_described_and_nothing_else():
@@ -323,8 +326,7 @@ def test_a_token_answers_what_is_described_and_nothing_else():
     answers += [shop.post("/checkout", mine) for _ in range(2)]
     shop.clock.advance(400)
     answers.append(shop.post("/checkout", late))
-    found = {shop.check("/checkout", answer) for answer in answers}
-    assert found == shop.problems("/checkout") - {SILENCE} | {(201, "")}
+    check_all(shop, "/checkout", answers)
 
 
 @pytest.mark.parametrize("status", [409, 429, 201])
@@ -333,8 +335,7 @@ def test_a_lock_answers_what_is_described_and_nothing_else(status):
     answers = [*(shop.post("/order") for _ in range(2)), answer_of_a_lost_lease(shop, "/order")]
     shop.clock.advance(100)
     answers.append(answer_of_a_lost_lease(shop, "/order"))
-    found = {shop.check("/order", answer) for answer in answers}
-    assert found == shop.problems("/order") - {SILENCE} | {(201, "")}
+    found = check_all(shop, "/order", answers)
     assert {(status, "repeat-submit"), (409, "lease-lost")} <= found
 
 

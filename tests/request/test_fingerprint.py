@@ -112,16 +112,6 @@ def test_what_differs_differs(one, other):
     assert text(**one) != text(**other)
 
 
-def test_a_random_boundary_does_not_matter():
-    def multipart(boundary):
-        body = (
-            f'--{boundary}\r\nContent-Disposition: form-data; name="a"\r\n\r\nx\r\n--{boundary}--'
-        )
-        return text(data=body, content_type=f"multipart/form-data; boundary={boundary}")
-
-    assert multipart("one") == multipart("another")
-
-
 def test_a_body_that_somebody_else_consumed_is_an_error_and_no_collision():
     with app.test_request_context("/orders", method="POST", json={"a": 1}):
         request.stream.read()
@@ -170,6 +160,7 @@ def same(one, other):
     return repr(one) == repr(other)
 
 
+@settings(deadline=None)
 @given(values, st.randoms(use_true_random=False))
 def test_equal_json_agrees_however_it_is_written(value, random):
     otherwise = json.dumps(shuffled(value, random), ensure_ascii=False, indent=2)
@@ -177,6 +168,7 @@ def test_equal_json_agrees_however_it_is_written(value, random):
     assert text(**as_json(json.dumps(value))) == text(**as_json(otherwise))
 
 
+@settings(deadline=None)
 @given(values, values)
 def test_json_that_differs_differs(one, other):
     one, other = json.dumps(one), json.dumps(other)
@@ -194,6 +186,7 @@ def grouped(listed):
     return by_name
 
 
+@settings(deadline=None)
 @given(pairs, pairs)
 def test_no_delimiter_trick_collides(one, other):
     form, same_values = "application/x-www-form-urlencoded", grouped(one) == grouped(other)
@@ -204,7 +197,7 @@ def test_no_delimiter_trick_collides(one, other):
     ) == same_values
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([
     "application/json", "application/x-www-form-urlencoded", "text/plain", "",
     "multipart/form-data; boundary=x", "application/vnd.api+json", "multipart/form-data",

@@ -46,6 +46,15 @@ def signed_in(counter, **content):
     return {"client": client}
 
 
+def has(**content):
+    """Return a way to sign in, whatever the application."""
+    return lambda counter: signed_in(counter, **content)
+
+
+def made(counter, senders):
+    return [sender(counter) if callable(sender) else sender for sender in senders]
+
+
 def loading(load, guard="key", **settings):
     """Return an application with an `identity_loader`."""
     counter = CountingApp(guard, **settings)
@@ -54,22 +63,6 @@ def loading(load, guard="key", **settings):
 
 
 # Addresses and proxies
-
-
-def test_guests_are_told_apart_by_address():
-    assert CountingApp("lock").tells_apart(V4, OTHER_V4)
-
-
-def test_forwarded_headers_are_believed_from_nobody():
-    sent = [by(X_Forwarded_For=address, X_Real_IP=address) for address in ("1.1.1.1", "2.2.2.2")]
-    assert CountingApp("lock").takes_for_one(*sent)
-
-
-def test_the_header_of_a_proxy_that_overwrites_it_can_be_named():
-    counter = CountingApp("lock", IDEMPOTENCE_IP_HEADER="X-Real-IP")
-    assert counter.tells_apart(by(X_Real_IP="1.1.1.1"), by(X_Real_IP="2.2.2.2"))
-    # Past the proxy: the connection's own address.
-    assert counter.takes_for_one({}, by(X_Real_IP=" "))
 
 
 def test_proxy_fix_takes_the_address_that_the_last_proxy_has_seen():
@@ -93,15 +86,6 @@ def test_no_host_brings_a_guard_down(host):
 
 
 # The order of the sources
-
-
-@pytest.mark.parametrize("name", ["user_id", "_user_id"])
-def test_a_session_comes_before_credentials_and_address(name):
-    counter = CountingApp("lock")
-    ann, bob = (signed_in(counter, **{name: user}) for user in ("ann", "bob"))
-    assert counter.takes_for_one(ann | V4 | bearer("x"),
-                                 ann | OTHER_V4 | bearer("y"))  # fmt: skip
-    assert counter.verdicts(bob | V4 | bearer("x")) == [200]
 
 
 def test_the_applications_own_source_comes_first_and_may_pass():
@@ -147,7 +131,7 @@ COOKIES = (
     *("access_token_cookie", "my_jwt", "JWT-session", "auth_token", "__Host-auth_token"),
     *("sessionid", "connect.sid", "PHPSESSID", "bm_access_token", "_px_token"),
 )
-IN_SESSION = ("username", "user_id", "uid", "user", "email", "sub", "identity.id")
+IN_SESSION = ("username", "user_id", "_user_id", "uid", "user", "email", "sub", "identity.id")
 ACCOUNTS = ("tenant_id", "account_id", "org_id", "tenant")
 WAYS = {
     "a host": lambda _, user: {"base_url": f"http://{user}.example"},
@@ -180,67 +164,102 @@ def test_users_behind_one_address_are_told_apart(guard, way):
     assert counter.tells_apart(*[WAYS[way](counter, user) for user in ("ann", "bob")])
 
 
+LISTS = {
+    "IDEMPOTENCE_IDENTITY_HEADERS": ["X-Team"],
+    "IDEMPOTENCE_IDENTITY_COOKIES": ["my-*"],
+    "IDEMPOTENCE_IDENTITY_SESSION_KEYS": ["customer"],
+}
+IP_HEADER = {"IDEMPOTENCE_IP_HEADER": "X-Real-IP"}
 TWO = {
+    "guests at two addresses": (V4, OTHER_V4),
+    "guests whose address a proxy tells": (by(X_Real_IP="1"), by(X_Real_IP="2"), IP_HEADER),
     "a visitor who calls himself 7, and the user whose id is 7": (
-        lambda counter: signed_in(counter, user_id="7"),
-        lambda counter: signed_in(counter, username="7"),
+        has(user_id="7"),
+        has(username="7"),
     ),
     "values moved between names": (
-        lambda _: by(Cookie="a_token=1; b_token=2"),
-        lambda _: by(Cookie='a_token="1\\", \\"cookie b_token\\", \\"2"'),
+        by(Cookie="a_token=1; b_token=2"),
+        by(Cookie='a_token="1\\", \\"cookie b_token\\", \\"2"'),
     ),
     "a path in the host": (
-        lambda _: {"environ": {"HTTP_HOST": "a/b"}},
-        lambda _: {"environ": {"HTTP_HOST": "a", "SCRIPT_NAME": "/b"}},
+        {"environ": {"HTTP_HOST": "a/b"}},
+        {"environ": {"HTTP_HOST": "a", "SCRIPT_NAME": "/b"}},
     ),
     "an escaped place": (
-        lambda _: {"environ": {"SCRIPT_NAME": "/a b"}},
-        lambda _: {"environ": {"SCRIPT_NAME": "/a%20b"}},
+        {"environ": {"SCRIPT_NAME": "/a b"}},
+        {"environ": {"SCRIPT_NAME": "/a%20b"}},
     ),
+    "one user in two accounts": tuple(
+        lambda counter, tenant=tenant: signed_in(counter, user_id=7) | by(X_Tenant_ID=tenant)
+        for tenant in "ab"
+    ),
+    "a listed header": (by(X_Team="a"), by(X_Team="b"), LISTS),
+    "a listed cookie": (by_cookie("my-id", "a"), by_cookie("my-id", "b"), LISTS),
+    "a listed name in the session": (has(customer=1), has(customer=2), LISTS),
+    **{
+        f"the cookie {name} that is named in full": (
+            by_cookie(name, "a"),
+            by_cookie(name, "b"),
+            {"IDEMPOTENCE_IDENTITY_COOKIES": listed},
+        )
+        for name, listed in (
+            ("aws-waf-token", ["aws*", "AWS-WAF-Token"]),
+            ("AWSELBAuthSessionCookie-0", ["AWSELBAuthSessionCookie*"]),
+        )
+    },
 }
 
 
+@pytest.mark.parametrize("guard", ["key", "lock"])
 @pytest.mark.parametrize("who", TWO)
-def test_nobody_looks_like_another(who):
-    counter = CountingApp()
-    assert counter.tells_apart(*[make(counter) for make in TWO[who]])
+def test_nobody_looks_like_another(who, guard):
+    one, other, *settings = TWO[who]
+    counter = CountingApp(guard, **dict(*settings))
+    assert counter.tells_apart(*made(counter, (one, other)))
 
 
 ONE = {
-    "a host in capitals, and with the usual port": (
-        {},
-        lambda _, n: {"environ": {"HTTP_HOST": ("shop.example", "SHOP.example:80")[n]}},
+    "forwarded headers, which nobody is to believe": tuple(
+        by(X_Forwarded_For=address, X_Real_IP=address) for address in ("1.1.1.1", "2.2.2.2")
     ),
-    "a mapping with another name": (
-        {},
-        lambda counter, n: signed_in(counter, user={"id": 1, "name": f"Mr {n}"}),
-    ),
-    "what changes in a session, whatever the name of its cookie": (
-        {"SESSION_COOKIE_NAME": "auth_token"},
-        lambda counter, n: signed_in(counter, last=n),
-    ),
-    "a source that is left out": (
-        {"IDEMPOTENCE_IDENTITY": ["ip"]},
-        lambda _, n: bearer(f"token {n}"),
+    "an empty header of a proxy": ({}, by(X_Real_IP=" "), IP_HEADER),
+    "a host in capitals, and with the usual port": tuple(
+        {"environ": {"HTTP_HOST": host}} for host in ("shop.example", "SHOP.example:80")
     ),
     **{
-        f"the cookie {name}": ({}, lambda _, n, name=name: by_cookie(name, f"{n}"))
+        f"credentials and address beside {name} in the session": tuple(
+            lambda counter, name=name, more=more: signed_in(counter, **{name: "ann"}) | more
+            for more in (V4 | bearer("x"), OTHER_V4 | bearer("y"))
+        )
+        for name in ("user_id", "_user_id")
+    },
+    "the address beside a login of the server": (BY_SERVER | V4, BY_SERVER | OTHER_V4),
+    **{
+        f"what changes in a mapping beside its {name}": tuple(
+            has(user={name: 1, "seen": number}) for number in (1, 2)
+        )
+        for name in ("user_id", "id", "uid", "sub", "username", "email", "client_id")
+    },
+    "what changes in a session, whatever the name of its cookie": (
+        has(last=1),
+        has(last=2),
+        {"SESSION_COOKIE_NAME": "auth_token"},
+    ),
+    "a source that is left out": (bearer(1), bearer(2), {"IDEMPOTENCE_IDENTITY": ["ip"]}),
+    "a header that is not listed": (by(X_Api_Key="a"), by(X_Api_Key="b"), LISTS),
+    **{
+        f"the cookie {name}": (by_cookie(name, "1"), by_cookie(name, "2"))
         for name in ("csrf_token", "XSRF_TOKEN", "_csrf_token", "theme")
     },
 }
 
 
+@pytest.mark.parametrize("guard", ["key", "lock"])
 @pytest.mark.parametrize("what", ONE)
-def test_what_does_not_say_who_asks_does_not_count(what):
-    settings, make = ONE[what]
-    counter = CountingApp(**settings)
-    assert counter.takes_for_one(*[make(counter, number) for number in range(2)])
-
-
-def test_one_user_in_two_accounts_is_two_senders():
-    counter = CountingApp()
-    client = signed_in(counter, user_id=7)
-    assert counter.tells_apart(*[client | by(X_Tenant_ID=tenant) for tenant in "ab"])
+def test_what_does_not_say_who_asks_does_not_count(what, guard):
+    one, other, *settings = ONE[what]
+    counter = CountingApp(guard, **dict(*settings))
+    assert counter.takes_for_one(*made(counter, (one, other)))
 
 
 RENEWED_ONES = [
@@ -263,40 +282,12 @@ def test_the_page_has_the_table_of_the_cookies_that_others_renew():
 
 
 @pytest.mark.parametrize(
-    ("cookie", "listed"),
-    [
-        ("aws-waf-token", ["aws*", "AWS-WAF-Token"]),
-        ("AWSELBAuthSessionCookie-0", ["AWSELBAuthSessionCookie*"]),
-    ],
-)
-def test_a_cookie_that_is_named_in_full_counts(cookie, listed):
-    counter = CountingApp(IDEMPOTENCE_IDENTITY_COOKIES=listed)
-    assert counter.tells_apart(by_cookie(cookie, "a"), by_cookie(cookie, "b"))
-
-
-def test_the_lists_are_settings():
-    counter = CountingApp(
-        IDEMPOTENCE_IDENTITY_HEADERS=["X-Team"],
-        IDEMPOTENCE_IDENTITY_COOKIES=["my-*"],
-        IDEMPOTENCE_IDENTITY_SESSION_KEYS=["customer"],
-    )
-    assert counter.takes_for_one(by(X_Api_Key="a"), by(X_Api_Key="b"))
-    assert counter.tells_apart(by(X_Team="a"), by(X_Team="b"))
-    assert counter.tells_apart(by_cookie("my-id", "a"), by_cookie("my-id", "b"))
-    assert counter.tells_apart(*[signed_in(counter, customer=number) for number in (1, 2)])
-
-
-@pytest.mark.parametrize(
     ("name", "value"),
     [("HEADERS", ["X-*"]), ("HEADERS", ["X Key"]), ("COOKIES", ["*"]), ("COOKIES", ["a=b"])],
 )
 def test_a_list_that_cannot_be_meant_is_refused(name, value):
     with pytest.raises(ConfigurationError, match=f"IDEMPOTENCE_IDENTITY_{name}: Must hold"):
         CountingApp(**{f"IDEMPOTENCE_IDENTITY_{name}": value})
-
-
-def test_a_login_of_the_server_alone_is_a_user_at_any_address():
-    assert CountingApp().takes_for_one(BY_SERVER | V4, BY_SERVER | OTHER_V4)
 
 
 # Sessions
@@ -347,6 +338,9 @@ def test_0_is_somebody(value):
 # Ids: what has an id counts by it, within its issuer and account
 
 
+ID = uuid.UUID(int=1)
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -357,6 +351,7 @@ def test_0_is_somebody(value):
         ({"id": '7","tenant_id","acme"]'}, {"id": "7", "tenant_id": "acme"}),
         ({"id": 7, "tenant": {"id": 1}}, {"id": 7, "tenant": {"id": 2}}),
         ({"id": 7, "tenant": ["a"]}, {"id": 7, "tenant": ["b"]}),
+        *[[{"id": ID, "tenant_id": uuid.UUID(int=tenant)} for tenant in (1, 2)]],
         ({"id": "7", "tenant_id": "acme"}, '@[".id=7","tenant_id","acme"]'),
         ({"id": "7", "iss": "a", "org_id": "b"}, {"id": "7", "iss": 'a","org_id","b'}),
         ({"id": "7", "iss": "a", "org_id": "b"}, {"id": "7", "iss": "a org_id b"}),
@@ -395,7 +390,16 @@ class Anonymous:
     is_authenticated = False
 
 
+class Account:
+    def __init__(self, tenant_id):
+        self.id, self.tenant_id = 1, tenant_id
+
+
 def test_an_object_from_a_loader_counts_by_its_id_or_its_whole_text():
+    counter = loading(lambda: Account(request.headers["X-Who"]))
+    assert counter.takes_for_one(by(X_Who="acme"), by(X_Who="globex"))
+    counter = loading(lambda: {"id": None, "tenant_id": "acme"})
+    assert counter.takes_for_one(V4, OTHER_V4)
     counter = loading(lambda: Masked(request.headers["X-Secret"]))
     assert counter.tells_apart(by(X_Secret="a"), by(X_Secret="b"))
     assert loading(Anonymous).tells_apart(V4, OTHER_V4)
@@ -424,6 +428,7 @@ def test_flask_jwt_extended():
     assert ann != again
     assert counter.tells_apart(ann, bob)
     assert counter.verdicts(again | V6) == ["replay of 200"]
+    assert jwt_app(optional=True).tells_apart(V4, OTHER_V4)
 
 
 @pytest.mark.parametrize("checked", [True, False])
@@ -441,10 +446,6 @@ def test_flask_jwt_extended_at_another_place():
     counter = jwt_app(checked=False, JWT_ACCESS_COOKIE_NAME="who", JWT_HEADER_NAME="X-Who")
     assert counter.tells_apart(by_cookie("who", "a"), by_cookie("who", "b"))
     assert counter.tells_apart(by(X_Who="a"), by(X_Who="b"))
-
-
-def test_flask_jwt_extended_without_a_token():
-    assert jwt_app(optional=True).tells_apart(V4, OTHER_V4)
 
 
 @pytest.mark.parametrize("claim", ["iss", "tenant", "tenant_id", "org_id", "tid"])
@@ -590,15 +591,13 @@ WEAK = [
 ]
 
 
-@pytest.mark.parametrize("key", STRONG)
-def test_a_key_that_cannot_be_guessed_is_enough(key):
+@pytest.mark.parametrize("key", STRONG + WEAK)
+def test_a_key_that_cannot_be_guessed_is_enough_and_any_other_stays_bound_to_the_address(key):
     """A client falls back from IPv6 to IPv4 when its connection breaks, and pays once."""
-    assert CountingApp("key").takes_for_one({"key": key, **V6}, {"key": key, **V4})
-
-
-@pytest.mark.parametrize("key", WEAK)
-def test_a_key_that_others_may_send_stays_bound_to_the_address(key):
-    assert CountingApp("key").tells_apart({"key": key, **V6}, {"key": key, **V4})
+    sent = {"key": key, **V6}, {"key": key, **V4}
+    counter = CountingApp("key")
+    assert counter.takes_for_one(*sent) if key in STRONG else counter.tells_apart(*sent)
+    assert CountingApp("lock").tells_apart(*sent)  # which has no key
 
 
 def test_keys_at_random_are_known_as_such():
@@ -622,10 +621,6 @@ def test_host_endpoint_and_user_still_count_beside_such_a_key():
     users = [bearer("a"), by(X_Api_Key="a"), by(X_Tenant_ID="a")]
     for each in ({}, *elsewhere, *users):
         assert counter.verdicts(strong | each) == [200]
-
-
-def test_the_lock_has_no_key_and_goes_by_the_address():
-    assert CountingApp("lock").tells_apart({"key": STRONG[0], **V6}, {"key": STRONG[0], **V4})
 
 
 def test_a_key_that_the_application_makes_is_none_that_a_guest_has_drawn():

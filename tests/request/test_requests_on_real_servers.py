@@ -1,4 +1,7 @@
-"""What real servers make of a request: headers with an underscore, bodies in chunks."""
+"""What Werkzeug's server makes of a request: headers with an underscore, chunks, half a body.
+
+The tests marked wsgi ask the same of servers that others wrote.
+"""
 
 import http.client
 import json
@@ -6,7 +9,7 @@ import socket
 import threading
 
 import pytest
-from helpers.request_bodies import FORM
+from helpers.request_bodies import FORM, JSON, PARTS, part
 from helpers.servers.processes import HOST, Gunicorn
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -19,24 +22,7 @@ app.config.update(SECRET_KEY="s", IDEMPOTENCE_IP_HEADER="X-Real-IP")
 app.debug = True  # claims in memory are fine here
 app.config["PROPAGATE_EXCEPTIONS"] = False  # an error is answered as in production
 Idempotence(app)
-
-
-@app.post("/vote")
-@no_repeat_submit(60)
-def vote():
-    return "Counted."
-
-
-@app.post("/pay")
-@idempotent()
-def pay():
-    return request.get_data()
-
-
-@app.post("/spend")
-@one_time_token
-def spend():
-    return "Spent."
+runs = []
 
 
 def upload():
@@ -44,12 +30,21 @@ def upload():
 
 
 GUARDS = {
+    "vote": no_repeat_submit(60),
+    "pay": idempotent(),
+    "spend": one_time_token,
     "key": idempotent(compare=False),
-    "token": one_time_token(),
     "lock": no_repeat_submit(60, key=lambda: request.headers["Idempotency-Key"]),
 }
 for name, guard in GUARDS.items():
-    app.add_url_rule(f"/upload/{name}", name, guard(upload), methods=["POST"])
+    app.add_url_rule(f"/{name}", name, guard(upload), methods=["POST"])
+
+
+@app.post("/form")
+@idempotent()
+def form():
+    runs.append(request.form.to_dict() or request.json)
+    return {"run": len(runs), "body": runs[-1]}
 """
 
 
@@ -71,12 +66,74 @@ def ask(port, path, headers=(), body=(), method="POST"):
         connection.close()
 
 
-def send_chunks(port, path, chunks):
-    head = f"POST {path} HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n"
-    head += f"Content-Type: {FORM}\r\nIdempotency-Key: broken\r\nConnection: close\r\n\r\n"
+def send(port, path, protocol, *lines, body=b""):
+    """Send a request, and no more after that; return the status and the body, or None."""
+    head = [f"POST {path} {protocol}", "Host: shop.example", "Connection: close", *lines, "", ""]
     with socket.create_connection((HOST, port), timeout=10) as connection:
-        connection.sendall(head.encode() + chunks)
-        return int(connection.makefile("rb").readline().split()[1])
+        connection.sendall("\r\n".join(head).encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        answer = http.client.HTTPResponse(connection)
+        try:
+            answer.begin()
+        except http.client.HTTPException:
+            return None, b""
+        return answer.status, answer.read()
+
+
+class Quiet(WSGIRequestHandler):
+    def log(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="module")
+def port():
+    """The port of the application above under Werkzeug's own server."""
+    exec(APP, module := {})
+    server = make_server(HOST, 0, module["app"], threaded=True, request_handler=Quiet)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def votes(port, *headers):
+    return [ask(port, "/vote", [header])[0] for header in headers]
+
+
+UNDERSCORES = [("X_Real_IP", "192.0.2.1"), ("X_Real_IP", "192.0.2.2")]
+
+
+def test_headers_with_an_underscore_are_dropped(port):
+    assert votes(port, *UNDERSCORES) == [200, 409]  # both votes are from one address
+    assert votes(port, ("X-Real-IP", "192.0.2.1"), ("X-Real-IP", "192.0.2.2")) == [200, 200]
+
+
+@pytest.mark.servers
+@pytest.mark.gunicorn
+def test_gunicorn_counts_them_where_it_is_told_to(tmp_path):
+    (tmp_path / "shop.py").write_text(APP)
+    extra = ["--header-map=dangerous"]
+    with Gunicorn("shop:app", workers=1, cwd=tmp_path, extra=extra) as server:
+        assert votes(server.port, *UNDERSCORES) == [200, 200]
+
+
+@pytest.mark.parametrize("keys", [("a", "b"), ("a", '"a"'), ("a", "")])
+def test_several_lines_with_a_key_are_invalid(port, keys):
+    status, body = ask(port, "/pay", [("Idempotency-Key", key) for key in keys])
+    assert (status, b"key-invalid" in body) == (400, True)
+
+
+def test_a_body_in_chunks_is_read(port):
+    headers = {"Idempotency-Key": "k", "Transfer-Encoding": "chunked"}
+    bodies = [(b"on", b"e"), (b"o", b"ne"), (b"two",)]
+    answers = [ask(port, "/pay", headers.items(), body) for body in bodies]
+    assert [status for status, _ in answers] == [200, 200, 422]
+    assert [body for _, body in answers[:2]] == [b"one", b"one"]
+    lines = ["Transfer-Encoding: chunked", f"Content-Type: {FORM}", "Idempotency-Key: broken"]
+    for path in ("/pay", "/vote", "/spend"):
+        assert send(port, path, "HTTP/1.1", *lines, body=b"zz\r\n")[0] == 400
 
 
 WHOLE = b"hello, server"
@@ -93,81 +150,31 @@ BROKEN = {
 """Parts of a body, and the whole of it."""
 
 
-def upload(port, path, how, body, token):
-    """Send a request, and no more after that; return the status, or None for no answer."""
+@pytest.mark.parametrize(("path", "repeat"), [("/key", 200), ("/spend", 409), ("/lock", 409)])
+@pytest.mark.parametrize("how", BROKEN, ids=str)
+def test_what_broke_off_while_a_view_read_it_may_be_sent_again(port, how, path, repeat):
     protocol, length = how
-    lines = [f"POST /upload/{path} {protocol}", "Host: shop.example", length]
-    lines += [f"Idempotency-Key: {protocol[-1]}{length[0]}", f"Idempotence-Token: {token}"]
-    with socket.create_connection((HOST, port), timeout=10) as connection:
-        connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
-        connection.shutdown(socket.SHUT_WR)
-        words = connection.makefile("rb").readline().split()
-    return int(words[1]) if words else None
+    *parts, whole = BROKEN[how]
+    token = json.loads(ask(port, "/token", method="GET")[1])["token"]
+    lines = [length, f"Idempotency-Key: {protocol[-1]}{length[0]}", f"Idempotence-Token: {token}"]
+    sent = [*parts, whole, whole]
+    statuses = [send(port, path, protocol, *lines, body=body)[0] for body in sent]
+    assert set(statuses[:-2]) <= {400, None}
+    assert statuses[-2:] == [200, repeat]
 
 
-def check_uploads(port):
-    for how, (*parts, whole) in BROKEN.items():
-        for path, repeat in (("key", 200), ("token", 409), ("lock", 409)):
-            token = json.loads(ask(port, "/token", method="GET")[1])["token"]
-            sent = [*parts, whole, whole]
-            statuses = [upload(port, path, how, body, token) for body in sent]
-            assert set(statuses[:-2]) <= {400, None}, (how, path)
-            assert statuses[-2:] == [200, repeat], (how, path)
+FIELDS = part("to", "alice") + part("amount", "1000") + b"--x--\r\n"
+UPLOADS = [(JSON, b'{"to": "alice", "amount": "1000"}', 20), (FORM, b"to=alice&amount=1000", 18)]
+UPLOADS += [(PARTS, FIELDS, 70), (JSON, b'{"to": "alice", "amount": "1000"}', 0)]
 
 
-def votes(port, *headers):
-    return [ask(port, "/vote", [header])[0] for header in headers]
-
-
-UNDERSCORES = [("X_Real_IP", "192.0.2.1"), ("X_Real_IP", "192.0.2.2")]
-
-
-def check(port):
-    # Dropped: both votes are from one address.
-    assert votes(port, *UNDERSCORES) == [200, 409]
-    assert votes(port, ("X-Real-IP", "192.0.2.1"), ("X-Real-IP", "192.0.2.2")) == [200, 200]
-    headers = {"Idempotency-Key": "k", "Transfer-Encoding": "chunked"}
-    bodies = [(b"on", b"e"), (b"o", b"ne"), (b"two",)]
-    answers = [ask(port, "/pay", headers.items(), body) for body in bodies]
-    assert [status for status, _ in answers] == [200, 200, 422]
-    assert [body for _, body in answers[:2]] == [b"one", b"one"]
-    assert [send_chunks(port, path, b"zz\r\n") for path in ("/pay", "/vote", "/spend")] == [
-        400
-    ] * 3
-
-
-@pytest.mark.servers
-@pytest.mark.gunicorn
-def test_gunicorn_drops_headers_with_an_underscore_and_passes_chunks_on(tmp_path):
-    (tmp_path / "shop.py").write_text(APP)
-    with Gunicorn("shop:app", workers=1, cwd=tmp_path) as server:
-        check(server.port)
-        check_uploads(server.port)
-
-
-@pytest.mark.servers
-@pytest.mark.gunicorn
-def test_gunicorn_counts_them_where_it_is_told_to(tmp_path):
-    (tmp_path / "shop.py").write_text(APP)
-    extra = ["--header-map=dangerous"]
-    with Gunicorn("shop:app", workers=1, cwd=tmp_path, extra=extra) as server:
-        assert votes(server.port, *UNDERSCORES) == [200, 200]
-
-
-def test_werkzeug_drops_headers_with_an_underscore_and_passes_chunks_on():
-    class Quiet(WSGIRequestHandler):
-        def log(self, *arguments):
-            pass
-
-    module = {}
-    exec(APP, module)
-    server = make_server(HOST, 0, module["app"], threaded=True, request_handler=Quiet)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        check(server.port)
-        check_uploads(server.port)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+@pytest.mark.parametrize(("content_type", "body", "cut"), UPLOADS)
+def test_a_client_that_goes_away_in_mid_upload_leaves_no_claim(port, content_type, body, cut):
+    lines = [f"Content-Type: {content_type}", f"Content-Length: {len(body)}"]
+    lines.append(f"Idempotency-Key: {cut}")
+    runs = [
+        send(port, "/form", "HTTP/1.1", *lines, body=sent) for sent in (body[:cut], body, body)
+    ]
+    assert [status for status, _ in runs] == [400, 200, 200]
+    assert runs[1] == runs[2]  # the whole of it was sent with the same key
+    assert json.loads(runs[1][1])["body"] == {"to": "alice", "amount": "1000"}

@@ -1,37 +1,25 @@
 """Tenants and API clients: who is one caller, and who is two."""
 
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from flask import request
-from helpers.applications.login_apps import ADDRESS, REPEATED, CountingApp
+from helpers.applications.login_apps import CountingApp
 from helpers.apps import make_app, verdict
 
 from flask_idempotence import Idempotence, Running, idempotent
 
-API_KEYS = {
-    "one": {"id": 1, "tenant_id": "acme"},
-    "rotated": {"id": 1, "tenant_id": "acme"},
-    "other": {"id": 1, "tenant_id": "globex"},
-}
-ONE, ROTATED, OTHER = (
-    {"headers": {"Authorization": f"Bearer {key}"}} for key in ("one", "rotated", "other")
-)
+TENANTS = {"Bearer one": "acme", "Bearer other": "globex"}
+ONE, OTHER = ({"headers": {"Authorization": sent}} for sent in TENANTS)
 
 
-def clients_of(guard, callers=API_KEYS, **settings):
+def clients_of(guard, **settings):
     """Return an application that names its callers by their API keys."""
     counter = CountingApp(guard, **settings)
     counter.idempotence.identity_loader(
-        lambda: callers.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
+        lambda: {"id": 1, "tenant_id": TENANTS[request.headers["Authorization"]]}
     )
     return counter
-
-
-class Account:
-    def __init__(self, tenant_id):
-        self.id, self.tenant_id = 1, tenant_id
 
 
 def in_session(counter):
@@ -42,31 +30,11 @@ def in_session(counter):
         yield {**ONE, "client": client}
 
 
-ADDRESSES = [{"address": address} for address in (ADDRESS, "192.0.2.2")]
 HOSTS = [{"base_url": f"http://{host}.example"} for host in ("acme", "shop")]
 
 
 @pytest.mark.parametrize("guard", ["key", "lock"])
 class TestCallers:
-    def test_tenants_with_one_key_are_two_and_a_rotated_api_key_is_none(self, guard):
-        counter = clients_of(guard)
-        assert counter.tells_apart(ONE, OTHER)
-        assert counter.verdicts(ROTATED) == [REPEATED[guard]]
-        # Without a loader, it is a new caller.
-        assert CountingApp(guard).tells_apart(ONE, ROTATED)
-
-    def test_ids_of_tenants_may_be_uuids_and_an_object_counts_by_its_id_alone(self, guard):
-        first, second = ({"id": uuid.UUID(int=1), "tenant_id": uuid.UUID(int=n)} for n in (2, 3))
-        assert clients_of(guard, {"one": first, "other": second}).tells_apart(ONE, OTHER)
-        accounts = {"one": Account("acme"), "other": Account("globex")}
-        assert clients_of(guard, accounts).takes_for_one(ONE, OTHER)
-
-    def test_guests_without_an_id_are_one_and_those_that_are_none_are_told_apart(self, guard):
-        nameless = CountingApp(guard)
-        nameless.idempotence.identity_loader(lambda: {"id": None, "tenant_id": "acme"})
-        assert nameless.takes_for_one(*ADDRESSES)
-        assert clients_of(guard).tells_apart(*ADDRESSES)
-
     def test_users_of_one_api_key_are_one_unless_a_header_names_them(self, guard):
         for counter in (CountingApp(guard), clients_of(guard)):
             assert counter.takes_for_one(ONE, {**ONE, "address": "192.0.2.2"})

@@ -115,13 +115,8 @@ def test_what_could_not_be_committed_says_so(tmp_path):
 
     handlers = {HTTPException: lambda error: ({}, 500)}
     site = PaymentApp(f"sqlite:///{tmp_path}/books.sqlite3", view, handlers=handlers)
-
-    @site.app.post("/jobs")
-    def job():
-        with site.idempotence.once("jobs", 1, within=site.session):
-            lose_claim()
-
-    for answer in (site.post(), site.app.test_client().post("/jobs")):
+    site.add_once()
+    for answer in (site.post(), site.app.test_client().post("/once")):
         assert (answer.status_code, answer.headers[HEADER]) == (500, "lease-lost")
     site.close()
 

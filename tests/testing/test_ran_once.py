@@ -28,12 +28,6 @@ def shop(*guards, view=None, **settings):
     return app
 
 
-def ordered(app, times, **headers):
-    """Assert that of so many equal requests one ran."""
-    client = app.test_client()
-    ran_once(app, *[lambda: client.post("/orders", headers=headers)] * times)
-
-
 def ran_once(app, *calls, endpoint="create_order"):
     with assert_ran_once(app, endpoint):
         for call in calls:
@@ -68,7 +62,7 @@ class TestHolds:
 
         app = shop(*guards, view=later)
         token = token_for(app.test_client())
-        ordered(app, times, **KEY, **{"Idempotence-Token": token})
+        ran_once(app, *orders(app, times, {**KEY, "Idempotence-Token": token}))
 
     def test_for_several_endpoints_in_one_block_class_based_ones_in_a_blueprint_too(self):
         class Payments(MethodView):
@@ -94,13 +88,14 @@ class TestHolds:
 
             return answer
 
-        ordered(shop(no_repeat_submit(60), politely), 2)
+        app = shop(no_repeat_submit(60), politely)
+        ran_once(app, *orders(app, 2))
 
     def test_in_whole_app_mode_and_leaves_its_guards_in_place(self):
         app = shop(IDEMPOTENCE_KEY_ALL_ROUTES=True)
-        ordered(app, 2, **KEY)  # the guards are made at the first request
+        ran_once(app, *orders(app, 2, KEY))  # the guards are made at the first request
         assert app.test_client().post("/orders", headers=KEY).headers["Idempotent-Replayed"]
-        ordered(app, 2, **{"Idempotency-Key": "order-2"})
+        ran_once(app, *orders(app, 2, {"Idempotency-Key": "order-2"}))
 
     def test_where_a_lock_in_the_view_has_refused_the_others(self):
         app = make_app(idempotence=(idempotence := Idempotence()))
@@ -158,8 +153,9 @@ class TestFails:
     def test_where_each_request_has_a_claim_of_its_own(self):
         app = shop(idempotent())
         keys = [{"Idempotency-Key": f"secret-{n}"} for n in range(2)]
-        found = failure(app, *(call for key in keys for call in orders(app, 1, key)))
+        found = failure(app, *(call for key in keys for call in orders(app, 2, key)))
         assert found.count("ran (claimed by a key)") == 2
+        assert found.count("POST /orders -> 200 OK, replayed") == 2
         assert "secret" not in found
 
     def test_where_every_request_is_refused(self):

@@ -4,14 +4,14 @@ import logging
 import os
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Header, HTTPException, Request, Response
+from fastapi import FastAPI, Request
 from fastapi_idempotency import IdempotencyMiddleware
 from fastapi_idempotency.stores.tortoise import TortoiseStore
-from payment import Refused, cookie_of, pay_async, user_of
-from pydantic import BaseModel
+from fastapi_view import payments
+from payment import user_of
 from tortoise import Tortoise
 
-DATABASE = {"host": os.environ["PEERS_POSTGRES"], "port": 5432, "user": "postgres"}
+DATABASE = {"host": "127.0.0.1", "port": os.environ["PEERS_POSTGRES"], "user": "postgres"}
 CONNECTION = {
     "engine": "tortoise.backends.asyncpg",
     "credentials": {**DATABASE, "password": None, "database": "postgres"},
@@ -25,10 +25,6 @@ TORTOISE = {
         }
     },
 }
-
-
-class Payment(BaseModel):
-    amount: int
 
 
 class Statements(logging.Handler):
@@ -85,18 +81,7 @@ def make(guarded):
             heartbeat_seconds=lease / 3,
         )
 
-    @app.post("/payments", status_code=201)
-    async def payments(
-        asked: Payment, response: Response, authorization: str | None = Header(None)
-    ):
-        try:
-            answer = await pay_async(user_of(authorization), asked.amount)
-        except Refused as refused:
-            raise HTTPException(refused.status) from None
-        if cookie := cookie_of(answer):
-            response.set_cookie("session", cookie)
-        return answer
-
+    app.post("/payments", status_code=201)(payments)
     return app
 
 

@@ -2,9 +2,9 @@
 
 import os
 
-from flask import Flask, abort, jsonify, request
+from flask import Flask
 from flask_idempotent import Idempotent
-from payment import Refused, cookie_of, pay, user_of
+from flask_view import payments
 
 
 def make(guarded):
@@ -13,19 +13,7 @@ def make(guarded):
     app.config["IDEMPOTENT_TIMEOUT"] = 10
     if guarded:
         Idempotent(app)
-
-    @app.post("/payments")
-    def payments():
-        user = user_of(request.headers.get("Authorization"))
-        try:
-            answer = pay(user, request.get_json()["amount"])
-        except Refused as refused:
-            abort(refused.status)
-        response = jsonify(answer)
-        if cookie := cookie_of(answer):
-            response.set_cookie("session", cookie)
-        return response, 201
-
+    app.post("/payments")(payments)
     return app
 
 

@@ -53,7 +53,6 @@ class Run:
 
 
 def pay(user, amount):
-    """Pay, in a thread."""
     run = Run(user, amount)
     if run.seconds:
         time.sleep(run.seconds)
@@ -61,7 +60,6 @@ def pay(user, amount):
 
 
 async def pay_async(user, amount):
-    """Pay, in an event loop."""
     run = Run(user, amount)
     if run.seconds:
         await asyncio.sleep(run.seconds)

@@ -28,14 +28,11 @@ def request_headers(header, key):
 
 
 class Wsgi:
-    """Calls a WSGI application."""
-
     def __init__(self, app):
         self._app = app
         self._status = ""
 
     async def send(self, headers):
-        """Return the nanoseconds, the status and the body."""
         environ = {
             "REQUEST_METHOD": "POST",
             "SCRIPT_NAME": "",
@@ -70,13 +67,10 @@ class Wsgi:
 
 
 class Asgi:
-    """Calls an ASGI application."""
-
     def __init__(self, app):
         self._app = app
 
     async def send(self, headers):
-        """Return the nanoseconds, the status and the body."""
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -111,8 +105,6 @@ class Asgi:
 
 
 class Worker:
-    """Does what a line says."""
-
     def __init__(self, header, bare, guarded, statements):
         self._header = header
         self._callers = bare, guarded
@@ -120,7 +112,6 @@ class Worker:
         self._last = None
 
     async def do(self, what, count):
-        """Return what came of a command."""
         counted = self._statements()
         if what == "fill":
             for _ in range(count):

@@ -9,23 +9,21 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import click
-from flask import Flask
-from flask.cli import with_appcontext
+from flask import Flask, current_app
 
 from ...engine.engine import engine_of
 from ...errors import StoreError
 from ...request.fingerprint import KEYSPACE
 from ...stores.base import NO_FINGERPRINT, OWNER_BYTES, InspectableStore
 from ..causes import cause_of
-from ..context import as_json, this_app
-from ..output import echo, in_terminal, print_json, print_table
+from ..output import as_json, echo, in_terminal, print_json, print_table
 from .app import APP_CHECKS
 from .store import STORE_CHECKS, DoctorContext, Finding
 
-CHECKS = STORE_CHECKS | APP_CHECKS
-"""All checks by name, in their order."""
+CHECKS = STORE_CHECKS + APP_CHECKS
 
 _PROBE_LEASE = 5.0
 _COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}  # the worst first; ok is green
@@ -33,9 +31,6 @@ _COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}  # the worst fi
 
 def collect(app: Flask, *, workers: int | None = None) -> DoctorContext:
     """Collect the facts that the checks read; an unreachable store is one of them."""
-    concurrency = os.environ.get("WEB_CONCURRENCY", "").strip()
-    if workers is None and concurrency.isdecimal():
-        workers = int(concurrency)
     context = DoctorContext(app, engine_of(app), workers)
     # Claiming and releasing a key needs every permission of a guard.
     prefix, store = context.engine.config.prefix, context.engine.store
@@ -58,22 +53,25 @@ def collect(app: Flask, *, workers: int | None = None) -> DoctorContext:
 
 
 def examine(context: DoctorContext) -> Iterator[Finding]:
-    for name, (kind, check) in CHECKS.items():
-        for subject in (context, *context.servers):
-            if isinstance(subject, kind):
-                found = check(subject)
-                for finding in found if isinstance(found, list) else [found]:
-                    if finding is not None:
-                        yield finding._replace(check=name)
+    for kind, checks in CHECKS:
+        subjects = [each for each in (context, *context.servers) if isinstance(each, kind)]
+        for check, subject in product(checks, subjects):
+            found = check(subject)
+            for finding in found if isinstance(found, list) else [found]:
+                if finding is not None:
+                    yield finding._replace(check=check.__name__.replace("_", " "))
 
 
 @click.command("doctor")
 @click.option(
-    "--workers", type=click.IntRange(min=1), help="Processes that serve the application."
+    "--workers",
+    type=click.IntRange(min=1),
+    envvar="WEB_CONCURRENCY",
+    show_envvar=True,
+    help="Processes that serve the application.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings, too.")
 @as_json
-@with_appcontext
 @click.pass_context
 def doctor(ctx: click.Context, *, workers: int | None, strict: bool, as_json: bool) -> None:
     """Check the deployment: store, server, application.
@@ -88,10 +86,9 @@ def doctor(ctx: click.Context, *, workers: int | None, strict: bool, as_json: bo
 
     Exit code: 0 for no errors; 1 for errors, with --strict also for warnings; 2 for a wrong
     command line.
-
-    The default of --workers is WEB_CONCURRENCY.
     """  # noqa: D301 - click's mark for a block that is not to be wrapped
-    findings = list(examine(collect(this_app(), workers=workers)))
+    app = engine_of(current_app).services.app
+    findings = list(examine(collect(app, workers=workers)))
     severities = [finding.severity for finding in findings]
     counts = {f"{each}s": severities.count(each) for each in _COLOURS}
     rows = [finding._asdict() for finding in findings]

@@ -14,14 +14,13 @@ from ...guards.placement import faults_of, guards_to_come
 from ...guards.wrapping import covers, guard_at, layers
 from ...stores.base import BroadcastingStore
 from ...web.routes import token_url_faults
-from ..causes import kind_of
-from .store import Check, DoctorContext, Finding, error, note, ok, warning
+from .store import Checks, DoctorContext, Finding, error, note, ok, warning
 
 _SHORTEST_SECRET = 16
 _GOOD_VALUE = "the output of python -c 'import secrets; print(secrets.token_hex())'"
 
 
-def _check_workers(context: DoctorContext) -> Finding:
+def workers(context: DoctorContext) -> Finding:
     if context.engine.store.shared:
         return ok("All processes share the store.")
     several = (context.workers or 1) > 1
@@ -37,7 +36,7 @@ def _check_workers(context: DoctorContext) -> Finding:
     )
 
 
-def _check_secret(context: DoctorContext) -> Finding:
+def secret(context: DoctorContext) -> Finding:
     app, own = context.app, context.engine.config.hash_key
     if not app.secret_key and not own:
         return error(
@@ -63,29 +62,27 @@ def _check_secret(context: DoctorContext) -> Finding:
     )
 
 
-def _check_address(context: DoctorContext) -> Finding:
-    config = context.engine.config
-    fixed = _has_proxy_fix(context.app)
-    if "ip" not in config.identity:
+def address(context: DoctorContext) -> Finding:
+    header, fixed = context.engine.config.ip_header, _has_proxy_fix(context.app)
+    if "ip" not in context.engine.config.identity:
         return ok("Addresses are no source of identity.")
-    if config.ip_header is None and fixed:
+    if header is None and fixed:
         return ok("ProxyFix sets the address of a guest.")
-    if config.ip_header is None:
+    if header is None:
         return note(
             "The address of a guest is that of the connection.",
             "Behind a reverse proxy it is the proxy's: guests count as one and block each other.",
             "If there is a proxy, wrap app.wsgi_app in werkzeug's ProxyFix, or set "
             "IDEMPOTENCE_IP_HEADER to the header that it overwrites.",
         )
-    if config.ip_header.lower() in ("forwarded", "x-forwarded-for"):
+    if header.lower() in ("forwarded", "x-forwarded-for"):
         return error(
-            f"IDEMPOTENCE_IP_HEADER is {config.ip_header}.",
+            f"IDEMPOTENCE_IP_HEADER is {header}.",
             "Proxies append to this list; a client that forges its beginning is a new guest.",
             "Set IDEMPOTENCE_IP_HEADER to None, and wrap app.wsgi_app in werkzeug's ProxyFix.",
         )
     return (warning if fixed else note)(
-        f"The address of a guest is taken from {config.ip_header}"
-        + (", in spite of ProxyFix." if fixed else "."),
+        f"The address of a guest is taken from {header}{', in spite of ProxyFix' * fixed}.",
         "Unless a proxy overwrites that header, clients choose their address.",
         "Make sure that the proxy overwrites it, and that no request bypasses the proxy. Keep one "
         "of the header and ProxyFix.",
@@ -102,26 +99,21 @@ def _has_proxy_fix(app: Flask) -> bool:
     return False
 
 
-def _check_identity(context: DoctorContext) -> Finding:
+def identity(context: DoctorContext) -> Finding:
     config, app = context.engine.config, context.app
-    missing = [name for name in IDENTITY if name not in (*config.identity, "ip")]
-    sources = ", ".join(config.identity) or "none"
     if context.engine.services.callbacks.load_identity is not None:
         return ok("The application loads the identity itself.")
-    if (login := _unread_login(app, config.identity)) is not None:
+    has_logins = hasattr(app, "login_manager") and "session" not in config.identity
+    if "user" not in config.identity and (has_logins or "flask-jwt-extended" in app.extensions):
         return warning(
-            f"{login} is set up, and no source of identity reads it.",
-            "Its users behind one address count as one: the same key gets the same response.",
-            f"Add {' and '.join(map(repr, missing))} to IDEMPOTENCE_IDENTITY.",
+            f"{'Flask-Login' if has_logins else 'Flask-JWT-Extended'} is set up, and 'user' is no "
+            "source of identity.",
+            "Its users behind one address count as one, or a user's next token as another sender.",
+            "Add 'user' to IDEMPOTENCE_IDENTITY.",
         )
-    expires = app.config.get("JWT_ACCESS_TOKEN_EXPIRES") is not False
-    if "flask-jwt-extended" in app.extensions and "user" not in config.identity and expires:
-        return warning(
-            "Flask-JWT-Extended is set up, and only the token itself is a source of identity.",
-            "An access token expires: a repeat with the next one has another sender, and runs.",
-            "Add 'user', the user of the token, to IDEMPOTENCE_IDENTITY.",
-        )
-    if missing or not (config.identity_headers or config.identity_cookies):
+    sources = ", ".join(config.identity) or "none"
+    has_lists = config.identity_headers or config.identity_cookies
+    if not has_lists or not {*IDENTITY} <= {*config.identity, "ip"}:
         return note(
             f"The sources of identity are {sources}; the settings leave others out.",
             "Users whom only the omitted ones distinguish count as one behind one address.",
@@ -136,18 +128,7 @@ def _check_identity(context: DoctorContext) -> Finding:
     return ok(f"The sources of identity are {sources}.")
 
 
-def _unread_login(app: Flask, sources: tuple[str, ...]) -> str | None:
-    if hasattr(app, "login_manager") and not {"user", "session"} & set(sources):
-        return "Flask-Login"
-    if "flask-jwt-extended" in app.extensions and "user" not in sources:
-        locations = app.config.get("JWT_TOKEN_LOCATION", "headers")
-        for location, source in (("headers", "authorization"), ("cookies", "credentials")):
-            if location in locations and source not in sources:
-                return "Flask-JWT-Extended"
-    return None
-
-
-def _check_whole_app(context: DoctorContext) -> Finding:
+def whole_app(context: DoctorContext) -> Finding:
     if not context.engine.config.key_all_routes:
         return ok("Whole-app mode is off.")
     has_loader = context.engine.services.callbacks.load_identity is not None
@@ -160,22 +141,20 @@ def _check_whole_app(context: DoctorContext) -> Finding:
     )
 
 
-def _check_logins(context: DoctorContext) -> Finding:
-    app, views = context.app, context.app.view_functions
-    inside = dict.fromkeys(
-        rule.endpoint
-        for rule in app.url_map.iter_rules()
-        for method in rule.methods or ()
-        if _has_login_inside(
-            views.get(rule.endpoint),
-            method,
-            bool(guards_to_come(app, context.engine.config, rule.endpoint, method)),
-        )
-    )
+def logins(context: DoctorContext) -> Finding:
+    app, inside = context.app, dict[str, None]()
+    for rule in app.url_map.iter_rules():
+        for method in rule.methods or ():
+            is_inside = bool(guards_to_come(app, context.engine.config, rule.endpoint, method))
+            for layer in layers(app.view_functions.get(rule.endpoint), method):
+                if (guard := guard_at(layer)) is not None:
+                    is_inside = is_inside or covers(guard, method)
+                elif is_inside and _is_login_check(layer):
+                    inside[repr(rule.endpoint)] = None
     if not inside:
         return ok("No decorator of Flask-Login is inside a guard.")
     return warning(
-        f"A guard is around the login check of Flask-Login: {', '.join(map(repr, inside))}.",
+        f"A guard is around the login check of Flask-Login: {', '.join(inside)}.",
         "The redirect to the login page counts as the view's response: a key remembers it for "
         "repeats, a lock holds its interval, and a token is spent.",
         "Put @login_required and @fresh_login_required above the guard; in whole-app mode, above "
@@ -183,19 +162,12 @@ def _check_logins(context: DoctorContext) -> Finding:
     )
 
 
-def _has_login_inside(view: object, method: str, is_inside: bool) -> bool:
-    for layer in layers(view, method):
-        if (guard := guard_at(layer)) is not None:
-            is_inside = is_inside or covers(guard, method)
-        # functools.wraps copies names, but not the globals of the decorator's module.
-        elif (
-            is_inside and getattr(layer, "__globals__", {}).get("__name__") == "flask_login.utils"
-        ):
-            return True
-    return False
+def _is_login_check(layer: object) -> bool:
+    # functools.wraps copies names, but not the globals of the decorator's module.
+    return getattr(layer, "__globals__", {}).get("__name__") == "flask_login.utils"
 
 
-def _check_observed(context: DoctorContext) -> Finding:
+def observe(context: DoctorContext) -> Finding:
     if not context.engine.observes(context.app):
         return ok("IDEMPOTENCE_OBSERVE is off.")
     return warning(
@@ -205,7 +177,7 @@ def _check_observed(context: DoctorContext) -> Finding:
     )
 
 
-def _check_views(context: DoctorContext) -> list[Finding]:
+def views(context: DoctorContext) -> list[Finding]:
     app, engine, endpoints = context.app, context.engine, defaultdict[str, list[str]](list)
     for fault in *faults_of(app, engine.config, engine.store), *token_url_faults(app):
         endpoints[fault.text].append(repr(fault.endpoint))
@@ -216,7 +188,7 @@ def _check_views(context: DoctorContext) -> list[Finding]:
     ] or [ok("Every guard takes effect.")]
 
 
-def _check_watch(context: DoctorContext) -> Finding | None:
+def watch(context: DoctorContext) -> Finding | None:
     config, store = context.engine.config, context.engine.store
     channel = channel_of(config.prefix)
     if not config.watch:
@@ -234,22 +206,12 @@ def _check_watch(context: DoctorContext) -> Finding | None:
         store.count_listeners(channel)
     except StoreError as error:
         return warning(
-            f"IDEMPOTENCE_WATCH is on, and no signal can be published ({kind_of(error)}).",
+            f"IDEMPOTENCE_WATCH is on, and no signal can be published ({error.kind}).",
             "'flask idempotence watch' gets nothing. The guards are not affected.",
             f"Allow the Redis user publish, pubsub and the channel {channel}.",
         )
     return ok("IDEMPOTENCE_WATCH is on, and signals can be published.")
 
 
-APP_CHECKS: dict[str, Check] = {
-    "workers": (DoctorContext, _check_workers),
-    "secret": (DoctorContext, _check_secret),
-    "address": (DoctorContext, _check_address),
-    "identity": (DoctorContext, _check_identity),
-    "whole app": (DoctorContext, _check_whole_app),
-    "logins": (DoctorContext, _check_logins),
-    "watch": (DoctorContext, _check_watch),
-    "observe": (DoctorContext, _check_observed),
-    "views": (DoctorContext, _check_views),
-}
-"""By name, in their order."""
+_CHECKS = (workers, secret, address, identity, whole_app, logins, watch, observe, views)
+APP_CHECKS: Checks = ((DoctorContext, _CHECKS),)

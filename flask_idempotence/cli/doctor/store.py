@@ -36,28 +36,22 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class DoctorContext:
-    """Facts about the deployment.
-
-    Attributes:
-        workers: how many processes serve it; None for unknown.
-        probe_time: seconds in which the store granted a claim and took it back.
-        fault: why it did not.
-    """
+    """Facts about the deployment."""
 
     app: Flask
     engine: Engine
-    workers: int | None = None
+    workers: int | None = None  # how many processes serve it; None for unknown
     servers: Sequence[Facts] = ()
-    probe_time: float = 0.0
-    fault: Cause | None = None
+    probe_time: float = 0.0  # seconds in which the store granted a claim and took it back
+    fault: Cause | None = None  # why it did not
 
     @property
     def in_production(self) -> bool:
         return not (self.app.debug or self.app.testing)
 
 
-Check = tuple[type[DoctorContext | Facts], Callable[[Any], Finding | list[Finding] | None]]
-"""What is checked, the deployment or each server of a kind, and the function that does it."""
+Checks = tuple[tuple[type, tuple[Callable[[Any], Finding | list[Finding] | None], ...]], ...]
+"""Those of the deployment, or of each server of a kind; a check has the name of its function."""
 
 ok = partial(Finding, "ok", "")
 note = partial(Finding, "note", "")
@@ -65,11 +59,10 @@ warning = partial(Finding, "warning", "")
 error = partial(Finding, "error", "")
 
 
-def _check_store(context: DoctorContext) -> Finding | None:
+def store(context: DoctorContext) -> Finding | None:
     if context.fault is None:
-        took = f"{context.probe_time * 1000:.1f} ms"
-        kind = type(context.engine.store).__name__
-        return ok(f"{kind} granted and released a claim, in {took}.")
+        kind, took = type(context.engine.store).__name__, context.probe_time * 1000
+        return ok(f"{kind} granted and released a claim, in {took:.1f} ms.")
     if any(isinstance(facts, DatabaseFacts) and facts.missing for facts in context.servers):
         return None  # the check of the table has found that
     return error(
@@ -79,20 +72,20 @@ def _check_store(context: DoctorContext) -> Finding | None:
     )
 
 
-def _check_version(facts: Facts) -> Finding:
+def version(facts: Facts) -> Finding:
     if facts.version is None:
         return _unknown("version", "Check it on the server.")
-    version, oldest = (".".join(map(str, each)) for each in (facts.version, facts.oldest))
+    found, oldest = (".".join(map(str, each)) for each in (facts.version, facts.oldest))
     if facts.version >= facts.oldest:
-        return ok(f"{facts.product} {version}.")
+        return ok(f"{facts.product} {found}.")
     return error(
-        f"{facts.product} {version} is older than {oldest}.",
+        f"{facts.product} {found} is older than {oldest}.",
         "Older servers are not tested.",
         f"Upgrade to {facts.product} {oldest} or later.",
     )
 
 
-def _check_eviction(facts: ServerFacts) -> Finding:
+def eviction(facts: ServerFacts) -> Finding:
     if facts.evicts is None:
         return _unknown("eviction policy", "It must be noeviction.")
     if not facts.evicts:
@@ -105,7 +98,7 @@ def _check_eviction(facts: ServerFacts) -> Finding:
     )
 
 
-def _check_persistence(facts: ServerFacts) -> Finding:
+def persistence(facts: ServerFacts) -> Finding:
     if facts.logs_writes is None:
         return _unknown("persistence", "It should have appendonly.")
     if not facts.logs_writes:
@@ -124,7 +117,7 @@ def _check_persistence(facts: ServerFacts) -> Finding:
     return ok(f"appendonly is on, and appendfsync is {facts.log_reaches_disk}.")
 
 
-def _check_clock(facts: Facts) -> Finding:
+def clock(facts: Facts) -> Finding:
     if facts.clock_ahead is None:
         if isinstance(facts, DatabaseFacts):
             return ok("The database's clock is this machine's.")
@@ -140,7 +133,7 @@ def _check_clock(facts: Facts) -> Finding:
     )
 
 
-def _check_memory(facts: ServerFacts) -> Finding:
+def memory(facts: ServerFacts) -> Finding:
     limit = facts.memory_limit or facts.memory_of_machine
     if facts.memory_used is None or not limit:
         return _unknown("memory", "Monitor it.")
@@ -157,7 +150,7 @@ def _check_memory(facts: ServerFacts) -> Finding:
     )
 
 
-def _check_replicas(facts: ServerFacts) -> Finding:
+def replicas(facts: ServerFacts) -> Finding:
     have, wanted = facts.replicas, facts.replicas_wanted
     if have is None:
         return _unknown("replicas", "Check them on the server.")
@@ -177,7 +170,7 @@ def _check_replicas(facts: ServerFacts) -> Finding:
     )
 
 
-def _check_table(facts: DatabaseFacts) -> Finding:
+def table(facts: DatabaseFacts) -> Finding:
     if not facts.missing:
         return ok("The table exists, with all its columns.")
     return error(
@@ -187,7 +180,7 @@ def _check_table(facts: DatabaseFacts) -> Finding:
     )
 
 
-def _check_durability(facts: DatabaseFacts) -> Finding:
+def durability(facts: DatabaseFacts) -> Finding:
     if facts.survives_crash:
         return ok(f"Commits survive a crash: {facts.durability}.")
     return warning(
@@ -198,7 +191,7 @@ def _check_durability(facts: DatabaseFacts) -> Finding:
     )
 
 
-def _check_pooler(facts: DatabaseFacts) -> Finding | None:
+def pooler(facts: DatabaseFacts) -> Finding | None:
     """Check that no statements are prepared under names that a pooler may not know."""
     if facts.pooled is None:
         return None
@@ -213,7 +206,7 @@ def _check_pooler(facts: DatabaseFacts) -> Finding | None:
     )
 
 
-def _check_room(facts: DatabaseFacts) -> Finding | None:
+def room(facts: DatabaseFacts) -> Finding | None:
     if facts.expired is None:
         return None
     if facts.expired < _MANY_EXPIRED:
@@ -230,17 +223,11 @@ def _unknown(name: str, remedy: str) -> Finding:
     return note(f"The server's {name} is unknown.", reason, remedy)
 
 
-STORE_CHECKS: dict[str, Check] = {
-    "store": (DoctorContext, _check_store),
-    "version": (Facts, _check_version),
-    "table": (DatabaseFacts, _check_table),
-    "durability": (DatabaseFacts, _check_durability),
-    "room": (DatabaseFacts, _check_room),
-    "pooler": (DatabaseFacts, _check_pooler),
-    "eviction": (ServerFacts, _check_eviction),
-    "persistence": (ServerFacts, _check_persistence),
-    "clock": (Facts, _check_clock),
-    "memory": (ServerFacts, _check_memory),
-    "replicas": (ServerFacts, _check_replicas),
-}
-"""By name, in their order."""
+STORE_CHECKS: Checks = (
+    (DoctorContext, (store,)),
+    (Facts, (version,)),
+    (DatabaseFacts, (table, durability, room, pooler)),
+    (ServerFacts, (eviction, persistence)),
+    (Facts, (clock,)),
+    (ServerFacts, (memory, replicas)),
+)

@@ -15,6 +15,7 @@ from flask import (
 )
 from flask.views import MethodView, View
 from helpers.apps import SUCCESSES, KeyedApp, fail, make_app
+from werkzeug.exceptions import Conflict, NotFound, UnprocessableEntity
 
 from flask_idempotence import Idempotence, current_guard, idempotent
 
@@ -84,6 +85,9 @@ VALUES = {
     "a redirect": lambda: redirect("/receipt?id=7", 303),
     "abort": lambda: abort(404, "No such <order>."),
     "abort with a response": lambda: abort(make_response("no", 422, {"X-Why": "no"})),
+    "an error": lambda: NotFound("no such order"),
+    "an error in a tuple": lambda: (UnprocessableEntity("no"), 422),
+    "an error with a body of its own": lambda: Conflict(response=Response("rival", 422)),
     "an error handler's response": lambda: {}["missing"],
     "later additions": added_later,
 }

@@ -1,13 +1,12 @@
 """What a route or a setting may say of key mode, and what is refused at once."""
 
-import functools
 from datetime import timedelta
 
 import pytest
 from flask import Response
-from helpers.apps import KeyedApp, make_app
+from helpers.apps import KeyedApp
 
-from flask_idempotence import ConfigurationError, idempotent, no_repeat_submit
+from flask_idempotence import ConfigurationError
 
 RULES = [
     ({}, {}, 200, "replay of 200"),
@@ -67,21 +66,6 @@ def test_a_response_is_remembered_for_as_long_as_the_route_or_the_setting_says()
         assert keyed.verdicts({}) == ["replay of 200"]
         keyed.clock.advance(0.02)
         assert keyed.verdicts({}, {}) == [200, "replay of 200"]
-
-
-def test_a_guard_above_the_route_is_found_though_another_stands_below_it():
-    def passed_through(view):
-        @functools.wraps(view)
-        def outer():
-            return view()
-
-        return outer
-
-    app = make_app()
-    idempotent()(app.post("/")(passed_through(no_repeat_submit(5)(lambda: "done"))))
-    for _ in range(2):
-        with pytest.raises(ConfigurationError, match="route decorator outermost"):
-            app.test_client().post("/")
 
 
 @pytest.mark.parametrize(

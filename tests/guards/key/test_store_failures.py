@@ -6,12 +6,12 @@ from functools import partial
 
 import pytest
 from helpers.apps import make_app
-from helpers.servers.faults import CLAIM, Proxy
+from helpers.servers.faults import CLAIM
 from helpers.servers.processes import all_at_once, until
 
 from flask_idempotence import MemoryStore, idempotent
 from flask_idempotence.stores.redis.lua import COMPLETE as COMPLETE_SCRIPT
-from flask_idempotence.testing import FakeClock, record_signals
+from flask_idempotence.testing import FakeClock, clear_store, record_signals
 
 COMPLETE = COMPLETE_SCRIPT.digest.encode()
 PATIENCE = 1.5  # seconds that a request may wait for a store that is away
@@ -26,7 +26,6 @@ class Shop:
         self.app = make_app(store=store, **settings)
         self.keeper = self.app.extensions["idempotence"].engine.keeper
         self.in_view = lambda: None
-        self.status = 201
         for path, view, options in [
             ("/pay", self._view, {}),
             ("/once", self._view, {"guarantee": "at-most-once"}),
@@ -34,10 +33,9 @@ class Shop:
         ]:
             self.app.add_url_rule(path, path, idempotent(**options)(view), methods=["POST"])
         self.runs = 0
-        self.post("to know the scripts, and to be connected")
-        self.status = 500
-        self.post("to know that of a release, too")
-        self.status = 201
+        for self.status in (500, 201):  # the server knows the scripts, and is connected
+            assert self.post("warm up").status_code == self.status
+        clear_store(self.app)
         self.runs = 0
 
     def _view(self):
@@ -56,10 +54,6 @@ class Shop:
 
         return parts(), self.status
 
-    def warm_up(self):
-        """Claim something: Redis before 7 refuses the first claim by plain commands."""
-        self.app.extensions["idempotence"].store.claim("warm up", bytes(16), bytes(16), 1, 0)
-
     def post(self, key="k", path="/pay"):
         """Send the request and close its response, as a server does."""
         client = self.app.test_client()
@@ -75,12 +69,6 @@ class Shop:
 
 def slug(answer):
     return answer.json["type"].rpartition(":")[2]
-
-
-@pytest.fixture
-def proxy(redis_server, redis_url):
-    with Proxy(redis_server) as proxy:
-        yield proxy
 
 
 class TestCompletion:
@@ -203,7 +191,6 @@ class TestClaim:
     @GUARANTEES
     def test_whose_answer_is_lost_for_good_is_taken_back(self, proxy, path):
         shop = Shop(proxy.url)
-        shop.warm_up()
         proxy.drop_next_replies(2, after=CLAIM)
         with record_signals(shop.app) as signals:
             answer = shop.post("k", path)
@@ -220,7 +207,6 @@ class TestClaim:
     ):
         shop = Shop(proxy.url, IDEMPOTENCE_LEASE=0.5)
         shop.keeper.retry = lambda unsettled: None  # as if the process had died
-        shop.warm_up()
         proxy.drop_next_replies(2, after=CLAIM)
         assert shop.post("k", "/once").status_code == 503
         time.sleep(0.6)
@@ -264,7 +250,7 @@ class TestStaleOwner:
         else:
             shop = Shop(request.getfixturevalue("redis_url"), IDEMPOTENCE_LEASE=0.5)
             sleep = time.sleep
-        shop.keeper._schedule = lambda at: None  # nobody renews
+        shop.keeper.watch = lambda claim: None  # nobody renews
         inner = []
 
         def outlived():

@@ -7,7 +7,7 @@ import pytest
 from flask import request
 from helpers.apps import make_app
 from helpers.every_store import EVERY_STORE, storage_settings
-from helpers.servers.processes import Gunicorn, all_at_once
+from helpers.servers.processes import all_at_once
 
 from flask_idempotence import MemoryStore, no_repeat_submit
 from flask_idempotence.testing import FakeClock, record_signals
@@ -56,7 +56,6 @@ def standing_still(shop):
     shop.engine.keeper._schedule = lambda at: None
     shop.waits = []
     shop.engine.sleep = lambda seconds: (shop.waits.append(seconds), clock.advance(seconds))
-    return clock
 
 
 @pytest.mark.parametrize("kind", EVERY_STORE)
@@ -88,16 +87,16 @@ def test_tenants_at_hosts_of_their_own_do_not_lock_each_other(counts, second):
     assert shop.post(3, base_url="https://one.test").status_code == 409
 
 
-@pytest.mark.parametrize("missing", [None, "", [], {}, [None], ["", None], [[], {}]])
-def test_a_request_without_a_key_locks_out_its_own_sender_alone(missing):
-    shop = Shop("done".strip, 30)
-    assert [shop.post(user, missing).status_code for user in (1, 2, 1)] == [200, 200, 409]
+NO_KEYS = [None, "", [], {}, [None], ["", None], [[], {}]]
+KEYS = [0, False, [7, None], [0], [[7]], {"order": None}, " "]
 
 
-@pytest.mark.parametrize("key", [0, False, [7, None], [0], [[7]], {"order": None}, " "])
-def test_zero_and_a_list_with_a_part_are_keys(key):
+@pytest.mark.parametrize(
+    ("key", "second"), [*((key, 200) for key in NO_KEYS), *((key, 409) for key in KEYS)]
+)
+def test_a_request_without_a_key_locks_out_its_own_sender_alone(key, second):
     shop = Shop("done".strip, 30)
-    assert [shop.post(user, key).status_code for user in (1, 2)] == [200, 409]
+    assert [shop.post(user, key).status_code for user in (1, 2, 1)] == [200, second, 409]
 
 
 @pytest.mark.parametrize("kind", EVERY_STORE)
@@ -118,10 +117,11 @@ def test_with_no_interval_the_lock_is_free_when_the_view_has_ended():
     assert not list(shop.engine.store.scan(""))
 
 
-def test_who_waits_has_its_turn_when_the_interval_of_the_first_is_over():
-    shop = Shop(lambda: "done", 5, wait=timedelta(seconds=10))
+@pytest.mark.parametrize(("shared", "second"), [(True, 2), (False, 1)])
+def test_who_waits_has_its_turn_when_the_interval_of_the_first_is_over(shared, second):
+    shop = Shop(lambda: "done", 5, wait=timedelta(seconds=10), shared=shared)
     standing_still(shop)
-    assert [shop.post(user).status_code for user in (1, 2)] == [200, 200]
+    assert [shop.post(user).status_code for user in (1, second)] == [200, 200]
     assert 5 <= sum(shop.waits) <= 6.1
     assert shop.together == [1, 1]
 
@@ -144,71 +144,8 @@ def test_whose_time_is_over_is_refused_with_what_is_left():
     assert refused.headers["Retry-After"] == "6"
 
 
-def test_a_lock_of_ones_own_is_waited_for_too():
-    shop = Shop(lambda: "done", 30, wait=10, shared=False)
-    clock = standing_still(shop)
-    assert [shop.post(user).status_code for user in (1, 2)] == [200, 200]
-    assert shop.waits == []
-    clock.advance(25)
-    assert shop.post(1).status_code == 200
-    assert 5 <= sum(shop.waits) <= 6.1
-
-
 def test_the_log_in_debug_mode_says_that_everybody_counts(caplog):
     shop = Shop(lambda: "done", 5, settings={"DEBUG": True})
     with caplog.at_level("DEBUG", "flask_idempotence"):
         shop.post()
     assert "identity=everybody" in caplog.text
-
-
-WORKERS = """
-import os, time
-from pathlib import Path
-from flask import Flask, request
-from flask_idempotence import Idempotence, no_repeat_submit
-
-app = Flask("workers")
-app.config["SECRET_KEY"] = "a secret for the tests"
-app.config.from_prefixed_env()
-Idempotence(app)
-counter = Path(os.environ["COUNTER"])
-
-def count():
-    number = int(counter.read_text())
-    time.sleep(0.05)  # a lost update, without the lock
-    counter.write_text(str(number + 1))
-    return {"process": os.getpid()}
-
-def by_order():
-    return request.view_args["order"]
-
-@app.post("/ship/<int:order>")
-@no_repeat_submit(60, key=by_order, shared=True)
-def ship(order):
-    return count()
-
-@app.post("/pay/<int:order>")
-@no_repeat_submit(0, key=by_order, shared=True, wait=60)
-def pay(order):
-    return count()
-"""
-
-
-@pytest.mark.servers
-@pytest.mark.gunicorn
-def test_among_workers_one_runs_or_all_have_their_turn(tmp_path, redis_url):
-    (tmp_path / "workers.py").write_text(WORKERS)
-    (counter := tmp_path / "counter").write_text("0")
-
-    def post(server, path, user):
-        headers = {"Authorization": f"Bearer user-{user}"}
-        return server.ask(path, "POST", headers).status
-
-    environment = {"FLASK_IDEMPOTENCE_STORAGE_URI": redis_url, "COUNTER": str(counter)}
-    with Gunicorn("workers:app", cwd=tmp_path, env=environment) as server:
-        found = all_at_once([lambda u=user: post(server, "/ship/7", u) for user in range(10)])
-        assert sorted(found) == [200, *[409] * 9]
-        assert counter.read_text() == "1"
-        found = all_at_once([lambda u=user: post(server, "/pay/7", u) for user in range(10)])
-        assert found == [200] * 10
-        assert counter.read_text() == "11"

@@ -1,15 +1,8 @@
-"""`once` when the store does not answer, when the work takes long, and when a process dies."""
-
-import os
-import signal
-import subprocess
-import sys
-import time
+"""`once` when the store does not answer, and when the work takes long."""
 
 import pytest
 from helpers.once_operations import OnceApp, elsewhere
 from helpers.servers.faults import Proxy
-from helpers.servers.processes import until
 
 from flask_idempotence import MemoryStore, StoreError, StoreUnavailable, current_guard
 from flask_idempotence.testing import FakeClock, record_signals
@@ -81,88 +74,3 @@ def test_who_has_slept_past_the_lease_changes_nothing_of_its_successors():
         late.result = "of the first"
     assert told.names[-1] == "lease_lost"
     assert once_app.work() == (False, "of the second")
-
-
-WORKER = """
-import os, sys, time
-import redis
-from flask import Flask
-from flask_idempotence import Idempotence, Running
-
-store, effects, plan = sys.argv[1:]
-app = Flask("worker")
-app.config.update(SECRET_KEY="a secret for the tests", IDEMPOTENCE_STORAGE_URI=store,
-                  IDEMPOTENCE_LEASE=1)
-idempotence = Idempotence(app)
-effects = redis.Redis.from_url(effects)
-with app.app_context():
-    if plan == "race":
-        effects.incr("ready")
-        while not effects.exists("go"):
-            time.sleep(0.005)
-    for number in range(50 if plan == "race" else 1):
-        try:
-            with idempotence.once("order", number) as job:
-                if job.first:
-                    effects.incr(f"runs of {number}")
-                    if plan == "hang":
-                        time.sleep(60)
-                    job.result = os.getpid()
-                else:
-                    effects.sadd(f"results of {number}", job.result)
-        except Running:
-            effects.incr("met")
-"""
-
-
-class Workers:
-    """Processes with one store; what they do is counted on another database."""
-
-    def __init__(self, redis_server):
-        self.addresses = [redis_server.url.removesuffix("/0") + f"/{db}" for db in (4, 3)]
-        self.effects = redis_server.client(db=3, decode_responses=True)
-        for db in (3, 4):
-            redis_server.client(db=db).flushdb()
-
-    def start(self, plan):
-        command = [sys.executable, "-c", WORKER, *self.addresses, plan]
-        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-    def finish(self, process):
-        errors = process.communicate(timeout=60)[1]
-        assert (process.returncode, errors) == (0, "")
-
-    def runs(self, number=0):
-        return int(self.effects.get(f"runs of {number}") or 0)
-
-
-@pytest.mark.lifecycle
-def test_after_a_kill_in_the_work_it_is_free_when_the_lease_ends(redis_server, redis_url):
-    workers = Workers(redis_server)
-    victim = workers.start("hang")
-    assert until(workers.runs, 60)
-    os.kill(victim.pid, signal.SIGKILL)
-    victim.communicate(timeout=10)
-    killed_at = time.monotonic()
-    once_app = OnceApp(IDEMPOTENCE_STORAGE_URI=workers.addresses[0])
-    assert once_app.word(0, scope="order") == "running"
-    assert until(lambda: once_app.word(0, scope="order", result="again") == "first", 5)
-    assert time.monotonic() - killed_at < 2.5
-    workers.finish(workers.start("work"))
-    assert workers.runs() == 1
-    assert workers.effects.smembers("results of 0") == {"again"}
-
-
-@pytest.mark.lifecycle
-def test_of_several_processes_one_does_each_piece_of_work(redis_server, redis_url):
-    workers = Workers(redis_server)
-    processes = [workers.start("race") for _ in range(4)]
-    assert until(lambda: workers.effects.get("ready") == "4", 60)
-    workers.effects.set("go", 1)
-    for process in processes:
-        workers.finish(process)
-    assert [workers.runs(number) for number in range(50)] == [1] * 50
-    told = {len(workers.effects.smembers(f"results of {number}")) for number in range(50)}
-    assert told <= {0, 1}
-    workers.finish(workers.start("work"))
-    assert workers.runs() == 1

@@ -61,23 +61,6 @@ def test_others_are_remembered(once_app):
     assert once_app.word(7, scope="mail") == "first"
 
 
-def test_of_many_who_forget_at_once_and_begin_again_one_is_the_first(once_app):
-    once_app.work()
-    once_app.runs = 0
-
-    def again():
-        try:
-            forget(once_app)
-        except Running:
-            return "running"
-        return once_app.word()
-
-    # However they interleave, two never run at the same time, and each run was forgotten before.
-    words = all_at_once([again] * 8)
-    assert words.count("first") == once_app.runs >= 1
-    assert once_app.word() == "done"
-
-
 def test_of_many_who_forget_at_once_one_is_told_that_it_did(once_app):
     for round_ in range(5):
         once_app.work(round_)
@@ -99,12 +82,6 @@ def test_a_record_that_has_become_a_claim_meanwhile_is_left_alone():
     with pytest.raises(Running):
         forget(once_app)
     assert once_app.word() == "running"
-
-
-@pytest.mark.parametrize("scope", ["", "a b", None])
-def test_a_scope_that_is_none_is_refused(scope):
-    with pytest.raises(ConfigurationError, match=r"forget\(scope\)"):
-        forget(OnceApp(), "1", scope)
 
 
 def test_a_store_that_cannot_remove_says_so():

@@ -262,8 +262,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("id_", BAD.values(), ids=BAD)
-def test_what_cannot_name_an_operation_is_refused(id_):
+def test_what_cannot_name_an_operation_or_a_lock_is_refused(id_):
     once_app, ran = OnceApp(), []
+    with pytest.raises(TypeError, match=r"the name of lock\(\)"):
+        once_app.idempotence.lock(id_)
     with pytest.raises(TypeError, match="The id of once") as caught:
         once_app.work(id_)
     if id_ in ("", ()):

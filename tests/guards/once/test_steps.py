@@ -206,11 +206,6 @@ class TestRefused:
         with pytest.raises(ConfigurationError, match="needs an operation around it"):
             shop.client.post("/pay", headers=headers)
 
-    @pytest.mark.parametrize("name", ["", "a b", 7, "a" * 65])
-    def test_a_name_of_another_form(self, name):
-        with pytest.raises(ConfigurationError, match="1 to 64 letters"):
-            Idempotence().step(name)
-
 
 class TestUnguarded:
     @pytest.mark.parametrize(
@@ -264,6 +259,18 @@ def test_a_step_that_another_attempt_holds_is_in_progress():
     assert (other.status_code, other.headers["Idempotence-Refusal"]) == (409, "key-in-progress")
     go_on.set()
     thread.join()
+
+
+def test_a_request_from_within_a_step_has_an_operation_of_its_own():
+    def outer():
+        with shop.idempotence.step("call"):
+            return shop.send().json
+
+    shop = Shop()
+    shop.app.post("/outer")(idempotent()(outer))
+    first = shop.send("/outer")
+    assert first.json == [{"reserve": 1}, {"charge": 1}, {"book": 1}]
+    assert shop.send().headers["Idempotent-Replayed"] == "true"
 
 
 def test_a_step_of_an_operation_whose_claim_is_gone_does_not_run():

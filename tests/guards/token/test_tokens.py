@@ -5,11 +5,10 @@ import re
 
 import pytest
 from flask import Flask
-from helpers.apps import make_app
+from helpers.apps import GuardedApp, make_app
 from helpers.store_assertions import values_of
 
 from flask_idempotence import (
-    Idempotence,
     MemoryStore,
     StoreError,
     StoreUnavailable,
@@ -17,7 +16,7 @@ from flask_idempotence import (
     TokenSpent,
     one_time_token,
 )
-from flask_idempotence.testing import FakeClock, record_signals
+from flask_idempotence.testing import record_signals
 
 
 class WatchedStore(MemoryStore):
@@ -30,22 +29,13 @@ class WatchedStore(MemoryStore):
         return super().take_token(key, subject)
 
 
-class Shop:
-    def __init__(self, *, settings=None, **options):
-        self.clock = FakeClock()
-        self.idempotence = Idempotence()
-        self.store = WatchedStore(clock=self.clock)
-        self.app = make_app(idempotence=self.idempotence, store=self.store, **(settings or {}))
-        self.clock.rule(self.app)
-        self.client = self.app.test_client()
-        self.runs = 0
-        self.status = 200
+class Shop(GuardedApp):
+    """An application with one view that a token guards."""
 
-        @self.app.post("/checkout")
-        @one_time_token(**options)
-        def checkout():
-            self.runs += 1
-            return {}, self.status
+    def __init__(self, *, settings=None, **options):
+        super().__init__(store=WatchedStore, settings=settings)
+        self.client, self.status = self.app.test_client(), 200
+        self.add_view("/checkout", lambda: ({}, self.status), one_time_token(**options))
 
     def token(self, **options):
         return self.client.get("/token", **options).json["token"]
@@ -169,7 +159,7 @@ class TestLifetime:
 
     @pytest.mark.parametrize("skew", [-3600, -29, 29, 3600])
     def test_the_clocks_of_issuing_machines_may_differ(self, shop, skew):
-        tokens, ours = shop.app.extensions["idempotence"].engine.services.tokens, shop.clock()
+        tokens, ours = shop.engine.services.tokens, shop.clock()
         tokens.clock = lambda: ours + skew
         token = shop.token()
         tokens.clock = lambda: ours + 290

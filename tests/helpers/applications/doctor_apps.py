@@ -13,6 +13,11 @@ def production_app(**settings):
     return make_app(**{"SECRET_KEY": GOOD, "TESTING": False, **settings})
 
 
+def names_of(groups):
+    """Return the names of grouped checks."""
+    return [check.__name__.replace("_", " ") for _, checks in groups for check in checks]
+
+
 def found_by(name, app, *, workers=None, **facts):
     """Return what one check finds; facts replace what the servers say."""
     context = collect(app, workers=workers)
@@ -27,5 +32,4 @@ def found_by(name, app, *, workers=None, **facts):
 
 
 def severity(name, app, **more):
-    """Return the severity of what one check finds."""
     return found_by(name, app, **more).severity

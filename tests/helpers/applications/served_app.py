@@ -1,4 +1,4 @@
-"""The application that each WSGI server of `helpers.servers.wsgi` serves; it imports no test.
+"""The application that Gunicorn and each WSGI server serve; it imports no test.
 
 Its effects are counted in a Redis database of their own, outside the library.
 """
@@ -8,29 +8,30 @@ import threading
 import time
 
 import redis
-from flask import Flask, Response, request, stream_with_context
+from flask import Response, request, stream_with_context
 
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence import idempotent, lease_lost, no_repeat_submit, one_time_token
+from helpers.applications.plain import app, idempotence
 
-app = Flask("served")
-app.config.update(
-    SECRET_KEY="a secret for the tests",
-    IDEMPOTENCE_STORAGE_URI=os.environ["STORE"],
-    IDEMPOTENCE_LEASE=1,
-)
-idempotence = Idempotence(app)
-effects = redis.Redis.from_url(os.environ["EFFECTS"])
+effects = redis.Redis.from_url(os.environ["EFFECTS"], decode_responses=True)
+lease_lost.connect(lambda app, during, **told: effects.rpush("lost", during), app, weak=False)
 
 
 def take_effect():
-    effects.incr(request.args["as"])
-    time.sleep(float(request.args.get("sleep", "0.3")))
-    return {"pid": os.getpid()}, 201
-
-
-@app.get("/")
-def index():
-    return {"pid": os.getpid()}
+    """Have an effect, and take as long as the plan of this run says, or end by it."""
+    name = request.args["as"]
+    run = effects.incr(name)
+    effects.set(f"pid of {name} {run}", os.getpid())
+    plan = effects.lindex(f"plans of {name}", run - 1) or request.args.get("sleep", "0.3")
+    if plan == "exit":
+        raise SystemExit("told to")
+    gives_up = time.monotonic() + 60
+    while plan == "gate" and not effects.exists(f"gate of {name}"):
+        assert time.monotonic() < gives_up
+        time.sleep(0.01)
+    if plan != "gate":
+        time.sleep(float(plan))
+    return {"run": run, "pid": os.getpid()}, 201, {"X-Run": str(run)}
 
 
 @app.post("/later")
@@ -43,11 +44,6 @@ def later():
 
     threading.Thread(target=work, daemon=True).start()
     return {}, 201
-
-
-app.post("/lock")(no_repeat_submit(20)(take_effect))
-app.add_url_rule("/token-view", "spend", one_time_token()(take_effect), methods=["POST"])
-app.add_url_rule("/key", "key", idempotent(required=True)(take_effect), methods=["POST"])
 
 
 @app.post("/stream")
@@ -70,17 +66,6 @@ def upload():
     return {"size": size}, 201
 
 
-UNREAD = {
-    "key": idempotent(compare=False),
-    "token": one_time_token(),
-    "lock": no_repeat_submit(20, key=lambda: request.args["as"]),
-}
-for name, guard in UNREAD.items():
-    app.add_url_rule(f"/upload/{name}", f"upload_{name}", guard(upload), methods=["POST"])
-
-
-@app.post("/rows")
-@idempotent(required=True)
 def rows():
     """Do the work, row by row, while the response is sent."""
 
@@ -91,6 +76,20 @@ def rows():
             time.sleep(0.1)
 
     return Response(stream_with_context(body()), 201)
+
+
+for path, guarded in {
+    "lock": no_repeat_submit(20)(take_effect),
+    "token-view": one_time_token()(take_effect),
+    "key": idempotent(required=True)(take_effect),
+    "patient": idempotent(wait=10)(take_effect),
+    "once": idempotent(guarantee="at-most-once")(take_effect),
+    "rows": idempotent(required=True)(rows),
+    "upload/key": idempotent(compare=False)(upload),
+    "upload/token": one_time_token()(upload),
+    "upload/lock": no_repeat_submit(20, key=lambda: request.args["as"])(upload),
+}.items():
+    app.add_url_rule(f"/{path}", path, guarded, methods=["POST"])
 
 
 if os.environ.get("USE_AT_IMPORT"):  # before a server that loads it once forks its workers

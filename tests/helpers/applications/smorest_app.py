@@ -7,17 +7,9 @@ from flask import request
 from marshmallow import Schema, fields
 from openapi_schema_validator import OAS30Validator, OAS31Validator
 
-from flask_idempotence import (
-    Idempotence,
-    MemoryStore,
-    Refusal,
-    idempotent,
-    no_repeat_submit,
-    one_time_token,
-)
+from flask_idempotence import Refusal, idempotent, no_repeat_submit, one_time_token
 from flask_idempotence.openapi import IdempotencePlugin
-from flask_idempotence.testing import FakeClock
-from helpers.apps import make_app
+from helpers.apps import StillApp
 
 BASE = "urn:flask-idempotence:"
 PROBLEM = "application/problem+json"
@@ -55,16 +47,13 @@ def guarded_blueprint(site):
     return shop
 
 
-class Shop:
+class Shop(StillApp):
     """The application, and what it says of itself."""
 
     def __init__(self, version="3.1.0", *, error_content=None, **settings):
-        self.version, self.clock, self.idempotence = version, FakeClock(), Idempotence()
-        store = None if "IDEMPOTENCE_STORAGE_URI" in settings else MemoryStore(clock=self.clock)
-        settings |= {"API_TITLE": "Shop", "API_VERSION": "1", "OPENAPI_VERSION": version}
-        settings["OPENAPI_URL_PREFIX"] = "/docs"
-        self.app = make_app(idempotence=self.idempotence, store=store, **settings)
-        self.clock.rule(self.app)
+        self.version = version
+        described = {"API_TITLE": "Shop", "API_VERSION": "1", "OPENAPI_VERSION": version}
+        super().__init__(**described, OPENAPI_URL_PREFIX="/docs", **settings)
         self.user, self.inside = "ann", lambda: None
         self.idempotence.identity_loader(lambda: self.user)
         plugin = IdempotencePlugin(self.app, error_content=error_content)

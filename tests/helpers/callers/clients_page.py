@@ -2,8 +2,9 @@
 
 import re
 
+from flask_idempotence import idempotent
 from helpers.repository import ROOT, section
-from helpers.servers.faulty_shop import RETRY_AFTER, Shop
+from helpers.servers.faulty_shop import RESULT, RETRY_AFTER, FaultyServer, Shop
 
 PAGE = ROOT / "docs" / "how-to" / "call-an-api.md"
 MEASURED = ROOT / "docs" / "reports" / "clients.md"
@@ -51,3 +52,25 @@ def recipe(heading):
     names = {"__name__": "recipe"}
     exec(compile(code, str(PAGE), "exec"), names)
     return names
+
+
+def retries_of_a_final_conflict(call, *, advised):
+    """Send a request twice; return how often the second is repeated, and the seconds of it."""
+    app = recipe("Stripe's")["app"]
+    if not advised:
+        app.after_request_funcs.clear()
+    effects = []
+
+    @app.post("/<path:path>", endpoint="final")
+    @idempotent(on_repeat="reject")
+    def final(**_):
+        effects.append("one")
+        return RESULT
+
+    app.view_functions["create"] = app.view_functions["final"]
+    with FaultyServer(app) as server:
+        assert attempt(call, server, KEY) is None
+        assert attempt(call, server, KEY) is not None
+    assert set(server.statuses[1:]) == {409}
+    assert len(effects) == 1
+    return len(server.attempts) - 2, server.attempts[-1].at - server.attempts[1].at

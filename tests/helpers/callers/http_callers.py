@@ -32,9 +32,9 @@ class QuietHandler(WSGIRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(app, **options):
+def serving(app, handler=QuietHandler, **options):
     """Serve an application from a thread for each connection; gives its address."""
-    server = make_server(HOST, 0, app, threaded=True, request_handler=QuietHandler, **options)
+    server = make_server(HOST, 0, app, threaded=True, request_handler=handler, **options)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -114,8 +114,6 @@ class Pauses(list):
 
 
 class ByRequests:
-    """Sends with requests."""
-
     NO_ANSWER = requests.RequestException
 
     def __init__(self, retries, pauses, **options):
@@ -133,8 +131,6 @@ class ByRequests:
 
 
 class ByHttpx(httpx.Client):
-    """Sends with httpx."""
-
     NO_ANSWER = httpx.HTTPError
 
     def __init__(self, retries, pauses, **options):
@@ -145,8 +141,6 @@ class ByHttpx(httpx.Client):
 
 
 class ByAsyncHttpx:
-    """Sends with httpx in an event loop of its own."""
-
     NO_ANSWER = httpx.HTTPError
 
     def __init__(self, retries, pauses, **options):

@@ -82,7 +82,6 @@ def through_boto3(url, key):
 
 
 def through(library, url, key):
-    """Send with requests, or with httpx."""
     sent = {"json": BODY, "headers": named(key), "timeout": 20}
     library.post(f"{url}/payments", **sent).raise_for_status()
 

@@ -2,12 +2,10 @@
 
 import sys
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
+from urllib.parse import urlencode, urlsplit
 
 from helpers.repository import ROOT
-from helpers.servers.processes import HOST, Answer, Gunicorn, ServerProcess, free_port
+from helpers.servers.processes import HOST, Gunicorn, ServerProcess, free_port, send
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
@@ -38,24 +36,16 @@ def gunicorn(redis_url, folder, **options):
     return Gunicorn("example_app:create_app()", env=environment, **options)
 
 
-def ask(url, form=None, **options):
-    """Ask a server; an error status is an answer, too, and so is one that leads elsewhere."""
-    data = None if form is None else urllib.parse.urlencode(form).encode()
-    request = urllib.request.Request(url, **{"data": data, **options})
-    try:
-        with _opener.open(request, timeout=60) as response:
-            return Answer(response)
-    except urllib.error.HTTPError as error:
-        with error:
-            return Answer(error)
-
-
-class _StayHere(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_):
-        return None
-
-
-_opener = urllib.request.build_opener(_StayHere)
+def ask(url, form=None, *, data=None, headers=()):
+    """Ask a server, with a form by POST."""
+    data = data if form is None else urlencode(form)
+    if data is None:
+        method, sent = "GET", {}
+    else:
+        method, sent = "POST", {"Content-Type": "application/x-www-form-urlencoded"}
+    parts = urlsplit(url)
+    path = parts.path + (f"?{parts.query}" if parts.query else "")
+    return send(parts.port, path or "/", method, sent | dict(headers), data, timeout=60)
 
 
 def run_lab(url, mode, requests, *, delay=200, failure="none", only_first=True):

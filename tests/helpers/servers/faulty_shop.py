@@ -8,12 +8,11 @@ import time
 from dataclasses import dataclass
 
 from flask import Flask, request
-from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.test import run_wsgi_app
 from werkzeug.wrappers import Response
 
 from flask_idempotence import Idempotence, MemoryStore, Refusal, idempotent
-from helpers.servers.processes import HOST
+from helpers.callers.http_callers import QuietHandler, serving
 
 RETRY_AFTER = 2
 """Seconds, longer than the first pause of each client."""
@@ -27,6 +26,12 @@ class Attempt:
 
     at: float
     status: int | None = None
+
+
+class OfOneRequest(QuietHandler):
+    """Closes each connection after its response."""
+
+    protocol_version = "HTTP/1.0"
 
 
 class FaultyServer:
@@ -45,20 +50,15 @@ class FaultyServer:
         self._threads = []
 
     def __enter__(self):
-        self._server = make_server(HOST, 0, self._answer, threaded=True, request_handler=_Quiet)
-        self._server.daemon_threads = True
-        self.url = f"http://{HOST}:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=[0.02])
-        self._thread.start()
+        self._serving = serving(self._answer, OfOneRequest)
+        self.url = self._serving.__enter__()
         return self
 
     def __exit__(self, *_):
         self.may_end.set()
         for thread in [*self._threads]:
             thread.join(10)
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._serving.__exit__(None, None, None)
 
     def hold(self):
         """Make the first run of a view last until a repeat was answered."""
@@ -124,11 +124,6 @@ class FaultyServer:
         response = Response(b"".join(body), status, headers)
         self.responses.append(response)
         return response
-
-
-class _Quiet(WSGIRequestHandler):
-    def log(self, *arguments):
-        pass
 
 
 RESULT = {

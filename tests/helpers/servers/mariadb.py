@@ -3,14 +3,13 @@
 import contextlib
 import os
 import shutil
-import signal
 import socket
 from pathlib import Path
 
 import pymysql
 
 from helpers.servers.postgres import as_nobody, open_to_nobody
-from helpers.servers.processes import HOST, ServerProcess, free_port, needed, run_to_end
+from helpers.servers.processes import HOST, ConnectedServer, free_port, needed, run_to_end
 
 BINARY_VARIABLE = "IDEMPOTENCE_TEST_MARIADB"
 SCHEME_VARIABLE = "IDEMPOTENCE_TEST_MYSQL_SCHEME"
@@ -35,13 +34,14 @@ _OF_MYSQL = {
 }
 
 
-class MariaDbServer(ServerProcess):
+class MariaDbServer(ConnectedServer):
     """A MariaDB server on a unix socket and a port of loopback, with no database of its own.
 
     By default nothing is flushed to the disk: a crash of the server loses nothing, one of the
     machine would.
     """
 
+    refused = pymysql.OperationalError
     KILLS = ("KILL {}", "KILL {}", "KILL QUERY {}")
 
     def __init__(self, **settings: object):
@@ -102,11 +102,7 @@ class MariaDbServer(ServerProcess):
         with socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(str(self.socket)):
                 return False
-        try:
-            self.connect().close()
-        except pymysql.OperationalError:
-            return False
-        return True
+        return super()._answers()
 
     def connect(self, database: str | None = None, **options) -> pymysql.Connection:
         """Return a connection of the driver's, to look behind the back of the code under test."""
@@ -146,9 +142,3 @@ class MariaDbServer(ServerProcess):
     def url(self, database: str) -> str:
         scheme = os.environ.get(SCHEME_VARIABLE, "mysql+pymysql")
         return f"{scheme}://root@{HOST}:{self.port}/{database}"
-
-    def pause(self) -> None:
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        os.kill(self._process.pid, signal.SIGCONT)

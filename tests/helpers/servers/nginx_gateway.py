@@ -1,18 +1,28 @@
 """The gateway of docs/gateway on a real nginx, with Flask behind it and Redis beside it."""
 
 import contextlib
-import http.client
 import json
 import os
 import re
 import shutil
 import socket
 import threading
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
-from helpers.servers.example import ROOT
-from helpers.servers.processes import HOST, Gunicorn, RedisServer, ServerProcess, free_port, until
+import psutil
+
+from helpers.repository import ROOT
+from helpers.servers.processes import (
+    HOST,
+    Gunicorn,
+    RedisServer,
+    ServerProcess,
+    environment,
+    free_port,
+    send,
+    until,
+)
 
 SOURCE = ROOT / "docs" / "gateway"
 MODULES = Path("/usr/lib/nginx/modules")
@@ -23,23 +33,13 @@ NEEDED = (MODULES / "ngx_http_lua_module.so", Path("/usr/share/lua/5.1/nginx/red
 ACL = ["gateway", "on", ">let me look", "~idempotence:2:key:*"]
 ACL += ["+get", "+pttl", "+multi", "+exec", "+select"]
 
-MAIN = """
-{user}
-load_module {modules}/ndk_http_module.so;
-load_module {modules}/ngx_http_lua_module.so;
-daemon off;
+MODULES_USED = f"""
+load_module {MODULES}/ndk_http_module.so;
+load_module {MODULES}/ngx_http_lua_module.so;
 worker_processes 1;
-pid {folder}/nginx.pid;
-error_log {folder}/error.log info;
-events {{ worker_connections 512; }}
-http {{
-    client_body_temp_path {folder}/client;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
+"""
+PLAIN = """
     keepalive_requests 100000;
-    include {folder}/site.conf;
     server {{
         listen {host}:{plain};
         access_log off;
@@ -70,8 +70,8 @@ http {{
             ngx.say(asked and digest.hex(asked) or "pass")
         }} }}
     }}
-}}
 """
+"""Past the gateway, and what its modules of Lua make of a request."""
 
 
 def missing():
@@ -80,36 +80,41 @@ def missing():
 
 
 class Nginx(ServerProcess):
-    """The site of docs/gateway, with the addresses and paths of a test, which may change it."""
+    """A site of the documentation, with the addresses and paths of a test."""
+
+    def _serve(self, site, replaced, main=""):
+        for given, here in replaced.items():
+            assert site.count(given) == 1, given
+            site = site.replace(given, here)
+        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        paths = "".join(f"{kind}_temp_path {self.directory}/{kind};" for kind in kinds)
+        user = "user root;" if os.geteuid() == 0 else ""
+        file = self.directory / "nginx.conf"
+        file.write_text(
+            f"{user} {main} daemon off; pid {self.directory}/pid; "
+            f"error_log {self.directory}/error.log info; events {{ worker_connections 512; }}"
+            f"http {{ access_log off; {paths} {site} }}"
+        )
+        self._launch(["nginx", "-c", str(file), "-e", "stderr"], self._answers, 10)
+
+    def _answers(self):
+        with suppress(OSError), socket.create_connection((HOST, self.port), timeout=1):
+            return True
+        return False
+
+
+class GatewayNginx(Nginx):
+    """The site of docs/gateway, which a test may change."""
 
     def __init__(self, flask, redis_port, *, site=lambda text: text):
         self._flask, self._redis, self._site = flask, redis_port, site
 
     def start(self):
         self.port, self.plain = self.port or free_port(), free_port()
-        self.url, self.plain_url = f"http://{HOST}:{self.port}", f"http://{HOST}:{self.plain}"
-        lua = self.directory / "lua" / "idempotence"
-        lua.mkdir(parents=True, exist_ok=True)
-        for file in (SOURCE / "idempotence").glob("*.lua"):
-            shutil.copy(file, lua)
+        shutil.copytree(SOURCE / "idempotence", self.directory / "lua" / "idempotence")
         (self.directory / "secret").write_text(SECRET + "\n")
         (self.directory / "password").write_text("let me look\n")
-        (self.directory / "site.conf").write_text(self._site(self._of_this_test()))
-        main = MAIN.format(
-            user="user root;" if os.geteuid() == 0 else "",
-            modules=MODULES,
-            folder=self.directory,
-            host=HOST,
-            plain=self.plain,
-            secret=SECRET,
-        )
-        (self.directory / "nginx.conf").write_text(main)
-        command = ["nginx", "-c", f"{self.directory}/nginx.conf", "-e", "stderr"]
-        self._launch(command, self._answers, 10)
-
-    def _of_this_test(self):
-        site = (SOURCE / "nginx.conf").read_text()
-        for given, here in {
+        replaced = {
             '"/etc/nginx/lua/': f'"{self.directory}/lua/',
             "/etc/nginx/idempotence.secret": f"{self.directory}/secret",
             "/etc/nginx/idempotence.password": f"{self.directory}/password",
@@ -117,24 +122,14 @@ class Nginx(ServerProcess):
             '{ "127.0.0.1", 6379 }': f'{{ "{HOST}", {self._redis} }}',
             "server 127.0.0.1:8000;": f"server {HOST}:{self._flask};",
             "listen 80;": f"listen {HOST}:{self.port};",
-        }.items():
-            assert site.count(given) == 1, given
-            site = site.replace(given, here)
-        return _with_echo(site)
-
-    def _answers(self):
-        with suppress(OSError), socket.create_connection((HOST, self.port), timeout=1):
-            return True
-        return False
+        }
+        plain = PLAIN.format(host=HOST, plain=self.plain, secret=SECRET)
+        site = self._site(_with_echo((SOURCE / "nginx.conf").read_text()))
+        self._serve(site + plain, replaced, MODULES_USED)
 
     def cpu_seconds(self):
-        ticks = 0
-        for file in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):  # it has ended meanwhile
-                _, parent, *rest = file.read_text().rpartition(")")[2].split()
-                if int(parent) == self._process.pid:
-                    ticks += int(rest[9]) + int(rest[10])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        workers = psutil.Process(self.pid).children()
+        return sum(sum(worker.cpu_times()[:2]) for worker in workers)
 
     @property
     def verdicts(self):
@@ -148,18 +143,12 @@ class Nginx(ServerProcess):
         return [line for line in lines if "[error]" in line and "idempotence" in line]
 
 
-def application(redis_url, folder, **environment):
+def application(redis_url, folder, **variables):
     """The example of `gateway_app`, on a worker with threads."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-    environment = {
-        "GATEWAY_TEST": str(folder),
-        "PYTHONPATH": path,
-        "IDEMPOTENCE_STORAGE_URI": redis_url,
-        "EXAMPLE_DATABASE": str(folder / "shop.sqlite3"),
-        **environment,
-    }
-    app, options = "helpers.applications.gateway_app:make_app()", {"workers": 1, "threads": 16}
-    return Gunicorn(app, env=environment, cwd=ROOT, **options)
+    own = {"GATEWAY_TEST": folder, "EXAMPLE_DATABASE": folder / "shop.sqlite3"}
+    env = environment(**{"IDEMPOTENCE_STORAGE_URI": redis_url, **own, **variables})
+    app = "helpers.applications.gateway_app:make_app()"
+    return Gunicorn(app, env=env, workers=1, threads=16)
 
 
 def _with_echo(site):
@@ -169,50 +158,6 @@ def _with_echo(site):
         second = first.replace("payments.pay", "echo").replace("/api/payments", "/echo")
         site = site.replace(first, first + second.replace("payments", "echo"))
     return site
-
-
-class Answer:
-    """What came back: status, headers in order without those of the moment, and the body."""
-
-    def __init__(self, response):
-        self.status = response.status
-        headers = sorted(response.getheaders())
-        self.headers = [header for header in headers if header[0].lower() != "date"]
-        self.body = response.read()
-
-    def __eq__(self, other):
-        return vars(self) == vars(other)
-
-    __hash__ = None
-
-    def __repr__(self):
-        return f"{self.status} {self.headers} {self.body!r}"
-
-    def header(self, name):
-        return dict(self.headers).get(name)
-
-    @property
-    def replayed(self):
-        return self.header("Idempotent-Replayed") == "true"
-
-    @property
-    def json(self):
-        return json.loads(self.body)
-
-
-def send(url, path, headers, body=b"", *, method="POST"):
-    """Send exactly these headers (a list of pairs, or a dict)."""
-    pairs = list(headers.items() if isinstance(headers, dict) else headers)
-    with closing(
-        http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
-    ) as connection:
-        has_host = any(name.lower() == "host" for name, _ in pairs)
-        connection.putrequest(method, path, skip_host=has_host, skip_accept_encoding=True)
-        for name, value in pairs:
-            connection.putheader(name, value)
-        connection.putheader("Content-Length", str(len(body)))
-        connection.endheaders(body)
-        return Answer(connection.getresponse())
 
 
 class World:
@@ -225,12 +170,12 @@ class World:
     def new_key(self):
         return f"key-{next(self._keys)}"
 
-    def pay(self, key, amount=7, *, user="alice", url=None, path=PAY, body=None, **more):
+    def pay(self, key, amount=7, *, user="alice", port=None, path=PAY, body=None, **more):
         headers = {"Content-Type": JSON, "Authorization": f"Bearer {user}"}
         headers |= {name.replace("_", "-"): value for name, value in more.items()}
         sent = {name: value for name, value in headers.items() if value is not None}
-        body = json.dumps({"amount": amount}).encode() if body is None else body
-        return send(url or self.nginx.url, path, [*sent.items(), ("Idempotency-Key", key)], body)
+        body = json.dumps({"amount": amount}) if body is None else body
+        return send(port or self.nginx.port, path, "POST", sent | {"Idempotency-Key": key}, body)
 
     @property
     def seen(self):
@@ -263,13 +208,13 @@ class World:
 
 
 @contextlib.contextmanager
-def make_world(folder, *, site=lambda text: text, **environment):
+def make_world(folder, *, site=lambda text: text, **variables):
     """Start all three; the environment is the application's."""
     with RedisServer() as redis:
         redis.client().execute_command("ACL", "SETUSER", *ACL)
         with (
-            application(redis.url, folder, **environment) as flask,
-            Nginx(flask.port, redis.port, site=site) as nginx,
+            application(redis.url, folder, **variables) as flask,
+            GatewayNginx(flask.port, redis.port, site=site) as nginx,
         ):
             yield World(nginx, flask, redis, folder)
             assert nginx.errors == []

@@ -6,7 +6,7 @@ import shutil
 import psycopg
 
 from helpers.servers.postgres import PostgresServer, as_nobody, open_to_nobody
-from helpers.servers.processes import HOST, ServerProcess, free_port, needed
+from helpers.servers.processes import HOST, ConnectedServer, free_port, needed
 
 BINARY_VARIABLE = "IDEMPOTENCE_TEST_PGBOUNCER"
 
@@ -30,8 +30,10 @@ def pgbouncer_binary() -> str | None:
     return shutil.which(wanted) or shutil.which(wanted, path="/usr/sbin")
 
 
-class PgBouncer(ServerProcess):
+class PgBouncer(ConnectedServer):
     """A pooler in transaction mode; by default few connections serve all clients."""
+
+    refused = psycopg.OperationalError
 
     def __init__(self, behind: PostgresServer, **settings: object):
         self._behind, self._binary = behind, needed(pgbouncer_binary(), "pgbouncer: not found")
@@ -46,14 +48,9 @@ class PgBouncer(ServerProcess):
         file.write_text(CONFIGURATION.format(settings=told, **places))
         self._launch([self._binary, str(file)], self._answers, seconds=15, **as_nobody())
 
-    def _answers(self) -> bool:
-        try:
-            psycopg.connect(
-                host=HOST, port=self.port, user="postgres", dbname="postgres", connect_timeout=5
-            ).close()
-        except psycopg.OperationalError:
-            return False
-        return True
+    def connect(self) -> psycopg.Connection:
+        place = {"host": HOST, "port": self.port, "user": "postgres", "dbname": "postgres"}
+        return psycopg.connect(**place, connect_timeout=5)
 
     def url(self, url: str, driver: str = "psycopg") -> str:
         """Return the way through the pooler to a database of the server's."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 
-from helpers.servers.processes import HOST, ServerProcess, free_port, run_to_end
+from helpers.servers.processes import HOST, ConnectedServer, free_port, run_to_end
 
 BINARIES_VARIABLE = "IDEMPOTENCE_TEST_POSTGRES"
 
@@ -52,13 +52,14 @@ def open_to_nobody(directory: Path, *others: Path) -> None:
             os.chown(path, nobody.pw_uid, nobody.pw_gid)
 
 
-class PostgresServer(ServerProcess):
+class PostgresServer(ConnectedServer):
     """A PostgreSQL server on a port of loopback and a unix socket, with an empty cluster.
 
     By default nothing is flushed to the disk: a crash of the server loses nothing, one of the
     machine would.
     """
 
+    refused = psycopg.OperationalError
     KILLS = ("SELECT pg_terminate_backend({})", "SELECT pg_cancel_backend({})")
 
     def __init__(self, **settings: object):
@@ -71,7 +72,7 @@ class PostgresServer(ServerProcess):
             "log_min_messages": "log",
             **settings,
         }
-        self._paused = []
+        self._frozen = []
         self._count = 0
 
     def start(self) -> None:
@@ -132,13 +133,6 @@ class PostgresServer(ServerProcess):
     def _binary(self, name: str) -> str:
         return str(self._binaries / name)
 
-    def _answers(self) -> bool:
-        try:
-            self.connect().close()
-        except psycopg.OperationalError:
-            return False
-        return True
-
     def connect(self, database: str = "postgres", **options) -> psycopg.Connection:
         return psycopg.connect(
             host=HOST,
@@ -173,15 +167,15 @@ class PostgresServer(ServerProcess):
             rows = connection.execute(
                 "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
             )
-            self._paused = [self._process.pid, *(pid for (pid,) in rows)]
-        for pid in self._paused:
+            self._frozen = [self._process.pid, *(pid for (pid,) in rows)]
+        for pid in self._frozen:
             os.kill(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        for pid in self._paused:
+        for pid in self._frozen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-        self._paused = []
+        self._frozen = []
 
     def stop(self) -> None:
         """End the server, without waiting for its clients."""

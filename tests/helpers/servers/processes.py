@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from helpers import ROOT
+
 HOST = "127.0.0.1"
 BINARY_VARIABLE = "IDEMPOTENCE_TEST_REDIS"
 
@@ -53,6 +55,17 @@ def redis_version(binary: str) -> str:
     if found := re.search(r"\bv=(\S+)", told):
         return found[1]
     raise RuntimeError(f"{binary} --version tells no version: {told!r}")
+
+
+def environment(store=None, **variables) -> dict:
+    """Return that of a process which finds the tests; lower case is for settings."""
+    named = {"storage_uri": store, **variables} if store else variables
+    told = {
+        name if name.isupper() else f"FLASK_IDEMPOTENCE_{name.upper()}": str(value)
+        for name, value in named.items()
+    }
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **told}
 
 
 def free_port() -> int:
@@ -97,13 +110,50 @@ class Answer:
     """What a server answered, read whole."""
 
     def __init__(self, response):
-        self.status = response.status
-        self.headers = response.headers
-        self.text = response.read().decode()
+        self.status, self.headers = response.status, response.headers
+        self.body = response.read()
+
+    def __repr__(self):
+        return f"{self.status} {self.headers.items()} {self.body!r}"
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
 
     @property
     def json(self):
-        return json.loads(self.text)
+        return json.loads(self.body)
+
+    @property
+    def slug(self) -> str | None:
+        """Which refusal it is."""
+        return self.headers["Idempotence-Refusal"]
+
+    @property
+    def replayed(self) -> bool:
+        return self.headers["Idempotent-Replayed"] == "true"
+
+    @property
+    def told(self) -> tuple:
+        """All of it but the moment."""
+        headers = [header for header in self.headers.items() if header[0].lower() != "date"]
+        return self.status, sorted(headers), self.body
+
+
+def send(port, path, method="GET", headers=(), body=None, *, timeout=30, source=None) -> Answer:
+    """Send a request on a connection of its own, with exactly these headers."""
+    headers = list(headers.items() if isinstance(headers, dict) else headers)
+    has_host = any(name.lower() == "host" for name, _ in headers)
+    body = body.encode() if isinstance(body, str) else body or b""
+    if body or method != "GET":
+        headers.append(("Content-Length", str(len(body))))
+    connection = http.client.HTTPConnection(HOST, port, timeout=timeout, source_address=source)
+    with contextlib.closing(connection):
+        connection.putrequest(method, path, skip_host=has_host, skip_accept_encoding=True)
+        for name, value in headers:
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        return Answer(connection.getresponse())
 
 
 def run_to_end(command, *, check=False, **options):
@@ -133,6 +183,7 @@ class ServerProcess:
     """What is asked for until it is answered."""
     _log = ""
     _process = None
+    _paused = False
 
     def __enter__(self):
         # The path of a unix socket may have about 100 bytes.
@@ -161,12 +212,8 @@ class ServerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, path, method="GET", headers=(), body=None, *, timeout=30) -> Answer:
-        """Send a request on a connection of its own."""
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=timeout)
-        with contextlib.closing(connection):
-            connection.request(method, path, body, dict(headers))
-            return Answer(connection.getresponse())
+    def ask(self, path, method="GET", headers=(), body=None, **options) -> Answer:
+        return send(self.port, path, method, headers, body, **options)
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError):
@@ -178,6 +225,7 @@ class ServerProcess:
         with (self.directory / "log").open("wb") as log:
             options |= {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             self._process = subprocess.Popen(command, start_new_session=True, **options)
+        self._paused = False
         deadline = time.monotonic() + seconds
         while not answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -202,6 +250,29 @@ class ServerProcess:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+    def pause(self) -> None:
+        """Freeze the process: it keeps its connections and answers nothing."""
+        if not self._paused:
+            self._process.send_signal(signal.SIGSTOP)
+            os.waitpid(self._process.pid, os.WUNTRACED)  # returns when it has really stopped
+            self._paused = True
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+        self._paused = False
+
+
+class ConnectedServer(ServerProcess):
+    """A server that answers once a driver connects; `refused` is what it raises before."""
+
+    refused: type[Exception] = OSError
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(self.refused):
+            self.connect().close()
+            return True
+        return False
 
 
 class RedisServer(ServerProcess):
@@ -236,7 +307,6 @@ class RedisServer(ServerProcess):
 
     def start(self) -> None:
         """Start the server: the first time on a free port, then always on the same."""
-        self._paused = False
         first = not self.port
         for attempts_left in reversed(range(5)):
             self.port = self._free_port() if first else self.port
@@ -268,20 +338,19 @@ class RedisServer(ServerProcess):
             return probe.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         return False
 
-    def pause(self) -> None:
-        """Freeze the server: it keeps its connections and answers nothing."""
-        if not self._paused:
-            self._process.send_signal(signal.SIGSTOP)
-            os.waitpid(self._process.pid, os.WUNTRACED)  # returns when it has really stopped
-            self._paused = True
-
-    def resume(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
-        self._paused = False
-
     def restart(self) -> None:
         self.stop()
         self.start()
+
+
+READY = re.compile(r"worker ready: (\d+)")
+
+
+def is_alive(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
 
 
 class Gunicorn(ServerProcess):
@@ -297,8 +366,9 @@ def post_worker_init(worker):
         self, app, *, workers=2, threads=32, env=None, cwd=None, worker_class="gthread", extra=()
     ):
         self._workers = workers
-        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        self._environment = environment() | (env or {})
         self._cwd = cwd
+        self._program = []
         self._arguments = [f"--workers={workers}", f"--threads={threads}"]
         self._arguments += [f"--worker-class={worker_class}", *extra, app]
 
@@ -306,14 +376,19 @@ def post_worker_init(worker):
         """Start Gunicorn on a socket that is bound here, so that nobody can take the port."""
         settings = self.directory / "settings.py"
         settings.write_text(self.SETTINGS)
+        program = self._program or ["gunicorn", f"--config={settings}"]
         with socket.socket() as listener:
             listener.bind((HOST, 0))
             self.port = listener.getsockname()[1]
             self.url = f"http://{HOST}:{self.port}"
-            command = [sys.executable, "-m", "gunicorn", f"--config={settings}"]
+            command = [sys.executable, "-m", *program]
             command += [f"--bind=fd://{listener.fileno()}", *self._arguments]
             options = {"cwd": self._cwd, "env": self._environment}
             self._launch(command, self._answers, 90, pass_fds=[listener.fileno()], **options)
 
     def _answers(self) -> bool:
         return self.log.count("worker ready:") >= self._workers and super()._answers()
+
+    def workers(self) -> list[int]:
+        """Return the workers that live; each has been ready."""
+        return [int(pid) for pid in READY.findall(self.log) if is_alive(int(pid))]

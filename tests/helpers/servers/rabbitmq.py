@@ -8,7 +8,7 @@ import socket
 import pika
 
 from helpers.servers.postgres import as_nobody, open_to_nobody
-from helpers.servers.processes import HOST, ServerProcess, free_port, needed, until
+from helpers.servers.processes import HOST, ConnectedServer, free_port, needed, until
 
 BINARY_VARIABLE = "IDEMPOTENCE_TEST_RABBITMQ"
 REMEDY = (
@@ -24,8 +24,10 @@ FILES = (
 """What is in the directory of the server, besides."""
 
 
-class RabbitServer(ServerProcess):
+class RabbitServer(ConnectedServer):
     """A RabbitMQ node on a port of loopback, with a port mapper (epmd) of its own."""
+
+    refused = pika.exceptions.AMQPError
 
     def __init__(self):
         wanted = os.environ.get(BINARY_VARIABLE)
@@ -61,13 +63,7 @@ class RabbitServer(ServerProcess):
         self._launch(["sh", "-c", command, self._binary], self._answers, 60, **options)
 
     def _answers(self) -> bool:
-        if not self._listens():  # which pika would log at length
-            return False
-        try:
-            self.connect().close()
-        except pika.exceptions.AMQPError:
-            return False
-        return True
+        return self._listens() and super()._answers()  # pika would log at length
 
     def _listens(self) -> bool:
         with socket.socket() as probe:

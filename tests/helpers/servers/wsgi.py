@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from helpers.servers.processes import HOST, ServerProcess, free_port, needed
+from helpers.servers.processes import HOST, ServerProcess, environment, free_port, needed
 
-APPLICATIONS = Path(__file__).parents[1] / "applications"
-APP, ASGI_APP = "served_app:app", "served_app:asgi"
+SCRIPT = Path(__file__).parents[1] / "applications" / "served_app.py"
+APP, ASGI_APP = (f"helpers.applications.served_app:{name}" for name in ("app", "asgi"))
 
 GUNICORN = "gunicorn --bind {address} --workers 2 --no-control-socket"
 UWSGI = "uwsgi --http-socket {address} --master --processes 2 --module {app} --die-on-term"
@@ -50,25 +50,17 @@ AS_ANOTHER = "unshare --user --map-user=1000 --map-group=1000"
 class WsgiServer(ServerProcess):
     """A server by its name in `COMMANDS`, with the application of `served_app` on Redis."""
 
-    def __init__(self, name, redis_server, **environment):
+    def __init__(self, name, redis_server, **variables):
         database = redis_server.url.removesuffix("/0")
         self.name = name
         self.effects = redis_server.client(decode_responses=True, db=3)
-        self._environment = {
-            **os.environ,
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": str(APPLICATIONS),
-            "STORE": f"{database}/2",
-            "EFFECTS": f"{database}/3",
-            "ASGI": name.partition(" ")[2],
-            **environment,
-        }
+        own = {"EFFECTS": f"{database}/3", "ASGI": name.partition(" ")[2], **variables}
+        self._environment = environment(f"{database}/2", lease=1, **own)
 
     def start(self):
         self.port = free_port()
         filled = {"host": HOST, "port": self.port, "address": f"{HOST}:{self.port}"}
-        filled |= {"app": APP, "asgi": ASGI_APP, "directory": self.directory}
-        filled["script"] = APPLICATIONS / "served_app.py"
+        filled |= {"app": APP, "asgi": ASGI_APP, "script": SCRIPT, "directory": self.directory}
         program, *words = COMMANDS[self.name].format(**filled).split()
         command = [program_of(program), *words]
         if program == "mod_wsgi-express" and os.geteuid() == 0:

@@ -1,14 +1,22 @@
-"""The system's browsers, as Playwright starts them, and axe-core, which finds faults on a page."""
+"""The system's browsers, as Playwright starts them, axe-core, which finds faults, and hands.
+
+The hands are mouse and keyboard without Playwright's checks, which some pages of Firefox do not
+answer. Over WebDriver BiDi, Firefox announces no navigation to a page from its back/forward cache.
+Where scripts are switched off, it settles no promise of Playwright's. Selectors are those of CSS.
+"""
 
 import os
 import shutil
+from contextlib import suppress
 
 import pytest
+from helpers.servers.processes import needed, until
 
 try:
     from axe_playwright_python.sync_playwright import Axe
+    from playwright import sync_api
 except ImportError:
-    Axe = None
+    Axe = sync_api = None
 
 NAMES = {
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
@@ -19,20 +27,22 @@ in_each_browser = pytest.mark.parametrize("browser_name", NAMES)
 """Other tests are run in Chromium only."""
 
 
-def nothing_to_drive(what):
-    """Leave the test out; where the machine is there to run it, fail."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{what} is missing, and CI=true says that it must not be")
-    pytest.skip(f"{what} is missing")
-
-
-def start_browser(playwright, name, *, keeps_pages, scripts):
+def start_browser(playwright, name, keeps_pages, scripts):
     """Start a browser; the options are those that hold for all of its pages."""
     path = next(filter(None, map(shutil.which, NAMES[name])), None)
-    if path is None:
-        nothing_to_drive(f"a browser (apt-get install {NAMES[name][0]})")
+    needed(path, f"a browser is missing (apt-get install {NAMES[name][0]})")
     if name == "firefox":
-        return _start_firefox(playwright, path, keeps_pages=keeps_pages, scripts=scripts)
+        preferences = {
+            "javascript.enabled": scripts,
+            # Whether to send a form again is asked of people; they say yes.
+            "dom.confirm_repost.testing.always_accept": True,
+        }
+        if not keeps_pages:
+            preferences["browser.sessionhistory.max_total_viewers"] = 0
+        # This channel is WebDriver BiDi, for a Firefox as it is installed.
+        return playwright.firefox.launch(
+            executable_path=path, channel="moz-firefox", firefox_user_prefs=preferences
+        )
     # Playwright switches the back/forward cache off, which people have on.
     ignored = ["--disable-back-forward-cache"] if keeps_pages else None
     arguments = ["--disable-dev-shm-usage"]  # containers have little of it, and pages crash
@@ -43,24 +53,8 @@ def start_browser(playwright, name, *, keeps_pages, scripts):
     )
 
 
-def _start_firefox(playwright, path, *, keeps_pages, scripts):
-    preferences = {
-        "javascript.enabled": scripts,
-        # Whether to send a form again is asked of people; they say yes.
-        "dom.confirm_repost.testing.always_accept": True,
-    }
-    if not keeps_pages:
-        preferences["browser.sessionhistory.max_total_viewers"] = 0
-    # This channel is WebDriver BiDi, for a Firefox as it is installed.
-    return playwright.firefox.launch(
-        executable_path=path, channel="moz-firefox", firefox_user_prefs=preferences
-    )
-
-
 def violations(page):
     """Return what on a page violates WCAG 2.1 AA."""
-    if Axe is None:
-        nothing_to_drive("axe-playwright-python (uv run --group browser)")
     rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
     found = Axe().run(page, options={"runOnly": rules, "resultTypes": ["violations"]})
     return [
@@ -68,3 +62,46 @@ def violations(page):
         for violation in found.response["violations"]
         for node in violation["nodes"]
     ]
+
+
+KEPT_SOON = 1500
+"""Milliseconds in which a browser shows a page that it has kept."""
+
+
+def place_of(page, selector):
+    """Return the middle of an element, in the window."""
+    return page.evaluate(
+        """selector => {
+            const element = document.querySelector(selector);
+            element.scrollIntoView({ block: "center", behavior: "instant" });
+            const { x, y, width, height } = element.getBoundingClientRect();
+            return [x + width / 2, y + height / 2];
+        }""",
+        selector,
+    )
+
+
+def press(page, selector, clicks=1):
+    page.mouse.click(*place_of(page, selector), click_count=clicks)
+
+
+def write(page, selector, text):
+    press(page, selector)
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type(text)
+
+
+def go_back(page):
+    with suppress(sync_api.TimeoutError):  # Firefox shows a page that it has kept
+        page.go_back(wait_until="commit", timeout=KEPT_SOON)
+
+
+def shows(page, selector, text=""):
+    def is_shown():
+        try:
+            found = page.evaluate("s => document.querySelector(s)?.textContent", selector)
+        except sync_api.Error:  # a page that is being left
+            return False
+        return found is not None and text in found
+
+    return until(is_shown, seconds=10)

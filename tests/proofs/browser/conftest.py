@@ -1,31 +1,26 @@
-"""A real browser, and the shop that it visits."""
+"""A real browser, and the shop or the example that it visits."""
 
 import pytest
-from proofs.browser.browsers import nothing_to_drive, start_browser
+from helpers.servers.example import ask
+from helpers.servers.processes import needed
+from proofs.browser.browsers import start_browser, sync_api
+from proofs.browser.example import start
 from proofs.browser.shop import running_shop
-
-try:
-    from playwright.sync_api import sync_playwright
-except ImportError:
-    sync_playwright = None
 
 
 @pytest.fixture(scope="session")
 def launch():
     """Return a function that starts a browser of the system, or gives the one that runs."""
-    if sync_playwright is None:
-        nothing_to_drive("playwright (uv run --group browser)")
-    with sync_playwright() as playwright:
+    needed(sync_api, "playwright or axe is missing (uv run --group browser)")
+    with sync_api.sync_playwright() as playwright:
         running = {}
 
-        def start(name, *, keeps_pages, scripts):
-            which = (name, keeps_pages, scripts)
+        def of_kind(*which):
             if which not in running:
-                options = {"keeps_pages": keeps_pages, "scripts": scripts}
-                running[which] = start_browser(playwright, name, **options)
+                running[which] = start_browser(playwright, *which)
             return running[which]
 
-        yield start
+        yield of_kind
         for browser in running.values():
             browser.close()
 
@@ -54,7 +49,7 @@ def visit(launch, browser_name):
         if browser_name == "chromium":
             options["java_script_enabled"] = java_script_enabled
             java_script_enabled = True
-        browser = launch(browser_name, keeps_pages=keeps_pages, scripts=java_script_enabled)
+        browser = launch(browser_name, keeps_pages, java_script_enabled)
         context = browser.new_context(**options)
         contexts.append(context)
         context.set_default_timeout(30_000)
@@ -75,3 +70,22 @@ def visit(launch, browser_name):
 def shop():
     with running_shop() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with start(tmp_path_factory.mktemp("shop")) as server:
+        yield server
+
+
+@pytest.fixture
+def url(running):
+    """The address of the example, without orders."""
+    ask(running.url + "/orders/clear", {})
+    return running.url
+
+
+@pytest.fixture
+def expect(visit):
+    sync_api.expect.set_options(timeout=30_000)
+    return sync_api.expect

@@ -2,13 +2,7 @@
 
 import os
 
-import pytest
-from helpers.servers.example import FlaskRun, ask
-
-try:
-    from playwright import sync_api
-except ImportError:
-    sync_api = None
+from helpers.servers.example import FlaskRun
 
 PAGES = {
     "shop.catalogue": "/",
@@ -30,25 +24,6 @@ def start(folder, **settings):
     environment = {**os.environ, "EXAMPLE_DATABASE": str(folder / "shop.sqlite3")}
     environment |= {f"FLASK_IDEMPOTENCE_{name}": str(value) for name, value in settings.items()}
     return FlaskRun(env=environment)
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with start(tmp_path_factory.mktemp("shop")) as server:
-        yield server
-
-
-@pytest.fixture
-def url(running):
-    """The address of the example, without orders."""
-    ask(running.url + "/orders/clear", {})
-    return running.url
-
-
-@pytest.fixture
-def expect(visit):
-    sync_api.expect.set_options(timeout=30_000)
-    return sync_api.expect
 
 
 def wider_than_the_window(page):

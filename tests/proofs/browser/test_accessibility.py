@@ -1,11 +1,10 @@
 """The example's pages by the rules of WCAG 2.1 AA: light and dark, on a phone and a desktop."""
 
-# ruff: noqa: F811 (a fixture is imported, and then an argument)
 import itertools
 
 import pytest
 from proofs.browser.browsers import violations
-from proofs.browser.example import DESKTOP, PAGES, PHONE, expect, order, run_lab, running, url  # noqa: F401 - fixtures
+from proofs.browser.example import DESKTOP, PAGES, PHONE, order, run_lab
 
 from example_app import create_app
 

@@ -1,10 +1,8 @@
 """The example's lab in a real browser: it draws what happens, and stays responsive."""
 
-# ruff: noqa: F811 (a fixture is imported, and then an argument)
 import re
 
 import pytest
-from proofs.browser.example import expect, running, url  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.browser
 

@@ -4,7 +4,6 @@
 picture was taken: its text without digits, and the files that draw it.
 """
 
-# ruff: noqa: F811 (a fixture is imported, and then an argument)
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 from helpers.repository import ROOT
 from helpers.servers.example import ask
-from proofs.browser.example import expect, run_lab, running, url  # noqa: F401 - fixtures
+from proofs.browser.example import run_lab
 
 pytestmark = pytest.mark.browser
 
@@ -64,8 +63,6 @@ PICTURES = {
 }
 """How a page gets into the state of its picture, and the size of the window."""
 
-MARGIN = 20
-
 DARK = {"example-lab"}
 """Pictures with a second version for dark pages."""
 
@@ -78,29 +75,12 @@ def digest_of(part):
     return hashlib.sha256("\n".join([text, *sources]).encode()).hexdigest()
 
 
-def frame(part):
-    """Return the rectangle of a part with a margin, as far as the page extends."""
-    return part.evaluate(
-        """(part, margin) => {
-          const { left, top, right, bottom } = part.getBoundingClientRect();
-          const x = Math.max(0, left + scrollX - margin);
-          const y = Math.max(0, top + scrollY - margin);
-          const { scrollWidth, scrollHeight } = document.documentElement;
-          const width = Math.min(scrollWidth, right + scrollX + margin) - x;
-          return { x, y, width, height: Math.min(scrollHeight, bottom + scrollY + margin) - y };
-        }""",
-        MARGIN,
-    )
-
-
 def save(name, part):
     for scheme in ("dark", "light"):
         if scheme == "light" or name in DARK:
             part.page.emulate_media(color_scheme=scheme)
             suffix = "-dark" if scheme == "dark" else ""
-            part.page.screenshot(
-                path=FOLDER / f"{name}{suffix}.png", clip=frame(part), full_page=True
-            )
+            part.screenshot(path=FOLDER / f"{name}{suffix}.png")
     digests = json.loads(DIGESTS.read_text()) if DIGESTS.exists() else {}
     digests[name] = digest_of(part)
     DIGESTS.write_text(json.dumps(digests, indent=2, sort_keys=True) + "\n")

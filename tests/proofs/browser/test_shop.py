@@ -1,23 +1,12 @@
 """The example in a real browser: clicks, reloads and lost responses have one effect; recipes."""
 
-# ruff: noqa: F811 (a fixture is imported, and then an argument)
 import re
 import time
 
 import pytest
 from helpers.servers.example import ask
-from proofs.browser.browsers import in_each_browser
-from proofs.browser.example import (  # noqa: F401 - fixtures
-    DESKTOP,
-    PAGES,
-    PHONE,
-    expect,
-    running,
-    start,
-    url,
-    wider_than_the_window,
-)
-from proofs.browser.hands import place_of
+from proofs.browser.browsers import in_each_browser, place_of
+from proofs.browser.example import DESKTOP, PAGES, PHONE, start, wider_than_the_window
 
 pytestmark = pytest.mark.browser
 

@@ -9,7 +9,8 @@ import pytest
 from flask import Flask
 from helpers.callers.http_callers import serving
 from helpers.repository import ROOT
-from proofs.browser.browsers import nothing_to_drive, violations
+from helpers.servers.processes import needed
+from proofs.browser.browsers import violations
 from proofs.browser.example import DESKTOP, PHONE
 
 pytestmark = pytest.mark.browser
@@ -28,8 +29,7 @@ SOURCE = "https://github.com/flask-idempotence/flask-idempotence/blob/main/docs"
 def site(tmp_path_factory):
     extensions = ("sphinx_copybutton", "sphinx_inline_tabs", "jieba")
     for package in ("sphinx", "myst_parser", "furo", *extensions):
-        if importlib.util.find_spec(package) is None:
-            nothing_to_drive(f"{package} (uv run --group browser --group docs)")
+        needed(importlib.util.find_spec(package), f"{package} is missing (uv run --group docs)")
     folder = tmp_path_factory.mktemp("site")
     for pages, output in ((DOCS, folder), (DOCS / "zh", folder / "zh")):
         command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", pages, output]

@@ -1,29 +1,18 @@
-"""The application under test: one view behind every kind of guard, whose runs go into a journal.
+"""The application under test: a view behind every kind of guard, whose runs go into a journal."""
 
-Its settings come from the environment: STORE, OPTIONS (of the store), LEASE, INTERVAL and JOURNAL.
-"""
-
-import json
 import os
 import signal
 import time
 import uuid
 from pathlib import Path
 
-from flask import Flask, g, request
-from helpers.journal import Journal
+from flask import g, request
+from helpers.applications.plain import app
 
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence import idempotent, no_repeat_submit, one_time_token
 
-app = Flask("chaos")
-app.config.update(
-    SECRET_KEY="a secret for the tests",
-    IDEMPOTENCE_STORAGE_URI=os.environ["STORE"],
-    IDEMPOTENCE_STORAGE_OPTIONS=json.loads(os.environ.get("OPTIONS", "{}")),
-    IDEMPOTENCE_LEASE=float(os.environ["LEASE"]),
-    IDEMPOTENCE_KEY_REQUIRED=True,
-)
-Idempotence(app)
+from .history import Journal
+
 journal = Journal(Path(os.environ["JOURNAL"]))
 journal.watch_for_standstills()
 
@@ -31,7 +20,7 @@ GUARDS = {
     "once": idempotent(guarantee="at-most-once"),
     "least": idempotent(),
     "patient": idempotent(wait=2),
-    "lock": no_repeat_submit(interval=float(os.environ.get("INTERVAL", "2"))),
+    "lock": no_repeat_submit,
     "token": one_time_token(),
     "restoring": one_time_token(restore_on_failure=True),
 }
@@ -40,11 +29,6 @@ GUARDS = {
 @app.before_request
 def note_arrival():
     g.arrived = time.monotonic()
-
-
-@app.get("/")
-def index():
-    return {"pid": os.getpid()}
 
 
 def view():

@@ -23,6 +23,9 @@ from .history import (
 CLOCKS = 0.05
 """Seconds by which the server's clock and ours may drift apart within a lease."""
 
+SLACK = 1.5
+"""Seconds that a busy machine may add to a request."""
+
 EXPECTED = {
     "once": {"key-in-progress", "outcome-unknown"},
     "least": {"key-in-progress"},
@@ -184,6 +187,25 @@ def is_expected(attempt: Attempt, exits: set[str], failed: set[str]) -> bool:
     return attempt.status in {None, 201}
 
 
+def no_request_exceeds_its_deadlines(history: History) -> Iterator[Violation]:
+    """A request takes no longer than its view and one deadline for each step of its guard.
+
+    The time in which its host stood still does not count.
+    """
+    runs = {run.attempt: run for run in history.runs if run.ended}
+    for attempt in history.attempts:
+        seconds = attempt.received - attempt.sent
+        if run := runs.get(attempt.id):
+            seconds -= run.ended - run.begun
+        for stall in history.stalls:
+            if stall.pid == attempt.pid:
+                common = min(attempt.received, stall.ended) - max(attempt.sent, stall.begun)
+                seconds -= max(0.0, common)
+        steps = 2 if attempt.run and not attempt.replayed else 1
+        if seconds > steps * history.deadline + SLACK:
+            yield Violation(attempt.operation, f"{seconds:.2f} s of its own")
+
+
 def reason(history: History, first: Run, second: Run) -> str | None:
     """Return why a second run was let in, or None where nothing explains it.
 
@@ -249,3 +271,21 @@ CHECKS = (
     no_key_stays_wedged,
     only_expected_answers_come,
 )
+
+ALWAYS_IN_A_SPLIT = (
+    nothing_is_lost,
+    nobody_gets_anothers_answer,
+    answers_are_equal,
+    no_key_stays_wedged,
+    only_expected_answers_come,
+    no_request_exceeds_its_deadlines,
+)
+"""What `proofs.partitions` checks, also where an asynchronous failover may forget a grant."""
+
+IN_A_SPLIT = (
+    *ALWAYS_IN_A_SPLIT,
+    at_most_once_ran_nothing_twice,
+    nothing_runs_before_the_lease_is_over,
+    nothing_acknowledged_is_forgotten,
+)
+"""With `wait_replicas`."""

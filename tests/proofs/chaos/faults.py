@@ -3,16 +3,13 @@
 import contextlib
 import os
 import random
-import re
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from helpers.journal import read_journal
 from helpers.servers.faults import CLAIM, Proxy
 from helpers.servers.processes import Assembled, Gunicorn, RedisServer, until
 from helpers.servers.topologies import SentinelGroup
@@ -96,33 +93,20 @@ class Workers:
             timer.join()
 
     def _running(self) -> list[int]:
-        begun = [int(pid) for pid in re.findall(r"worker ready: (\d+)", self._server.log)]
-        return [pid for pid in begun if pid not in self._stopped and _is_alive(pid)]
+        return [pid for pid in self._server.workers() if pid not in self._stopped]
 
     def _busy(self) -> list[int]:
-        in_view = {
-            run.pid for run in history_in(read_journal(self._directory)).runs if not run.end
-        }
+        runs = history_in(self._directory).runs
+        in_view = {run.pid for run in runs if not run.end}
         return [pid for pid in self._running() if pid in in_view]
-
-
-def _is_alive(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
 
 
 class OneServer(Assembled):
     """A server that writes everything down at once, behind a proxy that does harm."""
 
     kinds = (
-        "redis killed",
-        "redis away for longer than a lease",
-        "bytes delayed",
-        "bytes dropped",
-        "replies dropped",
-        "connections cut",
+        *("redis killed", "redis away for longer than a lease", "connections cut"),
+        *("bytes delayed", "bytes dropped", "replies dropped"),
     )
 
     def _assemble(self, start) -> None:
@@ -133,24 +117,25 @@ class OneServer(Assembled):
 
     def do(self, plan: Plan) -> None:
         begun = time.monotonic()
-        redis, proxy = self._redis, self._proxy
-        delay = 0.02 + plan.victim % 300 / 1000
-        away = (redis.kill, redis.start)
-        strike, end = {
-            "redis killed": away,
-            "redis away for longer than a lease": away,
-            "bytes delayed": (partial(setattr, proxy, "delay", each) for each in (delay, 0)),
-            "bytes dropped": (partial(setattr, proxy, "black_hole", on) for on in (True, False)),
-            "replies dropped": (
-                partial(proxy.drop_next_replies, 8, after=(b"EVALSHA", *CLAIM)),
-                partial(proxy.drop_next_replies, 0),
-            ),
-            "connections cut": (proxy.refuse, proxy.accept),
-        }[plan.kind]
-        strike()
+        self._switch(plan, on=True)
         time.sleep(plan.seconds)
-        end()
+        self._switch(plan, on=False)
         self.faults.append(Fault(plan.kind, begun, time.monotonic()))
+
+    def _switch(self, plan: Plan, *, on: bool) -> None:
+        redis, proxy = self._redis, self._proxy
+        if plan.kind.startswith("redis"):
+            change = redis.kill if on else redis.start
+            change()
+        elif plan.kind == "connections cut":
+            change = proxy.refuse if on else proxy.accept
+            change()
+        elif plan.kind == "bytes delayed":
+            proxy.delay = 0.02 + plan.victim % 300 / 1000 if on else 0.0
+        elif plan.kind == "bytes dropped":
+            proxy.black_hole = on
+        else:
+            proxy.drop_next_replies(8 if on else 0, after=(b"EVALSHA", *CLAIM))
 
 
 DOWN_AFTER = 2.0
@@ -195,16 +180,13 @@ class Sentinels:
     def do(self, plan: Plan) -> None:
         """Kill the primary, and bring it back as a replica of its successor."""
         with self._asked:
-            self._replace_primary(plan)
-
-    def _replace_primary(self, plan: Plan) -> None:
-        begun = time.monotonic()
-        old = self._group.primary
-        old.kill()
-        new = self._group.wait_for_failover(old, 40)
-        old.start()  # empty
-        old.client().replicaof("127.0.0.1", new.port)
-        if not until(self._group.is_whole, 40):
-            raise RuntimeError("The group did not become whole again.")
-        self._primary = self._group.primary
-        self.faults.append(Fault(plan.kind, begun, time.monotonic()))
+            begun = time.monotonic()
+            old = self._group.primary
+            old.kill()
+            new = self._group.wait_for_failover(old, 40)
+            old.start()  # empty
+            old.client().replicaof("127.0.0.1", new.port)
+            if not until(self._group.is_whole, 40):
+                raise RuntimeError("The group did not become whole again.")
+            self._primary = self._group.primary
+            self.faults.append(Fault(plan.kind, begun, time.monotonic()))

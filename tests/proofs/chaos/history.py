@@ -2,12 +2,20 @@
 
 Here and in `proofs.partitions`. An operation is named by its mode, its number and its user; all
 times are of the monotonic clock, which the processes of one machine share.
+
+The application writes down each run of a view in a journal, outside its store. A line is one
+write to a file that is open for appending, so lines of several processes do not mix, and what was
+written outlives a SIGKILL of its writer.
 """
 
 import json
+import os
+import threading
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 KEY_MODES = ("once", "least", "patient")
 KILLED = "worker killed"
@@ -108,6 +116,7 @@ class History:
     given_up: list[str] = field(default_factory=list)
     lease: float = 3.0
     interval: float = 2.0
+    deadline: float = 1.0
 
     @cached_property
     def attempts_of(self) -> dict[str, list[Attempt]]:
@@ -139,14 +148,52 @@ def _grouped(items) -> dict[str, list]:
     return groups
 
 
+LOOK_EVERY = 0.1
+"""Seconds between two looks at the clock, by which a process notices that it stood still."""
+
+STANDSTILL = 0.3
+"""Seconds from which on a standstill is written down."""
+
+
+class Journal:
+    """The journal, open for writing, and beside it a file for each operation."""
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._file = os.open(directory / "journal", flags, 0o600)
+
+    def note(self, event, **told) -> None:
+        line = {"event": event, "at": time.monotonic(), "pid": os.getpid(), **told}
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+    def ordinal(self, operation: str) -> int:
+        """Count one more run of an operation, and return which one it is, from 1."""
+        with (self._directory / operation.replace("/", "-")).open("ab", buffering=0) as file:
+            file.write(b"x")
+            return file.tell()
+
+    def watch_for_standstills(self) -> None:
+        """Write down, from a thread, when this process gets no time to run."""
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            before = time.monotonic()
+            time.sleep(LOOK_EVERY)
+            if time.monotonic() > before + LOOK_EVERY + STANDSTILL:
+                self.note("stall", since=before)
+
+
 ENDS = {"ended": "success", "failed": "failure", "exits": "exit", "kills itself": "kill"}
 DEATHS = {"kills itself": KILLED_ITSELF, "exits": EXITED}
 
 
-def history_in(lines: list[dict]) -> History:
+def history_in(directory: Path) -> History:
     """Return what a journal tells: runs, the deaths that they brought about, and standstills."""
     attempts, runs, faults, stalls = [], {}, [], []
-    for line in lines:
+    whole, _, _ = (directory / "journal").read_bytes().rpartition(b"\n")
+    for line in map(json.loads, whole.splitlines()):
         event, at, pid = line.pop("event"), line.pop("at"), line.pop("pid")
         if event == "attempt":
             attempts.append(Attempt(**line, pid=pid))

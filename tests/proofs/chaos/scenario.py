@@ -3,9 +3,7 @@
 import time
 from pathlib import Path
 
-from helpers.journal import read_journal
-from helpers.repository import ROOT
-from helpers.servers.processes import Gunicorn
+from helpers.servers.processes import Gunicorn, environment
 
 from .faults import Workers, plans
 from .history import History, history_in
@@ -24,13 +22,12 @@ WORKERS = 4
 
 def application(directory: Path, url: str) -> Gunicorn:
     """Return the application on several workers; Gunicorn itself must not kill who is stopped."""
-    environment = {"STORE": url, "LEASE": str(LEASE), "INTERVAL": str(INTERVAL)}
+    settings = {"lease": LEASE, "lock_interval": INTERVAL, "key_required": "true"}
     return Gunicorn(
         "proofs.chaos.application:app",
         workers=WORKERS,
         threads=16,
-        env={**environment, "JOURNAL": str(directory)},
-        cwd=ROOT / "tests",
+        env=environment(url, **settings, JOURNAL=directory),
         extra=("--timeout=120", "--log-level=warning"),
     )
 
@@ -57,7 +54,7 @@ def play(store, directory: Path, *, seconds: float, seed: int) -> History:
             load.end(within=PATIENCE)
         time.sleep(LEASE + MARGIN)
         load.probe()
-    history = history_in(read_journal(directory))
+    history = history_in(directory)
     history.attempts, history.given_up = load.attempts, load.given_up
     history.faults += [*store.faults, *workers.faults]
     history.lease, history.interval = LEASE, INTERVAL

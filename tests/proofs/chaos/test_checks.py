@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from helpers.journal import Journal, read_journal
 
 from . import checks
-from .history import EXITED, KILLED, STOPPED, Attempt, Fault, History, Run, history_in
+from .history import EXITED, KILLED, STOPPED, Attempt, Fault, History, Journal, Run, history_in
 from .report import counts_of
 
 LEASE, INTERVAL = 3.0, 2.0
@@ -166,6 +165,25 @@ def test_each_check_has_a_violation_and_a_client_without_an_answer_is_one():
     assert lost.operation == ANNA
 
 
+@pytest.mark.parametrize(
+    ("seconds", "takes", "stalled", "hangs"),
+    [
+        (2.6, 0, None, True),
+        (2.4, 0, None, False),
+        (8, 7.9, None, False),
+        (10, 0, 1, False),
+        (10, 0, 2, True),  # another host stood still
+    ],
+)
+def test_a_request_that_hangs_is_found(seconds, takes, stalled, hangs):
+    of_host = {"sent": 6, "received": 6 + seconds, "pid": 1}
+    runs = [run(6, takes=takes)] if takes else []
+    attempts = [answer(6, 7, **of_host) if takes else replay(6, 7, **of_host)]
+    stalls = [Fault("standstill", 6.05, 5.9 + seconds, stalled)] if stalled else []
+    history = History(attempts, runs, stalls=stalls)
+    assert bool([*checks.no_request_exceeds_its_deadlines(history)]) == hangs
+
+
 def test_a_journal_is_read_as_it_was_written_and_its_history_is_counted(tmp_path):
     journal = Journal(tmp_path)
     about = {"operation": ANNA, "attempt": "a", "arrived": 1.0}
@@ -176,7 +194,7 @@ def test_a_journal_is_read_as_it_was_written_and_its_history_is_counted(tmp_path
     journal.note("stall", since=0.0)
     with (tmp_path / "journal").open("ab") as file:
         file.write(b'{"event": "eff')  # is being written
-    history = history_in(read_journal(tmp_path))
+    history = history_in(tmp_path)
     assert [(run.effect is None, run.end) for run in history.runs] == [(False, "exit"), (True, "")]
     counts = counts_of(history)
     assert counts["Faults"] == {EXITED: 1}

@@ -1,11 +1,9 @@
 """The rows of docs/reports/clients.md: clients for Node against an application on loopback."""
 
 import pytest
-from helpers.callers.clients_page import KEY, attempt, measured, rows
-from helpers.callers.node import MUST_RUN
-from helpers.callers.node_clients import NODE_CLIENTS, REMEDY, NodeClients, is_installed
+from helpers.callers.clients_page import KEY, attempt, measured, retries_of_a_final_conflict, rows
+from helpers.callers.node import MUST_RUN, NODE_CLIENTS, REMEDY, NodeClients, is_installed
 from helpers.servers.faulty_shop import Shop
-from helpers.servers.final_conflict import retries_of_a_final_conflict
 
 pytestmark = pytest.mark.clients
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 from helpers.callers.clients_page import KEY, PAGE, attempt, measured, rows
-from helpers.callers.node_clients import NODE_CLIENTS
+from helpers.callers.node import NODE_CLIENTS
 from helpers.callers.python_clients import PYTHON_CLIENTS
 from helpers.repository import section
 from helpers.servers.faulty_shop import RESULT, Shop

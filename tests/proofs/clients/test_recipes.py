@@ -6,10 +6,9 @@ import boto3
 import pytest
 import stripe
 from botocore.exceptions import ClientError
-from helpers.callers.clients_page import KEY, attempt, recipe
+from helpers.callers.clients_page import KEY, attempt, recipe, retries_of_a_final_conflict
 from helpers.callers.python_clients import PYTHON_CLIENTS
 from helpers.servers.faulty_shop import FaultyServer
-from helpers.servers.final_conflict import retries_of_a_final_conflict
 
 from flask_idempotence import MemoryStore, StoreError, current_guard, idempotent
 from flask_idempotence.stores.base import Outcome

@@ -7,8 +7,8 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
-from helpers.applications.doctor_apps import GOOD, production_app
-from helpers.cli_shell import Shell
+from helpers.applications.doctor_apps import GOOD, names_of, production_app
+from helpers.cli_shell import Shell, invoke
 from helpers.repository import ROOT, text_of
 
 from flask_idempotence.cli.doctor import collect, examine
@@ -38,10 +38,6 @@ def app(url):
 
 def store_of(app):
     return app.extensions["idempotence"].store
-
-
-def invoke(app, *arguments):
-    return app.test_cli_runner().invoke(args=["idempotence", *arguments])
 
 
 def fill(store):
@@ -131,7 +127,7 @@ def found_in(app, *names):
 
 def test_the_doctor_finds_nothing_where_all_is_well(app):
     store_of(app).create_table()
-    found = found_in(app, *STORE_CHECKS)
+    found = found_in(app, *names_of(STORE_CHECKS))
     name = store_of(app).engine.dialect.name
     pooler = ["pooler"] if name == "postgresql" else []
     names = ["store", "version", "table", "durability", "room", *pooler, "clock"]

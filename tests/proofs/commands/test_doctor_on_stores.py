@@ -1,7 +1,7 @@
 """The doctor on the store: on real servers, well and ill."""
 
 import pytest
-from helpers.applications.doctor_apps import GOOD, found_by, production_app, severity
+from helpers.applications.doctor_apps import GOOD, found_by, names_of, production_app, severity
 from helpers.apps import bare_app
 from helpers.servers.processes import HOST, RedisServer, until
 
@@ -12,14 +12,15 @@ from flask_idempotence.cli.doctor.store import STORE_CHECKS
 pytestmark = pytest.mark.servers
 
 OF_DATABASES = {"table", "durability", "room", "pooler"}
-OF_SERVERS = [name for name in STORE_CHECKS if name not in OF_DATABASES]
+OF_STORES = names_of(STORE_CHECKS)
+OF_SERVERS = dict.fromkeys(name for name in OF_STORES if name not in OF_DATABASES)
 
 
 def test_a_server_that_is_as_it_should_be(fresh_redis):
     fresh_redis.client().config_set("appendonly", "yes")
     app = production_app(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)
     found = list(examine(collect(app)))
-    assert {each.check: each.severity for each in found if each.check in STORE_CHECKS} == (
+    assert {each.check: each.severity for each in found if each.check in OF_STORES} == (
         dict.fromkeys(OF_SERVERS, "ok")
     )
     assert fresh_redis.client().dbsize() == 0  # the probe is gone

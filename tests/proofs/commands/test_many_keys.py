@@ -4,9 +4,8 @@ import re
 import tracemalloc
 
 import pytest
-from cli.test_store_commands import invoke, rows
 from helpers.apps import make_app
-from helpers.cli_shell import Shell
+from helpers.cli_shell import Shell, invoke, rows
 
 pytestmark = pytest.mark.servers
 

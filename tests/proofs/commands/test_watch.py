@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 import redis
 from helpers.apps import make_app
-from helpers.cli_shell import APP, Shell
+from helpers.cli_shell import APP, Shell, invoke
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import Gunicorn, all_at_once, run_to_end, until
 
@@ -233,13 +233,6 @@ def test_an_output_that_is_closed_from_the_start_is_no_error(shell, closed):
     assert "Traceback" not in done.stderr
 
 
-def test_a_terminal_gets_the_same_lines(shell):
-    done = shell.terminal("watch", "--for", "1")
-    assert done.code == 0
-    assert "\x1b" not in done.out
-    assert done.out.splitlines()[-1] == "Signals: 0. Processes that have published: 0."
-
-
 @pytest.mark.parametrize(
     ("uri", "switch", "code", "told"),
     [
@@ -251,8 +244,7 @@ def test_a_terminal_gets_the_same_lines(shell):
 )
 def test_silence_and_other_stores_are_explained(redis_url, uri, switch, code, told):
     app = make_app(IDEMPOTENCE_STORAGE_URI=uri or redis_url, IDEMPOTENCE_WATCH=switch)
-    arguments = ["idempotence", "watch", "--json", "--for", "0.5"]
-    done = app.test_cli_runner().invoke(args=arguments)
+    done = invoke(app, "watch", "--json", "--for", "0.5")
     assert (done.exit_code, done.stdout) == (code, "")
     assert told in done.stderr
     remedy = "Set IDEMPOTENCE_STORAGE_URI to a Redis server" if code else "Signals: 0."

@@ -1,7 +1,6 @@
 """The application under a long load: a view behind each kind of guard, and an unguarded twin.
 
-Its settings come from the environment: STORE, LEASE, TTL, and LEAKS, names of leaks that are
-planted to test whether a run finds them.
+LEAKS in its environment are names of leaks that are planted to test whether a run finds them.
 """
 
 import os
@@ -11,64 +10,22 @@ import time
 import uuid
 from urllib.parse import urlsplit
 
-from flask import Flask, Response, request
+from flask import Response, request
+from helpers.applications.plain import app, idempotence
 
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence import idempotent, no_repeat_submit, one_time_token
 
-LEASE, TTL = float(os.environ["LEASE"]), float(os.environ["TTL"])
-SLOW = 0.8 * LEASE
-"""Seconds of a view whose lease is renewed twice."""
-
-BRIEF = 0.4
-"""Seconds of a view for whose end its duplicate waits."""
-
-app = Flask("endurance")
-app.config.update(
-    SECRET_KEY="a secret for the tests",
-    IDEMPOTENCE_STORAGE_URI=os.environ["STORE"],
-    IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 5},  # a machine that stalls is no outage
-    IDEMPOTENCE_LEASE=LEASE,
-    IDEMPOTENCE_KEY_TTL=TTL,
-    IDEMPOTENCE_KEY_REQUIRED=True,
-    IDEMPOTENCE_TOKEN_TTL=TTL,
-)
-idempotence = Idempotence(app)
-
-
-class BrokenView(Exception):
-    """Raised by a view."""
-
-
-@app.errorhandler(BrokenView)
-def broken(error):
-    return {"run": ""}, 500
-
-
-@app.get("/")
-def index():
-    return {"pid": os.getpid()}
+app.register_error_handler(ZeroDivisionError, lambda error: ({}, 500))
 
 
 def view():
-    return {"run": uuid.uuid4().hex, "order": request.json["order"]}, 201
-
-
-def slow_view():
-    time.sleep(SLOW)
-    return view()
-
-
-def brief_view():
-    time.sleep(BRIEF)
-    return view()
-
-
-def failing_view():
-    return view()[0], 503
+    asked = request.json
+    time.sleep(asked.get("work", 0))
+    return {"run": uuid.uuid4().hex, "order": asked["order"]}, asked.get("status", 201)
 
 
 def raising_view():
-    raise BrokenView
+    return 1 / 0
 
 
 def streaming_view():
@@ -77,7 +34,8 @@ def streaming_view():
 
 
 def once_view():
-    with idempotence.once("order", request.json["order"], ttl=TTL) as once:
+    ttl = app.config["IDEMPOTENCE_KEY_TTL"]
+    with idempotence.once("order", request.json["order"], ttl=ttl) as once:
         if once.first:
             once.result = uuid.uuid4().hex
     return {"run": once.result}, 201
@@ -91,12 +49,10 @@ def locking_view():
 VIEWS = {
     "floor": view,
     "key": idempotent()(view),
-    "slow": idempotent()(slow_view),
-    "patient": idempotent(wait=5)(brief_view),
-    "failing": idempotent()(failing_view),
+    "patient": idempotent(wait=5)(view),
     "raising": idempotent()(raising_view),
     "stream": idempotent()(streaming_view),
-    "lock": no_repeat_submit(LEASE)(view),
+    "lock": no_repeat_submit(view),
     "token": one_time_token()(view),
     "once": once_view,
     "named": locking_view,
@@ -114,7 +70,7 @@ def leak_threads():
 
 
 def leak_connections():
-    place = urlsplit(os.environ["STORE"])
+    place = urlsplit(app.config["IDEMPOTENCE_STORAGE_URI"])
     kept.append(socket.create_connection((place.hostname, place.port)))
 
 

@@ -1,19 +1,20 @@
-"""Twenty minutes in a few words: a server, its clients, and a sample every two seconds."""
+"""A run in a few words: a server, its clients, and a sample again and again."""
 
 import time
-from argparse import Namespace
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from helpers.repository import ROOT
-from helpers.servers.processes import Gunicorn
+import psutil
+from helpers.servers.processes import Gunicorn, environment
 
 from .load import Load
-from .processes import children_of, usage_of
-from .stores import open_server
+from .stores import MEBIBYTE, open_server
 
 WORKERS, THREADS = 2, 16
+LEASE = 6.0
+RATE = 120.0
+"""Requests a second."""
+
 EVERY = 2.0
 """Seconds between two samples; less in a short run."""
 
@@ -26,80 +27,92 @@ SAMPLES = 100
 
 @dataclass
 class Samples:
-    """What was measured; series, times and ratios are pairs of a moment and a value."""
+    """What was measured: series of pairs of a moment and a value."""
 
-    title: str
     ttl: float = 0.0
     began: float = 0.0
     ended: float = 0.0
-    series: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
-    timing: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    ratios: list[tuple[float, float]] = field(default_factory=list)
-    problems: dict[str, int] = field(default_factory=dict)
+    series: dict = field(default_factory=lambda: defaultdict(list))
+    problems: Counter = field(default_factory=Counter)
     late: float = 0.0
 
 
-def play(plan: Namespace, directory: Path) -> Samples:
+def figures_of(pid):
+    """Return what a process has; USS are the bytes that no other process shares."""
+    process = psutil.Process(pid)
+    memory = process.memory_full_info()
+    return {
+        "USS, MiB": memory.uss / MEBIBYTE,
+        "RSS, MiB": memory.rss / MEBIBYTE,
+        "threads": process.num_threads(),
+        "descriptors": process.num_fds(),
+    }
+
+
+def play(plan, directory):
     """Run the load, and sample.
 
     Records live much shorter than the run, so that as many expire as are made, in the parts of
     the run that are compared.
     """
     with open_server(plan.store, directory) as store, server_of(plan, store.url) as server:
-        samples = Samples(store.version, plan.ttl)
-        load = Load(server.port, plan.rate)
-        workers = children_of(server.pid)
+        samples = Samples(plan.ttl)
+        load = Load(server, RATE, LEASE)
+        workers = psutil.Process(server.pid).children()
         for _ in range(BURSTS):
             store.hold()
             load.burst()
-            if all(usage_of(worker).threads > THREADS for worker in workers):
+            if all(worker.num_threads() > THREADS for worker in workers):
                 break
         load.start()
         samples.began = time.monotonic()
         seconds = 60 * plan.minutes
         try:
             while (now := time.monotonic()) < samples.began + seconds:
-                values = store.sample() | of_processes(server.pid, workers, load)
+                values = store.sample() | of_processes(server.pid, workers)
                 for name, value in values.items():
                     samples.series[name].append((time.monotonic(), value))
                 time.sleep(max(0.0, now + min(EVERY, seconds / SAMPLES) - time.monotonic()))
             samples.ended = time.monotonic()
         finally:
             load.end()
-        if children_of(server.pid) != workers:
+        if psutil.Process(server.pid).children() != workers:
             load.problems["a worker was replaced"] += 1
         load.problems.update(line for line in server.log.splitlines() if is_trouble(line))
-    samples.timing, samples.ratios = load.timing, load.ratios
-    samples.problems = dict(load.problems)
-    samples.late = load.late / max(1, load.requests)
+    samples.series["guarded ÷ unguarded, median"] = load.ratios
+    samples.problems, samples.late = load.problems, load.late / max(1, load.requests)
     return samples
 
 
-def server_of(plan: Namespace, url: str) -> Gunicorn:
-    settings = {"STORE": url, "LEASE": plan.lease, "TTL": plan.ttl, "LEAKS": " ".join(plan.leak)}
+def server_of(plan, url):
+    settings = {
+        "storage_options": '{"deadline": 5}',  # a machine that stalls is no outage
+        "lease": LEASE,
+        "lock_interval": LEASE,
+        "key_ttl": plan.ttl,
+        "key_required": "true",
+        "token_ttl": plan.ttl,
+    }
     return Gunicorn(
         "proofs.endurance.application:app",
         workers=WORKERS,
         threads=THREADS,
-        env={name: str(value) for name, value in settings.items()},
-        cwd=ROOT / "tests",
-        extra=("--timeout=120", "--keep-alive=75", "--log-level=warning"),
+        env=environment(url, **settings, LEAKS=" ".join(plan.leak)),
+        extra=("--timeout=120", "--log-level=warning"),
     )
 
 
-def of_processes(master: int, workers: list[int], load: Load) -> dict[str, float]:
-    named = {"master": master} | {f"worker {n}": pid for n, pid in enumerate(workers, 1)}
-    found = {name: usage_of(pid) for name, pid in named.items()}
-    values = {"CPU of the clients": time.process_time(), "requests": load.requests}
-    values["CPU of the workers"] = sum(u.cpu for name, u in found.items() if name != "master")
-    for name, usage in found.items():
-        values[f"{name} USS"] = usage.uss
-        values[f"{name} RSS"] = usage.rss
-        values[f"{name} threads"] = usage.threads
-        values[f"{name} descriptors"] = usage.descriptors
+def of_processes(master, workers):
+    values = {
+        "CPU of the clients": time.process_time(),
+        "CPU of the workers": sum(sum(worker.cpu_times()[:2]) for worker in workers),
+    }
+    named = {"master": master} | {f"worker {n}": each.pid for n, each in enumerate(workers, 1)}
+    for name, pid in named.items():
+        values |= {f"{name}, {what}": value for what, value in figures_of(pid).items()}
     return values
 
 
-def is_trouble(line: str) -> bool:
+def is_trouble(line):
     """Whether a line of the server's log is a warning or an error, of which there must be none."""
     return line.strip() != "" and not line.startswith("worker ready:")

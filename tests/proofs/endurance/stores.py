@@ -3,117 +3,106 @@
 import contextlib
 import sqlite3
 import threading
-from pathlib import Path
 
+import psutil
 from helpers.servers.postgres import PostgresServer
 from helpers.servers.processes import Assembled, RedisServer
 
 from flask_idempotence.stores import open_store
 
-from .processes import children_of, proportional_size, usage_of
-
+MEBIBYTE = 1024 * 1024
 HELD = 0.5
 """Seconds for which a store answers nothing before a run, so that all connections are opened."""
 
 
-class RedisStore(Assembled):
-    def _assemble(self, start) -> None:
-        self._server = start(RedisServer())
-        self.url = self._server.url
-        self.version = f"Redis {self._server.version}"
-
-    def hold(self) -> None:
+class ServerStore(Assembled):
+    def hold(self):
         self._server.pause()
         threading.Timer(HELD, self._server.resume).start()
 
-    def sample(self) -> dict[str, float]:
+
+class RedisStore(ServerStore):
+    def _assemble(self, start):
+        self._server = start(RedisServer())
+        self.url = self._server.url
+
+    def sample(self):
         """Return what the server counts; its own client is one of the connections."""
         client = self._server.client()
         memory = client.info("memory")
         return {
             "connections": len(client.client_list()) - 1,
             "keys": client.dbsize(),
-            "store's bytes": memory["used_memory_dataset"],
-            "store's RSS": memory["used_memory_rss"],
+            "store, MiB": memory["used_memory_dataset"] / MEBIBYTE,
+            "server's RSS, MiB": memory["used_memory_rss"] / MEBIBYTE,
         }
 
 
 class SqliteStore(Assembled):
-    def __init__(self, directory: Path):
+    def __init__(self, directory):
         self._file = directory / "store.db"
 
-    def _assemble(self, start) -> None:
+    def _assemble(self, start):
         self.url = f"sqlite:///{self._file}"
-        self.version = f"SQLite {sqlite3.sqlite_version}"
         create_table(self.url)
         connection = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
         self._connection = start(contextlib.closing(connection))
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA busy_timeout=5000")
 
-    def hold(self) -> None:
+    def hold(self):
         self._connection.execute("BEGIN IMMEDIATE")
         threading.Timer(HELD, self._connection.execute, ["COMMIT"]).start()
 
-    def sample(self) -> dict[str, float]:
+    def sample(self):
         """Return the rows and the size of the files; a file has no connections of its own."""
         [rows] = self._connection.execute("SELECT count(*) FROM flask_idempotence").fetchone()
-        sizes = {path.name: path.stat().st_size for path in self._file.parent.glob("store.db*")}
-        return {"keys": rows, "store's bytes": sum(sizes.values())}
+        size = sum(path.stat().st_size for path in self._file.parent.glob("store.db*"))
+        return {"keys": rows, "store, MiB": size / MEBIBYTE}
 
 
-class PostgresStore(Assembled):
+class PostgresStore(ServerStore):
     """A PostgreSQL with the settings of its distribution, save for the flushes."""
 
-    def _assemble(self, start) -> None:
+    def _assemble(self, start):
         self._server = start(PostgresServer())
         self.url = self._server.new_database()
         self._connection = start(self._server.connect(self.url.rpartition("/")[2]))
-        version = self._connection.execute("SHOW server_version").fetchone()[0]
-        self.version = f"PostgreSQL {version}"
         create_table(self.url)
 
-    def hold(self) -> None:
-        self._server.pause()
-        threading.Timer(HELD, self._server.resume).start()
+    def _ask(self, query):
+        return [row[0] for row in self._connection.execute(query)]
 
-    def sample(self) -> dict[str, float]:
+    def sample(self):
         """Return what the server counts, but for the connection that asks."""
-        backends = self._connection.execute(
+        backends = self._ask(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
             " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        ).fetchall()
-        [rows] = self._connection.execute("SELECT count(*) FROM flask_idempotence").fetchone()
-        [size] = self._connection.execute(
-            "SELECT pg_total_relation_size('flask_idempotence')"
-        ).fetchone()
-        private = 0
-        for (pid,) in backends:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-                private += usage_of(pid).uss
-        postmaster = self._server.pid
-        resident = sum(map(_size_of, [postmaster, *children_of(postmaster)]))
+        )
+        postmaster = psutil.Process(self._server.pid)
+        private = resident = 0
+        for process in (postmaster, *postmaster.children()):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                memory = process.memory_full_info()
+                resident += memory.pss
+                private += memory.uss if process.pid in backends else 0
+        [rows] = self._ask("SELECT count(*) FROM flask_idempotence")
+        [size] = self._ask("SELECT pg_total_relation_size('flask_idempotence')")
         return {
             "connections": len(backends),
             "keys": rows,
-            "store's bytes": size,
-            "backends' USS": private,
-            "store's RSS": resident,
+            "store, MiB": size / MEBIBYTE,
+            "backends' USS, MiB": private / MEBIBYTE,
+            "server's RSS, MiB": resident / MEBIBYTE,
         }
 
 
-def _size_of(pid: int) -> int:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return proportional_size(pid)
-    return 0
-
-
-def create_table(url: str) -> None:
+def create_table(url):
     with contextlib.closing(open_store(url, {})) as store:
         store.create_table()
 
 
-def open_server(name: str, directory: Path):
+def open_server(name, directory):
     kinds = {"redis": RedisStore, "postgresql": PostgresStore}
     return SqliteStore(directory) if name == "sqlite" else kinds[name]()
 

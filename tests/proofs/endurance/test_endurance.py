@@ -1,49 +1,51 @@
-"""Short forms of the long runs, with generous limits; and leaks, planted to be found.
+"""What grows in a process, in its store, and in the time of a request; and leaks, to be found.
 
-`python -m proofs.endurance` runs the long forms.
+`ENDURANCE=25` makes all of it 25 times as long, and the limits of the load those of the report.
 """
 
-import sys
+import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from types import SimpleNamespace
 
 import pytest
-from helpers.repository import ROOT
-from helpers.servers.processes import run_to_end
 
+from . import soak
+from .one_process import fork_often, hold_leases, send_keys
 from .stores import STORES
+from .verdict import Limits, grown, report_of
 
 pytestmark = pytest.mark.endurance
 
-SHORT = [
-    "--minutes",
-    "0.8",
-    "--ttl",
-    "5",
-    "--limit",
-    "15",
-    "--store-limit",
-    "60",
-    "--time-limit",
-    "60",
-]
+TIMES = float(os.environ.get("ENDURANCE", "1"))
+
+
+def in_a_process(play, *arguments):
+    """Return what comes of a function in a process of its own, whose figures are its alone."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(play, *arguments).result()
 
 
 @pytest.fixture
-def endure(record_property):
-    def run(*words):
-        command = [sys.executable, "-m", "proofs.endurance", *map(str, words)]
-        done = run_to_end(command, cwd=ROOT / "tests", timeout=240)
-        record_property("report", f"{' '.join(command[2:])}\n{done.stdout}{done.stderr}")
-        return done.returncode, done.stdout + done.stderr
+def load(tmp_path, record_property):
+    """Return what grew under a mixed load, and what else went wrong."""
 
-    return run
+    def play(store, *, minutes=0.8, ttl=5.0, leak=(), of_store=0.6):
+        plan = SimpleNamespace(store=store, minutes=minutes, ttl=ttl, leak=leak)
+        limits = Limits(0.15, of_store, 0.6)
+        if TIMES > 1:
+            plan.minutes, plan.ttl, limits = minutes * TIMES, min(60.0, ttl * TIMES), Limits()
+        lines, faults = report_of(soak.play(plan, tmp_path), limits)
+        record_property("report", "\n".join([store, *lines]))
+        return faults
+
+    return play
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_nothing_grows_under_a_mixed_load(endure, store):
+def test_nothing_grows_under_a_mixed_load(load, store):
     # Rows of a table are pruned in rounds, of which such a run has three.
-    swing = () if store == "redis" else ("--store-limit", 250)
-    code, told = endure("soak", store, *SHORT, *swing)
-    assert code == 0, told
+    assert load(store, of_store=0.6 if store == "redis" else 2.5) == []
 
 
 LEAKS = {
@@ -53,39 +55,52 @@ LEAKS = {
 
 
 @pytest.mark.parametrize("leaks", LEAKS)
-def test_leaks_are_found(endure, leaks):
-    planted = ("--leak", *leaks.split())
-    code, told = endure("soak", "redis", *SHORT, "--minutes", 0.4, "--ttl", 4, *planted)
-    assert code == 1
-    failures = [line for line in told.splitlines() if line.startswith("FAILED: |")]
+def test_leaks_are_found(load, leaks):
+    faults = load("redis", minutes=0.4, ttl=4.0, leak=leaks.split())
     for name in LEAKS[leaks]:
-        assert any(name in line for line in failures), told
+        assert any(name in fault and "→" in fault for fault in faults), faults
 
 
-@pytest.mark.parametrize(("store", "count"), [("memory", 100_000), ("full", 50_000)])
-def test_distinct_keys_leave_nothing_in_a_process(endure, store, count):
-    code, told = endure("keys", store, "--count", count, "--limit", 6)
-    assert code == 0, told
-    assert ("503 SERVICE" in told) == (store == "full")
+def growth_of(store, count, directory, limit, record_property, **more):
+    """Send distinct keys; return what grew from a tenth of them on, and the statuses."""
+    count = int(count * TIMES)
+    marks, statuses = in_a_process(send_keys, store, count, directory, *more.values())
+    _, early, _, end = marks
+    early = {name: early[name] for name in early if not name.startswith("keys")}
+    lines, faults = grown(early, end, limit)
+    record_property("report", "\n".join([f"{store}: {count} keys, {dict(statuses)}", *lines]))
+    return faults, statuses
 
 
-def test_distinct_keys_on_a_server_leave_nothing_in_a_process(endure):
-    code, told = endure("keys", "redis", "--count", 20_000)
-    assert code == 0, told
+@pytest.mark.parametrize(
+    ("store", "count", "limit"),
+    [("memory", 100_000, 0.06), ("full", 50_000, 0.06), ("redis", 20_000, 0.03)],
+)
+def test_distinct_keys_leave_nothing_in_a_process(tmp_path, record_property, store, count, limit):
+    faults, statuses = growth_of(store, count, tmp_path, limit, record_property)
+    assert faults == []
+    assert ("503 SERVICE UNAVAILABLE" in statuses) == (store == "full")
 
 
-def test_keys_that_a_process_keeps_are_found(endure):
-    code, told = endure("keys", "memory", "--count", 20_000, "--leak", "keys")
-    assert code == 1
-    assert "FAILED: | allocated blocks" in told
+def test_keys_that_a_process_keeps_are_found(tmp_path, record_property):
+    faults, _ = growth_of("memory", 20_000, tmp_path, 0.03, record_property, leak=True)
+    assert any("allocated blocks" in fault for fault in faults)
 
 
-def test_two_thousand_leases_are_renewed_in_time(endure):
-    code, told = endure("leases", "redis", "--count", 2000, "--lease", 6, "--seconds", 12)
-    assert code == 0, told
+def test_two_thousand_leases_are_renewed_in_time(tmp_path, record_property):
+    told = in_a_process(hold_leases, "redis", int(2000 * TIMES), tmp_path, 6.0, 12.0)
+    record_property("report", "\n".join(f"{name}: {value:.3g}" for name, value in told.items()))
+    assert told["lost"] == told["missing in the store"] == 0
+    assert told["left of a lease, at least"] > 2.0
+    assert told["latest renewal"] < 1.0
+    # The keeper, and with a database the watchdog of its connections.
+    assert told["threads that were started"] <= 2
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_hundred_forks_leave_nothing_in_their_parent(endure, store):
-    code, told = endure("forks", store, "--count", 100)
-    assert code == 0, told
+def test_a_hundred_forks_leave_nothing_in_their_parent(tmp_path, record_property, store):
+    marks, wrong = in_a_process(fork_often, store, int(100 * TIMES), tmp_path)
+    assert {what: some[:5] for what, some in wrong.items() if some} == {}
+    lines, faults = grown(marks[len(marks) // 10], marks[-1], 0.03)
+    record_property("report", "\n".join([store, *lines]))
+    assert faults == []

@@ -1,11 +1,7 @@
-"""What a long run must show: a line for each figure, those of an early part beside the end's."""
+"""What a long run must show: what a figure was in an early part, and what it is in the end."""
 
 import statistics
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from .processes import MEBIBYTE
-from .soak import Samples
 
 EARLY, EARLY_LASTS = 4 / 20, 2 / 20
 END = (17 / 20, 1.0)
@@ -16,51 +12,6 @@ IN_BALANCE = 1.25
 
 
 @dataclass(frozen=True)
-class Line:
-    """One figure of a run, early (it has warmed up) and late; `limit` is a share of growth."""
-
-    name: str
-    before: float
-    after: float
-    unit: str = ""
-    limit: float | None = None
-
-    @property
-    def growth(self) -> float:
-        return self.after / self.before - 1 if self.before else float(self.after > 0)
-
-    @property
-    def verdict(self) -> str:
-        if self.limit is None:
-            return ""
-        return "ok" if self.growth <= self.limit else "FAILED"
-
-    def __str__(self) -> str:
-        figures = [f"{figure:.4g} {self.unit}".strip() for figure in (self.before, self.after)]
-        grown = f"{100 * self.growth:+.1f} %"
-        return f"| {self.name} | {' | '.join(figures)} | {grown} | {self.verdict} |"
-
-
-def told(lines: Iterable[Line]) -> tuple[str, list[str]]:
-    """Return the table of some lines, and those that missed their limit."""
-    head = ["| | early | end | growth | |", "|---|---|---|---|---|"]
-    lines = [*lines]
-    missed = [f"FAILED: {line}" for line in lines if line.verdict == "FAILED"]
-    return "\n".join([*head, *map(str, lines)]), missed
-
-
-def grown(early: dict, end: dict, limit: float) -> tuple[str, list[str]]:
-    """Compare figures. The keeper comes and goes: a thread may be doubled."""
-    limits = {name: 1.0 if name == "threads" else limit for name in early}
-    return told(Line(name, early[name], end[name], limit=limits[name]) for name in early)
-
-
-def shortest_run(ttl: float) -> float:
-    """Return how many seconds a run must last, to be in balance early enough."""
-    return IN_BALANCE * ttl / (END[0] - EARLY_LASTS)
-
-
-@dataclass(frozen=True)
 class Limits:
     """Shares by which figures may grow; `times` also of operations that may begin late."""
 
@@ -68,57 +19,62 @@ class Limits:
     store: float = 0.03
     times: float = 0.03
 
+    def of(self, name):
+        if name.startswith(("worker", "master")):
+            return self.processes
+        return self.times if name.startswith(("CPU", "guarded")) else self.store
 
-def report_of(samples: Samples, limits: Limits) -> tuple[str, list[str]]:
-    table, faults = told(lines_of(samples, limits))
-    faults += [f"FAILED: {count} x {problem}" for problem, count in samples.problems.items()]
+
+def compare(early, end, limit_of):
+    """Return a line for each figure, and those lines in which one grew by more than its limit."""
+    lines, missed = [], []
+    for name, before in early.items():
+        after = end[name]
+        growth = after / before - 1 if before else float(after > 0)
+        lines.append(f"{name}: {before:.4g} → {after:.4g}, {100 * growth:+.1f} %")
+        if growth > limit_of(name):
+            missed.append(lines[-1])
+    return lines, missed
+
+
+def grown(early, end, limit):
+    """Compare figures. The keeper comes and goes: a thread may be doubled."""
+    return compare(early, end, lambda name: 1.0 if name == "threads" else limit)
+
+
+def report_of(samples, limits):
+    lines, faults = compare(*figures_of(samples), limits.of)
+    faults += [f"{count} x {problem}" for problem, count in samples.problems.items()]
     if samples.late > limits.times:
-        faults.append(f"FAILED: {100 * samples.late:.1f} % of the operations began late")
-    return table, faults
+        faults.append(f"{100 * samples.late:.1f} % of the operations began late")
+    return lines, faults
 
 
-def lines_of(samples: Samples, limits: Limits) -> Iterable[Line]:
-    yield from _of_series(samples, limits)
-    ratios = [_median(part) for part in _parts(samples, samples.ratios)]
-    yield Line("guarded ÷ unguarded, median", *ratios, limit=limits.times)
-    workers, clients, requests = (
-        [part[-1] - part[0] for part in _parts(samples, samples.series[name])]
-        for name in ("CPU of the workers", "CPU of the clients", "requests")
+def figures_of(samples):
+    """Return the averages of both parts."""
+    parts = {name: parts_of(samples, values) for name, values in samples.series.items()}
+    workers, clients = (
+        [part[-1] - part[0] for part in parts.pop(f"CPU of the {who}")]
+        for who in ("workers", "clients")
     )
-    # The clients' work is always the same: it measures the machine.
-    shares = (ours / theirs for ours, theirs in zip(workers, clients, strict=True))
-    yield Line("CPU a request, workers ÷ clients", *shares, limit=limits.times)
-    used = (1000 * each / count for each, count in zip(workers, requests, strict=True))
-    yield Line("CPU a request", *used, "ms")
-    for kind, values in sorted(samples.timing.items()):
-        medians = (1000 * _median(part) for part in _parts(samples, values))
-        yield Line(f"{kind}, median", *medians, "ms")
-
-
-def _of_series(samples: Samples, limits: Limits) -> Iterable[Line]:
-    for name, values in samples.series.items():
-        who, _, what = name.rpartition(" ")
-        if who.startswith("CPU") or what == "requests":
-            continue
-        is_of_process = who.startswith(("worker", "master"))
-        limit = limits.processes if is_of_process else limits.store
-        parts = _parts(samples, values)
-        if what in ("USS", "RSS", "bytes"):
-            sizes = [statistics.fmean(part) / MEBIBYTE for part in parts]
-            yield Line(f"{who}, {what}" if is_of_process else name, *sizes, "MiB", limit)
-        else:
+    for place in (0, 1):
+        # The clients' work is always the same: it measures the machine.
+        figures = {"CPU a request, workers ÷ clients": workers[place] / clients[place]}
+        for name, part in parts.items():
             # Keys come and go in rounds, as rows are pruned.
-            average = statistics.fmean if what == "keys" else _median
-            title = f"{who}, {what}" if is_of_process else f"{name} in the store"
-            yield Line(title, *map(average, parts), limit=limit)
+            is_steady = name != "keys" and not name.endswith("MiB")
+            average = statistics.median if is_steady else statistics.fmean
+            figures[name] = average(part[place])
+        yield figures
 
 
-def parts_of(samples: Samples) -> tuple[tuple[float, float], tuple[float, float]]:
+def compared(samples):
+    """Return the two parts of a run that are compared, as shares of it."""
     early = max(EARLY, IN_BALANCE * samples.ttl / (samples.ended - samples.began))
     return (early, early + EARLY_LASTS), END
 
 
-def _parts(samples: Samples, values: Sequence[tuple[float, float]]) -> list[list[float]]:
+def parts_of(samples, values):
     length = samples.ended - samples.began
     return [
         [
@@ -126,9 +82,5 @@ def _parts(samples: Samples, values: Sequence[tuple[float, float]]) -> list[list
             for moment, value in values
             if begin * length <= moment - samples.began <= end * length
         ]
-        for begin, end in parts_of(samples)
+        for begin, end in compared(samples)
     ]
-
-
-def _median(values: Sequence[float]) -> float:
-    return statistics.median(values) if values else 0.0

@@ -4,13 +4,6 @@ import pytest
 from helpers.callers.recipe_requests import RecipeSite
 
 
-@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/recipes.sqlite3"
-    return request.getfixturevalue(request.param).new_database()
-
-
 @pytest.fixture
 def make(url, tmp_path):
     made = []

@@ -7,8 +7,7 @@ import os
 import re
 
 import pytest
-from helpers.repository import ROOT
-from helpers.servers.processes import Gunicorn, run_to_end
+from helpers.servers.processes import Gunicorn, environment, run_to_end
 from helpers.servers.wsgi import program_of
 
 pytestmark = pytest.mark.fuzz
@@ -37,8 +36,7 @@ def test_whatever_is_sent_the_answer_is_as_described_and_none_is_a_server_error(
     seconds = int(os.environ.get("FUZZ_SECONDS", "25"))
     server = Gunicorn(
         f"helpers.applications.{application}:app",
-        env={"STORE": redis_url, "DIRECTORY": str(tmp_path), "PYTHONPATH": str(ROOT)},
-        cwd=ROOT / "tests",
+        env=environment(STORE=redis_url, DIRECTORY=tmp_path),
         threads=8,
     )
     with server:

@@ -4,7 +4,8 @@ import functools
 import itertools
 
 import pytest
-from helpers.servers.nginx_gateway import JSON, PAY, send
+from helpers.servers.nginx_gateway import JSON, PAY
+from helpers.servers.processes import send
 
 pytestmark = pytest.mark.gateway
 
@@ -45,7 +46,8 @@ def test_a_header_of_blanks_costs_its_length_and_no_more(gateway, header):
             sent = given | {header: BLANKS[header].format(" " * size)}
             if header == "Authorization":
                 sent["Idempotency-Key"] = "a,b"  # or the view would wait for its bank
-            assert send(gateway.nginx.url, PAY, sent, b'{"amount": 7}').status in {400, 409, 422}
+            answer = send(gateway.nginx.port, PAY, "POST", sent, b'{"amount": 7}')
+            assert answer.status in {400, 409, 422}
 
         check_linear(gateway, ask, 7600)
 
@@ -57,7 +59,7 @@ def test_names_in_any_order_are_sorted_in_about_their_number(gateway):
         return f"{{{','.join(members)}}}".encode()
 
     def ask(count):
-        answer = send(gateway.nginx.plain_url, "/gateway/canonical", {}, body(count))
+        answer = send(gateway.nginx.plain, "/gateway/canonical", "POST", {}, body(count))
         assert answer.body.startswith(b'{"000":1,"001":1,')
 
     assert len(body(8000)) < 64 * 1024
@@ -79,7 +81,7 @@ BODIES = {
 def test_a_body_of_any_shape_costs_its_length_and_no_more(gateway, shape):
     def ask(size):
         body = BODIES[shape](size).encode()
-        assert send(gateway.nginx.plain_url, "/gateway/canonical", {}, body).status == 200
+        assert send(gateway.nginx.plain, "/gateway/canonical", "POST", {}, body).status == 200
 
     check_linear(gateway, ask, 60_000)
 

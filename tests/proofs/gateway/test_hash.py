@@ -7,8 +7,8 @@ import string
 import pytest
 from flask import request
 from helpers.applications.gateway_app import make_app
-from helpers.servers.nginx_gateway import JSON, PAY, send
-from helpers.servers.processes import HOST
+from helpers.servers.nginx_gateway import JSON, PAY
+from helpers.servers.processes import HOST, send
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -28,9 +28,8 @@ class TestTheHash:
     """Lua and Python come to the same names and fingerprints."""
 
     def names(self, gateway, headers, body):
-        url = gateway.nginx.plain_url
-        name, asked = send(url, "/gateway/names", headers, body).body.decode().split()
-        return name, asked
+        answer = send(gateway.nginx.plain, "/gateway/names", "POST", headers, body)
+        return tuple(answer.text.split())
 
     def names_by_python(self, app, headers, body):
         engine = app.extensions["idempotence"].engine
@@ -99,7 +98,7 @@ VALUES = st.recursive(
 
 class TestCanonicalJson:
     def of_lua(self, gateway, text):
-        return send(gateway.nginx.plain_url, "/gateway/canonical", {}, text).body.decode()
+        return send(gateway.nginx.plain, "/gateway/canonical", "POST", {}, text).text
 
     def of_python(self, text):
         value = json.loads(text)

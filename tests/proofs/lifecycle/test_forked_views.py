@@ -1,11 +1,10 @@
 """A view that forks: what it holds stays the parent's, whatever becomes of the child."""
 
-import os
 import sys
 import time
 
 import pytest
-from helpers.servers.processes import run_to_end, until
+from helpers.servers.processes import environment, run_to_end, until
 
 from flask_idempotence.stores import open_store
 
@@ -13,19 +12,13 @@ pytestmark = pytest.mark.lifecycle
 
 APP = """
 import os, signal, sys, threading, time, warnings
-from flask import Flask, Response, g
+from flask import Response
 from flask_idempotence import (
-    Idempotence, LeaseLost, current_guard, idempotent, no_repeat_submit, one_time_token,
+    LeaseLost, current_guard, idempotent, no_repeat_submit, one_time_token,
 )
+from helpers.applications.plain import app
 
 warnings.filterwarnings("ignore", "This process", DeprecationWarning)
-app = Flask("forks")
-app.config.update(
-    SECRET_KEY="a secret for the tests",
-    IDEMPOTENCE_STORAGE_URI=os.environ["STORE"],
-    IDEMPOTENCE_LEASE=0.6,
-)
-Idempotence(app)
 store = app.extensions["idempotence"].engine.store
 parent = os.getpid()
 
@@ -146,7 +139,7 @@ assert app.test_client().post("/").status_code == 200
 
 def run(script, store, *arguments):
     command = [sys.executable, "-c", APP + script, *arguments]
-    return run_to_end(command, env=os.environ | {"STORE": store})
+    return run_to_end(command, env=environment(store, lease=0.6))
 
 
 @pytest.mark.parametrize("guard", ["lock", "key", "token"])

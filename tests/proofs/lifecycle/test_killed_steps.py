@@ -1,12 +1,13 @@
 """Payments whose process is killed before, in or after a step, and their repeats."""
 
-import json
-import sys
+import os
+import time
+from contextlib import closing
+from multiprocessing import get_context
 
 import pytest
-from helpers.killed_steps import POINTS
-from helpers.repository import ROOT
-from helpers.servers.processes import run_to_end
+from helpers.killed_steps import LEASE, POINTS, Payments, asked, charged, die_at, written
+from helpers.servers.processes import environment
 
 PLACES = [
     pytest.param("redis", marks=pytest.mark.lifecycle),
@@ -17,30 +18,45 @@ PLACES = [
 
 
 @pytest.fixture
-def told(request, tmp_path):
-    uri, url = "", f"sqlite:///{tmp_path / 'payments.db'}"
+def place(request, tmp_path):
+    """Return the URI of a store, or nothing, and the URL of a database."""
     if request.param == "redis":
-        uri = request.getfixturevalue("redis_url")
-    elif request.param != "sqlite":
-        url = request.getfixturevalue(request.param).new_database()
-    command = [sys.executable, "-m", "helpers.killed_steps", uri, url]
-    done = run_to_end(command, check=True, cwd=ROOT / "tests", timeout=120)
-    return json.loads(done.stdout)
+        return request.getfixturevalue("redis_url"), f"sqlite:///{tmp_path / 'payments.db'}"
+    if request.param == "sqlite":
+        return "", f"sqlite:///{tmp_path / 'payments.db'}"
+    return "", request.getfixturevalue(request.param).new_database()
 
 
-@pytest.mark.parametrize("told", PLACES, indirect=True)
-def test_each_finished_step_has_run_once_and_the_provider_has_charged_once(told, request):
-    is_by_redis = "redis" in request.node.callspec.id
+@pytest.mark.parametrize("place", PLACES, indirect=True)
+def test_each_finished_step_has_run_once_and_the_provider_has_charged_once(place):
+    with closing(Payments(*place)) as payments:
+        payments.prepare()
+        assert deaths(*place) == [-9] * len(POINTS)
+        time.sleep(LEASE + 0.2)
+        for point in POINTS:
+            repeat = payments.send(point)
+            assert (repeat.status_code, len(repeat.json)) == (201, 3), point
+            assert len(payments.rows(charged, "key", point)) == 1, point
+            when, step = point.split()
+            again = when == "in" and step == "charge"
+            keys = payments.rows(asked, "key", point)
+            assert (len(keys), len(set(keys))) == (1 + again, 1), point
+            assert repeat.json[1] == ("charged before" if again else "charged"), point
+            # Without within=, a step that is killed in its middle has its effect twice.
+            is_twice = place[0] and when == "in" and step != "charge"
+            rows = sorted(["book", "reserve", *[step] * bool(is_twice)])
+            assert payments.rows(written, "step", point) == rows, point
+
+
+def deaths(uri, url):
+    """Return the status of a process for each point, one after the other."""
+    os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]  # of the server that forks them
+    processes = get_context("forkserver")
+    processes.set_forkserver_preload(["helpers.killed_steps"])
+    statuses = []
     for point in POINTS:
-        repeat = told[point]
-        assert repeat["death"] == -9, point
-        assert (repeat["status"], len(repeat["json"])) == (201, 3), point
-        assert repeat["charged"] == 1, point
-        when, step = point.split()
-        again = when == "in" and step == "charge"
-        assert len(repeat["asked"]) == 1 + again, point
-        assert len(set(repeat["asked"])) == 1, point
-        assert repeat["json"][1] == ("charged before" if again else "charged"), point
-        # Without within=, a step that is killed in its middle has its effect twice.
-        twice = [step] if is_by_redis and when == "in" and step != "charge" else []
-        assert repeat["written"] == sorted(["book", "reserve", *twice]), point
+        process = processes.Process(target=die_at, args=(uri, url, point))
+        process.start()
+        process.join(120)
+        statuses.append(process.exitcode)
+    return statuses

@@ -1,18 +1,19 @@
 """An upload takes no memory for its guard, measured in processes of their own."""
 
-import subprocess
 import sys
 
 import pytest
 from helpers.request_bodies import BYTES, FORM, JSON, PARTS
+from helpers.servers.processes import environment, run_to_end
 
 pytestmark = pytest.mark.lifecycle
 
 UPLOAD = """
 import itertools, sys
 from pathlib import Path
-from flask import Flask, request
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
+from flask import request
+from flask_idempotence import idempotent, no_repeat_submit, one_time_token
+from helpers.applications.plain import app
 
 guard, content_type, read = sys.argv[1:]
 SIZE, COUNT = 200_000_000, 400
@@ -42,20 +43,18 @@ def view():
         size += len(piece)
     return {"size": size}
 
-app = Flask("uploads")
-app.config.update(SECRET_KEY="s", TESTING=True)
-Idempotence(app)
+app.testing = True
 GUARDS = {
     "lock": no_repeat_submit,
     "key": idempotent(),
     "token": one_time_token(),
     "none": lambda view: view,
 }
-app.add_url_rule("/", "view", GUARDS[guard](view), methods=["POST"])
+app.add_url_rule("/upload", "view", GUARDS[guard](view), methods=["POST"])
 headers = {"Idempotency-Key": "k"}
 length = sum(map(len, PIECES))
 environ = {"CONTENT_TYPE": content_type, "CONTENT_LENGTH": str(length), "wsgi.input": Input()}
-answer = app.test_client().post("/", environ_overrides=environ, headers=headers)
+answer = app.test_client().post("/upload", environ_overrides=environ, headers=headers)
 if guard == "token":  # which is not in the form, as far as it is read
     assert answer.status_code == 413, answer.data
 else:
@@ -68,7 +67,7 @@ print(status.split("VmHWM:")[1].split()[0])
 
 def peak(*arguments):
     command = [sys.executable, "-c", UPLOAD, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_to_end(command, env=environment())
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from helpers.every_store import SHARED_STORES, storage_uri
 from helpers.once_operations import OnceApp
-from helpers.servers.processes import until
+from helpers.servers.processes import environment, until
 
 from flask_idempotence import Running
 
@@ -18,14 +18,10 @@ pytestmark = pytest.mark.lifecycle
 WORKER = """
 import os, sys, time
 from pathlib import Path
-from flask import Flask
-from flask_idempotence import Idempotence, LeaseLost, current_guard
+from flask_idempotence import LeaseLost, current_guard
+from helpers.applications.plain import app, idempotence
 
-uri, plan = sys.argv[1:]
-app = Flask("worker")
-app.config.update(SECRET_KEY="a secret for the tests", IDEMPOTENCE_STORAGE_URI=uri,
-                  IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 30})
-idempotence = Idempotence(app)
+plan = sys.argv[1]
 counter = Path("counter")
 with app.app_context():
     if plan == "count":
@@ -58,8 +54,9 @@ def start(uri, tmp_path):
     (tmp_path / "counter").write_text("0")
 
     def start(plan):
-        command = [sys.executable, "-c", WORKER, uri, plan]
-        return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, "-c", WORKER, plan]
+        options = {"env": environment(uri, storage_options='{"deadline": 30}'), "cwd": tmp_path}
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
 
     return start
 

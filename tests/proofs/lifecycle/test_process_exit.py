@@ -1,14 +1,12 @@
 """The end of a process: what is pending is written if it can be, and nothing hangs."""
 
-import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers.servers.faults import Proxy
-from helpers.servers.processes import Gunicorn, until
+from helpers.servers.processes import Gunicorn, environment, until
 
 from flask_idempotence.engine.keeper import EXIT_TIMEOUT
 from flask_idempotence.stores import open_store
@@ -17,20 +15,13 @@ pytestmark = pytest.mark.lifecycle
 
 APP = """
 import atexit, os, sys, threading, time
-import flask_idempotence.engine.keeper
-from flask import Flask
-from flask_idempotence import Idempotence, idempotent
-
-flask_idempotence.engine.keeper.RETRY_EVERY = 60  # nothing is settled by a retry in between
-app = Flask("exits")
-app.config.update(
-    SECRET_KEY="a secret for the tests",
-    IDEMPOTENCE_STORAGE_URI=os.environ["STORE"],
-    IDEMPOTENCE_LEASE=float(os.environ.get("LEASE", "10")),
-)
 # The last to be registered is the first to be called.
 atexit.register(lambda: say(time.monotonic() - began))
-Idempotence(app)
+import flask_idempotence.engine.keeper
+from flask_idempotence import idempotent
+from helpers.applications.plain import app
+
+flask_idempotence.engine.keeper.RETRY_EVERY = 60  # nothing is settled by a retry in between
 
 @atexit.register
 def begin():
@@ -70,33 +61,24 @@ sys.stdin.readline()
 """
 
 
-class Process:
+class Process(subprocess.Popen):
     """A script that says where it is and waits for a line before it goes on."""
 
-    def __init__(self, script, store, **environment):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", APP + script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"STORE": store, "PYTHONWARNINGS": "error", **environment},
-        )
+    def __init__(self, script, store, lease=10, **variables):
+        env = environment(store, lease=lease, PYTHONWARNINGS="error", **variables)
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        super().__init__([sys.executable, "-c", APP + script], text=True, env=env, **pipes)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
+    def __exit__(self, *details):
+        self.kill()
+        super().__exit__(*details)
 
     def says(self, word):
-        assert self.process.stdout.readline().strip() == word
+        assert self.stdout.readline().strip() == word
 
     def go_on(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        self.stdin.write("\n")
+        self.stdin.flush()
 
     def runs_until_pending(self, proxy):
         self.says("running")
@@ -106,15 +88,9 @@ class Process:
 
     def ends(self):
         """Return what it complains about when it ends, and the seconds that it was held up."""
-        said, complaints = self.process.communicate("\n", timeout=60)
-        assert self.process.returncode == 0
+        said, complaints = self.communicate("\n", timeout=60)
+        assert self.returncode == 0
         return complaints, float(said.split()[-1])
-
-
-@pytest.fixture
-def proxy(redis_server, redis_url):
-    with Proxy(redis_server) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -159,7 +135,7 @@ def test_a_store_that_is_silent_delays_the_end_by_two_seconds_at_most(proxy):
 
 
 def test_a_thread_that_the_process_waits_for_keeps_its_lease_and_completes(redis_url, store):
-    with Process(IN_A_THREAD, redis_url, SLEEP="4", LEASE="1.5") as process:
+    with Process(IN_A_THREAD, redis_url, SLEEP="4", lease=1.5) as process:
         process.says("running")
         began = time.monotonic()
         process.go_on()  # the main thread ends
@@ -174,7 +150,7 @@ def test_a_thread_that_the_process_waits_for_keeps_its_lease_and_completes(redis
 def test_a_daemon_thread_is_cut_off_without_a_word_and_leaves_its_claim_to_the_lease(
     redis_url, store
 ):
-    with Process(IN_A_THREAD, redis_url, SLEEP="60", LEASE="0.6", DAEMON="1") as process:
+    with Process(IN_A_THREAD, redis_url, SLEEP="60", lease=0.6, DAEMON="1") as process:
         process.says("running")
         time.sleep(0.5)  # the keeper has renewed
         complaints, took = process.ends()
@@ -184,10 +160,6 @@ def test_a_daemon_thread_is_cut_off_without_a_word_and_leaves_its_claim_to_the_l
 
 
 SERVED = """
-@app.get("/")
-def index():
-    return {}
-
 @app.post("/gated")
 @idempotent
 def gated():
@@ -200,8 +172,8 @@ def gated():
 def writes_what_is_pending(tmp_path, proxy, store, worker_class="gthread"):
     (tmp_path / "exiting.py").write_text(APP + SERVED)
     gate = tmp_path / "gate"
-    environment = {"STORE": proxy.url, "GATE": str(gate)}
-    app = {"cwd": tmp_path, "env": environment, "worker_class": worker_class}
+    env = environment(proxy.url, lease=10, GATE=gate)
+    app = {"cwd": tmp_path, "env": env, "worker_class": worker_class}
     with Gunicorn("exiting:app", workers=1, **app) as server, ThreadPoolExecutor() as pool:
         asked = pool.submit(server.ask, "/gated", "POST", {"Idempotency-Key": "k"})
         assert until(lambda: held(store) == "claim", 10)

@@ -7,8 +7,8 @@ import time
 
 import pytest
 from helpers.apps import make_app
-from helpers.servers.processes import RedisServer, until
-from helpers.servers.workers import Operation, Service, is_alive
+from helpers.servers.processes import RedisServer, is_alive, until
+from helpers.servers.workers import Operation, Service
 from helpers.store_assertions import claim
 
 from flask_idempotence import idempotent, one_time_token
@@ -164,11 +164,9 @@ class TestDeployments:
         assert runs == [1]
 
     @pytest.mark.gunicorn
-    def test_a_graceful_reload_in_mid_view_lets_it_finish_and_loses_no_answer(
-        self, tmp_path, redis_server
-    ):
+    def test_a_graceful_reload_in_mid_view_lets_it_finish_and_loses_no_answer(self, redis_server):
         # Preloaded, so that a busy machine has new workers before the old one's time is over.
-        with Service(tmp_path, redis_server, lease=1, extra=("--preload",)) as service:
+        with Service(redis_server, lease=1, extra=("--preload",)) as service:
             operation = Operation(service, "reloaded", "/once", plans=["gate"])
             thread, answers = operation.begin()
             old = operation.worker()

@@ -10,25 +10,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from .report import report
-from .steps import mutate, note_calls, try_mutants
+from .steps import mutate, note_calls, report, try_mutants
 
 FOLDERS = (
-    "engine",
-    "guards",
-    "stores",
-    "exactly_once",
-    "response",
-    "observability",
-    "cli",
-    "config",
-    "testing",
-    "model",
-    "request",
-    "web",
-    "client",
-    "openapi",
-    "example",
+    *("engine", "guards", "stores", "exactly_once", "response", "observability", "cli", "config"),
+    *("testing", "model", "request", "web", "client", "openapi", "example"),
 )
 TESTS = [f"tests/{folder}" for folder in FOLDERS]
 KINDS = "database or topology or lifecycle or not browser"
@@ -46,8 +32,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=18, help="of the sample")
     parser.add_argument("--forks", type=int, default=4, help="mutants that are tried at a time")
     options = vars(parser.parse_args())
-    directory = options.pop("resume") or Path(tempfile.mkdtemp(prefix="mutation-"))
-    directory = directory.resolve()
+    begun = options.pop("resume") or Path(tempfile.mkdtemp(prefix="mutation-"))
+    directory = begun.resolve()
     sys.stderr.write(f"Results: {directory}\n")
     tests = options.pop("tests")
     if not (directory / "notes" / "mutants.json").exists():

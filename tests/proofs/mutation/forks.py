@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from mutmut.mutation.trampoline import set_mutant_under_test
 
 MARK = "MUTATION_JOB"
@@ -98,11 +99,10 @@ class Fork:
 
     def _end_descendants(self) -> None:
         """End the servers and workers that its tests have started."""
-        wanted = f"{MARK}={self.mark}".encode()
-        for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if wanted in (entry / "environ").read_bytes():
-                    os.kill(int(entry.name), signal.SIGKILL)
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark:
+                    process.kill()
 
 
 def is_single_threaded() -> bool:

@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from proofs.mutation.changes import FOUND_BY
-from proofs.mutation.report import outcomes
-from proofs.mutation.steps import mutate, try_mutants
+from proofs.mutation.changes import FILES, FOUND_BY
+from proofs.mutation.steps import mutate, outcomes, try_mutants
 
 pytestmark = pytest.mark.mutation
 
@@ -20,7 +19,7 @@ TESTS = {change: f"tests/{test}" for test, changes in FOUND_BY.items() for chang
 def results(tmp_path_factory):
     """How each change ended, and how the controls did."""
     directory = tmp_path_factory.mktemp("mutation") / "run"
-    mutants = mutate(directory, sorted({f"flask_idempotence/{each.file}" for each in TESTS}))
+    mutants = mutate(directory, [f"flask_idempotence/{file}" for file in FILES])
     names = {each: _name_of(each, mutants) for each in TESTS}
     chosen = {name: TESTS[change] for change, name in names.items() if name}
     tests = sorted({test.partition("::")[0] for test in chosen.values()})
@@ -32,12 +31,12 @@ def results(tmp_path_factory):
 
 
 def _name_of(change, mutants):
-    wanted = (change.function, change.after)
-    like = [each for each in mutants if (each.function, each.added) == wanted]
-    return next((each.name for each in like if change.before in each.removed), None)
+    function, after, *before = change
+    like = [each for each in mutants if (each.function, each.added) == (function, after)]
+    return next((each.name for each in like if all(x in each.removed for x in before)), None)
 
 
-@pytest.mark.parametrize("change", TESTS, ids=lambda change: f"{change.function}: {change.after}")
+@pytest.mark.parametrize("change", TESTS, ids=": ".join)
 def test_a_change_is_found(results, change):
     ended, _ = results
     assert ended[change], "mutmut makes no such change of the code as it is: choose another"

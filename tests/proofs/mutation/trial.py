@@ -3,8 +3,9 @@
 import gc
 import json
 import os
+import random
 import time
-from collections import deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,12 +13,74 @@ import pytest
 
 from .forks import Fork, Outcome, is_single_threaded
 from .mutants import FOUND, Mutant
-from .plan import Plan, sample
 
 CONTROLS = 20
 """One of so many trials is of the unmutated code, and has to survive."""
 QUICK, FULL = 12, 120
 """Seconds of tests for a mutant, at first and with `again`."""
+
+
+def sample(mutants, seed, size, least):
+    """Return so many mutants, and of each wing the least."""
+    order = sorted(mutants, key=lambda mutant: mutant.name)
+    random.Random(seed).shuffle(order)
+    wings = defaultdict(list)
+    for mutant in order:
+        wings[mutant.wing].append(mutant)
+    chosen = order[:size] + [mutant for found in wings.values() for mutant in found[:least]]
+    return list(dict.fromkeys(chosen))
+
+
+class Plan:
+    """The tests of a mutant: those that call its function, the quick and specific ones first."""
+
+    def __init__(self, calls):
+        self.seconds = {test: seconds for test, (seconds, _) in calls.items()}
+        self._breadth = {test: len(called) + 5 for test, (_, called) in calls.items()}
+        self._callers = defaultdict(list)
+        for test, (_, called) in calls.items():
+            for function in called:
+                self._callers[function].append(test)
+        self._kills = defaultdict(Counter)
+
+    def note_kill(self, mutant, test):
+        """Remember a test that has killed a mutant: it may kill its neighbours."""
+        self._kills[mutant.key][test] += 1
+        self._kills[mutant.file][test] += 1
+
+    def tests(self, mutant, seconds, slow_too=False):
+        """Return the first tests of a mutant, as many as took so many seconds unmutated."""
+        callers = self._callers[mutant.key]
+        proven = [
+            test
+            for place in (mutant.key, mutant.file)
+            for test, _ in self._kills[place].most_common(15)
+            if test in callers
+        ]
+        folder = mutant.file.split("/")[1]
+        weights = {test: self._weight(test, folder, slow_too) for test in callers}
+        chosen = []
+        for test in dict.fromkeys(proven + _in_turn(weights)):
+            seconds -= self.seconds[test] + 0.01
+            if seconds < 0 and chosen:
+                break
+            chosen.append(test)
+        return chosen
+
+    def _weight(self, test, folder, slow_too):
+        elsewhere = 1 if test.startswith(f"tests/{folder}/") else 2
+        seconds = 1 if slow_too else self.seconds[test] + 0.02
+        return self._breadth[test] * elsewhere * seconds
+
+
+def _in_turn(weights):
+    """Take one test of each file after another, for tests of one file are much alike."""
+    turns, taken = [], Counter()
+    for test in sorted(weights, key=weights.__getitem__):
+        file = test.partition("::")[0]
+        taken[file] += 1
+        turns.append((taken[file] * weights[test], test))
+    return [test for _, test in sorted(turns)]
 
 
 @dataclass

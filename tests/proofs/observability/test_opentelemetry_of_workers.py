@@ -4,8 +4,9 @@ import json
 from collections import Counter
 
 import pytest
-from helpers.servers.processes import Gunicorn, all_at_once, until
-from proofs.observability.test_metrics_of_workers import ask
+from helpers.cli_shell import APP
+from helpers.servers.processes import Gunicorn, until
+from proofs.observability.test_metrics_of_workers import URI, pay_until_two_have_served
 
 PROVIDERS = """
 import os
@@ -34,27 +35,12 @@ def tear_down():
         book.write(reader.get_metrics_data().to_json())
 """
 
-SERVED = """
-import os
-from flask import Flask
+SERVED = f"""{APP}
 from opentelemetry.instrumentation.flask import FlaskInstrumentor
-from flask_idempotence import Idempotence, idempotent
 from flask_idempotence.opentelemetry import OpenTelemetry
 
-app = Flask("traced")
-app.config.update(SECRET_KEY="a secret", IDEMPOTENCE_STORAGE_URI=os.environ["STORE"])
-Idempotence(app)
 OpenTelemetry(app)
 FlaskInstrumentor().instrument_app(app)
-
-@app.get("/")
-def index():
-    return ""
-
-@app.post("/payments")
-@idempotent
-def pay():
-    return {"pid": os.getpid()}
 """
 
 TASKS = """
@@ -112,20 +98,11 @@ def requests_in(directory):
 def test_the_spans_and_figures_of_two_workers_add_up(tmp_path, redis_url, extra):
     (tmp_path / "traced.py").write_text(SERVED)
     (tmp_path / "providers.py").write_text(PROVIDERS)
-    environment = {"STORE": redis_url, "SPANS": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    environment = {URI: redis_url, "SPANS": str(tmp_path), "PYTHONPATH": str(tmp_path)}
     with Traced(
         "traced:app", workers=2, threads=8, env=environment, cwd=tmp_path, extra=extra
     ) as server:
-        pids, keys = set(), 0
-        while len(pids) < 2:
-            assert keys < 400, "one worker has served everything"
-            payments = [
-                lambda n=n: ask(server, "/payments", **{"Idempotency-Key": f"secretmark{n}"})
-                for n in [*range(keys, keys + 10)] * 4
-            ]
-            answers = all_at_once(payments)
-            pids |= {json.loads(body)["pid"] for status, body in answers if status == 200}
-            keys += 10
+        keys = pay_until_two_have_served(server, copies=4)
     spans = spans_in(tmp_path)
     roots = {span["context"]["span_id"]: span for span in spans if span["parent_id"] is None}
     decided = [root["attributes"] for root in roots.values() if "POST" in root["name"]]

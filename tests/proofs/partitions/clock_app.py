@@ -1,18 +1,14 @@
-"""The application of hosts whose clocks differ; its settings come from the environment."""
+"""The application of hosts whose clocks differ."""
 
-import json
-import os
 import time
 import uuid
 
-from flask import Flask, request
+from flask import request
+from helpers.applications.plain import app, idempotence
 
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence import idempotent, no_repeat_submit, one_time_token
 
-app = Flask("clocks")
-app.config.update(SECRET_KEY="a secret for the tests", **json.loads(os.environ["SETTINGS"]))
-idempotence = Idempotence(app)
-app.get("/")(lambda: str(time.time()))
+app.get("/time")(lambda: str(time.time()))
 app.post("/issue")(idempotence.issue_token)
 
 

@@ -1,7 +1,7 @@
 """The faults, each a function that strikes, and may return what ends it; else all is healed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from helpers.servers.network import Network
 
@@ -26,37 +26,36 @@ class World:
 class Fault:
     """A fault; `clock` is by how many seconds the second application host is ahead."""
 
-    title: str
     strike: Callable[[World], Callable[[], None] | None] = lambda world: None
     clock: float = 0
     deadline: float = 1.0
 
 
-def unheard(world: World):
+def unheard(world):
     primary = world.primary()
     world.network.cut_one_way([primary], world.all_but(primary, "app1"))
 
 
-def deaf(world: World):
+def deaf(world):
     primary = world.primary()
     world.network.cut_one_way(world.all_but(primary, "app1"), [primary])
 
 
-def unconfirmed(world: World):
+def unconfirmed(world):
     world.network.cut_one_way(world.group.replicas(), [world.primary()])
 
 
-def unfollowed(world: World):
+def unfollowed(world):
     world.network.cut_one_way([world.primary()], world.group.replicas())
 
 
-def no_majority(world: World):
+def no_majority(world):
     """Cut off a majority of those who decide on a failover, each alone, and a primary."""
     for host in world.group.majority():
         world.network.isolate(host)
 
 
-def paused(world: World, host: str, processes):
+def paused(world, host: str, processes):
     """Freeze a host, for longer than a lease, and than sentinels wait."""
     processes.pause()
     world.network.isolate(host)  # its kernel answers nothing either
@@ -68,54 +67,25 @@ def paused(world: World, host: str, processes):
     return resume
 
 
-def slow(world: World):
+def slow(world):
     world.network.shape_all(delay=0.15)
 
 
 FAULTS = {
-    "none": Fault("none, for comparison"),
-    "split-brain": Fault(
-        "the primary is cut off with one application host and one sentinel",
-        lambda world: world.network.isolate(*world.group.minority(), "app1"),
-    ),
-    "unheard": Fault(
-        "one-way: the primary hears all and is heard by one application host", unheard
-    ),
-    "deaf": Fault("one-way: the primary is heard by all and hears one application host", deaf),
-    "unconfirmed": Fault("one-way: the primary does not hear its replicas", unconfirmed),
-    "unfollowed": Fault("one-way: the replicas do not hear the primary", unfollowed),
-    "loss": Fault("30 % of all packets are lost", lambda world: world.network.shape_all(loss=0.3)),
-    "delay": Fault("each answer takes 300 ms longer", slow),
-    "delay-4s": Fault("the same, with a deadline of 4 s", slow, deadline=4.0),
-    "disorder": Fault(
-        "20 % of packets arrive twice, 30 % are overtaken",
-        lambda world: world.network.shape_all(duplicate=0.2, reorder=0.3),
-    ),
-    "no-majority": Fault("two sentinels are away, then the primary", no_majority),
-    "clock-5s": Fault("clocks are 5 s apart", clock=5),
-    "clock-1h": Fault("clocks are one hour apart", clock=3600),
-    "app-paused": Fault(
-        "an application host is paused",
-        lambda world: paused(world, "app1", world.apps.hosts["app1"]),
-    ),
-    "primary-paused": Fault(
-        "the primary's host is paused",
-        lambda world: paused(world, world.primary(), world.group.primary),
-    ),
-}
-
-CLUSTER_TITLES = {
-    "split-brain": "one primary is cut off with one application host",
-    "unheard": "one-way: one primary hears all and is heard by one application host",
-    "deaf": "one-way: one primary is heard by all and hears one application host",
-    "unconfirmed": "one-way: one primary does not hear its replica",
-    "unfollowed": "one-way: one replica does not hear its primary",
-    "no-majority": "two of three primaries are away",
-    "primary-paused": "one primary's host is paused",
-}
-"""Of faults that a cluster knows by another name."""
-
-CLUSTER_FAULTS = {
-    name: replace(fault, title=CLUSTER_TITLES.get(name, fault.title))
-    for name, fault in FAULTS.items()
+    # The primary is cut off with one application host and one sentinel.
+    "split-brain": Fault(lambda world: world.network.isolate(*world.group.minority(), "app1")),
+    # One way: the primary hears all, and is heard by one application host; and the other way.
+    "unheard": Fault(unheard),
+    "deaf": Fault(deaf),
+    # One way: the primary does not hear its replicas; and the other way.
+    "unconfirmed": Fault(unconfirmed),
+    "unfollowed": Fault(unfollowed),
+    "loss": Fault(lambda world: world.network.shape_all(loss=0.3)),
+    "delay": Fault(slow),
+    "delay-4s": Fault(slow, deadline=4.0),
+    "disorder": Fault(lambda world: world.network.shape_all(duplicate=0.2, reorder=0.3)),
+    "no-majority": Fault(no_majority),
+    "clock-1h": Fault(clock=3600),
+    "app-paused": Fault(lambda world: paused(world, "app1", world.apps.hosts["app1"])),
+    "primary-paused": Fault(lambda world: paused(world, world.primary(), world.group.primary)),
 }

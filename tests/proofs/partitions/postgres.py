@@ -14,7 +14,7 @@ from helpers.servers.processes import HOST, Assembled, until
 
 from flask_idempotence.stores import open_store
 
-from .faults import FAULTS, Fault, World, unconfirmed, unfollowed
+from .faults import FAULTS, Fault
 
 PORT = 5432
 STANDBY = "standby"
@@ -69,10 +69,9 @@ class Standby(HostedPostgres):
 
 
 class PostgresHosts(Assembled):
-    """A primary that waits for its standby with every commit (or does not, for comparison)."""
+    """A primary that waits for its standby with every commit."""
 
     HOSTS = ("postgres", STANDBY)
-    synchronous = True
 
     def __init__(self, network: Network, **_):
         self.network = network
@@ -83,8 +82,7 @@ class PostgresHosts(Assembled):
         store.create_table()
         store.close()
         self.standby = start(Standby(self.primary, STANDBY))
-        if self.synchronous:
-            self._set(self.primary, STANDBY)
+        self._set(self.primary, STANDBY)
         if not until(self.is_whole, 30):
             raise RuntimeError("The standby did not find its primary.")
 
@@ -118,18 +116,13 @@ class PostgresHosts(Assembled):
             with self.standby.connect() as connection:
                 if not connection.execute("SELECT pg_is_in_recovery()").fetchone()[0]:
                     return True
-            wanted = "sync" if self.synchronous else "async"
             with self.primary.connect() as connection:
                 query = "SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'"
-                return connection.execute(query).fetchall() == [(wanted,)]
+                return connection.execute(query).fetchall() == [("sync",)]
         return False
 
 
-class AsynchronousPostgresHosts(PostgresHosts):
-    synchronous = False
-
-
-def taken_over(world: World):
+def taken_over(world):
     world.network.isolate(world.group.primary.host, "app1")
     time.sleep(2)
     world.group.promote()
@@ -142,15 +135,8 @@ def taken_over(world: World):
 
 
 POSTGRES_FAULTS = {
-    "none": FAULTS["none"],
-    "standby-away": Fault("the standby is cut off", lambda world: world.network.isolate(STANDBY)),
-    "taken-over": Fault(
-        "the primary is cut off with one application host, the standby is promoted", taken_over
-    ),
-    "unheard": FAULTS["unheard"],
-    "deaf": FAULTS["deaf"],
-    "unconfirmed": Fault("one-way: the primary does not hear its standby", unconfirmed),
-    "unfollowed": Fault("one-way: the standby does not hear the primary", unfollowed),
-    **{name: FAULTS[name] for name in ("loss", "delay", "delay-4s", "disorder")},
-    **{name: FAULTS[name] for name in ("clock-5s", "clock-1h", "app-paused", "primary-paused")},
+    "standby-away": Fault(lambda world: world.network.isolate(STANDBY)),
+    # The primary is cut off with one application host, and the standby is promoted.
+    "taken-over": Fault(taken_over),
+    **{name: FAULTS[name] for name in FAULTS.keys() - {"split-brain", "no-majority"}},
 }

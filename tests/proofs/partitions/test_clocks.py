@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cryptography.fernet import Fernet
-from helpers.repository import ROOT
-from helpers.servers.processes import Gunicorn
+from helpers.servers.processes import Gunicorn, environment
 
 from flask_idempotence.stores import open_store
 
@@ -34,20 +33,13 @@ def hosts(request, tmp_path, redis_url):
     """Start two hosts; the second one's clock is ahead by the parameter."""
     with contextlib.ExitStack() as stack:
 
-        def make(**settings):
-            told = json.dumps({"IDEMPOTENCE_STORAGE_URI": redis_url, **settings})
-            both = [
-                stack.enter_context(
-                    Host(
-                        "proofs.partitions.clock_app:app",
-                        workers=1,
-                        env={"SETTINGS": told, **clock},
-                        cwd=ROOT / "tests",
-                    )
-                )
-                for clock in ({}, wrong_clock(tmp_path, request.param))
-            ]
-            right, wrong = (float(host.ask("/").text) for host in both)
+        def make(store=redis_url, **settings):
+            both = []
+            for clock in ({}, wrong_clock(tmp_path, request.param)):
+                env = environment(store, **settings, **clock)
+                host = Host("proofs.partitions.clock_app:app", workers=1, env=env)
+                both.append(stack.enter_context(host))
+            right, wrong = (float(host.ask("/time").text) for host in both)
             assert wrong - right == pytest.approx(request.param, abs=3)
             return both
 
@@ -71,7 +63,7 @@ def test_a_token_is_spent_once_on_either_host(hosts):
 
 
 def test_a_token_ends_with_its_lifetime_in_the_store(hosts):
-    both = hosts(IDEMPOTENCE_TOKEN_TTL=1)
+    both = hosts(token_ttl=1)
     tokens = [host.post("/issue")[1] for host in both]
     time.sleep(1.2)
     for host in both:
@@ -125,7 +117,7 @@ def test_a_token_as_a_key_is_refused_by_a_host_that_is_ahead_by_its_ttl(hosts):
 
 
 def test_an_encrypted_record_is_not_replayed_by_a_host_that_is_ahead_by_its_ttl(hosts):
-    right, wrong = hosts(IDEMPOTENCE_KEY_ENCRYPTION_KEYS=[Fernet.generate_key().decode()])
+    right, wrong = hosts(key_encryption_keys=json.dumps([Fernet.generate_key().decode()]))
     for path, ttl in (("/key", 86400), ("/short", 600)):
         ran = right.post(path, Idempotency_Key="a-key-of-these-hosts")[1]
         expected = "response-not-stored" if hosts.ahead > ttl else ran
@@ -143,7 +135,7 @@ def test_a_lease_is_counted_by_the_database_and_in_sqlite_by_the_process(
     store = open_store(url, {})
     store.create_table()
     store.close()
-    right, wrong = hosts(IDEMPOTENCE_STORAGE_URI=url)
+    right, wrong = hosts(url)
     key = {"Idempotency_Key": "a-key-of-these-hosts"}
     with ThreadPoolExecutor() as pool:
         running = pool.submit(right.post, "/key", **key, Takes="2")

@@ -1,9 +1,9 @@
 """The process of one application host: the application of chaos, and clients that send to it.
 
 In each slot of time every client sends one key. Its counterpart on the other host sends the same
-key at the same time, so that the two race for it on whichever side of a partition they are.
-Commands come as lines of the standard input: ``go TIME``, ``stop``, and ``probe``, which sends
-each operation of the file ``probes.json`` until its answer is final. Each is answered by a line.
+key at the same time, so that the two race for it on whichever side of a partition they are. Files
+beside the journal say what comes next: ``stop``, then ``probe``, which has the operations to send
+until their answers are final. A host writes files, too, when it has done so.
 """
 
 import json
@@ -14,6 +14,8 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from helpers.servers.processes import until
 
 from proofs.chaos.application import app, journal
 from proofs.chaos.history import Attempt, what_is_told
@@ -26,52 +28,34 @@ BACK = 10
 
 PAUSE = 0.05
 PROBE_FOR = 20.0
+DIRECTORY = Path(os.environ["JOURNAL"])
 
 
-class Host:
-    def __init__(self):
-        self._stops = threading.Event()
-        self._threads = []
-
-    def go(self, start: str) -> None:
-        self._threads = [
-            threading.Thread(target=self._send_slots, args=(client, float(start)))
-            for client in range(CLIENTS)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        self._stops.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _send_slots(self, client: int, start: float) -> None:
-        slot = SLOW_SLOT if client == 0 else SLOT
-        while not self._stops.wait(max(0, slot - (time.monotonic() - start) % slot)):
-            place = int((time.monotonic() - start) / slot)
-            ends = start + (place + 0.8) * slot
-            while not send(operation_of(place, client)).is_settled and time.monotonic() < ends:
-                time.sleep(PAUSE)
-            if place >= BACK and slot == SLOT:
-                send(operation_of(place - BACK, client))
-
-    def probe(self) -> None:
-        operations = json.loads(Path(os.environ["JOURNAL"], "probes.json").read_text())
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            list(pool.map(self._probe, operations))
-
-    def _probe(self, operation: str) -> None:
-        ends = time.monotonic() + PROBE_FOR
-        while not send(operation, probe=True).is_settled and time.monotonic() < ends:
-            time.sleep(0.2)
+def send_slots(client, ends):
+    """Send a key in each slot of the clock that all hosts share."""
+    slot = SLOW_SLOT if client == 0 else SLOT
+    first = int(time.monotonic() / slot) + 1
+    while not ends.wait(slot - time.monotonic() % slot):
+        place = int(time.monotonic() / slot)
+        send_until_settled(operation_of(place, client), PAUSE, (place + 0.8) * slot)
+        if place - BACK >= first and slot == SLOT:
+            send(operation_of(place - BACK, client))
 
 
-def operation_of(place: int, client: int) -> str:
+def send_until_settled(operation, pause, until, **about):
+    while not send(operation, **about).is_settled and time.monotonic() < until:
+        time.sleep(pause)
+
+
+def probe(operation):
+    send_until_settled(operation, 0.2, time.monotonic() + PROBE_FOR, probe=True)
+
+
+def operation_of(place, client):
     return f"{('once', 'least')[place % 2]}/{place}/{client}"
 
 
-def send(operation: str, *, probe: bool = False) -> Attempt:
+def send(operation, *, probe=False):
     """Send an operation, and note the attempt; the views of client 0 outlast their lease."""
     mode, place, client = operation.split("/")
     work = 0.01 * int(client) if int(client) else 1.3 * app.config["IDEMPOTENCE_LEASE"]
@@ -92,19 +76,24 @@ def send(operation: str, *, probe: bool = False) -> Attempt:
     return Attempt(**told)
 
 
-def main() -> None:
-    host = Host()
-    answer("ready")
-    for line in sys.stdin:
-        command, *arguments = line.split()
-        getattr(host, command)(*arguments)
-        answer(command)
+def main(host):
+    ends = threading.Event()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        sending = [pool.submit(send_slots, client, ends) for client in range(CLIENTS)]
+        (DIRECTORY / f"{host} begun").touch()
+        wait_for("stop")
+        ends.set()
+        for client in sending:
+            client.result()
+        (DIRECTORY / f"{host} stopped").touch()
+        wait_for("probe")
+        list(pool.map(probe, json.loads((DIRECTORY / "probe").read_text())))
+    (DIRECTORY / f"{host} probed").touch()
 
 
-def answer(word: str) -> None:
-    sys.stdout.write(f"{word}\n")
-    sys.stdout.flush()
+def wait_for(order):
+    assert until((DIRECTORY / order).exists, 600)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

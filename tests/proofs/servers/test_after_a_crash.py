@@ -6,15 +6,15 @@ import time
 
 import pytest
 from helpers.cli_shell import Shell
-from helpers.servers.processes import run_to_end
+from helpers.servers.processes import environment, run_to_end
 
 pytestmark = pytest.mark.servers
 
 DYING = """
 import logging, os
-from flask import Flask
-from flask_idempotence import Idempotence, idempotent
+from flask_idempotence import idempotent
 from flask_idempotence.logs import LogFilter
+from helpers.applications.plain import app
 
 handler = logging.FileHandler("business.log")
 handler.addFilter(LogFilter())
@@ -22,11 +22,6 @@ handler.setFormatter(logging.Formatter("%(message)s key=%(idempotence_key)s"))
 logger = logging.getLogger("business")
 logger.addHandler(handler)
 logger.setLevel("INFO")
-
-app = Flask("shop")
-app.config["SECRET_KEY"] = "a secret for the tests"
-app.config.from_prefixed_env()
-Idempotence(app)
 
 @app.post("/payments")
 @idempotent(guarantee="at-most-once")
@@ -43,12 +38,7 @@ print(shop.app.test_client().post("/payments", headers={"Idempotency-Key": "1"})
 
 
 def test_the_last_line_of_a_dead_process_leads_to_its_claim(tmp_path, redis_url):
-    shell = Shell(
-        tmp_path,
-        app=DYING,
-        FLASK_IDEMPOTENCE_STORAGE_URI=redis_url,
-        FLASK_IDEMPOTENCE_LEASE="0.5",
-    )
+    shell = Shell(tmp_path, app=DYING, **environment(redis_url, lease=0.5))
 
     def pay(**environment):
         place = {"cwd": tmp_path, "env": shell.environment | environment}

@@ -5,16 +5,16 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import sys
 
 import pytest
 import yaml
 from helpers.callers.node import MUST_RUN
 from helpers.repository import ROOT, text_of
-from helpers.servers.example import ask
+from helpers.servers.nginx_gateway import Nginx
 from helpers.servers.processes import (
     HOST,
+    Gunicorn,
     RedisServer,
     ServerProcess,
     all_at_once,
@@ -60,48 +60,28 @@ def environment(redis_of_compose):
     return {**os.environ, **ours}
 
 
-class Deployed(ServerProcess):
+class Deployed(Gunicorn):
     ready = "/health"
+    _answers = ServerProcess._answers
 
     def __init__(self, folder, environment):
-        self._folder, self._environment = folder, environment
-
-    def start(self):
-        with socket.socket() as listener:
-            listener.bind((HOST, 0))
-            self.port = listener.getsockname()[1]
-            self.url = f"http://{HOST}:{self.port}"
-            command = [sys.executable, "-m", *PROGRAM.split()]
-            command += [f"--bind=fd://{listener.fileno()}", "wsgi:app"]
-            options = {"cwd": self._folder, "env": self._environment}
-            self._launch(command, self._answers, 60, pass_fds=[listener.fileno()], **options)
+        super().__init__("wsgi:app", cwd=folder, env=environment)
+        self._program, self._arguments = PROGRAM.split(), ["wsgi:app"]
 
 
-class Nginx(ServerProcess):
+class DeployedNginx(Nginx):
     """The site of docs/deploy in front of a server, on ports of the test."""
-
-    ready = "/health"
 
     def __init__(self, upstream):
         self._upstream = upstream
 
     def start(self):
         self.port = free_port()
-        self.url = f"http://{HOST}:{self.port}"
-        site = text_of(DEPLOY / "nginx.conf")
-        for given, here in {
+        replaced = {
             "listen 80;": f"listen {HOST}:{self.port};",
             "server 127.0.0.1:8000;": f"server {HOST}:{self._upstream};",
-        }.items():
-            assert site.count(given) == 1
-            site = site.replace(given, here)
-        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        paths = "".join(f"{kind}_temp_path {self.directory}/{kind};" for kind in kinds)
-        user = "user root;" if os.geteuid() == 0 else ""
-        main = f"{user} daemon off; pid {self.directory}/pid; events {{}}"
-        file = self.directory / "nginx.conf"
-        file.write_text(f"{main} http {{ access_log off; {paths} {site} }}")
-        self._launch(["nginx", "-c", str(file), "-e", "stderr"], self._answers, 10)
+        }
+        self._serve(text_of(DEPLOY / "nginx.conf"), replaced)
 
 
 @pytest.fixture(scope="module")
@@ -110,25 +90,25 @@ def deployed(folder, environment):
         yield server
 
 
-def check_one_of_twenty(url, key):
+def check_one_of_twenty(server, key):
     """Twenty requests at once with one key: one runs, and repeats get its response."""
     headers = {"Idempotency-Key": key}
 
     def send():
-        return ask(f"{url}/orders", {}, headers=headers)
+        return server.ask("/orders", "POST", headers)
 
     answers = [*all_at_once([send] * 20), send()]
     statuses = {answer.status for answer in answers}
     assert 201 in statuses <= {201, 409}
     assert len({answer.text for answer in answers if answer.status == 201}) == 1
-    assert answers[-1].headers["Idempotent-Replayed"] == "true"
+    assert answers[-1].replayed
 
 
 @pytest.mark.servers
 class TestStarted:
     def test_gunicorn_runs_two_workers_that_share_their_claims(self, deployed):
         assert deployed.log.count("Booting worker") == CONFIGURED["workers"] == 2
-        check_one_of_twenty(deployed.url, "directly")
+        check_one_of_twenty(deployed, "directly")
 
     def test_doctor_warns_of_nothing_but_that_the_application_has_no_login(
         self, folder, environment
@@ -141,8 +121,8 @@ class TestStarted:
 
     @pytest.mark.skipif(not shutil.which("nginx") and not MUST_RUN, reason="nginx: not found")
     def test_nginx_passes_requests_on(self, deployed):
-        with Nginx(deployed.port) as nginx:
-            check_one_of_twenty(nginx.url, "through nginx")
+        with DeployedNginx(deployed.port) as nginx:
+            check_one_of_twenty(nginx, "through nginx")
 
     def test_redis_persists_every_write_and_evicts_nothing(self, redis_of_compose):
         settings = redis_of_compose.client(decode_responses=True).config_get()

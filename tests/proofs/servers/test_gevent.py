@@ -17,9 +17,9 @@ pytestmark = pytest.mark.gunicorn
 
 
 @pytest.mark.parametrize("extra", [("--preload",), ()], ids=["preloaded", "patched first"])
-def test_gevent_workers_run_a_request_once_and_keep_its_lease(tmp_path, redis_server, extra):
+def test_gevent_workers_run_a_request_once_and_keep_its_lease(redis_server, extra):
     options = {"worker_class": "gevent", "extra": extra}
-    with Service(tmp_path, redis_server, lease=2.5, **options) as service:
+    with Service(redis_server, lease=2.5, **options) as service:
         operation = Operation(service, "lock", "/lock", plans=["0.5"])
         answers = all_at_once([operation.post] * 32)
         assert Counter(answer.status for answer in answers) == {201: 1, 409: 31}

@@ -6,7 +6,6 @@ plan says for each run how long it takes, whether it fails, and where its proces
 
 import contextlib
 import http.client
-import os
 import random
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.callers.payment_providers import PROVIDERS, SETTINGS, application_of_page
-from helpers.servers.processes import HOST, Gunicorn, all_at_once, until
+from helpers.servers.processes import Gunicorn, all_at_once, environment, until
 
 pytestmark = pytest.mark.servers
 
@@ -77,15 +76,9 @@ class Service:
         self.effects = redis_server.client(decode_responses=True, db=3)
         self.effects.flushdb()
         redis_server.client(db=4).flushdb()
-        environment = {
-            **os.environ,
-            **{f"FLASK_{setting}": value for setting, value in SETTINGS.items()},
-            "FLASK_DATABASE": url,
-            "FLASK_IDEMPOTENCE_STORAGE_URI": f"{redis_url}/4",
-            "FLASK_IDEMPOTENCE_LEASE": "1",
-            "EFFECTS": f"{redis_url}/3",
-        }
-        place = {"env": environment, "cwd": folder}
+        settings = {f"FLASK_{setting}": value for setting, value in SETTINGS.items()}
+        settings |= {"FLASK_DATABASE": url, "EFFECTS": f"{redis_url}/3"}
+        place = {"env": environment(f"{redis_url}/4", lease=1, **settings), "cwd": folder}
         subprocess.run([sys.executable, "-c", PREPARE], check=True, **place)
         self.connection = stack.enter_context(postgres.connect(url.rpartition("/")[2]))
         self.server = stack.enter_context(Gunicorn(f"service:{name}", workers=2, **place))
@@ -121,17 +114,11 @@ class Caller:
     def attempt(self, number, cents=8800):
         notification = self.provider.notify(f"trade of {number}", number, cents)
         source = (f"127.0.0.{random.randrange(1, 9)}", 0)
-        port = self.service.server.port
-        connection = http.client.HTTPConnection(HOST, port, timeout=30, source_address=source)
-        with contextlib.closing(connection):
-            try:
-                connection.request(
-                    "POST", notification.path, notification.body, notification.headers
-                )
-                answer = connection.getresponse()
-                status, body = answer.status, answer.read()
-            except (http.client.HTTPException, OSError):
-                status, body = None, b""  # the worker died
+        status, body = None, b""
+        with contextlib.suppress(http.client.HTTPException, OSError):  # the worker died
+            path, headers, sent = notification
+            answer = self.service.server.ask(path, "POST", headers, sent, source=source)
+            status, body = answer.status, answer.body
         is_content = status is not None and self.provider.is_content(status, body)
         if is_content:
             # No success is said of a payment that is not booked.

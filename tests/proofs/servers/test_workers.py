@@ -13,14 +13,14 @@ pytestmark = [pytest.mark.gunicorn, pytest.mark.servers]
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory, redis_server):
-    with Service(tmp_path_factory.mktemp("calm"), redis_server, lease=30) as service:
+def calm(redis_server):
+    with Service(redis_server, lease=30) as service:
         yield service
 
 
 @pytest.fixture(scope="module")
-def mortal(tmp_path_factory, redis_server):
-    with Service(tmp_path_factory.mktemp("brisk"), redis_server, lease=1) as service:
+def mortal(redis_server):
+    with Service(redis_server, lease=1) as service:
         yield service
 
 
@@ -66,11 +66,9 @@ def test_of_a_hundred_duplicates_that_do_not_wait_one_runs_and_the_others_are_to
 
 
 @pytest.mark.parametrize("extra", [("--preload",), ()], ids=["preloaded", "forked first"])
-def test_a_view_that_runs_ten_times_its_lease_is_protected_throughout(
-    tmp_path, redis_server, extra
-):
-    paths = ("/pay", "/once", "/lock")
-    with Service(tmp_path, redis_server, lease=0.5, extra=extra) as service:
+def test_a_view_that_runs_ten_times_its_lease_is_protected_throughout(redis_server, extra):
+    paths = ("/key", "/once", "/lock")
+    with Service(redis_server, lease=0.5, extra=extra) as service:
         operations = [Operation(service, path, path, plans=["5"]) for path in paths]
         begun = [operation.begin() for operation in operations]
         rejected = 0
@@ -105,7 +103,7 @@ def died(service, path, death):
 
 
 @DEATHS
-@pytest.mark.parametrize("path", ["/pay", "/lock"])
+@pytest.mark.parametrize("path", ["/key", "/lock"])
 def test_what_died_runs_again_after_its_lease_and_not_before(brisk, path, death):
     operation = died(brisk, path, death)
     again, late = operation.watch_lease_end()
@@ -129,9 +127,9 @@ def test_what_died_is_unknown_after_its_lease_where_it_may_run_once_at_most(bris
     assert operation.runs == 1
 
 
-def test_the_outcome_of_a_worker_that_timed_out_is_unknown(tmp_path, redis_server):
+def test_the_outcome_of_a_worker_that_timed_out_is_unknown(redis_server):
     options = {"worker_class": "sync", "threads": 1, "extra": ("--timeout=1", "--preload")}
-    with Service(tmp_path, redis_server, lease=1, **options) as service:
+    with Service(redis_server, lease=1, **options) as service:
         operation = Operation(service, "timed out", "/once", plans=["60"])
         thread, answers = operation.begin()
         while thread.is_alive():
@@ -154,7 +152,7 @@ def frozen(worker):
         os.kill(worker, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("path", ["/pay", "/lock"])
+@pytest.mark.parametrize("path", ["/key", "/lock"])
 def test_a_process_that_was_frozen_past_its_lease_changes_nothing_of_its_successors(brisk, path):
     lost = brisk.effects.llen("lost")
     operation = Operation(brisk, f"frozen {path}", path, plans=["0.5", "0"])

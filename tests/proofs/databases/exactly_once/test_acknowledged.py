@@ -4,7 +4,7 @@ import contextlib
 from types import SimpleNamespace
 
 import pytest
-from helpers.payment_database import PaymentApp, pay
+from helpers.payment_database import PaymentApp, by_driver, pay
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import until
 from helpers.store_assertions import fill
@@ -36,24 +36,16 @@ def kill_all(server, database):
     assert until(lambda: not killed(), 10)
 
 
-def url_for(server, driver):
-    """Return the URL of an empty database by a driver, which may not be installed."""
-    if driver == "mysqldb":
-        pytest.importorskip("MySQLdb", reason="mysqlclient is not installed")
-    scheme, _, rest = server.new_database().partition("://")
-    return f"{scheme.partition('+')[0]}+{driver}://{rest}"
-
-
 class Books:
     """A site by one driver, whose plain key mode has a view of its own."""
 
     def __init__(self, server, driver, url=None):
         self.server = server
-        self.url = url or url_for(server, driver)
+        self.url = url or by_driver(server.new_database(), driver)
         self.site = PaymentApp(self.url)
+        self.site.add_once()
         self.plain = None
         self.plain_runs = 0
-        idempotence = self.site.idempotence
 
         def run_plain():
             self.plain_runs += 1
@@ -64,13 +56,6 @@ class Books:
         for name in ("reject", "allow"):
             guard = idempotent(on_store_error=name)
             self.site.app.add_url_rule(f"/{name}", name, guard(run_plain), methods=["POST"])
-
-        @self.site.app.post("/once")
-        def once():
-            with idempotence.once("payment", 1, within=self.site.session):
-                pay(self.site.session)
-                self.kill()
-            return "paid", 201
 
     def kill(self):
         kill_all(self.server, self.url.rpartition("/")[2])
@@ -113,6 +98,7 @@ class TestConnectionsDroppedInMidView:
         assert site.amounts() == [5]
 
     def test_end_once_by_an_exception(self, books):
+        books.site._view = lambda session: (pay(session), books.kill(), ("paid", 201))[2]
         answer = books.post("/once")
         assert (answer.status_code, answer.json["type"]) == (503, UNAVAILABLE)
         assert books.site.count() == 0
@@ -166,7 +152,7 @@ class TestAConnectionThatIsReset:
 
     @pytest.fixture
     def reset(self, postgres):
-        direct = url_for(postgres, "pg8000")
+        direct = by_driver(postgres.new_database(), "pg8000")
         with Proxy(postgres) as proxy, contextlib.closing(PaymentApp(direct)) as behind:
             proxy.resets = True
             url = make_url(direct).set(port=proxy.port)

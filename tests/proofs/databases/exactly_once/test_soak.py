@@ -11,8 +11,8 @@ import time
 from collections import Counter
 
 import pytest
-from flask import abort, got_request_exception, request
-from helpers.payment_database import PaymentApp, pay
+from flask import got_request_exception, request
+from helpers.payment_database import PaymentApp, by_driver, pay
 from helpers.servers.mariadb import MariaDbServer
 from helpers.servers.pgbouncer import PgBouncer, pgbouncer_binary
 from helpers.servers.postgres import PostgresServer
@@ -69,22 +69,10 @@ class Soak:
         self.site = PaymentApp(
             url, self.pay, store=store, prepare=False, deadline=2, settings=SITE, engine=options
         )
+        self.site.add_once()
         self.errors, self.statuses, self.acknowledged = [], Counter(), set()
         self.numbers = iter(range(1, 10**6))
         self.is_over = threading.Event()
-        self.add_views(self.site.app, self.site.idempotence)
-
-    def add_views(self, app, idempotence):
-        session = self.site.session
-
-        @app.post("/once")
-        def once():
-            number = request.get_json()["amount"]
-            with idempotence.once("payment", number, within=session) as operation:
-                answer = self.pay(session) if operation.first else ("paid", 201)
-                if answer[1] != 201:
-                    abort(503)
-            return answer
 
     def pay(self, session):
         """Pay; the application's own connection may break, too."""
@@ -181,12 +169,9 @@ if SECONDS <= 6:
 def test_what_is_acknowledged_is_written_once(
     request, driver, is_by_uri, has_ping, record_property
 ):
-    if driver == "mysqldb":
-        pytest.importorskip("MySQLdb", reason="mysqlclient is not installed")
     server = request.getfixturevalue("mysql" if "mysql" in driver else "postgresql")
     direct = server.new_database()
-    scheme, _, rest = direct.partition("://")
-    url = f"{scheme.partition('+')[0]}+{driver}://{rest}"
+    url = by_driver(direct, driver)
     if driver == "pgbouncer":
         url = request.getfixturevalue("pooler").url(direct)
     seed = random.randrange(10**6)
