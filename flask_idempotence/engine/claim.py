@@ -1,4 +1,4 @@
-"""An attempt at a guard, and its claim: the owner, the lease, the transaction, the verdict."""
+"""The claim of an operation: asked for, granted or refused, and settled."""
 
 from __future__ import annotations
 
@@ -7,73 +7,25 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from blinker import NamedSignal
 from flask import Flask, has_request_context
 from flask.globals import request_ctx
 
-from ..config.settings import OnStoreError
 from ..request.body import WATCHED, WatchedInput
 from ..request.fingerprint import SHORT_HASH
 from ..request.proxies import actual
 from ..response.headers import RequestNote
-from ..response.records import Slot
 from ..signals import emit, lease_lost
 from ..stores.base import OWNER_BYTES
 from ..stores.process import call_in_children
-from .guard import Ending, Guard, Question, Verdict
+from .guard import Guard, Operation, Question, Verdict
 
 if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction
 
 _logger = logging.getLogger("flask_idempotence")
-
-
-@dataclass(eq=False, repr=False, slots=True)
-class Attempt:
-    """A request, or a call outside one, at a guard; the subject of signals and log lines."""
-
-    app: Flask
-    mode: str  # "token", "lock", "key", "once", "step", or "mutex" for `Idempotence.lock`
-    endpoint: str | None  # of the request; the scope of `once`, or `-` for a mutex
-    on_store_error: OnStoreError | None = None  # of the route; None for the setting
-    observes: bool = False  # its view always runs
-    key: str | None = None  # in the store; None before it is known
-    waited: float = 0.0  # seconds, for another request's claim to end
-    traced: Question | None = None  # in debug mode, for its log
-
-    @property
-    def short_key(self) -> str | None:
-        """The first characters of the hash: enough to find log lines, too few to recover it."""
-        return self.key and self.key.rpartition(":")[2][:SHORT_HASH]
-
-    @property
-    def route(self) -> str:
-        """The method and the rule of the request for a log line: an address holds arguments."""
-        request = actual(request_ctx).request if has_request_context() else None
-        if request is None or request.url_rule is None:
-            return ""
-        return f" route={request.method} {request.url_rule.rule}"
-
-    def emit(self, signal: NamedSignal, **arguments: object) -> None:
-        if signal.receivers:
-            emit(
-                signal,
-                self.app,
-                mode=self.mode,
-                endpoint=self.endpoint,
-                key=self.short_key,
-                **arguments,
-            )
-
-    # Error reports show the `repr` of local variables: no object says more of a request than this.
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self}>"
-
-    def __str__(self) -> str:
-        return f"mode={self.mode} endpoint={self.endpoint} key={self.short_key}"
 
 
 class Owners:
@@ -140,21 +92,24 @@ _NOT_RENEWED = (
 _numbers = itertools.count()
 
 
-class Claim:
-    """A granted claim, until it is settled.
+class Claim(Operation):
+    """A request, or a call outside one, at a guard: it asks for a claim, which may be granted.
 
-    It may have no key: a view that is not claimed may still have a transaction. A spent token has
-    a key and no owner.
+    It is the subject of signals and log lines. It may have no key: a view that is not claimed may
+    still have a transaction. A spent token has a key and no owner.
     """
 
+    observes = False  # its view always runs
+    key: str | None = None  # in the store; None before it is known
+    waited = 0.0  # seconds, for another request's claim to end
+    traced: Question | None = None  # in debug mode, for its log
+    owner = b""  # 16 random bytes; empty where there is no lease
     transaction: Transaction | None = None
-    record: bytes | None = None
     result: Verdict = Verdict.SUCCEEDED  # decisions by hand aside
     by_hand: Verdict | None = None
-    ttl: float | None = None  # seconds for which the view keeps its response, if it says so
     kept: float | None = None  # seconds for which the store has taken the record
     body: object = None  # of the view's response, before the application's own hooks
-    was_renewed = False  # a renewal was sent; its answer may have been lost
+    steps: frozenset[bytes] = frozenset()  # names of those that the view has begun
     context = 0  # the id of the request context in which it was granted
     in_view = False
     has_raised = False
@@ -165,30 +120,49 @@ class Claim:
     unacknowledged = False  # the response goes out before the store has taken the record
     _input: WatchedInput | None = None
 
-    def __init__(
-        self,
-        attempt: Attempt,
-        guard: Guard[object],
-        question: Question,
-        slot: Slot,
-        *,
-        owner: bytes = b"",  # 16 random bytes; empty where there is no lease
-        granted_at: float = 0.0,  # the time before the claim, on the engine's clock
-        is_restored: bool = False,  # the token that was spent had been put back before
-    ) -> None:
-        self.attempt, self.guard = attempt, guard
-        self.question, self.slot = question, slot
-        self.owner = owner
-        self.granted_at = granted_at
-        self.is_restored = is_restored
-        self.lease = Lease(question.lease, granted_at)
+    def __init__(self, app: Flask, guard: Guard, endpoint: str | None) -> None:
+        self.app, self.guard = app, guard
+        self.endpoint = endpoint  # of the request; the scope of `once`, or `-` for a mutex
+        self.on_store_error = guard.on_store_error
+
+    def grant(self, owner: bytes = b"", at: float = 0.0) -> Self:
+        self.owner, self.granted_at = owner, at
+        self.lease = Lease(self.question.lease, at)
         self.number = next(_numbers)  # rises from claim to claim
-        self.steps: set[bytes] = set()  # names of those that the view has begun
         self._process = os.getpid()
         self._settling = threading.Lock()
+        return self
 
+    @property
+    def short_key(self) -> str | None:
+        """The first characters of the hash: enough to find log lines, too few to recover it."""
+        return self.key and self.key.rpartition(":")[2][:SHORT_HASH]
+
+    @property
+    def route(self) -> str:
+        """The method and the rule of the request for a log line: an address holds arguments."""
+        request = actual(request_ctx).request if has_request_context() else None
+        if request is None or request.url_rule is None:
+            return ""
+        return f" route={request.method} {request.url_rule.rule}"
+
+    def emit(self, signal: NamedSignal, **arguments: object) -> None:
+        if signal.receivers:
+            emit(
+                signal,
+                self.app,
+                mode=self.guard.mode,
+                endpoint=self.endpoint,
+                key=self.short_key,
+                **arguments,
+            )
+
+    # Error reports show the `repr` of local variables: no object says more of a request than this.
     def __repr__(self) -> str:
-        return f"<Claim {self.attempt}>"
+        return f"<{type(self).__name__} {self}>"
+
+    def __str__(self) -> str:
+        return f"mode={self.guard.mode} endpoint={self.endpoint} key={self.short_key}"
 
     # The view
 
@@ -226,21 +200,6 @@ class Claim:
         is_cut_off = self._input is not None and self._input.is_broken
         return Verdict.CUT_OFF if is_cut_off else self.result
 
-    def ending(self, now: float) -> Ending:
-        lease = self.lease
-        return Ending(
-            self.question,
-            self.slot,
-            self.verdict,
-            self.record,
-            self.granted_at,
-            lease.length,
-            self.was_renewed or now >= lease.began_at + lease.length,
-            now,
-            self.is_restored,
-            self.ttl,
-        )
-
     # The end
 
     @property
@@ -261,5 +220,5 @@ class Claim:
         if not self.lost:
             self.lost = True
             reason = _NOT_RENEWED if self.lease.is_missed(now) else ""
-            _logger.warning("A lease was lost: %s%s", self.attempt, reason)
-            self.attempt.emit(lease_lost, during=during)
+            _logger.warning("A lease was lost: %s%s", self, reason)
+            self.emit(lease_lost, during=during)

@@ -51,9 +51,7 @@ def own_blocks(app: Flask) -> Sequence[Claim]:
         return ()
     here = _runner()
     return [
-        claim
-        for claim, runner in blocks
-        if claim.attempt.app is app and runner == here and not claim.lost
+        claim for claim, runner in blocks if claim.app is app and runner == here and not claim.lost
     ]
 
 
@@ -91,10 +89,10 @@ def operations_around(app: Flask) -> Sequence[Claim]:
     found = [
         claim
         for claim in _around(or_before=False)
-        if claim.attempt.app is app and claim.owner and claim.attempt.mode in _OPERATIONS
+        if claim.app is app and claim.owner and claim.guard.mode in _OPERATIONS
     ]
     # A step whose operation is that of another request, which sends this one from its block.
-    return list(dropwhile(lambda claim: claim.attempt.mode == "step", found))
+    return list(dropwhile(lambda claim: claim.guard.mode == "step", found))
 
 
 class CurrentGuard:
@@ -111,12 +109,12 @@ class CurrentGuard:
     @property
     def mode(self) -> str | None:
         """`"token"`, `"lock"`, `"key"`, `"once"`, `"step"` or `"mutex"`; None without a guard."""
-        return None if (claim := self._claim) is None else claim.attempt.mode
+        return None if (claim := self._claim) is None else claim.guard.mode
 
     @property
     def key(self) -> str | None:
         """The shortened hash that log lines and signals show, or None."""
-        return None if (claim := self._claim) is None else claim.attempt.short_key
+        return None if (claim := self._claim) is None else claim.short_key
 
     @property
     def replayed(self) -> bool:
@@ -189,7 +187,7 @@ class CurrentGuard:
         ]
         for claim in (*outlived, *_around()):
             if claim.owner:
-                engine_of(claim.attempt.app).keeper.ensure_held(claim)
+                engine_of(claim.app).keeper.ensure_held(claim)
 
 
 current_guard: CurrentGuard = CurrentGuard()

@@ -9,40 +9,29 @@ from flask.logging import default_handler, has_level_handler
 
 from ..request.identity import Identity
 from ..stores.base import Outcome
-from .claim import Attempt, Claim
+from .claim import Claim
 from .guard import Settlement, Verdict
 
 _package_logger = logging.getLogger("flask_idempotence")
 _logger = _package_logger.getChild("debug")
 
-DECORATORS = {
-    "token": "one_time_token",
-    "lock": "no_repeat_submit",
-    "key": "idempotent",
-    "once": "once",
-    "step": "step",
-    "mutex": "lock",
-}
-"""The public name of each mode."""
 
-
-def note(attempt: Attempt, decision: str, identity: Identity | None = None) -> None:
-    """In debug mode, log the decision about an attempt at a guard, with its facts.
+def note(claim: Claim, decision: str, identity: Identity | None = None) -> None:
+    """In debug mode, log the decision about a claim, with its facts.
 
     The decision must hold no credentials, addresses, arguments, keys or tokens. Of the identity,
     by default the question's, the line has the sources only.
     """
-    if not attempt.app.debug:
+    if not claim.app.debug:
         return
     _show()
-    name = DECORATORS.get(attempt.mode, attempt.mode)
-    facts = (" ".join(_facts(attempt, identity)) + attempt.route).lstrip()
+    facts = (" ".join(_facts(claim, identity)) + claim.route).lstrip()
     text = f"{decision} ({facts})" if facts else decision
-    _logger.debug("Flask-Idempotence: %s at %r: %s", name, attempt.endpoint, text)
+    _logger.debug("Flask-Idempotence: %s at %r: %s", claim.guard.decorator, claim.endpoint, text)
 
 
-def _facts(attempt: Attempt, identity: Identity | None) -> Iterator[str]:
-    if (question := attempt.traced) is not None:
+def _facts(claim: Claim, identity: Identity | None) -> Iterator[str]:
+    if (question := claim.traced) is not None:
         identity = identity or question.identity
     if identity is not None:
         yield f"identity={identity.sources or 'none'}"
@@ -51,10 +40,10 @@ def _facts(attempt: Attempt, identity: Identity | None) -> Iterator[str]:
             yield f"lease={question.lease:g}s"
         if question.wait:
             yield f"wait={question.wait:g}s"
-        if attempt.waited:
-            yield f"waited={attempt.waited:.3g}s"
-    if attempt.short_key is not None:
-        yield f"key={attempt.short_key}"
+        if claim.waited:
+            yield f"waited={claim.waited:.3g}s"
+    if claim.short_key is not None:
+        yield f"key={claim.short_key}"
 
 
 def note_settlement(claim: Claim, settlement: Settlement, outcome: Outcome | None) -> None:
@@ -73,7 +62,7 @@ def note_settlement(claim: Claim, settlement: Settlement, outcome: Outcome | Non
         text += ", but the store has not acknowledged it"
     elif outcome is Outcome.STALE:
         text += ", but the lease was lost before"
-    note(claim.attempt, text)
+    note(claim, text)
 
 
 def reason(claim: Claim) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any
 
 from flask import Flask, Request, Response, has_request_context
 from flask.globals import request_ctx
@@ -26,19 +26,14 @@ from ..response.refusals import Refusal, StoreUnavailable
 from ..signals import claimed, observed, rejected, replayed, token_issued, token_spent
 from ..stores import process
 from ..stores.base import Claimed, ClaimOutcome, Running, Store, TokenOutcome, began_at
-from .claim import Attempt, Claim, Owners
+from .claim import Claim, Owners
 from .debug_log import note
-from .guard import Finding, Guard, Question, Services, Unguarded, Verdict, ViewGuard
+from .guard import Guard, Question, Services, TokenIssue, Unguarded, Verdict, ViewGuard
 from .keeper import Keeper, PendingSettlement
 from .settling import Settling
 from .store_calls import OBSERVED_SECONDS, FailurePolicy
 
-if TYPE_CHECKING:
-    from ..exactly_once.transaction import Transaction
-
 _logger = logging.getLogger("flask_idempotence")
-
-T = TypeVar("T")
 
 SHORTEST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
@@ -104,104 +99,96 @@ class Engine:
         return bound
 
     def admit(
-        self,
-        attempt: Attempt,
-        guard: Guard[T],
-        ask: Callable[[], Question | Unguarded],
-        claims: Sequence[Claim] = (),
-    ) -> Claim | T | None:
-        """Put the question that `ask` returns to the store; `claims` are those of guards outside.
+        self, claim: Claim, ask: Callable[[], Question | Unguarded], outer: Sequence[Claim] = ()
+    ) -> Any:
+        """Put the question that `ask` returns to the store; `outer` are claims of guards outside.
 
-        Returns a claim, whose lease is renewed from now on; the reply to a repeat; or None where
+        Returns the claim, whose lease is renewed from now on; the reply to a repeat; or None where
         the view runs unguarded. Raises the Refusal of the guard, the question or the store.
         """
         if process.current.id != os.getpid():  # the server ran no hook at the fork
             process.current.notice_fork()
         try:
-            found = self._enter(attempt, guard, ask(), claims)
+            found = self._enter(claim, ask(), outer)
         except Refusal as refusal:
-            self.announce(refusal, attempt)
+            self.announce(refusal, claim)
             raise
-        if isinstance(found, Claim):
+        if found is claim:
             try:
-                if found.owner:
-                    self.keeper.watch(found)
-                if found.slot.key:
-                    if attempt.traced is not None:
-                        note(attempt, "claimed")
-                    attempt.emit(claimed, lease=found.lease.length, waited=attempt.waited)
+                if claim.owner:
+                    self.keeper.watch(claim)
+                if claim.slot.key:
+                    if claim.traced is not None:
+                        note(claim, "claimed")
+                    claim.emit(claimed, lease=claim.lease.length, waited=claim.waited)
             except BaseException:  # such as a time-out of gevent's, in a receiver
-                found.judge(Verdict.NOT_RUN)
-                self.settling.settle(found)
+                claim.judge(Verdict.NOT_RUN)
+                self.settling.settle(claim)
                 raise
         elif found is not None:
-            self._log(self._repeat_level, "replayed:", attempt)
-            note(attempt, "replayed")
-            attempt.emit(replayed, waited=attempt.waited)
+            self._log(self._repeat_level, "replayed:", claim)
+            if claim.traced is not None:
+                note(claim, "replayed")
+            claim.emit(replayed, waited=claim.waited)
         return found
 
     def _enter(
-        self,
-        attempt: Attempt,
-        guard: Guard[T],
-        question: Question | Unguarded,
-        claims: Sequence[Claim],
-    ) -> Claim | T | None:
+        self, claim: Claim, question: Question | Unguarded, outer: Sequence[Claim]
+    ) -> object:
         if isinstance(question, Unguarded):
-            note(attempt, f"{question.reason}: the view runs unguarded")
-            return self._unclaimed(attempt, guard)
-        transaction = None
+            note(claim, f"{question.reason}: the view runs unguarded")
+            return self._unclaimed(claim)
+        within = claim.guard.within
         while True:
-            slot = self.slot_of(attempt, guard, question)
-            if claims and (held := self._held(claims, slot.key)) is not None:
-                note(attempt, "claimed already, by a guard further out")
-                within, outer = guard.within, held.transaction
-                if within is None or (outer is not None and within.session() is outer.session):
+            self.locate(claim, question)
+            if outer and (held := self._held(outer, claim.slot.key)) is not None:
+                note(claim, "claimed already, by a guard further out")
+                begun = held.transaction
+                if within is None or (begun is not None and within.session() is begun.session):
                     return None
-                return self._unclaimed(attempt, guard)
-            if guard.within is not None and transaction is None:  # first, for it may be refused
-                opened = partial(guard.within, self.store)
-                transaction = self.policy.call(attempt, "begin", opened)
-            found = self.claim(attempt, guard, question, slot)
+                return self._unclaimed(claim)
+            if within is not None and claim.transaction is None:  # first, for it may be refused
+                claim.transaction = self.policy.call(claim, "begin", partial(within, self.store))
+            found = self.ask_store(claim)
             if found is None:
-                note(attempt, "no answer from the store: the view runs unguarded")
+                note(claim, "no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
                 if question.spends is not None:
-                    attempt.emit(token_spent, purpose=question.spends.purpose)
-                return found if guard.within is None else self._begin(found, transaction)
-            self._warn_if_old(attempt, guard, question, found)
-            reply = guard.answer(Finding(question, slot, found))
+                    claim.emit(token_spent, purpose=question.spends.purpose)
+                return claim if within is None else self._begin(claim)
+            self._warn_if_old(claim, found)
+            reply = claim.guard.answer(claim, found)
             if not isinstance(reply, Question):
                 return reply
             question = reply
 
-    def slot_of(self, attempt: Attempt, guard: Guard[object], question: Question) -> Slot:
-        """Return the store key and the fingerprint of a question, or raise its refusal."""
-        app, keyring = attempt.app, self.services.keyring
+    def locate(self, claim: Claim, question: Question) -> None:
+        """Give a claim its question, store key and fingerprint, or raise the refusal in it."""
+        app, keyring = claim.app, self.services.keyring
         if not self._has_warned_of_memory:
             self._has_warned_of_memory = True
             if not app.debug and not app.testing:
                 _logger.warning(_IN_MEMORY)
-        part = guard.part or attempt.endpoint
-        key = attempt.key = keyring.store_key(
-            app, attempt.mode, part, question.name, below=question.below
+        claim.question = question
+        part = claim.guard.part or claim.endpoint
+        key = claim.key = keyring.store_key(
+            app, claim.guard.mode, part, question.name, below=question.below
         )
         if app.debug:
-            attempt.traced = question
+            claim.traced = question
         if question.refusal is not None:  # signals and log lines have the key by now
             raise question.refusal
-        if question.content is None:
-            return Slot(key)
-        return Slot(key, keyring.digest(app, question.content))
+        content = question.content
+        claim.slot = Slot(key) if content is None else Slot(key, keyring.digest(app, content))
 
-    def _held(self, claims: Sequence[Claim], key: str) -> Claim | None:
+    def _held(self, outer: Sequence[Claim], key: str) -> Claim | None:
         """Return the request's own claim of a key, from a guard further out.
 
         A claim whose view has raised is settled first where its view cannot run again under it:
         its writes are rolled back, or it may begin only once.
         """
-        for claim in claims:
+        for claim in outer:
             if claim.slot.key != key or claim.settled:
                 continue
             if not claim.has_raised or not (claim.transaction or claim.question.keep):
@@ -210,30 +197,32 @@ class Engine:
             self.settling.settle(claim)
         return None
 
-    def claim(
-        self, attempt: Attempt, guard: Guard[object], question: Question, slot: Slot
-    ) -> Claim | ClaimOutcome | TokenOutcome | None:
-        """Claim an operation, and wait for a running one as long as the question allows."""
+    def ask_store(self, claim: Claim) -> Claim | ClaimOutcome | TokenOutcome | None:
+        """Claim an operation, and wait for a running one as long as the question allows.
+
+        Returns the claim where it is granted.
+        """
+        question = claim.question
         if question.spends is not None:
-            return self._spend(attempt, guard, question, slot, question.spends)
-        (key, fingerprint), lease, keep = slot, question.lease, question.keep
+            return self._spend(claim, question.spends)
+        (key, fingerprint), lease, keep = claim.slot, question.lease, question.keep
         began = now = self.clock()
         pause = SHORTEST_PAUSE
         while True:
             owner = self._owners.draw()
             found = self.policy.call(
-                attempt,
+                claim,
                 "claim",
                 partial(self.store.claim, key, owner, fingerprint, lease, keep),
-                on_unknown=partial(self._take_back, attempt, question, key, owner),
+                on_unknown=partial(self._take_back, claim, owner),
             )
             if isinstance(found, Claimed):
                 # A lease is counted from before the call: on the store it begins later, so it
                 # never ends there before it ends here.
-                return Claim(attempt, guard, question, slot, owner=owner, granted_at=now)
+                return claim.grant(owner, now)
             if not (isinstance(found, Running) and found.matches):
                 return found
-            left = began + question.wait - self.now()
+            left = began + question.wait - self.clock()
             if left <= 0:
                 return found
             # Jitter: of several claims at the same time, one is granted.
@@ -241,25 +230,24 @@ class Engine:
             # The last pause includes a rest that is too short for a pause of its own.
             self.sleep(nap if left >= nap + SHORTEST_PAUSE else left)
             now = self.clock()
-            attempt.waited = now - began
+            claim.waited = now - began
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
-    def _take_back(self, attempt: Attempt, question: Question, key: str, owner: bytes) -> None:
+    def _take_back(self, claim: Claim, owner: bytes) -> None:
         # The claim may have been granted although its answer was lost.
+        question = claim.question
         until = self.now() + max(question.lease, self.config.lease) + question.keep
-        release = partial(self.store.release, key, owner)
-        self.keeper.retry(PendingSettlement(attempt, "release", release, until))
+        release = partial(self.store.release, claim.slot.key, owner)
+        self.keeper.retry(PendingSettlement(claim, "release", release, until))
 
-    def _spend(
-        self, attempt: Attempt, guard: Guard[object], question: Question, slot: Slot, token: Token
-    ) -> Claim | TokenOutcome | None:
-        subject = self.services.keyring.subject(attempt.app, token.bearer.text)
+    def _spend(self, claim: Claim, token: Token) -> Claim | TokenOutcome | None:
+        key, subject = claim.slot.key, self.services.keyring.subject(claim.app, token.bearer.text)
         outcome = self.policy.call(
-            attempt, "take_token", lambda: self.store.take_token(slot.key, subject)
+            claim, "take_token", lambda: self.store.take_token(key, subject)
         )
         if outcome is TokenOutcome.TAKEN or outcome is TokenOutcome.TAKEN_AGAIN:
-            is_restored = outcome is TokenOutcome.TAKEN_AGAIN
-            return Claim(attempt, guard, question, slot, is_restored=is_restored)
+            claim.is_restored = outcome is TokenOutcome.TAKEN_AGAIN
+            return claim.grant()
         if outcome is None:  # this machine's clock decides where the store's cannot be asked
             self.services.tokens.check_age(token, CLOCK_SKEW)
         return outcome
@@ -269,80 +257,79 @@ class Engine:
         process.current.notice_fork()
         app, keyring = self.services.app, self.services.keyring
         token = self.services.tokens.make(app, request, purpose)
-        attempt = Attempt(app, "token", None if request is None else request.endpoint)
-        attempt.key = keyring.store_key(app, "token", purpose or "-", token.name)
+        claim = Claim(app, TokenIssue(), None if request is None else request.endpoint)
+        claim.key = keyring.store_key(app, "token", purpose or "-", token.name)
         subject = keyring.subject(app, token.bearer.text)
-        put = partial(self.store.put_token, attempt.key, subject, self.config.token_ttl)
+        put = partial(self.store.put_token, claim.key, subject, self.config.token_ttl)
         # A page keeps working where tokens are switched off, or only observed.
         observes = self.observes(app)
         is_off = not self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
         if observes:
-            attempt.on_store_error, attempt.observes = "allow", True
+            claim.on_store_error, claim.observes = "allow", True
         try:
             with self.store.time_limit(OBSERVED_SECONDS) if observes else nullcontext():
                 is_stored = self.policy.call(
-                    attempt, "put_token", lambda: put() is None, after_view=is_off
+                    claim, "put_token", lambda: put() is None, after_view=is_off
                 )
         except Refusal as refusal:
-            self.announce(refusal, attempt)
+            self.announce(refusal, claim)
             raise
         if is_stored:  # else it cannot be spent, and `store_failed` was sent
-            attempt.emit(token_issued, purpose=purpose)
-            note(attempt, "token issued", token.bearer)
+            claim.emit(token_issued, purpose=purpose)
+            note(claim, "token issued", token.bearer)
         elif observes and not is_off and self.config.on_store_error == "reject":
-            self.report_observed(attempt, StoreUnavailable.slug)
+            self.report_observed(claim, StoreUnavailable.slug)
         return token.text
 
     def redeem_token(
-        self, guard: Guard[object], request: Request | None, ask: Callable[[], Question]
+        self, guard: Guard, request: Request | None, ask: Callable[[], Question]
     ) -> None:
         """Spend the token of a question, without a view."""
         process.current.notice_fork()
-        endpoint = None if request is None else request.endpoint
-        attempt = Attempt(self.services.app, guard.mode, endpoint)
+        claim = Claim(self.services.app, guard, None if request is None else request.endpoint)
         try:
-            if self._enter(attempt, guard, ask(), ()) is not None:
-                note(attempt, "token spent")
+            if self._enter(claim, ask(), ()) is not None:
+                note(claim, "token spent")
         except Refusal as refusal:
-            self.announce(refusal, attempt)
+            self.announce(refusal, claim)
             raise
 
-    def _warn_if_old(
-        self, attempt: Attempt, guard: Guard[object], question: Question, found: object
-    ) -> None:
+    def _warn_if_old(self, claim: Claim, found: object) -> None:
         """Log a claim that refuses others for more than two leases, once a key and process."""
-        if not isinstance(found, Running) or attempt.key in self._old:
+        if not isinstance(found, Running) or claim.key in self._old:
             return
+        question = claim.question
         # A lock may wait for its interval, after a view that has outlasted it.
-        longest = guard.interval + 2 * max(question.lease, question.renewed, self.config.lease)
+        leases = 2 * max(question.lease, question.renewed, self.config.lease)
         began = began_at(found.owner)
-        if not began or (age := time.time() - began) <= longest:
+        if not began or (age := time.time() - began) <= claim.guard.interval + leases:
             return
         if len(self._old) >= _MOST_BOUND:
             self._old.clear()
-        self._old.add(str(attempt.key))
+        self._old.add(claim.slot.key)
         _logger.warning(
             "A running request has held its claim for %.0f seconds, and others are refused: %s%s. "
             "If it is stuck, end its process: 'flask idempotence inspect --running' lists the "
             "claims, and 'flask idempotence release' frees one.",
             age,
-            attempt,
-            attempt.route,
+            claim,
+            claim.route,
         )
 
-    def _unclaimed(self, attempt: Attempt, guard: Guard[object]) -> Claim | None:
-        """Return the transaction of a view that is not claimed, as a claim without a key."""
-        if guard.within is None:
+    def _unclaimed(self, claim: Claim) -> Claim | None:
+        """Return the claim of a view that is not claimed, and has a transaction: without a key."""
+        within = claim.guard.within
+        if within is None:
             return None
-        transaction = self.policy.call(attempt, "begin", partial(guard.within, None))
-        return self._begin(Claim(attempt, guard, Question(b""), Slot("")), transaction)
+        claim.question, claim.slot = Question(b""), Slot("")
+        claim.transaction = self.policy.call(claim, "begin", partial(within, None))
+        return self._begin(claim.grant())
 
-    def _begin(self, claim: Claim, transaction: Transaction | None) -> Claim:
-        if transaction is None:
+    def _begin(self, claim: Claim) -> Claim:
+        if claim.transaction is None:
             raise RuntimeError("A view within= a session never runs without its transaction.")
-        claim.transaction = transaction
         try:
-            self.policy.call(claim.attempt, "begin", transaction.begin)
+            self.policy.call(claim, "begin", claim.transaction.begin)
         except Exception:
             claim.judge(Verdict.FAILED)
             self.settling.settle(claim)
@@ -351,35 +338,31 @@ class Engine:
 
     # Refusals and the log
 
-    def announce(self, refusal: Refusal, attempt: Attempt) -> None:
+    def announce(self, refusal: Refusal, claim: Claim) -> None:
         """Apply the settings to a refusal, log it, and send the signal."""
         refusal.apply(self.config)
         if isinstance(cause := refusal.__cause__, UnreadableRecord):
-            _logger.error("A record cannot be read: it is %s: %s", cause, attempt)
+            _logger.error("A record cannot be read: it is %s: %s", cause, claim)
         level = self._repeat_level if refusal.slug in REPEATS else logging.INFO
-        self._log(level, "rejected: reason=" + refusal.slug, attempt)
+        self._log(level, "rejected: reason=" + refusal.slug, claim)
         because = refusal.reason and f": {refusal.reason}"
-        note(attempt, f"refused: {refusal.slug}{because}")
-        attempt.emit(rejected, error=refusal, waited=attempt.waited)
+        note(claim, f"refused: {refusal.slug}{because}")
+        claim.emit(rejected, error=refusal, waited=claim.waited)
 
-    def report_observed(
-        self, attempt: Attempt, reason: str, error: Exception | None = None
-    ) -> None:
+    def report_observed(self, claim: Claim, reason: str, error: Exception | None = None) -> None:
         """Log what a guard that only observes would have done, and send the signal."""
         is_repeat = reason in REPEATS or reason == "replay"
         level = logging.INFO if error is None else logging.ERROR
-        self._log(
-            self._repeat_level if is_repeat else level, f"observed: reason={reason}", attempt
-        )
+        self._log(self._repeat_level if is_repeat else level, f"observed: reason={reason}", claim)
         if error is not None:
-            _logger.error("It would have raised: %s", attempt, exc_info=error)
-        note(attempt, f"observed: {reason}")
-        attempt.emit(observed, reason=reason)
+            _logger.error("It would have raised: %s", claim, exc_info=error)
+        note(claim, f"observed: {reason}")
+        claim.emit(observed, reason=reason)
 
     @staticmethod
-    def _log(level: int, end: str, attempt: Attempt) -> None:
+    def _log(level: int, end: str, claim: Claim) -> None:
         if _logger.isEnabledFor(level):
-            _logger.log(level, "Request %s %s%s", end, attempt, attempt.route)
+            _logger.log(level, "Request %s %s%s", end, claim, claim.route)
 
 
 def engine_of(app: Flask) -> Engine:

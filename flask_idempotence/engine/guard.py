@@ -3,9 +3,9 @@
 A guard holds the arguments of a decorator. At the first request of a route it is bound: a copy,
 which never changes, has the settings in place of omitted arguments. The engine asks it and acts:
 
-    guard.question(request)  the operation to claim, or a reason to let the view run unguarded
-    guard.answer(finding)    the reply to a repeat: a response, a refusal, or another question
-    guard.settle(ending)     the end of a claim: release it, hold it, complete it with a record
+    question(request)         the operation to claim, or a reason to let the view run unguarded
+    answer(operation, found)  the reply to a repeat: a response, a refusal, or another question
+    settle(operation, now)    the end of a claim: release it, hold it, complete it with a record
 
 A guard calls neither the engine nor the store.
 """
@@ -13,11 +13,10 @@ A guard calls neither the engine nor the store.
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from copy import copy
 from enum import IntEnum
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from flask import Flask, Request, Response
 
@@ -32,8 +31,6 @@ from ..request.warnings import NearMisses
 from ..response.records import Records, Slot
 from ..response.refusals import Refusal
 from ..stores.base import ClaimOutcome, TokenOutcome
-
-Reply_co = TypeVar("Reply_co", covariant=True)
 
 _SUCCESS = b'"success"'
 
@@ -77,17 +74,6 @@ class Unguarded(NamedTuple):
     reason: str
 
 
-class Finding(NamedTuple):
-    """The state of an operation that could not be claimed, as the store reports it."""
-
-    question: Question
-    slot: Slot
-    outcome: ClaimOutcome | TokenOutcome
-
-    def __repr__(self) -> str:
-        return "<Finding>"
-
-
 class Verdict(IntEnum):
     """The judgement about the result of a view or a block; of two, the higher one counts."""
 
@@ -115,22 +101,24 @@ SUCCESSES = (Verdict.SUCCEEDED, Verdict.KEPT)
 """The transaction of `within=` is committed."""
 
 
-class Ending(NamedTuple):
-    """A claim at its end; times are those of the engine's clock."""
+class Operation:
+    """What a guard sees of a claim; times are those of the engine's clock."""
 
     question: Question
     slot: Slot
-    verdict: Verdict
-    record: bytes | None
-    granted_at: float  # the start of the first lease
-    lease: float  # its seconds
-    is_overrun: bool  # the first lease was renewed, or has ended
-    now: float
-    is_restored: bool  # the token that was spent had been put back before
-    ttl: float | None  # seconds that the view has given to `current_guard.keep`
+    granted_at: float = 0.0  # the time before the claim, when its first lease began
+    was_renewed: bool = False  # a renewal was sent; its answer may have been lost
+    is_restored: bool = False  # the token that was spent had been put back before
+    record: bytes | None = None
+    ttl: float | None = None  # seconds for which the view keeps its response, if it says so
 
-    def __repr__(self) -> str:
-        return "<Ending>"
+    @property
+    def verdict(self) -> Verdict:
+        raise NotImplementedError
+
+
+Found = ClaimOutcome | TokenOutcome
+"""The state of an operation that could not be claimed, as the store reports it."""
 
 
 class Settlement(NamedTuple):
@@ -164,13 +152,13 @@ def argument(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-class Guard(ABC, Generic[Reply_co]):
-    """The arguments of a decorator, and the rules of its mode; `Reply_co` answers a repeat.
+class Guard:
+    """The arguments of a decorator, and the rules of its mode.
 
     A guard with arguments is a dataclass, whose fields are made by `argument`.
     """
 
-    mode: ClassVar[str]  # its name in store keys, signals and log lines
+    mode: ClassVar[str] = "-"  # its name in store keys, signals and log lines
     decorator: ClassVar[str]  # its public name
     toggle: ClassVar[str]  # the setting that switches the mode off
     by_verdict: ClassVar[bool] = True  # the settlement depends on the verdict
@@ -213,16 +201,16 @@ class Guard(ABC, Generic[Reply_co]):
     def switched_off(self) -> Unguarded:
         return Unguarded(f"switched off by IDEMPOTENCE_ENABLED or {self.toggle}")
 
-    @abstractmethod
-    def answer(self, finding: Finding) -> Reply_co | Question:
+    def answer(self, operation: Operation, found: Found) -> object:
         """Answer a request whose operation could not be claimed, or raise a Refusal.
 
-        The answer is the reply, such as the response to replay, or another operation to claim.
+        Returns the reply, such as the response to replay, or another Question.
         """
+        raise NotImplementedError
 
-    @abstractmethod
-    def settle(self, ending: Ending) -> Settlement:
+    def settle(self, operation: Operation, now: float) -> Settlement:
         """Return how a claim ends."""
+        raise NotImplementedError
 
     def record(self, slot: Slot, response: Response, ttl: float | None) -> bytes:
         return self.services.records.remember(slot, response, ttl or self.ttl)
@@ -249,12 +237,19 @@ class Guard(ABC, Generic[Reply_co]):
         return result_failed(response) if is_built_in else response.status_code >= 400
 
 
-def arguments_of(guard: Guard[object] | type[Guard[Any]]) -> Collection[dataclasses.Field[Any]]:
+def arguments_of(guard: Guard | type[Guard]) -> Collection[dataclasses.Field[Any]]:
     fields: dict[str, dataclasses.Field[Any]] = getattr(guard, "__dataclass_fields__", {})
     return [field for field in fields.values() if field.metadata]
 
 
-class ViewGuard(Guard["Response"]):
+class TokenIssue(Guard):
+    """The issue of a token: it is answered by nothing but the store."""
+
+    mode = "token"
+    decorator = "one_time_token"
+
+
+class ViewGuard(Guard):
     """The guard of a view."""
 
     methods: Collection[str] = frozenset()  # safe ones that are guarded, too
@@ -262,9 +257,9 @@ class ViewGuard(Guard["Response"]):
     unless: Callable[[], object] | None = None  # returns whether a request needs no guard
     observe: bool | None = None  # it only counts what it would have done; None for the setting
 
-    @abstractmethod
     def question(self, request: Request) -> Question | Unguarded:
         """Return the operation that a request asks for, or raise a Refusal."""
+        raise NotImplementedError
 
     def accept(self, view: Callable[..., object]) -> None:
         """Raise a ConfigurationError for a view at which the guarantee does not hold."""

@@ -26,7 +26,7 @@ from ..config.settings import Config
 from ..response.refusals import LeaseLost, Refusal
 from ..stores.base import Outcome, Renewal, Store
 from ..stores.process import Living, call_at_exit, call_in_children, threads_stand_still
-from .claim import Attempt, Claim, Lease
+from .claim import Claim, Lease
 from .store_calls import FailurePolicy
 
 _logger = logging.getLogger("flask_idempotence")
@@ -65,7 +65,7 @@ NO_THREADS = (
 class PendingSettlement:
     """A settlement that the store has not acknowledged."""
 
-    attempt: Attempt
+    claim: Claim
     operation: str
     call: Callable[[], Outcome]
     until: float  # when it no longer matters, on the engine's clock
@@ -207,18 +207,18 @@ class Keeper:
 
     def _try(self, settlement: PendingSettlement) -> bool:
         """Try a settlement; whether it has ended, also by an error of another kind or too late."""
-        attempt, outcome = settlement.attempt, None
+        claim, outcome = settlement.claim, None
         if self._clock() >= settlement.until:
-            _logger.warning("A settlement came too late: %s", attempt)
+            _logger.warning("A settlement came too late: %s", claim)
         else:
             try:
                 outcome = self.policy.call(
-                    attempt, settlement.operation, settlement.call, after_view=True
+                    claim, settlement.operation, settlement.call, after_view=True
                 )
                 if outcome is None:
                     return False
             except Exception:
-                _logger.exception("A settlement failed: %s", attempt)
+                _logger.exception("A settlement failed: %s", claim)
         if settlement.ended is not None:
             settlement.ended(outcome)
         return True
@@ -233,7 +233,7 @@ class Keeper:
         for claim in set(due).difference(kept):
             _logger.error(
                 "A claim exceeds IDEMPOTENCE_MAX_HOLD; its lease is no longer renewed: %s",
-                claim.attempt,
+                claim,
             )
             self._drop(claim)
         for claim, outcome in zip(kept, self._outcomes(kept, now), strict=True):
@@ -264,7 +264,7 @@ class Keeper:
                 return self.store.renew(renewals)
 
         try:
-            outcomes = self.policy.call(claims[0].attempt, "renew", renew, after_view=True)
+            outcomes = self.policy.call(claims[0], "renew", renew, after_view=True)
         except Exception:
             _logger.exception("The store raised another error than StoreError.")
             if len(claims) == 1:
@@ -280,7 +280,7 @@ class Keeper:
             now = self._clock()
             claim.was_renewed = True
             outcomes = self.policy.call(
-                claim.attempt, "renew", lambda: self.store.renew([self._renewal(claim)])
+                claim, "renew", lambda: self.store.renew([self._renewal(claim)])
             )
             if outcomes is None:
                 return

@@ -27,9 +27,9 @@ from ..response.headers import note_on
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores import process
 from ..stores.base import Done
-from .claim import Attempt, Claim
+from .claim import Claim
 from .engine import Engine
-from .guard import Finding, Question, Unguarded, Verdict, ViewGuard
+from .guard import Question, Unguarded, Verdict, ViewGuard
 from .settling import LOOKS_STREAMED, is_refusal
 from .store_calls import OBSERVED_SECONDS
 
@@ -58,8 +58,8 @@ class Observation:
 
         Returns its claim, where it is the first.
         """
-        app = self._engine.services.app
-        attempt = Attempt(app, guard.mode, request.endpoint, "allow", observes=True)
+        claim = Claim(self._engine.services.app, guard, request.endpoint)
+        claim.on_store_error, claim.observes = "allow", True
         try:
             with unread_input(request), _session_as_it_was():
                 if guard.unless is not None and guard.unless():
@@ -67,15 +67,15 @@ class Observation:
                 guard_input(request.environ)
                 question = guard.question(request)
             if not isinstance(question, Unguarded):
-                return self._claim(attempt, guard, question)
+                return self._claim(claim, question)
         except Refusal as refusal:
-            self._engine.report_observed(attempt, refusal.slug)
+            self._engine.report_observed(claim, refusal.slug)
         except Exception as error:  # noqa: BLE001 - the view runs in any case
             is_answer = isinstance(error, HTTPException)  # such as 413
-            self._engine.report_observed(attempt, ERROR, None if is_answer else error)
+            self._engine.report_observed(claim, ERROR, None if is_answer else error)
         return None
 
-    def _claim(self, attempt: Attempt, guard: ViewGuard, question: Question) -> Claim | None:
+    def _claim(self, claim: Claim, question: Question) -> Claim | None:
         if process.current.id != os.getpid():  # the server ran no hook at the fork
             process.current.notice_fork()
         engine = self._engine
@@ -86,24 +86,24 @@ class Observation:
                 renewed=question.lease,
                 wait=0,
             )
-        slot = engine.slot_of(attempt, guard, question)
-        if slot.key in self._keys:
+        engine.locate(claim, question)
+        if claim.slot.key in self._keys:
             return None
-        self._keys.add(slot.key)
-        found = self._in_time(partial(engine.claim, attempt, guard, question, slot))
+        self._keys.add(claim.slot.key)
+        found, guard = self._in_time(partial(engine.ask_store, claim)), claim.guard
         if isinstance(found, Claim):
-            self.claims.append(found)
-            return found
+            self.claims.append(claim)
+            return claim
         if found is None:
             if (guard.on_store_error or engine.config.on_store_error) == "reject":
                 raise StoreUnavailable
             return None
         if not (isinstance(found, Done) and found.matches):
-            guard.answer(Finding(question, slot, found))  # it raises
+            guard.answer(claim, found)  # it raises
         elif getattr(guard, "on_repeat", "") == "reject":
             raise KeyRepeated
         else:
-            engine.report_observed(attempt, found.record.decode())
+            engine.report_observed(claim, found.record.decode())
         return None
 
     def settle(self, claim: Claim, response: Answer) -> Answer:
@@ -122,14 +122,14 @@ class Observation:
             claim.record = (_REPLAY if is_kept else ResponseNotStored.slug).encode()
             # By the keeper, if it were enforced.
             claim.was_renewed = now - claim.granted_at > claim.question.renewed / 3
-            settlement = claim.guard.settle(claim.ending(now))
+            settlement = claim.guard.settle(claim, now)
             if settlement.call != "keep":
                 until = now + settlement.seconds
                 send = partial(engine.settling.send, claim, settlement, until)
-                call = partial(engine.policy.call, claim.attempt, settlement.call, send)
+                call = partial(engine.policy.call, claim, settlement.call, send)
                 self._in_time(partial(call, after_view=True))
         except Exception:
-            _logger.exception("What was observed could not be settled: %s", claim.attempt)
+            _logger.exception("What was observed could not be settled: %s", claim)
         return response
 
     def tear_down(self) -> None:

@@ -118,7 +118,7 @@ class Settling:
                 response.headers[EXPIRES_HEADER] = str(int(claim.kept))
             is_constrained = claim.transaction is not None and claim.transaction.is_constrained
             if is_constrained and response.status_code >= 500:
-                _logger.warning(_CONSTRAINED, response.status_code, claim.attempt)
+                _logger.warning(_CONSTRAINED, response.status_code, claim)
         if on_request.replayed == response.status_code:
             response.headers.setdefault(REPLAYED_HEADER, "true")
         if on_request.headers:
@@ -199,7 +199,7 @@ class Settling:
                 if claim.transaction.is_committed_below:
                     self._carry_out(claim)
                     return
-            _logger.warning("A view was killed; its claim ends with its lease: %s", claim.attempt)
+            _logger.warning("A view was killed; its claim ends with its lease: %s", claim)
 
     # Judging
 
@@ -209,7 +209,7 @@ class Settling:
             return predicate(response)
         except Exception:
             # The side effect may have happened: running it again is worse.
-            _logger.exception("Cannot tell whether the result failed: %s", claim.attempt)
+            _logger.exception("Cannot tell whether the result failed: %s", claim)
             return False
 
     @staticmethod
@@ -219,12 +219,12 @@ class Settling:
         try:
             claim.record = claim.guard.record(claim.slot, response, claim.ttl)
         except Exception:
-            _logger.exception("The response could not be recorded: %s", claim.attempt)
+            _logger.exception("The response could not be recorded: %s", claim)
 
     def _error_page(self, response: Response, claim: Claim, problem: Exception) -> Response:
         """Answer a failed commit as if the view had raised it."""
         response.close()
-        app = claim.attempt.app
+        app = claim.app
         if isinstance(problem, Refusal):
             problem.apply(self._config)
         try:
@@ -249,7 +249,7 @@ class Settling:
             self._carry_out(claim)
         except Exception:
             # The view has run, and its answer must go out. The claim ends with its lease.
-            _logger.exception("The settlement failed: %s", claim.attempt)
+            _logger.exception("The settlement failed: %s", claim)
         return None
 
     def _end_transaction(self, claim: Claim, transaction: Transaction) -> Exception | None:
@@ -263,11 +263,11 @@ class Settling:
         try:
             if claim.slot.key:
                 self._keeper.unwatch(claim)
-                settlement = claim.guard.settle(claim.ending(self._now()))
+                settlement = claim.guard.settle(claim, self._now())
                 (key, fingerprint), ttl = claim.slot, settlement.seconds
                 completion = Completion(key, claim.owner, fingerprint, settlement.record, ttl)
             outcome = self._policy.call(
-                claim.attempt,
+                claim,
                 "commit",
                 partial(transaction.commit, completion),
                 on_unknown=lambda: is_sent.append(True),
@@ -280,34 +280,34 @@ class Settling:
                 try:
                     self._carry_out(claim)
                 except Exception:
-                    _logger.exception("The claim ends with its lease: %s", claim.attempt)
+                    _logger.exception("The claim ends with its lease: %s", claim)
             return error
         if claim.slot.key:
-            if claim.attempt.traced is not None and outcome is Outcome.OK:
-                note(claim.attempt, f"{reason(claim)}: committed, with the record")
+            if claim.traced is not None and outcome is Outcome.OK:
+                note(claim, f"{reason(claim)}: committed, with the record")
             self._acknowledge(claim, settlement, outcome)
         return LeaseLost() if outcome is Outcome.STALE else None
 
     def _carry_out(self, claim: Claim) -> None:
         """End a claim at the store, as its guard says; a claim without a key has no entry."""
         if claim.transaction is not None and claim.transaction.is_committed_below:
-            _logger.error("%s %s", COMMITTED_BELOW, claim.attempt)
+            _logger.error("%s %s", COMMITTED_BELOW, claim)
             claim.by_hand = Verdict.UNKNOWN
             if claim.slot.key:
                 claim.record = claim.guard.unknown(claim.slot)
         if not claim.slot.key:
             return
         is_quiet = not claim.owner or self._keeper.unwatch(claim)
-        ending = claim.ending(self._now())
-        settlement = claim.guard.settle(ending)
+        now = self._now()
+        settlement = claim.guard.settle(claim, now)
         claim.unacknowledged = settlement.call == "complete"
-        send = partial(self.send, claim, settlement, ending.now + settlement.seconds)
+        send = partial(self.send, claim, settlement, now + settlement.seconds)
         outcome: Outcome | None = None
         if settlement.call == "keep":
             outcome = Outcome.OK
         elif is_quiet:
-            outcome = self._policy.call(claim.attempt, settlement.call, send, after_view=True)
-        if claim.attempt.traced is not None:
+            outcome = self._policy.call(claim, settlement.call, send, after_view=True)
+        if claim.traced is not None:
             note_settlement(claim, settlement, outcome)
         if outcome is not None:
             claim.unacknowledged = False
@@ -325,7 +325,7 @@ class Settling:
             # A clock that is behind the one of the issue does not lengthen it.
             left = min(token.expires - services.tokens.clock(), self._config.token_ttl)
             if left > 0:
-                subject = services.keyring.subject(claim.attempt.app, token.bearer.text)
+                subject = services.keyring.subject(claim.app, token.bearer.text)
                 store.put_token(key, subject, left, again=settlement.again)
             return Outcome.OK
         left = until - self._now()
@@ -351,14 +351,14 @@ class Settling:
             self._keeper.unwatch(claim)
             self._acknowledge(claim, settlement, outcome)
 
-        pending = PendingSettlement(claim.attempt, settlement.call, send, until, ended)
+        pending = PendingSettlement(claim, settlement.call, send, until, ended)
         self._keeper.retry(pending)
 
     def _acknowledge(self, claim: Claim, settlement: Settlement, outcome: Outcome | None) -> None:
         if outcome is Outcome.OK:
             claim.kept = settlement.seconds if settlement.call == "complete" else None
             frees = settlement.call in ("release", "put_token")
-            claim.attempt.emit(released if frees else completed)
+            claim.emit(released if frees else completed)
         elif outcome is Outcome.STALE:
             claim.lose("settle", self._now())
 

@@ -22,7 +22,7 @@ from ..response.headers import note_on
 from ..response.refusals import StoreUnavailable
 from ..signals import store_failed
 from ..stores.process import call_in_children
-from .claim import Attempt
+from .claim import Claim
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -66,7 +66,7 @@ class FailurePolicy:
 
     def call(
         self,
-        attempt: Attempt,
+        claim: Claim,
         operation: str,
         call: Callable[[], T],
         *,
@@ -82,13 +82,13 @@ class FailurePolicy:
         try:
             answer = self._timed(operation, call) if self.instruments else call()
         except StoreError as error:
-            self._report(attempt, operation, error, after_view=after_view)
+            self._report(claim, operation, error, after_view=after_view)
             known: T | None = error.answers  # type: ignore[assignment]  # the same type as `call`'s
             if after_view:
                 return known
             if on_unknown is not None and error.sent:
                 on_unknown()
-            if self._rejects(attempt):
+            if self._rejects(claim):
                 raise StoreUnavailable from error
             return None
         except Exception as error:
@@ -98,8 +98,8 @@ class FailurePolicy:
             self._note_answer(operation)
         return answer
 
-    def _rejects(self, attempt: Attempt) -> bool:
-        return (attempt.on_store_error or self._default) == "reject"
+    def _rejects(self, claim: Claim) -> bool:
+        return (claim.on_store_error or self._default) == "reject"
 
     def _timed(self, operation: str, call: Callable[[], T]) -> T:
         error: StoreError | None = None
@@ -123,12 +123,12 @@ class FailurePolicy:
                 _logger.exception("An instrument failed.")
 
     def _report(
-        self, attempt: Attempt, operation: str, error: StoreError, *, after_view: bool
+        self, claim: Claim, operation: str, error: StoreError, *, after_view: bool
     ) -> None:
         clear_locals(error)
-        rejects = self._rejects(attempt)
+        rejects = self._rejects(claim)
         is_counted = not after_view and (rejects or operation in _RUN_VIEWS)
-        is_counted = is_counted and not attempt.observes and _meets_outage_first()
+        is_counted = is_counted and not claim.observes and _meets_outage_first()
         now, kind = self._clock(), error.kind
         with self._lock:
             if self._failing_since is None:
@@ -147,13 +147,13 @@ class FailurePolicy:
             _logger.warning(
                 "Flask-Idempotence: the store does not answer; %s until it does. %s "
                 "(operation=%s %s)%s",
-                "guards observe nothing" if attempt.observes else consequence,
+                "guards observe nothing" if claim.observes else consequence,
                 getattr(error, "remedy", "Run 'flask idempotence doctor'."),
                 operation,
                 kind,
                 f" {withheld} more times since the last such line." if withheld else "",
             )
-        attempt.emit(store_failed, operation=operation, error=error)
+        claim.emit(store_failed, operation=operation, error=error)
 
     def _note_answer(self, operation: str) -> None:
         """Note the end of an outage, with a line if its beginning had one."""

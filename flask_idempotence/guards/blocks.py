@@ -13,14 +13,14 @@ from uuid import UUID
 
 from flask import current_app
 
-from ..engine.claim import Attempt, Claim
+from ..engine.claim import Claim
 from ..engine.current import enter_block, leave_block, own_blocks
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     RELEASE,
-    Ending,
-    Finding,
+    Found,
     Guard,
+    Operation,
     Question,
     Settlement,
     Unguarded,
@@ -29,7 +29,6 @@ from ..engine.guard import (
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 from ..request.proxies import actual
-from ..response.records import Slot
 from ..response.refusals import Running
 from . import arguments
 
@@ -38,10 +37,6 @@ R = TypeVar("R")
 
 Id = str | int | UUID | tuple["Id", ...]
 """The id of an operation. `7` and `"7"` are two; a tuple is for ids of several parts."""
-
-
-Remembered = tuple[Slot, bytes]
-"""The slot of an operation that is done, and its record."""
 
 
 def name_of(*parts: str, id: object) -> bytes:  # noqa: A002 - its name in the interface
@@ -67,7 +62,7 @@ def _plain(id_: object) -> object:
     )
 
 
-class BlockGuard(Guard[Remembered]):
+class BlockGuard(Guard):
     """The arguments of `once` or `lock` that do not name the operation."""
 
     toggle = "IDEMPOTENCE_ENABLED"
@@ -91,9 +86,9 @@ class Block:
         self._guard = guard
         self._part = part  # stands for the endpoint in store keys
         self._text = text  # names the operation
-        self._attempt: Attempt | None = None
-        self._claim: Claim | None = None
-        self._done: Remembered | None = None
+        self._entered: Claim | None = None
+        self._claim: Claim | None = None  # the same, where it is granted
+        self._done: bytes | None = None  # the record of an operation that is done
         self._result: Any = None
 
     def _of_call(self, *_args: object, **_kwargs: object) -> Self:
@@ -111,20 +106,20 @@ class Block:
             Running: it is running elsewhere, still after `wait` seconds.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
-        if self._attempt is not None:
+        if self._entered is not None:
             raise RuntimeError(
                 f"{self._guard.decorator}() is good for one with statement: call it again for the "
                 "next."
             )
         engine = engine_of(actual(current_app))
         app, guard = engine.services.app, self._guard.bind(engine.services, None)
-        attempt = self._attempt = Attempt(app, guard.mode, self._part, guard.on_store_error)
+        claim = self._entered = Claim(app, guard, self._part)
         is_on = engine.is_on(app, guard.toggle)
         ask = partial(self._question, guard) if is_on else guard.switched_off
-        found: Claim | Remembered | None = engine.admit(attempt, guard, ask, own_blocks(app))
-        if isinstance(found, Claim):
-            self._claim = found
-            enter_block(found)
+        found = engine.admit(claim, ask, own_blocks(app))
+        if found is claim:
+            self._claim = claim
+            enter_block(claim)
         else:
             self._done = found
         return self
@@ -132,7 +127,7 @@ class Block:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._claim is not None:
             leave_block(self._claim)
-            self._end(engine_of(self._claim.attempt.app), self._claim, error)
+            self._end(engine_of(self._claim.app), self._claim, error)
 
     def _end(self, engine: Engine, claim: Claim, _error: BaseException | None) -> None:
         engine.settling.settle(claim)
@@ -183,11 +178,11 @@ class MutexGuard(BlockGuard):
     lease: float | None = arguments.of_setting("lease")
     wait: float | None = argument(arguments.wait)
 
-    def answer(self, finding: Finding) -> NoReturn:
-        remaining = getattr(finding.outcome, "remaining", 0.0)
+    def answer(self, _operation: Operation, found: Found) -> NoReturn:
+        remaining = getattr(found, "remaining", 0.0)
         raise Running("This is locked by another. Try again soon.", remaining=remaining)
 
-    def settle(self, _ending: Ending) -> Settlement:
+    def settle(self, _operation: Operation, _now: float) -> Settlement:
         return RELEASE
 
 

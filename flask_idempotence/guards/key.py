@@ -15,8 +15,8 @@ from ..config.settings import CLOCK_SKEW, Config, Guarantee, OnRepeat, OnStoreEr
 from ..engine.guard import (
     FAILURES,
     RELEASE,
-    Ending,
-    Finding,
+    Found,
+    Operation,
     Question,
     Settlement,
     Unguarded,
@@ -215,15 +215,14 @@ class KeyGuard(ViewGuard):
             identity=identity,
         )
 
-    def answer(self, finding: Finding) -> Response:
-        found = finding.outcome
+    def answer(self, operation: Operation, found: Found) -> Response:
         if not getattr(found, "matches", True):
             raise refusals.KeyReused
         if isinstance(found, Crashed):
             raise refusals.OutcomeUnknown
         if not isinstance(found, Done):
             raise refusals.KeyInProgress
-        records, slot = self.services.records, finding.slot
+        records, slot = self.services.records, operation.slot
         if self.on_repeat != "replay" and not records.is_unknown(slot, found.record):
             raise refusals.KeyRepeated
         # With a content type, so that none is made up: that takes longer than all the rest.
@@ -241,13 +240,13 @@ class KeyGuard(ViewGuard):
             response.headers.add(EXPIRES_HEADER, max(0, int(found.remaining)))
         return response
 
-    def settle(self, ending: Ending) -> Settlement:
-        is_run = ending.verdict is Verdict.FAILED  # and released neither by hand nor unrun
-        if ending.verdict in FAILURES and not (is_run and self._at_most_once):
+    def settle(self, operation: Operation, _now: float) -> Settlement:
+        is_run = operation.verdict is Verdict.FAILED  # and released neither by hand nor unrun
+        if operation.verdict in FAILURES and not (is_run and self._at_most_once):
             return RELEASE
-        record, ttl = ending.record, ending.ttl or self.ttl
+        record, ttl = operation.record, operation.ttl or self.ttl
         if record is None:
-            record = self.services.records.remember_status(ending.slot, 500, ttl)
+            record = self.services.records.remember_status(operation.slot, 500, ttl)
         return Settlement("complete", ttl, record)
 
     # The key

@@ -1,6 +1,6 @@
 """Lock mode: the same request from the same sender runs once in an interval.
 
-`LockGuard.question` names the request; `Engine.slot_of` has its key PREFIX:2:lock:ENDPOINT:HASH
+`LockGuard.question` names the request; `Engine.locate` has its key PREFIX:2:lock:ENDPOINT:HASH
 made by `Keyring.store_key` (request/fingerprint.py).
 """
 
@@ -19,8 +19,8 @@ from ..engine.guard import (
     KEEP,
     RELEASE,
     SAFE_METHODS,
-    Ending,
-    Finding,
+    Found,
+    Operation,
     Question,
     Settlement,
     ViewGuard,
@@ -113,22 +113,23 @@ class LockGuard(ViewGuard):
             name = arguments.canonical_result("no_repeat_submit(key=...)", request, named)
         return Question(name, lease=self._lease, wait=self.wait or 0.0, identity=identity)
 
-    def answer(self, finding: Finding) -> NoReturn:
+    def answer(self, _operation: Operation, found: Found) -> NoReturn:
         left = self.interval
-        if isinstance(finding.outcome, Running):
-            left = min(finding.outcome.remaining, left)
+        if isinstance(found, Running):
+            left = min(found.remaining, left)
         refusal = RepeatSubmit(self.message, retry_after=left)
         refusal.is_worded = self._is_worded
         raise refusal
 
-    def settle(self, ending: Ending) -> Settlement:
-        if ending.verdict in FAILURES:
+    def settle(self, operation: Operation, now: float) -> Settlement:
+        if operation.verdict in FAILURES:
             return RELEASE
-        if ending.is_overrun:
+        began, lease = operation.granted_at, operation.question.lease
+        if operation.was_renewed or now >= began + lease:
             # A slow view: requests that queued behind it come only now.
             return Settlement("renew", self.interval)
-        if ending.lease != self.interval:
-            return Settlement("renew", ending.granted_at + self.interval - ending.now)
+        if lease != self.interval:
+            return Settlement("renew", began + self.interval - now)
         return KEEP
 
 

@@ -19,14 +19,14 @@ from typing import Any, Self
 
 from flask import Flask, current_app, has_request_context, request
 
-from ..engine.claim import Attempt, Claim
+from ..engine.claim import Claim
 from ..engine.current import operations_around
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     FAILURES,
     RELEASE,
-    Ending,
-    Finding,
+    Found,
+    Operation,
     Question,
     Settlement,
     Unguarded,
@@ -43,7 +43,7 @@ from ..response.refusals import KeyReused, OutcomeUnknown, Refusal, ResponseNotS
 from ..stores import process
 from ..stores.base import Done, Outcome, inspectable
 from . import arguments
-from .blocks import Block, BlockGuard, Id, Remembered, name_of
+from .blocks import Block, BlockGuard, Id, name_of
 from .wrapping import covers, guards_of
 
 _logger = logging.getLogger("flask_idempotence")
@@ -85,18 +85,17 @@ class OnceGuard(BlockGuard):
         if self.within is not None:
             self.on_store_error = "reject"
 
-    def answer(self, finding: Finding) -> Remembered:
-        found = finding.outcome
+    def answer(self, operation: Operation, found: Found) -> bytes:
         if not isinstance(found, Done):
             raise Running(remaining=getattr(found, "remaining", 0.0))
-        if self.services.records.is_unknown(finding.slot, found.record):
+        if self.services.records.is_unknown(operation.slot, found.record):
             raise OutcomeUnknown(_UNKNOWN)
-        return finding.slot, found.record
+        return found.record
 
-    def settle(self, ending: Ending) -> Settlement:
-        if ending.verdict in FAILURES or ending.record is None:
+    def settle(self, operation: Operation, _now: float) -> Settlement:
+        if operation.verdict in FAILURES or operation.record is None:
             return RELEASE
-        return Settlement("complete", self.ttl, ending.record)
+        return Settlement("complete", self.ttl, operation.record)
 
 
 class Once(Block):
@@ -166,13 +165,14 @@ class Once(Block):
 
     @property
     def _remembered(self) -> Any:
-        if self._done is None or self._attempt is None:
+        claim = self._entered
+        if self._done is None or claim is None:
             return self._result
-        engine = engine_of(self._attempt.app)
+        engine = engine_of(claim.app)
         try:
-            return engine.services.records.result(*self._done)
+            return engine.services.records.result(claim.slot, self._done)
         except UnreadableRecord as error:
-            _logger.error("A result cannot be read: it is %s: %s", error, self._attempt)
+            _logger.error("A result cannot be read: it is %s: %s", error, claim)
             refusal = ResponseNotStored("The operation is done, but its result is not known.")
             refusal.apply(engine.config)
             raise refusal from None
@@ -230,20 +230,22 @@ def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in 
     scope, engine = checked_scope("forget", scope), engine_of(app)
     process.current.notice_fork()
     guard = OnceGuard().bind(engine.services, None)
-    attempt = Attempt(app, guard.mode, scope, "reject")
-    key = engine.slot_of(attempt, guard, guard.question(name_of("once", scope, id=id))).key
+    claim = Claim(app, guard, scope)
+    claim.on_store_error = "reject"
+    engine.locate(claim, guard.question(name_of("once", scope, id=id)))
+    key = claim.slot.key
     store, policy = inspectable(engine.store), engine.policy
-    steps_gone = partial(policy.call, attempt, "scan", partial(forget_steps, engine, key))
+    steps_gone = partial(policy.call, claim, "scan", partial(forget_steps, engine, key))
     try:
-        while entry := policy.call(attempt, "peek", partial(store.peek, key)):
+        while entry := policy.call(claim, "peek", partial(store.peek, key)):
             if entry.lease:
                 raise Running(remaining=entry.lease)
             if entry.kind != "record":
                 break
             steps_gone()  # first: without its record, the operation may begin, and have new ones
             discard = partial(store.discard, [(key, entry)])
-            if policy.call(attempt, "discard", discard) == [Outcome.OK]:
-                _logger.info("Forgotten by hand: %s", attempt)
+            if policy.call(claim, "discard", discard) == [Outcome.OK]:
+                _logger.info("Forgotten by hand: %s", claim)
                 return True
             # Another call was faster, and the operation may run again: read its state once more.
         steps_gone()
@@ -273,10 +275,10 @@ class StepGuard(OnceGuard):
     mode = "step"
     decorator = "step"
 
-    def answer(self, finding: Finding) -> Remembered:
-        if not getattr(finding.outcome, "matches", True):
+    def answer(self, operation: Operation, found: Found) -> bytes:
+        if not getattr(found, "matches", True):
             raise KeyReused
-        return super().answer(finding)
+        return super().answer(operation, found)
 
 
 class Step(Once):
@@ -339,11 +341,11 @@ class Step(Once):
                 f"This operation has a step {self._part!r} already. Give each its name, or in a "
                 "loop its id: step(name, id)."
             )
-        operation.steps.add(self._text)
+        operation.steps |= {self._text}
         engine.keeper.ensure_held(operation)
         self._guard = copy(self._guard)
         self._guard.ttl = operation.guard.ttl
-        self._guard.on_store_error = self._guard.on_store_error or operation.attempt.on_store_error
+        self._guard.on_store_error = self._guard.on_store_error or operation.on_store_error
         name = name_of("step key", operation.slot.key, self._text.hex(), id="-")
         self.key = engine.services.keyring.digest(engine.services.app, name).hex()
         return super().__enter__()
@@ -369,9 +371,7 @@ def _operation(app: Flask, step: str) -> Claim | None:
             guard.mode == "key" and not covers(guard, request.method)
             for guard in guards_of(view, request.method)
         )
-        is_unclaimed &= not any(
-            claim.owner and claim.attempt.mode == "key" for claim in note.claims
-        )
+        is_unclaimed &= not any(claim.owner and claim.guard.mode == "key" for claim in note.claims)
     if not is_unclaimed and engine_of(app).is_on(app, "IDEMPOTENCE_ENABLED"):
         raise ConfigurationError(
             f"The step {step!r} needs an operation around it: the view of a route with "

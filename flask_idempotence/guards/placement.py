@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 from flask import Blueprint, Flask, request
 
 from ..config.settings import Config
-from ..engine.claim import Attempt
+from ..engine.claim import Claim
 from ..engine.engine import engine_of
-from ..engine.guard import ViewGuard
+from ..engine.guard import Guard, ViewGuard
 from ..engine.observing import ERROR
 from ..errors import NEEDS_DATABASE, ConfigurationError
 from ..exactly_once import takes_completions
@@ -161,8 +161,7 @@ def close_endpoint(app: Flask, fault: Fault) -> None:
         engine, guard = engine_of(app), next(guards_of(view, request.method), None)
         if view is None or not engine.observes(app, guard):
             raise ConfigurationError(fault.text)
-        mode = "-" if guard is None else guard.mode
-        engine.report_observed(Attempt(app, mode, fault.endpoint), ERROR)
+        engine.report_observed(Claim(app, guard or Guard(), fault.endpoint), ERROR)
         return app.ensure_sync(view)(**arguments)
 
     app.view_functions[fault.endpoint] = refuse

@@ -12,8 +12,8 @@ from ..config.settings import Config, OnStoreError
 from ..engine.guard import (
     FAILURES,
     KEEP,
-    Ending,
-    Finding,
+    Found,
+    Operation,
     Question,
     Settlement,
     Verdict,
@@ -70,9 +70,9 @@ class TokenGuard(ViewGuard):
         token = self.services.tokens.read(self.services.app, request, text, self.purpose)
         return Question(token.name, spends=token, identity=token.bearer)
 
-    def answer(self, finding: Finding) -> NoReturn:
-        question, token = finding.question, finding.question.spends
-        if finding.outcome is TokenOutcome.NOT_YOURS:
+    def answer(self, operation: Operation, found: Found) -> NoReturn:
+        question, token = operation.question, operation.question.spends
+        if found is TokenOutcome.NOT_YOURS:
             is_user = question.identity is not None and bool(question.identity.text)
             sender = "another user than this one" if is_user else "a user, and this is a guest"
             raise TokenNotYours().because(f"it was issued to {sender}")
@@ -80,12 +80,12 @@ class TokenGuard(ViewGuard):
             self.services.tokens.check_age(token)
         raise TokenSpent().because("it has been spent, or the store no longer knows it")
 
-    def settle(self, ending: Ending) -> Settlement:
-        verdict, token = ending.verdict, ending.question.spends
+    def settle(self, operation: Operation, _now: float) -> Settlement:
+        verdict, token = operation.verdict, operation.question.spends
         if token is not None and verdict is Verdict.CUT_OFF:
-            return Settlement("put_token", again=ending.is_restored)
+            return Settlement("put_token", again=operation.is_restored)
         restores = self.restore_on_failure or verdict is Verdict.RELEASED
-        if token is None or ending.is_restored or not (verdict in FAILURES and restores):
+        if token is None or operation.is_restored or not (verdict in FAILURES and restores):
             return KEEP
         return Settlement("put_token", again=True)
 

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeGuard, TypeVar
 from flask import Blueprint, Flask, Request, Response, after_this_request, current_app
 from flask.globals import request_ctx
 
-from ..engine.claim import Attempt, Claim
+from ..engine.claim import Claim
 from ..engine.debug_log import note
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
@@ -122,8 +122,8 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         engine = engine_of(app)  # which fails for safe methods, too, where there is none
         if not covers(guard, request.method):
             if app.debug:
-                attempt = Attempt(app, guard.mode, request.endpoint)
-                note(attempt, f"{request.method} needs no guard: the view runs unguarded")
+                claim = Claim(app, guard, request.endpoint)
+                note(claim, f"{request.method} needs no guard: the view runs unguarded")
             return call()
         return run(engine, app, request, guard, call)
 
@@ -140,7 +140,6 @@ def run(
     """
     endpoint = request.endpoint
     bound = engine.bound(guard, endpoint)
-    attempt = Attempt(app, guard.mode, endpoint, bound.on_store_error)
     on_request = note_on(request)
     observes = guard.observe
     if observes is None and app.config["IDEMPOTENCE_OBSERVE"] is not False:
@@ -148,41 +147,42 @@ def run(
     if not engine.is_on(app, guard.toggle):
         ask: Callable[[], Question | Unguarded] = bound.switched_off
     elif observes:
-        return _run_observed(engine, request, bound, attempt, call)
+        return _run_observed(engine, request, bound, call)
     elif bound.unless is not None and bound.unless():
         ask = partial(Unguarded, "unless= says so")
     else:
         guard_input(request.environ)
         ask = partial(bound.question, request)
+    claim = Claim(app, bound, endpoint)
     try:
-        claim = engine.admit(attempt, bound, ask, on_request.claims)
+        found = engine.admit(claim, ask, on_request.claims)
     except Refusal:
         if on_request.claims:
             _note_stopped(engine, app, request, bound)
         raise
-    if claim is None:
+    if found is None:
         on_request.runs_unguarded |= guard.mode == "key"
         return call()
-    if not isinstance(claim, Claim):
+    if found is not claim:
+        replay: Response = found
         on_request.replayed = 0
-        if not may_be_stored(claim):
+        if not may_be_stored(replay):
             forbid_storing(request)  # it may hold a token, and a hook may allow caches to store it
-        after_this_request(partial(_keep_replay, engine, on_request, claim))
-        return claim
+        after_this_request(partial(_keep_replay, engine, on_request, replay))
+        return replay
     return _run_claimed(engine.settling, on_request, claim, call)
 
 
-def _run_observed(
-    engine: Engine, request: Request, guard: ViewGuard, attempt: Attempt, call: Callable[[], R]
-) -> R:
+def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Callable[[], R]) -> R:
     note = note_on(request)
     observation: Observation = note.observed or Observation(engine)
     note.observed = observation
     note.runs_unguarded |= guard.mode == "key"
     observed = observation.ask(request, guard)
-    claim = engine.admit(attempt, guard, partial(Unguarded, "the guard only observes"))
+    claim = Claim(engine.services.app, guard, request.endpoint)
+    found = engine.admit(claim, partial(Unguarded, "the guard only observes"))
     try:
-        if isinstance(claim, Claim):  # of no operation: the transaction of within=
+        if found is claim:  # of no operation: the transaction of within=
             return _run_claimed(engine.settling, note, claim, call)
         return call()
     finally:

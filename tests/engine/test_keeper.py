@@ -19,8 +19,9 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.engine.claim import Attempt
+from flask_idempotence.engine.claim import Claim
 from flask_idempotence.engine.keeper import MAX_FAILURES, NO_THREADS, PendingSettlement
+from flask_idempotence.guards.lock import LockGuard
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running
 from flask_idempotence.testing import FakeClock, record_signals, token_for
 
@@ -190,9 +191,9 @@ class Pending:
                 raise answer
             return answer
 
-        attempt, until = Attempt(self.harness.app, "lock", "view"), self.harness.clock() + lasts
+        claim, until = Claim(self.harness.app, LockGuard(), "view"), self.harness.clock() + lasts
         ended = lambda outcome: self.ended.append((name, outcome))  # noqa: E731 - a callback
-        self.harness.keeper.retry(PendingSettlement(attempt, "release", call, until, ended))
+        self.harness.keeper.retry(PendingSettlement(claim, "release", call, until, ended))
 
 
 @pytest.fixture
@@ -255,7 +256,7 @@ def test_its_thread_is_never_started_while_its_lock_is_held(monkeypatch):
     """Where threads are greenlets, starting one switches to it, and it wants the lock."""
     app, held = make_app(), []
     keeper, hold = app.extensions["idempotence"].engine.keeper, leased_claim(app, 30, 0)
-    settlement = PendingSettlement(Attempt(app, "lock", "v"), "release", lambda: Outcome.OK, 0)
+    settlement = PendingSettlement(Claim(app, LockGuard(), "v"), "release", lambda: Outcome.OK, 0)
     monkeypatch.setattr(
         threading.Thread, "start", lambda _: held.append(keeper._changed._lock.locked())
     )
@@ -416,8 +417,8 @@ def test_an_outage_longer_than_its_idle_time_does_not_end_it(monkeypatch):
         return Outcome.OK
 
     keeper._pace = 0.1
-    attempt, matters_until = Attempt(app, "lock", "view"), time.monotonic() + 60
-    keeper.retry(PendingSettlement(attempt, "release", call, matters_until, outcomes.append))
+    claim, matters_until = Claim(app, LockGuard(), "view"), time.monotonic() + 60
+    keeper.retry(PendingSettlement(claim, "release", call, matters_until, outcomes.append))
     assert until(lambda: outcomes == [Outcome.OK])
 
 

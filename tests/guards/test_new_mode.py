@@ -18,16 +18,16 @@ class QuotaGuard(ViewGuard):
         sender = self.services.identities.of(self.services.app, request)
         return Question(f"1 {sender.text}".encode(), lease=self.services.config.lease)
 
-    def answer(self, finding):
-        slot, _, sender = finding.question.name.partition(b" ")
+    def answer(self, operation, found):
+        slot, _, sender = operation.question.name.partition(b" ")
         if slot == b"3":
             raise RepeatSubmit("Three in a minute are enough.", retry_after=60)
-        return finding.question._replace(name=b"%d %s" % (int(slot) + 1, sender))
+        return operation.question._replace(name=b"%d %s" % (int(slot) + 1, sender))
 
-    def settle(self, ending):
-        if ending.verdict in FAILURES:
+    def settle(self, operation, now):
+        if operation.verdict in FAILURES:
             return Settlement("release")
-        return Settlement("renew", ending.granted_at + 60 - ending.now)
+        return Settlement("renew", operation.granted_at + 60 - now)
 
 
 class Shop(GuardedApp):
@@ -51,7 +51,7 @@ def test_of_sixteen_at_once_three_run(caplog):
     with caplog.at_level("DEBUG", "flask_idempotence"):
         codes = all_at_once([shop.post] * 16)
     assert (sorted(codes), shop.runs) == ([200] * 3 + [409] * 13, 3)
-    assert "Flask-Idempotence: quota at '<int:status>': claimed" in caplog.text
+    assert "Flask-Idempotence: three_a_minute at '<int:status>': claimed" in caplog.text
 
 
 def test_each_sender_has_three_and_after_a_minute_three_more():

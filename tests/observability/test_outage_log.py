@@ -10,8 +10,9 @@ from helpers.apps import make_app
 
 from flask_idempotence import MemoryStore, StoreError, StoreUnavailable, no_repeat_submit
 from flask_idempotence.config.settings import Config
-from flask_idempotence.engine.claim import Attempt
+from flask_idempotence.engine.claim import Claim
 from flask_idempotence.engine.store_calls import LOG_EVERY, FailurePolicy
+from flask_idempotence.guards.lock import LockGuard
 from flask_idempotence.testing import FakeClock, record_signals
 
 
@@ -35,7 +36,7 @@ class Outage:
         assert self.call(operation, int, after_view=True) == 0
 
     def call(self, operation, act, **how):
-        return self.policy.call(Attempt(self.app, "lock", "pay"), operation, act, **how)
+        return self.policy.call(Claim(self.app, LockGuard(), "pay"), operation, act, **how)
 
     def lines(self):
         return [record.getMessage() for record in self._caplog.records]

@@ -19,8 +19,9 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.engine.claim import Attempt
+from flask_idempotence.engine.claim import Claim
 from flask_idempotence.engine.engine import Engine
+from flask_idempotence.guards.lock import LockGuard
 from flask_idempotence.request.tokens import Tokens
 from flask_idempotence.response.records import Records
 from flask_idempotence.stores import open_store
@@ -223,10 +224,10 @@ class TestStoresOnServers:
     ):
         app = Shop(IDEMPOTENCE_STORAGE_URI=fresh_redis.url).app
         engine = app.extensions["idempotence"].engine
-        attempt = Attempt(app, "lock", "view")
+        claim = Claim(app, LockGuard(), "view")
         fresh_redis.stop()
         engine.policy.call(
-            attempt, "release", lambda: engine.store.release("k", b"o" * 16), after_view=True
+            claim, "release", lambda: engine.store.release("k", b"o" * 16), after_view=True
         )
         idempotence_clock.advance(60)
 
