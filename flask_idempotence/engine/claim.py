@@ -7,25 +7,29 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
 from blinker import NamedSignal
 from flask import Flask, has_request_context
 from flask.globals import request_ctx
+from flask.logging import default_handler, has_level_handler
 
 from ..request.body import WATCHED, WatchedInput
 from ..request.fingerprint import SHORT_HASH
+from ..request.identity import Identity
 from ..request.proxies import actual
 from ..response.headers import RequestNote
 from ..signals import emit, lease_lost
-from ..stores.base import OWNER_BYTES
+from ..stores.base import OWNER_BYTES, Outcome
 from ..stores.process import call_in_children
-from .guard import Guard, Operation, Question, Verdict
+from .guard import Guard, Operation, Question, Settlement, Verdict
 
 if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction
 
 _logger = logging.getLogger("flask_idempotence")
+_debug_logger = _logger.getChild("debug")
 
 
 class Owners:
@@ -88,6 +92,12 @@ _NOT_RENEWED = (
     "process was stopped, or its server keeps threads from running, as uWSGI does without "
     "enable-threads)"
 )
+
+_REASONS = {
+    Verdict.RELEASED: "current_guard.release()",
+    Verdict.KEPT: "current_guard.keep()",
+    Verdict.CUT_OFF: "the body of the request broke off",
+}
 
 _numbers = itertools.count()
 
@@ -164,6 +174,67 @@ class Claim(Operation):
     def __str__(self) -> str:
         return f"mode={self.guard.mode} endpoint={self.endpoint} key={self.short_key}"
 
+    # The log in debug mode
+
+    def note(self, decision: str, identity: Identity | None = None) -> None:
+        """In debug mode, log the decision about this claim, with its facts.
+
+        The decision must hold no credentials, addresses, arguments, keys or tokens. Of the
+        identity, by default the question's, the line has the sources only.
+        """
+        if not self.app.debug:
+            return
+        _show_debug_log()
+        facts = (" ".join(self._facts(identity)) + self.route).lstrip()
+        text = f"{decision} ({facts})" if facts else decision
+        _debug_logger.debug(
+            "Flask-Idempotence: %s at %r: %s", self.guard.decorator, self.endpoint, text
+        )
+
+    def _facts(self, identity: Identity | None) -> Iterator[str]:
+        if (question := self.traced) is not None:
+            identity = identity or question.identity
+        if identity is not None:
+            yield f"identity={identity.sources or 'none'}"
+        if question is not None:
+            if question.lease:
+                yield f"lease={question.lease:g}s"
+            if question.wait:
+                yield f"wait={question.wait:g}s"
+            if self.waited:
+                yield f"waited={self.waited:.3g}s"
+        if self.short_key is not None:
+            yield f"key={self.short_key}"
+
+    def note_settlement(self, settlement: Settlement, outcome: Outcome | None) -> None:
+        """Log how the claim was settled, and why; outcome is None without the store's answer."""
+        ends = {
+            "keep": "token stays spent",
+            "release": "released",
+            "renew": f"held for another {settlement.seconds:.3g} s",
+            "complete": f"record kept for {settlement.seconds:g} s",
+            "put_token": "token put back",
+        }
+        if self.owner:
+            ends["keep"] = f"held until {self.lease.length:g} s after the claim"
+        text = f"{self.reason}: {ends[settlement.call]}"
+        if outcome is None:
+            text += ", but the store has not acknowledged it"
+        elif outcome is Outcome.STALE:
+            text += ", but the lease was lost before"
+        self.note(text)
+
+    @property
+    def reason(self) -> str:
+        """The reason for the verdict."""
+        if (verdict := self.verdict) in _REASONS:
+            return _REASONS[verdict]
+        raised = "an exception" if self.has_raised else ""
+        if not self.status:
+            return raised or "end of the block"
+        failed = ", a failure" if verdict > Verdict.SUCCEEDED else ""
+        return f"status {self.status}{raised and ' after an exception'}{failed}"
+
     # The view
 
     def enter_view(self, on_request: RequestNote) -> None:
@@ -222,3 +293,11 @@ class Claim(Operation):
             reason = _NOT_RENEWED if self.lease.is_missed(now) else ""
             _logger.warning("A lease was lost: %s%s", self, reason)
             self.emit(lease_lost, during=during)
+
+
+def _show_debug_log() -> None:
+    """Show the lines on the console unless logging is set up otherwise, as Flask does its own."""
+    if not (_debug_logger.level or _logger.level):
+        _debug_logger.setLevel(logging.DEBUG)
+    if not has_level_handler(_debug_logger):
+        _debug_logger.addHandler(default_handler)

@@ -27,7 +27,6 @@ from ..signals import claimed, observed, rejected, replayed, token_issued, token
 from ..stores import process
 from ..stores.base import Claimed, ClaimOutcome, Running, Store, TokenOutcome, began_at
 from .claim import Claim, Owners
-from .debug_log import note
 from .guard import Guard, Question, Services, TokenIssue, Unguarded, Verdict, ViewGuard
 from .keeper import Keeper, PendingSettlement
 from .settling import Settling
@@ -119,7 +118,7 @@ class Engine:
                     self.keeper.watch(claim)
                 if claim.slot.key:
                     if claim.traced is not None:
-                        note(claim, "claimed")
+                        claim.note("claimed")
                     claim.emit(claimed, lease=claim.lease.length, waited=claim.waited)
             except BaseException:  # such as a time-out of gevent's, in a receiver
                 claim.judge(Verdict.NOT_RUN)
@@ -128,7 +127,7 @@ class Engine:
         elif found is not None:
             self._log(self._repeat_level, "replayed:", claim)
             if claim.traced is not None:
-                note(claim, "replayed")
+                claim.note("replayed")
             claim.emit(replayed, waited=claim.waited)
         return found
 
@@ -136,13 +135,13 @@ class Engine:
         self, claim: Claim, question: Question | Unguarded, outer: Sequence[Claim]
     ) -> object:
         if isinstance(question, Unguarded):
-            note(claim, f"{question.reason}: the view runs unguarded")
+            claim.note(f"{question.reason}: the view runs unguarded")
             return self._unclaimed(claim)
         within = claim.guard.within
         while True:
             self.locate(claim, question)
             if outer and (held := self._held(outer, claim.slot.key)) is not None:
-                note(claim, "claimed already, by a guard further out")
+                claim.note("claimed already, by a guard further out")
                 begun = held.transaction
                 if within is None or (begun is not None and within.session() is begun.session):
                     return None
@@ -151,7 +150,7 @@ class Engine:
                 claim.transaction = self.policy.call(claim, "begin", partial(within, self.store))
             found = self.ask_store(claim)
             if found is None:
-                note(claim, "no answer from the store: the view runs unguarded")
+                claim.note("no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
                 if question.spends is not None:
@@ -276,7 +275,7 @@ class Engine:
             raise
         if is_stored:  # else it cannot be spent, and `store_failed` was sent
             claim.emit(token_issued, purpose=purpose)
-            note(claim, "token issued", token.bearer)
+            claim.note("token issued", token.bearer)
         elif observes and not is_off and self.config.on_store_error == "reject":
             self.report_observed(claim, StoreUnavailable.slug)
         return token.text
@@ -289,7 +288,7 @@ class Engine:
         claim = Claim(self.services.app, guard, None if request is None else request.endpoint)
         try:
             if self._enter(claim, ask(), ()) is not None:
-                note(claim, "token spent")
+                claim.note("token spent")
         except Refusal as refusal:
             self.announce(refusal, claim)
             raise
@@ -346,7 +345,7 @@ class Engine:
         level = self._repeat_level if refusal.slug in REPEATS else logging.INFO
         self._log(level, "rejected: reason=" + refusal.slug, claim)
         because = refusal.reason and f": {refusal.reason}"
-        note(claim, f"refused: {refusal.slug}{because}")
+        claim.note(f"refused: {refusal.slug}{because}")
         claim.emit(rejected, error=refusal, waited=claim.waited)
 
     def report_observed(self, claim: Claim, reason: str, error: Exception | None = None) -> None:
@@ -356,7 +355,7 @@ class Engine:
         self._log(self._repeat_level if is_repeat else level, f"observed: reason={reason}", claim)
         if error is not None:
             _logger.error("It would have raised: %s", claim, exc_info=error)
-        note(claim, f"observed: {reason}")
+        claim.note(f"observed: {reason}")
         claim.emit(observed, reason=reason)
 
     @staticmethod

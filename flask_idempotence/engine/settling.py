@@ -40,7 +40,6 @@ from ..response.refusals import LeaseLost, Refusal
 from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Completion, Outcome, Renewal
 from .claim import Claim
-from .debug_log import note, note_settlement, reason
 from .guard import KEEP, SUCCESSES, Services, Settlement, Verdict, result_failed
 from .keeper import Keeper, PendingSettlement
 
@@ -284,7 +283,7 @@ class Settling:
             return error
         if claim.slot.key:
             if claim.traced is not None and outcome is Outcome.OK:
-                note(claim, f"{reason(claim)}: committed, with the record")
+                claim.note(f"{claim.reason}: committed, with the record")
             self._acknowledge(claim, settlement, outcome)
         return LeaseLost() if outcome is Outcome.STALE else None
 
@@ -308,7 +307,7 @@ class Settling:
         elif is_quiet:
             outcome = self._policy.call(claim, settlement.call, send, after_view=True)
         if claim.traced is not None:
-            note_settlement(claim, settlement, outcome)
+            claim.note_settlement(settlement, outcome)
         if outcome is not None:
             claim.unacknowledged = False
             self._acknowledge(claim, settlement, outcome)

@@ -13,7 +13,6 @@ from flask import Blueprint, Flask, Request, Response, after_this_request, curre
 from flask.globals import request_ctx
 
 from ..engine.claim import Claim
-from ..engine.debug_log import note
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     SAFE_METHODS,
@@ -123,7 +122,7 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         if not covers(guard, request.method):
             if app.debug:
                 claim = Claim(app, guard, request.endpoint)
-                note(claim, f"{request.method} needs no guard: the view runs unguarded")
+                claim.note(f"{request.method} needs no guard: the view runs unguarded")
             return call()
         return run(engine, app, request, guard, call)
 
