@@ -99,6 +99,9 @@ _REASONS = {
     Verdict.CUT_OFF: "the body of the request broke off",
 }
 
+Runner = tuple[int, int, object, object]
+"""A process, a thread, an asyncio task and a request."""
+
 _numbers = itertools.count()
 
 
@@ -110,6 +113,7 @@ class Claim(Operation):
     """
 
     observes = False  # its view always runs
+    runner: Runner | None = None  # of the block whose claim it is
     key: str | None = None  # in the store; None before it is known
     waited = 0.0  # seconds, for another request's claim to end
     traced: Question | None = None  # in debug mode, for its log

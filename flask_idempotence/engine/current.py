@@ -17,28 +17,26 @@ from flask import Flask, has_request_context, request
 from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..response.headers import note_on
-from .claim import Claim
+from .claim import Claim, Runner
 from .engine import engine_of
 from .guard import Verdict
 
-_Runner = tuple[int, int, object, object]
-
 _OPERATIONS = frozenset({"key", "once", "step"})
 
-_blocks: ContextVar[tuple[tuple[Claim, _Runner], ...]] = ContextVar(
-    "flask_idempotence_blocks", default=()
-)
+_blocks: ContextVar[tuple[Claim, ...]] = ContextVar("flask_idempotence_blocks", default=())
+"""Of the blocks around the running code, and of those that it has outlived."""
 
 
 def enter_block(claim: Claim) -> None:
     """Make a claim the current one of a block of code, in a request or outside."""
-    _blocks.set((*_open_blocks(), (claim, _runner())))
+    claim.runner = _runner()
+    _blocks.set((*_open_blocks(), claim))
 
 
 def leave_block(claim: Claim) -> None:
     # Not by a token: blocks may end in another order than they began in, and a generator may be
     # closed in another context than it was begun in.
-    _blocks.set(tuple(block for block in _blocks.get() if block[0] is not claim))
+    _blocks.set(tuple(block for block in _blocks.get() if block is not claim))
 
 
 def own_blocks(app: Flask) -> Sequence[Claim]:
@@ -51,15 +49,15 @@ def own_blocks(app: Flask) -> Sequence[Claim]:
         return ()
     here = _runner()
     return [
-        claim for claim, runner in blocks if claim.app is app and runner == here and not claim.lost
+        claim for claim in blocks if claim.app is app and claim.runner == here and not claim.lost
     ]
 
 
-def _open_blocks() -> Sequence[tuple[Claim, _Runner]]:
-    return [block for block in _blocks.get() if not block[0].settled]
+def _open_blocks() -> Sequence[Claim]:
+    return [claim for claim in _blocks.get() if not claim.settled]
 
 
-def _runner() -> _Runner:
+def _runner() -> Runner:
     """Return the process, the thread, the asyncio task and the request in which this code runs."""
     current, task = actual(request) if has_request_context() else None, None
     # A caller that runs a task has imported it; importing it takes longer than this package.
@@ -76,8 +74,7 @@ def _around(*, or_before: bool = True) -> Sequence[Claim]:
     """
     claims: list[Claim] = note_on(request).claims if has_request_context() else []
     in_view = [claim for claim in claims if claim.in_view]
-    blocks = [claim for claim, _ in _open_blocks()]
-    around = sorted([*in_view, *blocks], key=attrgetter("number"))
+    around = sorted([*in_view, *_open_blocks()], key=attrgetter("number"))
     if in_view or not or_before:
         return around
     # A streamed body is made after its view has returned.
@@ -182,8 +179,8 @@ class CurrentGuard:
         # belong to the parent process. A request that began later is not about them.
         outlived = [
             claim
-            for claim, runner in _blocks.get()
-            if claim.settled and runner != here and runner[-1] is here[-1]
+            for claim in _blocks.get()
+            if claim.settled and claim.runner not in (None, here) and claim.runner[-1] is here[-1]
         ]
         for claim in (*outlived, *_around()):
             if claim.owner:

@@ -72,7 +72,12 @@ class Engine:
         self._repeat_level = self.config.repeat_level
 
     def is_on(self, app: Flask, toggle: str) -> bool:
-        """Whether a mode is switched on; now and then, report settings that were changed late."""
+        """Whether a mode is switched on.
+
+        Asked first at every guard: it notices a fork, too, and late changes of settings.
+        """
+        if process.current.id != os.getpid():  # the server ran no hook at the fork
+            process.current.notice_fork()
         if next(self._requests) % LATE_SETTINGS_EVERY == 0:
             self.switches.report_late(app)
         config = app.config
@@ -105,8 +110,6 @@ class Engine:
         Returns the claim, whose lease is renewed from now on; the reply to a repeat; or None where
         the view runs unguarded. Raises the Refusal of the guard, the question or the store.
         """
-        if process.current.id != os.getpid():  # the server ran no hook at the fork
-            process.current.notice_fork()
         try:
             found = self._enter(claim, ask(), outer)
         except Refusal as refusal:
@@ -253,30 +256,26 @@ class Engine:
 
     def issue_token(self, request: Request | None, purpose: str | None) -> str:
         """Issue a token, bound to the request's signed-in user if there is one."""
-        process.current.notice_fork()
         app, keyring = self.services.app, self.services.keyring
+        is_on = self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
         token = self.services.tokens.make(app, request, purpose)
         claim = Claim(app, TokenIssue(), None if request is None else request.endpoint)
         claim.key = keyring.store_key(app, "token", purpose or "-", token.name)
         subject = keyring.subject(app, token.bearer.text)
         put = partial(self.store.put_token, claim.key, subject, self.config.token_ttl)
+        observes = claim.observes = self.observes(app)
         # A page keeps working where tokens are switched off, or only observed.
-        observes = self.observes(app)
-        is_off = not self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
-        if observes:
-            claim.on_store_error, claim.observes = "allow", True
+        call = partial(self.policy.call, claim, "put_token", after_view=observes or not is_on)
         try:
             with self.store.time_limit(OBSERVED_SECONDS) if observes else nullcontext():
-                is_stored = self.policy.call(
-                    claim, "put_token", lambda: put() is None, after_view=is_off
-                )
+                is_stored = call(lambda: put() is None)
         except Refusal as refusal:
             self.announce(refusal, claim)
             raise
         if is_stored:  # else it cannot be spent, and `store_failed` was sent
             claim.emit(token_issued, purpose=purpose)
             claim.note("token issued", token.bearer)
-        elif observes and not is_off and self.config.on_store_error == "reject":
+        elif observes and is_on and self.policy.rejects(claim):
             self.report_observed(claim, StoreUnavailable.slug)
         return token.text
 

@@ -374,11 +374,9 @@ class Keeper:
                 return
         self._run_deferred()
         given_up = 0
-        while self._retry_queue and (left := end_at - time.monotonic()) > 0:
-            settlement = min(self._retry_queue, key=lambda each: each.operation != "complete")
-            self._retry_queue.remove(settlement)
-            with self.store.time_limit(left):
-                given_up += not self._try(settlement)
-        given_up += len(self._retry_queue)
+        for settlement in sorted(self._retry_queue, key=lambda each: each.operation != "complete"):
+            left = end_at - time.monotonic()
+            with self.store.time_limit(max(0.0, left)):
+                given_up += left <= 0 or not self._try(settlement)
         if given_up:
             _logger.warning("Not settled when the process ended: %d claims.", given_up)

@@ -7,7 +7,6 @@ never goes by them. Tokens alone are spent, or they would not be counted.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ from ..request.proxies import actual
 from ..request.unread import unread_input
 from ..response.headers import note_on
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
-from ..stores import process
 from ..stores.base import Done
 from .claim import Claim
 from .engine import Engine
@@ -59,7 +57,7 @@ class Observation:
         Returns its claim, where it is the first.
         """
         claim = Claim(self._engine.services.app, guard, request.endpoint)
-        claim.on_store_error, claim.observes = "allow", True
+        claim.observes = True
         try:
             with unread_input(request), _session_as_it_was():
                 if guard.unless is not None and guard.unless():
@@ -76,8 +74,6 @@ class Observation:
         return None
 
     def _claim(self, claim: Claim, question: Question) -> Claim | None:
-        if process.current.id != os.getpid():  # the server ran no hook at the fork
-            process.current.notice_fork()
         engine = self._engine
         if question.spends is None:
             question = question._replace(
@@ -95,7 +91,7 @@ class Observation:
             self.claims.append(claim)
             return claim
         if found is None:
-            if (guard.on_store_error or engine.config.on_store_error) == "reject":
+            if engine.policy.rejects(claim):
                 raise StoreUnavailable
             return None
         if not (isinstance(found, Done) and found.matches):

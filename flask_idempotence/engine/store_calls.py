@@ -88,7 +88,7 @@ class FailurePolicy:
                 return known
             if on_unknown is not None and error.sent:
                 on_unknown()
-            if self._rejects(claim):
+            if self.rejects(claim) and not claim.observes:
                 raise StoreUnavailable from error
             return None
         except Exception as error:
@@ -98,7 +98,7 @@ class FailurePolicy:
             self._note_answer(operation)
         return answer
 
-    def _rejects(self, claim: Claim) -> bool:
+    def rejects(self, claim: Claim) -> bool:
         return (claim.on_store_error or self._default) == "reject"
 
     def _timed(self, operation: str, call: Callable[[], T]) -> T:
@@ -126,7 +126,7 @@ class FailurePolicy:
         self, claim: Claim, operation: str, error: StoreError, *, after_view: bool
     ) -> None:
         clear_locals(error)
-        rejects = self._rejects(claim)
+        rejects = self.rejects(claim)
         is_counted = not after_view and (rejects or operation in _RUN_VIEWS)
         is_counted = is_counted and not claim.observes and _meets_outage_first()
         now, kind = self._clock(), error.kind
