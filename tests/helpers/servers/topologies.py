@@ -103,16 +103,27 @@ class SentinelGroup(Assembled):
         return False
 
     def wait_for_failover(self, old: RedisServer, seconds: float = 20) -> RedisServer:
-        """Return the new primary, once all running sentinels know it and it takes writes."""
+        """Return the new primary, once all running sentinels name it as healthy."""
+        new = old
 
         def is_over() -> bool:
+            nonlocal new
             new = self.primary
+            if new is old:
+                return False
+            named = set()
+            for sentinel in self.sentinels:
+                # Not by its address alone: a sentinel gives that before its own table follows.
+                with contextlib.suppress(redis.RedisError):
+                    state = sentinel.client(socket_timeout=1).sentinel_masters()[SERVICE]
+                    named.add((state["ip"], state["port"], state["flags"]))
             with contextlib.suppress(redis.RedisError):
-                return new is not old and new.client().role()[0] == b"master"
+                is_primary = new.client().role()[0] == b"master"
+                return is_primary and named == {(new.address, new.port, "master")}
             return False
 
         assert until(is_over, seconds), f"no failover within {seconds} s"
-        return self.primary
+        return new
 
     def flush(self) -> None:
         self.primary.client().flushall()
